@@ -1,0 +1,293 @@
+#include "agent/agent.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <deque>
+#include <tuple>
+
+#include "agent/log_directory.h"
+#include "agent/worker_commands.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/wire/native/report.h"
+
+namespace muster::agent {
+
+namespace asio = boost::asio;
+
+namespace {
+
+std::string temporary_directory(const WorkerSpec& workers) {
+    const auto found = workers.environment.find("TMPDIR");
+    return found == workers.environment.end() || found->second.empty() ? "/tmp" : found->second;
+}
+
+Instant now() {
+    return std::chrono::steady_clock::now();
+}
+
+}  // namespace
+
+/// Shared with the handlers under way, which hold it weakly: after ~Agent none of them does anything.
+class Agent::Driver : public std::enable_shared_from_this<Driver> {
+  public:
+    Driver(Agent& agent, asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+           RoundStoreHost& stores)
+        : agent_(agent),
+          config_(std::move(config)),
+          link_(link),
+          host_(host),
+          stores_(stores),
+          logs_({.base = config_.logs.base,
+                 .temporary = temporary_directory(config_.workers),
+                 .job = config_.logs.job,
+                 .none = config_.logs.none}),
+          commands_(loop, config_, logs_),
+          supervisor_(config_.supervisor),
+          loop_(loop),
+          signals_(loop),
+          deadline_(loop),
+          feeding_(loop) {}
+
+    void start();
+
+  private:
+    template <class Event>
+    auto forward() {
+        return [weak = weak_from_this()](auto what) {
+            if (auto self = weak.lock()) self->happen(Event{std::move(what)});
+        };
+    }
+    void listen();
+    void wait_for_signal();
+    void feed();
+    void arm_deadline();
+
+    void happen(SupervisorEvent event);
+    void host_said(ProcessEvent event);
+    WorkerNotes notes_at(Instant at) const;
+
+    // One for each action.
+    void carry_out(const OpenStore& action);
+    void carry_out(const CloseStore& action);
+    void carry_out(const SendJoin& action);
+    void carry_out(const StartWorkers& action);
+    void carry_out(const TellWorkers& action);
+    void carry_out(const SignalWorkers& action);
+    void carry_out(const KillTree& action);
+    void carry_out(const ReportFailed& action);
+    void carry_out(const ReportSucceeded& action);
+    void carry_out(const ReportRound& action);
+    void carry_out(const SendLeave& action);
+    void carry_out(const AcknowledgeEnd& action);
+    void carry_out(const Finish& action);
+
+    Agent& agent_;
+    AgentConfig config_;
+    RendezvousLink& link_;
+    ProcessHost& host_;
+    RoundStoreHost& stores_;
+    LogDirectory logs_;
+    WorkerCommands commands_;
+    Supervisor supervisor_;
+    asio::io_context& loop_;
+    asio::signal_set signals_;
+    asio::steady_timer deadline_;
+    asio::steady_timer feeding_;
+    std::deque<SupervisorEvent> pending_;  // an action may bring the next event at once (OpenStore)
+    bool stepping_ = false;
+};
+
+void Agent::Driver::start() {
+    listen();
+    for (const int signal : config_.handled_signals) {
+        boost::system::error_code failure;
+        signals_.add(signal, failure);
+        if (failure) log(LogLevel::warning, "signal ", signal, " cannot be handled: ", failure.message());
+    }
+    wait_for_signal();
+    feed();
+    if (auto made = logs_.make_base(); made.has_error()) {
+        asio::post(loop_, [weak = weak_from_this(), why = made.error().context] {
+            if (auto self = weak.lock()) self->carry_out(Finish{AgentFailed{why}});
+        });
+        return;
+    }
+    happen(Begin{});
+}
+
+void Agent::Driver::listen() {
+    link_.on_message = forward<DaemonSaid>();
+    link_.on_fenced = forward<ClientFenced>();
+    link_.on_lost = forward<ClientLost>();
+    link_.on_progress = [weak = weak_from_this()](std::string line) {
+        auto self = weak.lock();
+        if (self && self->agent_.on_progress) self->agent_.on_progress(std::move(line));
+    };
+    host_.on_event = [weak = weak_from_this()](ProcessEvent event) {
+        if (auto self = weak.lock()) self->host_said(std::move(event));
+    };
+}
+
+void Agent::Driver::wait_for_signal() {
+    signals_.async_wait([weak = weak_from_this()](boost::system::error_code failure, int signal) {
+        auto self = weak.lock();
+        if (failure || !self) return;
+        self->wait_for_signal();
+        self->happen(StopRequested{signal});
+    });
+}
+
+void Agent::Driver::feed() {
+    if (link_.may_feed()) host_.feed();
+    feeding_.expires_after(config_.lease / 10);
+    feeding_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
+        if (auto self = weak.lock(); self && !failure) self->feed();
+    });
+}
+
+void Agent::Driver::arm_deadline() {
+    const Instant at = supervisor_.deadline();
+    if (at == no_deadline) {
+        deadline_.cancel();
+        return;
+    }
+    deadline_.expires_at(at);
+    deadline_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
+        if (auto self = weak.lock(); self && !failure) self->happen(Elapsed{});
+    });
+}
+
+void Agent::Driver::happen(SupervisorEvent event) {
+    pending_.push_back(std::move(event));
+    if (stepping_) return;
+    stepping_ = true;
+    while (!pending_.empty()) {
+        const SupervisorEvent next = std::move(pending_.front());
+        pending_.pop_front();
+        const SupervisorStep step = supervisor_.step(next, now());
+        for (const auto& line : step.why) log(LogLevel::info, line);
+        for (const auto& line : step.notices)
+            if (agent_.on_progress) agent_.on_progress(line);
+        for (const auto& action : step.actions) std::visit([this](const auto& ordered) { carry_out(ordered); }, action);
+    }
+    stepping_ = false;
+    arm_deadline();
+}
+
+void Agent::Driver::host_said(ProcessEvent event) {
+    WorkerNotes notes;
+    if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
+        if (!succeeded(ended->end)) {
+            notes = notes_at(ended->at);
+            commands_.describe(ended->local_rank, notes);
+        }
+    } else if (std::holds_alternative<GuardianLost>(event)) {
+        notes = notes_at(now());
+    }
+    happen(HostSaid{std::move(event), std::move(notes)});
+}
+
+WorkerNotes Agent::Driver::notes_at(Instant at) const {
+    WorkerNotes notes;
+    std::tie(notes.at_ns, notes.uncertainty_ns) = link_.daemon_time(at);
+    using namespace std::chrono;
+    notes.wall_time_s = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
+    return notes;
+}
+
+void Agent::Driver::carry_out(const OpenStore&) {
+    happen(StoreOpened{stores_.open()});
+}
+
+void Agent::Driver::carry_out(const CloseStore&) {
+    stores_.close();
+}
+
+void Agent::Driver::carry_out(const SendJoin& action) {
+    link_.join(action.join);
+}
+
+void Agent::Driver::carry_out(const StartWorkers& action) {
+    auto made = commands_.make(action.assignment);
+    if (made.has_value()) {
+        // The guardian may be hungry from a time when it could not be fed.
+        if (link_.may_feed()) host_.feed();
+        host_.start(std::move(made.value()));
+        return;
+    }
+    // Nothing was started; the round learns it as it would learn of a program that is missing.
+    log(LogLevel::error, "the workers cannot be started: ", made.error().context);
+    for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
+        WorkerNotes notes = notes_at(now());
+        notes.message = made.error().context;
+        happen(HostSaid{WorkerEnded{local_rank, 0, NotStarted{0, "prepare the worker"}, now(), "", "", false},
+                        std::move(notes)});
+    }
+}
+
+void Agent::Driver::carry_out(const TellWorkers& action) {
+    commands_.tell_round_over(action.why);
+}
+
+void Agent::Driver::carry_out(const SignalWorkers& action) {
+    host_.signal_all(action.signal, action.target);
+}
+
+void Agent::Driver::carry_out(const KillTree&) {
+    host_.kill_tree();
+}
+
+void Agent::Driver::carry_out(const ReportFailed& action) {
+    auto failures = action.failures;
+    native::fit_report(failures);
+    link_.workers_failed(std::move(failures));
+}
+
+void Agent::Driver::carry_out(const ReportSucceeded&) {
+    link_.workers_succeeded();
+}
+
+void Agent::Driver::carry_out(const ReportRound& action) {
+    auto report = action.report;
+    native::fit_report(report.failures);
+    commands_.forget_round();
+    link_.round_report(std::move(report));
+}
+
+void Agent::Driver::carry_out(const SendLeave& action) {
+    link_.leave(action.why);
+}
+
+void Agent::Driver::carry_out(const AcknowledgeEnd&) {
+    link_.end_acknowledged();
+}
+
+void Agent::Driver::carry_out(const Finish& action) {
+    commands_.forget_round();
+    feeding_.cancel();
+    deadline_.cancel();
+    if (std::holds_alternative<JobSucceeded>(action.ending)) logs_.remove_if_empty();
+    // Posted, so that the owner may destroy the agent in on_end.
+    link_.close([weak = weak_from_this(), &loop = loop_, ending = action.ending] {
+        asio::post(loop, [weak, ending] {
+            auto self = weak.lock();
+            if (!self) return;
+            self->signals_.cancel();
+            if (self->agent_.on_end) self->agent_.on_end(ending);
+        });
+    });
+}
+
+Agent::Agent(asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+             RoundStoreHost& stores)
+    : driver_(std::make_shared<Driver>(*this, loop, std::move(config), link, host, stores)) {}
+
+Agent::~Agent() = default;
+
+void Agent::start() {
+    driver_->start();
+}
+
+}  // namespace muster::agent

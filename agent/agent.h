@@ -1,0 +1,44 @@
+// The driver of one node's agent: client events + process events + signals -> supervisor -> actions.
+//
+// It holds no decision about the domain: Supervisor (core/supervisor.h) has all of those. What is here is the carrying
+// out: making the workers' commands, directories and channels; gathering the facts about a failed worker (clock, error
+// file, last lines of stderr); the timer; the handled signals; feeding the guardian each lease/10 while the link
+// allows it.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/agent_config.h"
+#include "agent/core/supervisor.h"
+#include "agent/process/process_host.h"
+#include "agent/rendezvous_link.h"
+#include "agent/round_store_host.h"
+
+namespace muster::agent {
+
+class Agent {
+  public:
+    /// All references must outlive the agent; everything runs on `loop`'s one thread.
+    Agent(boost::asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+          RoundStoreHost& stores);
+    ~Agent();
+    Agent(const Agent&) = delete;
+    Agent& operator=(const Agent&) = delete;
+
+    /// Makes the log base, installs the handlers and joins. Once. Also an error at this stage comes as an Ending.
+    void start();
+
+    /// Called once, from the loop, when the workers are gone, the link is closed and nothing is left to wait for.
+    std::function<void(Ending)> on_end;
+    /// Lines for the person at the launcher: "waiting for 1 more node ...", "round 0 ended: ...". May be empty.
+    std::function<void(std::string)> on_progress;
+
+  private:
+    class Driver;
+    std::shared_ptr<Driver> driver_;  // shared with the handlers under way
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,60 @@
+// The agent's end of the channel to one worker (rendezvous/wire/local).
+//
+// A Unix seqpacket listener at an abstract address that only processes of our own user may use: nothing to clean up on
+// disk, nothing that a crash leaves behind. All of it is optional: a worker that does not know the channel loses
+// nothing, and a worker that misuses it loses the channel and not its life.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/wire/local/messages.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace muster::agent {
+
+/// What a worker has told about itself.
+struct WorkerFacts {
+    bool connected = false;  ///< now
+    std::string runtime;
+    std::optional<std::int64_t> step;
+    std::string section;
+};
+
+class AgentChannel {
+  public:
+    /// Listens at once. An error (limit_exceeded, io) names the address.
+    static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank);
+    /// Closes everything, gifts included.
+    ~AgentChannel();
+    AgentChannel(const AgentChannel&) = delete;
+    AgentChannel& operator=(const AgentChannel&) = delete;
+
+    /// For MUSTER_AGENT_SOCKET: "@" stands for the zero byte of an abstract address.
+    [[nodiscard]] const std::string& address() const;
+
+    /// Sends now, or drops the message when no worker is connected or its buffer is full: the channel never makes the
+    /// agent wait for a worker.
+    void send(const local::Message& message);
+
+    [[nodiscard]] const WorkerFacts& facts() const;
+    /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
+    [[nodiscard]] int gift(local::GiftKind kind) const;
+
+    /// Each message after the facts were noted; may be empty. Called from the loop.
+    std::function<void(const local::Message&)> on_message;
+
+  private:
+    class Body;
+    explicit AgentChannel(std::shared_ptr<Body> body);
+    std::shared_ptr<Body> body_;  // shared with the handlers under way
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,21 @@
+// What an agent needs to know, filled in by the launcher.
+#pragma once
+
+#include <vector>
+
+#include "agent/core/log_layout.h"
+#include "agent/core/supervisor.h"
+#include "agent/core/worker_environment.h"
+
+namespace muster::agent {
+
+struct AgentConfig {
+    SupervisorConfig supervisor;  ///< the join, this host's name, the grace
+    WorkerSpec workers;
+    LogChoices logs;
+    std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
+    Duration lease = 5s;               ///< the guardian is fed each lease/10
+    bool worker_channel = true;        ///< give each worker a MUSTER_AGENT_SOCKET
+};
+
+}  // namespace muster::agent

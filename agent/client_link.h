@@ -1,0 +1,33 @@
+// RendezvousLink over the asio client: forwards the verbs, hands on the callbacks.
+#pragma once
+
+#include "agent/rendezvous_link.h"
+#include "rendezvous/client/client.h"
+
+namespace muster::agent {
+
+class ClientLink final : public RendezvousLink {
+  public:
+    /// `loop` outlives the link.
+    ClientLink(boost::asio::io_context& loop, rendezvous::ClientConfig config);
+
+    void join(native::Join join) override { client_.join(std::move(join)); }
+    void workers_failed(std::vector<Failure> failures) override { client_.workers_failed(std::move(failures)); }
+    void workers_succeeded() override { client_.workers_succeeded(); }
+    void round_report(native::RoundReport report) override { client_.round_report(std::move(report)); }
+    void leave(std::string why) override { client_.leave(std::move(why)); }
+    void end_acknowledged() override { client_.end_acknowledged(); }
+    void close(std::function<void()> closed) override { client_.flush(1s, std::move(closed)); }
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const override {
+        return client_.daemon_time(at);
+    }
+    [[nodiscard]] bool may_feed() const override { return client_.may_feed(); }
+
+    /// For what the link does not say: the answer to peers, the local address.
+    [[nodiscard]] rendezvous::Client& client() { return client_; }
+
+  private:
+    rendezvous::Client client_;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,88 @@
+#include "agent/core/error_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t message_bytes_max = 16 * 1024;  // as much as a report carries (native::failure_message_bytes_max)
+constexpr std::size_t quoted_bytes_max = 200;
+constexpr int nesting_max = 16;
+
+/// The member `name` of an object, or null.
+const json* member(const json& value, const char* name) {
+    if (!value.is_object()) return nullptr;
+    const auto found = value.find(name);
+    return found == value.end() ? nullptr : &*found;
+}
+
+std::string text_of(const json* value) {
+    return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+/// torch writes it as a string in one form and as a number in the other.
+std::int64_t seconds_of(const json* value) {
+    std::int64_t seconds = 0;
+    if (value == nullptr) return 0;
+    if (value->is_string() && !parse_number(value->get_ref<const std::string&>(), seconds)) return 0;
+    if (value->is_number_integer()) seconds = value->get<std::int64_t>();
+    return seconds;
+}
+
+std::string keep_end(std::string text) {
+    if (text.size() > message_bytes_max) text.erase(0, text.size() - message_bytes_max);
+    return text;
+}
+
+WorkerError unreadable(std::string_view text) {
+    return {cat("unreadable error file: ", text.substr(0, quoted_bytes_max)), 0};
+}
+
+/// Deep nesting costs stack in a recursive destructor; an error file has three levels.
+bool nesting_allowed(std::string_view text) {
+    int depth = 0;
+    bool in_string = false;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        const char c = text[i];
+        if (in_string) {
+            if (c == '\\')
+                ++i;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > nesting_max) return false;
+        } else if (c == '}' || c == ']') {
+            --depth;
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+WorkerError parse_error_file(std::string_view text) {
+    if (text.size() > error_file_bytes_max || !nesting_allowed(text)) return unreadable(text);
+    const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const json* message = member(file, "message");
+    if (message == nullptr) return unreadable(text);
+    if (message->is_string()) return {keep_end(message->get<std::string>()), seconds_of(member(file, "timestamp"))};
+    const json* extra = member(*message, "extraInfo");
+    WorkerError error;
+    if (extra != nullptr) {
+        error.message = text_of(member(*extra, "py_callstack"));
+        error.timestamp_s = seconds_of(member(*extra, "timestamp"));
+    }
+    if (error.message.empty()) error.message = text_of(member(*message, "message"));
+    if (error.message.empty()) return unreadable(text);
+    error.message = keep_end(std::move(error.message));
+    return error;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,27 @@
+// The file in which a worker says what went wrong (TORCHELASTIC_ERROR_FILE), as torch's @record writes it. Its text
+// comes from the worker and is not trusted: size, nesting and types are checked, and what is no error file is shown as
+// it is.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace muster::agent {
+
+/// More is not read. A Python traceback of 1,000 frames has about 100 KiB.
+inline constexpr std::size_t error_file_bytes_max = 1024 * 1024;
+
+struct WorkerError {
+    std::string message;           ///< what to show: the traceback if there is one, else the message
+    std::int64_t timestamp_s = 0;  ///< seconds since 1970 on the worker's clock; 0: not said
+};
+
+/// Reads {"message": {"message": "...", "extraInfo": {"py_callstack": "...", "timestamp": "..."}}} and
+/// {"message": "...", "timestamp": N}. Anything else, an unfinished file included (the worker may have been killed
+/// while it wrote), becomes a message that starts with "unreadable error file: " and quotes its first bytes. The
+/// message is cut to its last 16 KiB: a traceback's end tells most.
+WorkerError parse_error_file(std::string_view text);
+
+}  // namespace muster::agent

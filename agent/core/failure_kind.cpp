@@ -1,0 +1,68 @@
+#include "agent/core/failure_kind.h"
+
+#include <algorithm>
+#include <array>
+
+namespace muster::agent {
+
+namespace {
+
+/// Texts that the libraries put into the error of a process whose *peer* has gone. Compared as they are written there.
+constexpr std::array victim_messages = {
+    // The operating system's, as gloo ("Read error [..]: Connection reset by peer"), MPI and Python quote them.
+    std::string_view("Connection reset by peer"),
+    std::string_view("Broken pipe"),
+    // gloo, transport/tcp/pair.cc and transport/tcp/unbound_buffer.cc.
+    std::string_view("Connection closed by peer"),
+    std::string_view("Socket closed"),
+    std::string_view("Application timeout caused pair closure"),
+    std::string_view("Timed out waiting"),
+    std::string_view("Connect timeout"),
+    // c10d's TCPStore client, socket.cpp and TCPStore.cpp.
+    std::string_view("Connection was likely closed"),
+    std::string_view("failed to recv, got 0 bytes"),
+    std::string_view("recvValue failed on"),
+    std::string_view("sendBytes failed on"),
+    std::string_view("recvVector failed on"),
+    // NCCL, transport/net_socket.cc, misc/socket.cc and the text of ncclRemoteError.
+    std::string_view("Connection closed by remote peer"),
+    std::string_view("remote process exited or there was a network error"),
+    std::string_view("ncclRemoteError"),
+    // ProcessGroupNCCL: a collective that waited in vain.
+    std::string_view("Watchdog caught collective operation timeout"),
+    std::string_view("NCCL communicator was aborted"),
+    // Open MPI and UCX.
+    std::string_view("MPI_ERR_PROC_FAILED"),
+    std::string_view("Endpoint is not connected"),
+    // Our own runtime says whose fault it was in so many words.
+    std::string_view("muster: peer lost"),
+};
+
+constexpr std::size_t end_bytes = 8 * 1024;
+constexpr std::int32_t sigabrt = 6;  // the same on every Linux; cores know no <csignal>
+
+/// What the process said at its end: from the last traceback on, or the last 8 KiB.
+std::string_view last_words(std::string_view tail) {
+    const auto traceback = tail.rfind("Traceback (most recent call last)");
+    if (traceback != std::string_view::npos) return tail.substr(traceback);
+    return tail.substr(tail.size() - std::min(tail.size(), end_bytes));
+}
+
+}  // namespace
+
+std::string_view known_victim_message(std::string_view text) {
+    for (const auto known : victim_messages)
+        if (text.find(known) != std::string_view::npos) return known;
+    return {};
+}
+
+FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail) {
+    if (std::holds_alternative<NotStarted>(end)) return FailureKind::killed;
+    const auto* signaled = std::get_if<Signaled>(&end);
+    if (signaled != nullptr && signaled->signal != sigabrt) return FailureKind::killed;
+    const auto words = message.empty() ? last_words(stderr_tail) : message;
+    if (!known_victim_message(words).empty()) return FailureKind::communication_error;
+    return signaled != nullptr ? FailureKind::killed : FailureKind::worker_error;
+}
+
+}  // namespace muster::agent

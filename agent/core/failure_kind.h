@@ -1,0 +1,25 @@
+// Cause or victim? When one worker dies, its peers fail in their collectives a moment later, often before the report of
+// the real cause is out. Within the error of the clocks the kind decides who is blamed.
+#pragma once
+
+#include <string_view>
+
+#include "rendezvous/wire/native/failure.h"
+
+namespace muster::agent {
+
+/// Judges a worker's end that is no success. `message` is the error file's (the exception itself, so it is asked
+/// first), `stderr_tail` the last output, of which only the last traceback counts, or the last 8 KiB if there is none:
+/// a warning about a connection in an hour-old line says nothing about the end.
+///
+///   never started, or killed by a signal                      -> killed
+///   the end's text holds a message that victims are known by  -> communication_error
+///   any other exit                                            -> worker_error
+///
+/// SIGABRT is judged by its text like an exit: it is how an uncaught C++ exception, and NCCL's watchdog, end a worker.
+FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail);
+
+/// The known message that `text` holds, as it stands in the table; empty if none.
+std::string_view known_victim_message(std::string_view text);
+
+}  // namespace muster::agent

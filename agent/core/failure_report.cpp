@@ -1,0 +1,129 @@
+#include "agent/core/failure_report.h"
+
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// What people ask a search engine about; the rest is in describe(WorkerEnd).
+std::string_view meaning(const WorkerEnd& end) {
+    if (const auto* signaled = std::get_if<Signaled>(&end)) {
+        switch (signaled->signal) {
+            case 4: return "an instruction that this CPU does not have";
+            case 6: return "the program aborted itself: a failed check or an uncaught C++ exception";
+            case 7: return "a bus error, often a full /dev/shm";
+            case 9: return "killed from outside, most often because memory ran out: look at dmesg and the memory limit";
+            case 11: return "a memory access that is not allowed";
+            case 15: return "asked to end by somebody other than muster";
+            default: return {};
+        }
+    }
+    if (const auto* exited = std::get_if<Exited>(&end)) {
+        switch (exited->code) {
+            case 75: return "the worker's own code; it is passed through as 75, 'try again'";
+            case 76: return "the worker's own code; it is passed through as 76, 'saved and left'";
+            case 77: return "the worker's own code; it is passed through as 77, 'do not start again'";
+            case 78: return "the worker's own code; it is passed through as 78, 'wrong configuration'";
+            default: return {};
+        }
+    }
+    return {};
+}
+
+std::string who(const Failure& failure, const ReportContext& context) {
+    const std::string_view here = failure.host == context.host ? " (this host)" : "";
+    if (failure.rank < 0)
+        return cat("node ", failure.host, here, failure.kind == FailureKind::node_lost ? " was lost" : "");
+    return cat("rank ", failure.rank, " (local rank ", failure.local_rank, ") on ", failure.host, here,
+               failure.pid > 0 ? cat(", pid ", failure.pid) : std::string());
+}
+
+std::string_view last_line(std::string_view text) {
+    text = trim(text);
+    return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
+}
+
+/// Each line of `text` behind `indent`; only the last `lines_max`, and a word about those left out.
+void append_indented(std::string& out, std::string_view text, std::string_view indent, std::size_t lines_max) {
+    while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
+    if (text.empty()) return;
+    const auto lines = split(text, '\n');
+    const std::size_t skipped = lines.size() > lines_max ? lines.size() - lines_max : 0;
+    if (skipped > 0) out += cat(indent, "(", skipped, skipped == 1 ? " line" : " lines", " before)\n");
+    for (std::size_t i = skipped; i < lines.size(); ++i) {
+        const auto line = lines[i].ends_with('\r') ? lines[i].substr(0, lines[i].size() - 1) : lines[i];
+        out += cat(indent, line, '\n');
+    }
+}
+
+void append_first(std::string& out, const Failure& first, const ReportContext& context) {
+    out += cat("  first failure: ", who(first, context));
+    if (first.rank >= 0) {
+        out += cat(": ", describe(first.end));
+        if (const auto why = meaning(first.end); !why.empty()) out += cat(" - ", why);
+    }
+    out += '\n';
+    if (first.rank >= 0 && first.role != "default" && !first.role.empty()) out += cat("  role: ", first.role, '\n');
+    if (first.rank < 0) {
+        append_indented(out, first.message, "    ", context.stderr_lines_max);
+        return;
+    }
+    // The error file holds the exception itself, and mostly the same text ends the stderr: once is enough.
+    if (!first.message.empty()) {
+        out += "  error file:\n";
+        append_indented(out, first.message, "    ", context.stderr_lines_max);
+    }
+    const auto exception = last_line(first.message);
+    const bool told = !exception.empty() && first.stderr_tail.find(exception) != std::string::npos;
+    if (!first.stderr_tail.empty() && !told) {
+        out += "  its last lines on stderr:\n";
+        append_indented(out, first.stderr_tail, "    ", context.stderr_lines_max);
+    }
+    if (!first.log_directory.empty()) out += cat("  logs: ", first.log_directory, " on ", first.host, '\n');
+}
+
+void append_others(std::string& out, const Verdict& verdict) {
+    if (verdict.other_failure_count > 0)
+        out += cat("  ", verdict.other_failure_count, verdict.other_failure_count == 1 ? " other" : " others",
+                   " failed after it\n");
+    if (verdict.stopped_count > 0)
+        out += cat("  ", verdict.stopped_count, verdict.stopped_count == 1 ? " worker was" : " workers were",
+                   " stopped by muster because of it\n");
+}
+
+struct Reporter {
+    const ReportContext& context;
+
+    [[nodiscard]] std::string line(std::string_view text) const { return cat(context.program, ": ", text, '\n'); }
+
+    std::string operator()(const JobSucceeded&) const { return {}; }
+    std::string operator()(const JobFailed& failed) const {
+        const auto& end = failed.report;
+        std::string out = line(cat("job ", context.job, " failed", end.why.empty() ? "" : ": ", end.why));
+        if (end.verdict.first) append_first(out, *end.verdict.first, context);
+        append_others(out, end.verdict);
+        return out;
+    }
+    std::string operator()(const Cancelled& cancelled) const {
+        return line(cat("job ", context.job, ": stopped by ", signal_name(cancelled.signal), "; this node has left"));
+    }
+    std::string operator()(const NoRendezvous& lost) const {
+        return line(cat("job ", context.job, ": no rendezvous: ", lost.why));
+    }
+    std::string operator()(const JoinRefused& refused) const {
+        return line(cat("job ", context.job, ": this node was refused: ", refused.refusal.why));
+    }
+    std::string operator()(const AgentFailed& failed) const { return line(cat("job ", context.job, ": ", failed.why)); }
+    std::string operator()(const Drained& drained) const {
+        return line(cat("job ", context.job, ": this node was asked to leave, and has left: ", drained.why));
+    }
+};
+
+}  // namespace
+
+std::string report(const Ending& ending, const ReportContext& context) {
+    return std::visit(Reporter{context}, ending);
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,26 @@
+// What a person reads when a job ends: one short report, the same facts on every node. Pure.
+//
+//   muster: job none failed: worker failed and no restart is left (3 of 3 used)
+//     first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL)
+//     ...
+// The failure that came first over all nodes is told in full, the others as a count, and the workers that muster itself
+// stopped because of it apart from both.
+#pragma once
+
+#include <string>
+
+#include "agent/core/supervisor.h"
+
+namespace muster::agent {
+
+struct ReportContext {
+    std::string job = "none";
+    std::string host;  ///< this node's, to tell "here" from elsewhere
+    std::string program = "muster";
+    std::size_t stderr_lines_max = 20;  ///< of the first failure's stderr
+};
+
+/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded).
+std::string report(const Ending& ending, const ReportContext& context);
+
+}  // namespace muster::agent

@@ -1,0 +1,398 @@
+#include "agent/core/supervisor.h"
+
+#include <algorithm>
+
+#include "agent/core/failure_kind.h"
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr int sigterm = 15;  // the same on every Linux; cores know no <csignal>
+constexpr int sigkill = 9;
+
+std::string pid_list(const std::vector<std::int32_t>& pids) {
+    std::string out;
+    for (const auto pid : pids) out += cat(out.empty() ? "" : ", ", pid);
+    return out;
+}
+
+}  // namespace
+
+std::string_view name(Phase phase) {
+    switch (phase) {
+        case Phase::idle: return "idle";
+        case Phase::joining: return "joining";
+        case Phase::starting: return "starting";
+        case Phase::running: return "running";
+        case Phase::draining: return "draining";
+        case Phase::drained: return "drained";
+        case Phase::done: return "done";
+    }
+    return "unknown";
+}
+
+Supervisor::Supervisor(SupervisorConfig config) : config_(std::move(config)) {
+    MUSTER_CHECK(config_.join.slots > 0, config_.join.slots);
+}
+
+SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
+    step_ = {};
+    if (phase_ == Phase::done) return {};
+    std::visit([&](const auto& happened) { on(happened, now); }, event);
+    settle(now);
+    return std::move(step_);
+}
+
+Instant Supervisor::deadline() const {
+    if (phase_ == Phase::done || !round_ || drained() || !round_->drain) return no_deadline;
+    const auto& drain = *round_->drain;
+    return drain.killed_at ? *drain.killed_at + config_.kill_wait : drain.kill_at;
+}
+
+// ---- the events: facts are noted ----
+
+void Supervisor::on(const Begin&, Instant) {
+    MUSTER_CHECK(!begun_);
+    begun_ = true;
+}
+
+void Supervisor::on(const Elapsed&, Instant) {}
+
+void Supervisor::on(const StoreOpened& event, Instant) {
+    MUSTER_CHECK(store_opening_);
+    store_opening_ = false;
+    if (event.ports.has_error()) {
+        end(AgentFailed{cat("the workers' store cannot be served: ", event.ports.error().context)});
+        return;
+    }
+    store_open_ = true;
+    ports_ = event.ports.value();
+}
+
+void Supervisor::on(const DaemonSaid& event, Instant now) {
+    if (const auto* assigned = std::get_if<native::Assigned>(&event.message)) {
+        on_assigned(*assigned);
+    } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
+        say(cat("parked as a spare, ", parked->position, " before this node"));
+    } else if (const auto* ended = std::get_if<native::RoundEnded>(&event.message)) {
+        on_round_ended(*ended, now);
+    } else if (const auto* drain = std::get_if<native::Drain>(&event.message)) {
+        say(cat("this node is to leave: ", drain->why));
+        end(Drained{drain->why});
+        begin_drain(sigterm, Tell::round_over, cat("this node is to leave: ", drain->why), now);
+    } else if (const auto* over = std::get_if<native::JobEnded>(&event.message)) {
+        on_job_ended(*over, now);
+    } else if (const auto* refused = std::get_if<native::Refused>(&event.message)) {
+        say(cat("refused: ", refused->why));
+        deaf_ = true;
+        end(JoinRefused{*refused});
+        begin_drain(sigterm, Tell::round_over, cat("this node was refused: ", refused->why), now);
+    }
+    // Anything else is the client's own business and does not come here.
+}
+
+void Supervisor::on_assigned(const native::Assigned& assignment) {
+    if (round_ || !joined_ || ending_ || assignment.round <= last_round_) {
+        say(cat("assignment of round ", assignment.round, " ignored in state ", name(phase_), " after round ",
+                last_round_));
+        return;
+    }
+    joined_ = false;
+    last_round_ = assignment.round;
+    round_ = RoundState{};  // clang 14 refuses emplace() of a nested type with initialisers
+    round_->assignment = assignment;
+    round_->workers.resize(config_.join.slots);
+    say(cat("round ", assignment.round, ": group rank ", assignment.group_rank, " of ", assignment.group_world_size,
+            ", ranks ", assignment.rank_base, " to ", assignment.rank_base + config_.join.slots - 1, " of ",
+            assignment.world_size));
+    for (const auto& note : assignment.notes) say(note);
+    act(StartWorkers{assignment});
+}
+
+void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
+    if (round_ && round_->assignment.round == ended.round && round_->ended && round_->ended->final && !ended.final) {
+        // Another daemon took over, which does not know that the budget was spent.
+        say(cat("round ", ended.round, " was not the last one: ", ended.why));
+        round_->ended = ended;
+        return;
+    }
+    if (!round_ || round_->assignment.round != ended.round || round_->ended) {
+        say(cat("end of round ", ended.round, " ignored in state ", name(phase_)));
+        return;
+    }
+    if (ended.final)
+        say(cat("round ", ended.round, " ended: ", ended.why));
+    else
+        tell(cat("round ", ended.round, " ended: ", ended.why, "; stopping this node's workers, and going on"));
+    round_->ended = ended;
+    begin_drain(sigterm, Tell::round_over, ended.why, now);
+}
+
+void Supervisor::on_job_ended(const native::JobEnded& ended, Instant now) {
+    say(cat("the job ended: ", ended.why));
+    job_over_ = true;
+    if (ended.outcome == native::JobOutcome::succeeded)
+        end(JobSucceeded{});
+    else
+        end(JobFailed{ended});
+    begin_drain(sigterm, Tell::round_over, cat("the job ended: ", ended.why), now);
+}
+
+void Supervisor::on(const ClientFenced& event, Instant now) {
+    fence(event.why, now);
+}
+
+void Supervisor::on(const ClientLost& event, Instant now) {
+    say(cat("no rendezvous: ", event.why));
+    deaf_ = true;
+    end(NoRendezvous{event.why});
+    begin_drain(sigterm, Tell::round_over, cat("no rendezvous: ", event.why), now);
+}
+
+void Supervisor::on(const StopRequested& event, Instant now) {
+    ++stop_count_;
+    if (stop_count_ == 1) {
+        if (round_ && !all_ended())
+            tell(cat(signal_name(event.signal), ": stopping this node's workers; what is left after ",
+                     describe(config_.grace), " is killed, or now if the signal comes again"));
+        else
+            say(cat("stop requested by ", signal_name(event.signal)));
+        end(Cancelled{event.signal});
+        begin_drain(event.signal, Tell::nothing, "", now);
+    } else {
+        tell(cat(signal_name(event.signal), " again: killing what is left"));
+        kill_now(now);
+    }
+}
+
+void Supervisor::on(const HostSaid& event, Instant now) {
+    if (const auto* started = std::get_if<WorkerStarted>(&event.event)) {
+        MUSTER_CHECK(round_ && started->local_rank < round_->workers.size(), started->local_rank);
+        round_->workers[started->local_rank].answered = true;
+    } else if (const auto* ended = std::get_if<WorkerEnded>(&event.event)) {
+        on_worker_ended(*ended, event.notes, now);
+    } else if (std::holds_alternative<TreeEmpty>(event.event)) {
+        if (round_ && round_->drain && round_->drain->killed_at) round_->tree_empty = true;
+    } else if (const auto* stuck = std::get_if<TreeStuck>(&event.event)) {
+        if (round_ && !drained()) on_tree_stuck(cat("processes ", pid_list(stuck->pids)));
+    } else if (const auto* lost = std::get_if<GuardianLost>(&event.event)) {
+        on_guardian_lost(*lost, event.notes);
+    }
+}
+
+void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now) {
+    MUSTER_CHECK(round_ && ended.local_rank < round_->workers.size(), ended.local_rank);
+    auto& worker = round_->workers[ended.local_rank];
+    MUSTER_CHECK(worker.fate == Fate::running, ended.local_rank, ended.pid);
+    worker.answered = true;
+    if (ended.unfed || stopped_by_us(ended)) {
+        worker.fate = Fate::stopped;
+        if (ended.unfed) fence("this agent had been stopped for too long, so its workers were killed", now);
+        return;
+    }
+    if (succeeded(ended.end)) {
+        worker.fate = Fate::succeeded;
+        return;
+    }
+    worker.fate = Fate::failed;
+    Failure failure = make_failure(ended, notes);
+    const std::string why = cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end));
+    say(why);
+    // A client that reconnects after the round's end repeats only the round's report, so that names it once more.
+    if (round_->ended) round_->failed_late.push_back(failure);
+    if (!deaf_) act(ReportFailed{{std::move(failure)}});
+    begin_drain(sigterm, Tell::round_over, why, now);
+}
+
+/// At or after our signal an end is our doing, but for a death by a signal that we have not sent: the culprit of the
+/// round's end may die a moment after the news of its victims has made us stop everybody.
+bool Supervisor::stopped_by_us(const WorkerEnded& ended) const {
+    const auto& drain = round_->drain;
+    if (!drain || ended.at < drain->signalled || std::holds_alternative<NotStarted>(ended.end)) return false;
+    const auto* by_signal = std::get_if<Signaled>(&ended.end);
+    if (!by_signal || by_signal->signal == drain->signal) return true;
+    return by_signal->signal == sigkill && drain->killed_at;
+}
+
+Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const {
+    Failure failure;
+    failure.kind = failure_kind(ended.end, notes.message, ended.stderr_tail);
+    failure.host = config_.host;
+    failure.role = config_.join.role;
+    failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
+    failure.rank = static_cast<std::int32_t>(round_->assignment.rank_base + ended.local_rank);
+    failure.local_rank = static_cast<std::int32_t>(ended.local_rank);
+    failure.pid = ended.pid;
+    failure.end = ended.end;
+    failure.message = notes.message;
+    failure.stderr_tail = ended.stderr_tail;
+    failure.error_file = notes.error_file;
+    failure.log_directory = notes.log_directory;
+    failure.at_ns = notes.at_ns;
+    failure.uncertainty_ns = notes.uncertainty_ns;
+    failure.wall_time_s = notes.wall_time_s;
+    return failure;
+}
+
+void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes) {
+    const auto why = cat("the guardian process of the workers is gone: ", lost.why);
+    say(why);
+    if (round_ && !drained()) {
+        if (!deaf_) {
+            Failure failure;
+            failure.kind = FailureKind::node_lost;  // so that its workers' deaths do not hide it
+            failure.host = config_.host;
+            failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
+            failure.message = why;
+            failure.at_ns = notes.at_ns;
+            failure.uncertainty_ns = notes.uncertainty_ns;
+            failure.wall_time_s = notes.wall_time_s;
+            act(ReportFailed{{std::move(failure)}});
+        }
+        stuck_ = true;  // nobody is left who could say that the tree is empty
+    }
+    end(AgentFailed{why});
+}
+
+void Supervisor::on_tree_stuck(const std::string& what) {
+    const auto why = cat(what, " did not go after SIGKILL (a dead disk or a hung driver?); this host needs a look");
+    say(why);
+    stuck_ = true;
+    end(AgentFailed{why});
+}
+
+void Supervisor::fence(const std::string& why, Instant now) {
+    if (!round_ || drained()) return;
+    if (!round_->fenced) tell(cat("killing the workers at once: ", why));
+    round_->fenced = true;
+    if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt};
+    kill_now(now);
+}
+
+void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Instant now) {
+    if (!round_ || round_->drain) return;
+    round_->drain = DrainState{signal, now, now + config_.grace, std::nullopt};
+    if (all_ended()) return;
+    if (tell == Tell::round_over) act(TellWorkers{why});
+    act(SignalWorkers{signal, SignalTarget::leader});
+}
+
+void Supervisor::kill_now(Instant now) {
+    if (round_ && round_->drain) round_->drain->kill_at = std::min(round_->drain->kill_at, now);
+}
+
+/// The first cause stays.
+void Supervisor::end(Ending ending) {
+    if (!ending_) ending_ = std::move(ending);
+}
+
+// ---- the conclusions ----
+
+bool Supervisor::all_ended() const {
+    return std::none_of(round_->workers.begin(), round_->workers.end(),
+                        [](const Worker& worker) { return worker.fate == Fate::running; });
+}
+
+bool Supervisor::drained() const {
+    return round_->tree_empty && all_ended();
+}
+
+void Supervisor::settle(Instant now) {
+    if (round_ && !drained()) settle_workers(now);
+    if (ending_ && (!round_ || drained() || stuck_)) {
+        finish();
+    } else if (begun_) {
+        if (round_ && drained()) settle_round();
+        if (!round_) settle_join();
+    }
+    phase_ = derive_phase();
+}
+
+void Supervisor::settle_workers(Instant now) {
+    auto& round = *round_;
+    if (round.drain) {
+        auto& drain = *round.drain;
+        if (!drain.killed_at && (all_ended() || now >= drain.kill_at)) {
+            if (!all_ended() && !round.fenced) say("the grace is over: killing what is left");
+            drain.killed_at = now;
+            act(KillTree{});
+        } else if (drain.killed_at && now >= *drain.killed_at + config_.kill_wait) {
+            on_tree_stuck("the workers' processes");
+        }
+        return;
+    }
+    const bool all_succeeded = std::all_of(round.workers.begin(), round.workers.end(),
+                                           [](const Worker& worker) { return worker.fate == Fate::succeeded; });
+    if (all_succeeded && !round.success_reported) {
+        round.success_reported = true;
+        say("all workers of this node exited 0; waiting for the other nodes");
+        act(ReportSucceeded{});
+    }
+}
+
+/// The round is drained and this agent goes on: with the next round, or waiting for the daemon's last word.
+void Supervisor::settle_round() {
+    if (round_->ended) report_round();
+    const bool goes_on = round_->ended ? !round_->ended->final : round_->fenced;
+    if (!goes_on) return;
+    round_.reset();
+    if (store_open_) act(CloseStore{});
+    store_open_ = false;
+}
+
+void Supervisor::settle_join() {
+    if (!store_open_ && !store_opening_) {
+        store_opening_ = true;
+        act(OpenStore{});
+    } else if (store_open_ && !joined_) {
+        joined_ = true;
+        known_ = true;
+        native::Join join = config_.join;
+        join.last_round = last_round_;
+        join.store_port = ports_.store;
+        join.peer_port = ports_.peer;
+        act(SendJoin{std::move(join)});
+    }
+}
+
+void Supervisor::report_round() {
+    if (round_->report_sent) return;
+    round_->report_sent = true;
+    const auto stopped = std::count_if(round_->workers.begin(), round_->workers.end(),
+                                       [](const Worker& worker) { return worker.fate == Fate::stopped; });
+    act(ReportRound{native::RoundReport{round_->assignment.round, std::move(round_->failed_late),
+                                        static_cast<std::uint32_t>(stopped)}});
+}
+
+void Supervisor::finish() {
+    if (round_ && round_->ended && !deaf_ && drained()) report_round();
+    if (job_over_) {
+        act(AcknowledgeEnd{});
+    } else if (known_ && !deaf_) {
+        if (const auto* cancelled = std::get_if<Cancelled>(&*ending_))
+            act(SendLeave{cat("stopped by ", signal_name(cancelled->signal))});
+        else if (const auto* leaving = std::get_if<Drained>(&*ending_))
+            act(SendLeave{leaving->why});
+        else if (const auto* failed = std::get_if<AgentFailed>(&*ending_))
+            act(SendLeave{failed->why});
+    }
+    if (store_open_ || store_opening_) act(CloseStore{});
+    act(Finish{*ending_});
+    phase_ = Phase::done;
+}
+
+Phase Supervisor::derive_phase() const {
+    if (phase_ == Phase::done) return Phase::done;
+    if (!begun_) return Phase::idle;
+    if (!round_) return Phase::joining;
+    if (drained()) return Phase::drained;
+    if (round_->drain) return Phase::draining;
+    const bool answered = std::all_of(round_->workers.begin(), round_->workers.end(),
+                                      [](const Worker& worker) { return worker.answered; });
+    return answered ? Phase::running : Phase::starting;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,241 @@
+// The life of one agent, pure: idle -> joining -> starting -> running -> draining -> (joining | done).
+// STATES.md beside this folder has the table; every transition ends in settle().
+//
+// It decides about workers alone. Sockets, leases, resending and fencing are ClientCore's (rendezvous/client), budgets
+// and ranks the daemon's (rendezvous/core).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "agent/process/process_host.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::agent {
+
+struct SupervisorConfig {
+    native::Join join;  ///< what each join says; last_round and store_port are filled in anew
+    std::string host;
+    Duration grace = 30s;  ///< --shutdown-timeout: from the stop signal to SIGKILL, on every path but fencing
+    /// From SIGKILL to giving up on processes that do not go (the process host says so earlier: TreeStuck).
+    Duration kill_wait = 10s;
+};
+
+/// What the driver found out about a worker at the moment of its end, where it failed.
+struct WorkerNotes {
+    std::string message;               ///< the error file's message
+    std::string error_file;            ///< its path; empty if the worker wrote none
+    std::string log_directory;         ///< empty: none
+    std::int64_t at_ns = 0;            ///< of the end, on the daemon's clock
+    std::int64_t uncertainty_ns = -1;  ///< -1: the daemon's clock is not known yet
+    std::int64_t wall_time_s = 0;
+};
+
+/// What a node offers to a round: see native::Join.
+struct RoundPorts {
+    std::uint16_t store = 0;  ///< 0: none; the static back end's store is the daemon's
+    std::uint16_t peer = 0;   ///< 0: peers cannot ask this agent
+};
+
+/// Why this agent ended; launcher/exit_code turns it into a number.
+struct JobSucceeded {};
+/// The job is over and failed; `report` is the same on every node.
+struct JobFailed {
+    native::JobEnded report;
+};
+/// This agent was told to stop by a signal.
+struct Cancelled {
+    int signal = 0;
+};
+struct NoRendezvous {
+    std::string why;  ///< 75: join time-out, daemon lost
+};
+struct JoinRefused {
+    native::Refused refusal;  ///< 78
+};
+/// The guardian or this agent itself broke.
+struct AgentFailed {
+    std::string why;
+};
+/// The daemon asked this node to leave, and it left with its workers stopped in order. The job goes on elsewhere.
+struct Drained {
+    std::string why;  ///< 76
+};
+using Ending = std::variant<JobSucceeded, JobFailed, Cancelled, NoRendezvous, JoinRefused, AgentFailed, Drained>;
+
+// ---- events ----
+struct Begin {};
+struct DaemonSaid {
+    native::Message message;  ///< Assigned, Parked, RoundEnded, Drain, JobEnded, Refused
+};
+struct ClientFenced {
+    std::string why;
+};
+struct ClientLost {
+    std::string why;
+};
+struct HostSaid {
+    ProcessEvent event;
+    WorkerNotes notes;  ///< for a WorkerEnded that is no success, and the times of a GuardianLost
+};
+/// The round's own store is bound (answer to OpenStore); an error ends the agent.
+struct StoreOpened {
+    Result<RoundPorts> ports;
+};
+/// A handled signal reached the launcher. The second one escalates: SIGKILL at once.
+struct StopRequested {
+    int signal = 0;
+};
+struct Elapsed {};
+using SupervisorEvent =
+    std::variant<Begin, DaemonSaid, ClientFenced, ClientLost, HostSaid, StoreOpened, StopRequested, Elapsed>;
+
+// ---- actions, carried out in order ----
+/// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
+struct OpenStore {};
+/// The round is over: close its store and every connection to it.
+struct CloseStore {};
+struct SendJoin {
+    native::Join join;
+};
+/// Start this round's workers; environment and argv are made by worker_environment.h from the assignment.
+struct StartWorkers {
+    native::Assigned assignment;
+};
+/// Say on each worker's channel that its round is over, before the signal: the runtime leaves at once and does not try
+/// to save together with peers that may be dead. A SIGTERM without it is a notice.
+struct TellWorkers {
+    std::string why;
+};
+struct SignalWorkers {
+    int signal = 0;
+    SignalTarget target = SignalTarget::leader;
+};
+struct KillTree {};
+struct ReportFailed {
+    std::vector<Failure> failures;
+};
+struct ReportSucceeded {};
+struct ReportRound {
+    native::RoundReport report;
+};
+struct SendLeave {
+    std::string why;
+};
+struct AcknowledgeEnd {};
+/// The agent is through; nothing follows.
+struct Finish {
+    Ending ending;
+};
+using SupervisorAction =
+    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, SignalWorkers, KillTree, ReportFailed,
+                 ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+
+struct SupervisorStep {
+    std::vector<SupervisorAction> actions;
+    std::vector<std::string> why;      ///< log lines
+    std::vector<std::string> notices;  ///< for the person at the launcher, whatever the log level
+};
+
+enum class Phase { idle, joining, starting, running, draining, drained, done };
+std::string_view name(Phase phase);
+
+class Supervisor {
+  public:
+    explicit Supervisor(SupervisorConfig config);
+
+    /// After a step that held Finish every further one is empty. A worker's end that cannot be (no such worker, a
+    /// second end) is a bug of the process host, and aborts.
+    SupervisorStep step(const SupervisorEvent& event, Instant now);
+
+    /// When step(Elapsed) must be called at the latest; no_deadline when nothing waits for time.
+    [[nodiscard]] Instant deadline() const;
+    [[nodiscard]] Phase phase() const { return phase_; }
+
+  private:
+    enum class Fate { running, succeeded, failed, stopped };
+    struct Worker {
+        bool answered = false;  ///< WorkerStarted or WorkerEnded was seen
+        Fate fate = Fate::running;
+    };
+    /// The round's end on this node: one signal, one grace.
+    struct DrainState {
+        int signal = 0;  ///< the one that was sent at `signalled`
+        Instant signalled;
+        Instant kill_at;                   ///< may come nearer, never move away
+        std::optional<Instant> killed_at;  ///< KillTree was said
+    };
+    /// Everything that is forgotten when the round is drained.
+    struct RoundState {
+        native::Assigned assignment;
+        std::vector<Worker> workers;  ///< by local rank
+        bool tree_empty = false;
+        bool success_reported = false;
+        bool report_sent = false;
+        bool fenced = false;
+        std::optional<DrainState> drain;
+        std::optional<native::RoundEnded> ended;  ///< what the daemon said
+        std::vector<Failure> failed_late;         ///< reported after the daemon had ended the round
+    };
+
+    // One for each event; they note facts, and settle() draws the conclusions.
+    void on(const Begin& event, Instant now);
+    void on(const DaemonSaid& event, Instant now);
+    void on(const ClientFenced& event, Instant now);
+    void on(const ClientLost& event, Instant now);
+    void on(const HostSaid& event, Instant now);
+    void on(const StoreOpened& event, Instant now);
+    void on(const StopRequested& event, Instant now);
+    void on(const Elapsed& event, Instant now);
+    void on_assigned(const native::Assigned& assignment);
+    void on_round_ended(const native::RoundEnded& ended, Instant now);
+    void on_job_ended(const native::JobEnded& ended, Instant now);
+    void on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now);
+    void on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes);
+    void on_tree_stuck(const std::string& what);
+
+    void settle(Instant now);
+    void settle_workers(Instant now);
+    void settle_round();
+    void settle_join();
+    [[nodiscard]] Phase derive_phase() const;
+
+    enum class Tell { round_over, nothing };
+    void begin_drain(int signal, Tell tell, const std::string& why, Instant now);
+    void kill_now(Instant now);
+    void fence(const std::string& why, Instant now);
+    void report_round();
+    void finish();
+    void end(Ending ending);
+    void act(SupervisorAction action) { step_.actions.push_back(std::move(action)); }
+    void tell(std::string line) { step_.notices.push_back(std::move(line)); }
+    void say(std::string why) { step_.why.push_back(std::move(why)); }
+    [[nodiscard]] bool drained() const;
+    [[nodiscard]] bool all_ended() const;
+    [[nodiscard]] bool stopped_by_us(const WorkerEnded& ended) const;
+    [[nodiscard]] Failure make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const;
+
+    SupervisorConfig config_;
+    SupervisorStep step_;  // of the step under way
+    Phase phase_ = Phase::idle;
+    bool begun_ = false;
+    bool store_opening_ = false;
+    bool store_open_ = false;
+    RoundPorts ports_;
+    bool joined_ = false;    // SendJoin was said and not yet answered by a round
+    bool known_ = false;     // the daemon has heard of this agent
+    bool job_over_ = false;  // JobEnded came
+    bool deaf_ = false;      // nobody listens any more: no last words
+    bool stuck_ = false;     // the tree cannot be emptied
+    int stop_count_ = 0;
+    Round last_round_ = no_round;
+    std::optional<RoundState> round_;
+    std::optional<Ending> ending_;
+};
+
+}  // namespace muster::agent

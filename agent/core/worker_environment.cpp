@@ -1,0 +1,106 @@
+#include "agent/core/worker_environment.h"
+
+#include "agent/core/macros.h"
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+void set(Variables& variables, const char* name, std::string value) {
+    variables[name] = std::move(value);
+}
+
+template <class Number>
+void set_number(Variables& variables, const char* name, Number value) {
+    set(variables, name, cat(value));
+}
+
+/// Kept if the agent has it, else `value`.
+void set_default(Variables& variables, const char* name, const char* value) {
+    variables.try_emplace(name, value);
+}
+
+/// What CUDA_VISIBLE_DEVICES says to the one worker that is to see one device only.
+Result<std::string> visible_device(const Variables& variables, std::uint32_t local_rank) {
+    const auto devices = variables.find("CUDA_VISIBLE_DEVICES");
+    if (devices == variables.end()) return cat(local_rank);
+    const auto pieces = split(devices->second, ',');
+    if (local_rank >= pieces.size())
+        return Error{Errc::invalid_argument,
+                     cat("--virtual-local-rank: CUDA_VISIBLE_DEVICES=", devices->second, " has too few devices (",
+                         pieces.size(), ") for local rank ", local_rank, "; lower --nproc-per-node")};
+    return std::string(trim(pieces[local_rank]));
+}
+
+void set_ranks(Variables& variables, const WorkerSpec& spec, const native::Assigned& assignment,
+               std::uint32_t local_rank) {
+    set_number(variables, "LOCAL_RANK", spec.virtual_local_rank ? 0 : local_rank);
+    set_number(variables, "RANK", assignment.rank_base + local_rank);
+    set_number(variables, "GROUP_RANK", assignment.group_rank);
+    set_number(variables, "ROLE_RANK", assignment.role_rank_base + local_rank);
+    set(variables, "ROLE_NAME", spec.role);
+    set_number(variables, "LOCAL_WORLD_SIZE", spec.worker_count);
+    set_number(variables, "WORLD_SIZE", assignment.world_size);
+    set_number(variables, "GROUP_WORLD_SIZE", assignment.group_world_size);
+    set_number(variables, "ROLE_WORLD_SIZE", assignment.role_world_size);
+}
+
+void set_store(Variables& variables, const WorkerSpec& spec, const native::Assigned& assignment) {
+    const bool fixed = !spec.master_address.empty();
+    set(variables, "MASTER_ADDR", fixed ? spec.master_address : assignment.store_addresses.front());
+    set_number(variables, "MASTER_PORT", fixed ? spec.master_port : assignment.store_port);
+    set(variables, "TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, const native::Assigned& assignment,
+                                                    std::uint32_t local_rank, const WorkerFiles& files) {
+    MUSTER_CHECK(local_rank < spec.worker_count, local_rank, spec.worker_count);
+    if (spec.master_address.empty() && assignment.store_addresses.empty())
+        return Error{Errc::invalid_argument,
+                     cat("round ", assignment.round,
+                         ": the node of group rank 0 gave no address for its store; give it one with "
+                         "--local-addr")};
+    Variables variables = spec.environment;
+    if (spec.virtual_local_rank) {
+        auto device = visible_device(variables, local_rank);
+        if (device.has_error()) return device.error();
+        set(variables, "CUDA_VISIBLE_DEVICES", std::move(device.value()));
+    }
+    set_ranks(variables, spec, assignment, local_rank);
+    set_store(variables, spec, assignment);
+    set_number(variables, "TORCHELASTIC_RESTART_COUNT", assignment.restart_count);
+    set_number(variables, "TORCHELASTIC_MAX_RESTARTS", spec.restarts_max);
+    set(variables, "TORCHELASTIC_RUN_ID", spec.job);
+    set(variables, "TORCHELASTIC_ERROR_FILE", files.error_file);
+    set(variables, "TORCHELASTIC_SIGNALS_TO_HANDLE", spec.handled_signal_names);
+    set_default(variables, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    // One worker may take all cores; several with a thread for each core would fight for them.
+    if (spec.worker_count > 1) set_default(variables, "OMP_NUM_THREADS", "1");
+    set_number(variables, "MUSTER_ROUND", assignment.round);
+    if (files.agent_socket.empty())
+        variables.erase("MUSTER_AGENT_SOCKET");  // an outer muster's is not ours to hand on
+    else
+        set(variables, "MUSTER_AGENT_SOCKET", files.agent_socket);
+
+    std::vector<std::string> out;
+    out.reserve(variables.size());
+    for (const auto& [name, value] : variables) out.push_back(cat(name, '=', value));
+    return out;
+}
+
+std::vector<std::string> worker_argv(const WorkerSpec& spec, std::uint32_t local_rank) {
+    const MacroValues values{{"local_rank", cat(local_rank)}};
+    std::vector<std::string> argv;
+    argv.reserve(spec.argv.size());
+    for (const auto& argument : spec.argv)
+        argv.push_back(argv.empty() ? argument : substitute_macros(argument, values));
+    return argv;
+}
+
+}  // namespace muster::agent

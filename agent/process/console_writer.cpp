@@ -1,0 +1,155 @@
+#include "agent/process/console_writer.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// What an idle console may keep of its memory.
+constexpr std::size_t idle_max_bytes = 128 << 10;
+constexpr Duration stop_max = 50ms;
+
+}  // namespace
+
+struct ConsoleWriter::Shared {
+    int fd;
+    std::string name;
+    Limits limits;
+
+    std::mutex mutex;
+    std::condition_variable filled;   ///< the thread waits for bytes
+    std::condition_variable drained;  ///< add() and flush() wait for room
+    std::string buffer;
+    bool writing = false;  ///< the thread holds bytes that it took from the buffer
+    bool stopped = false;
+    bool closed = false;              ///< EPIPE: nothing will ever be taken
+    bool failing = false;             ///< an error was logged and no write has succeeded since
+    bool finished = false;            ///< the thread is about to return
+    std::uint64_t skipped_count = 0;  ///< lines dropped since the last that was kept; not 0: dropping
+    bool at_line_start = true;        ///< of what was accepted into the buffer
+
+    void run();
+    void write_all(std::string_view bytes);
+    void broken(int error_number);
+    void accept(std::string_view text);
+};
+
+void ConsoleWriter::Shared::run() {
+    std::unique_lock lock(mutex);
+    std::string taken;
+    for (;;) {
+        filled.wait(lock, [this] { return stopped || !buffer.empty(); });
+        if (stopped) {
+            finished = true;
+            drained.notify_all();
+            return;
+        }
+        taken.clear();
+        std::swap(taken, buffer);
+        writing = true;
+        drained.notify_all();
+        lock.unlock();
+        write_all(taken);
+        lock.lock();
+        writing = false;
+        // What was dropped is told when there is room again, also if nothing more is ever printed.
+        if (buffer.empty() && taken.capacity() > idle_max_bytes) buffer = taken = std::string{};
+        if (skipped_count > 0 && buffer.size() <= limits.buffer_max_bytes / 2) accept({});
+        drained.notify_all();
+    }
+}
+
+void ConsoleWriter::Shared::write_all(std::string_view bytes) {
+    while (!bytes.empty() && !closed) {
+        const auto written = ::write(fd, bytes.data(), bytes.size());
+        if (written >= 0) {
+            failing = false;
+            bytes.remove_prefix(static_cast<std::size_t>(written));
+        } else if (errno == EAGAIN) {  // somebody made the stream non-blocking, for all who share it
+            pollfd ready{fd, POLLOUT, 0};
+            ::poll(&ready, 1, 1000);
+        } else if (errno != EINTR) {
+            broken(errno);
+            return;
+        }
+    }
+}
+
+void ConsoleWriter::Shared::broken(int error_number) {
+    closed = error_number == EPIPE || error_number == EBADF;
+    if (std::exchange(failing, true) || closed) return;  // a closed pipe is the wish of `muster ... | head`
+    log(LogLevel::warning, "cannot show the workers' output on ", name, ": ", ::strerror(error_number),
+        "; the job goes on without it");
+}
+
+void ConsoleWriter::Shared::accept(std::string_view text) {
+    if (skipped_count > 0) {
+        if (!at_line_start) buffer.push_back('\n');
+        buffer.append(cat("... ", skipped_count, skipped_count == 1 ? " line" : " lines", " skipped\n"));
+        at_line_start = true;
+        skipped_count = 0;
+    }
+    buffer.append(text);
+    if (!text.empty()) at_line_start = text.back() == '\n';
+    filled.notify_one();
+}
+
+ConsoleWriter::ConsoleWriter(int fd, std::string name, Limits limits) : shared_(std::make_shared<Shared>()) {
+    shared_->fd = fd;
+    shared_->name = std::move(name);
+    shared_->limits = limits;
+}
+
+ConsoleWriter::~ConsoleWriter() {
+    if (!thread_.joinable()) return;
+    std::unique_lock lock(shared_->mutex);
+    shared_->stopped = true;
+    shared_->filled.notify_all();
+    const bool finished = shared_->drained.wait_for(lock, stop_max, [this] { return shared_->finished; });
+    lock.unlock();
+    if (finished)
+        thread_.join();
+    else
+        thread_.detach();
+}
+
+void ConsoleWriter::add(std::string_view text) {
+    if (text.empty()) return;
+    auto& self = *shared_;
+    std::unique_lock lock(self.mutex);
+    if (!thread_.joinable()) {
+        // Signals are the loop's; a thread takes over the mask of the one that starts it.
+        sigset_t all, before;
+        sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        thread_ = std::thread([shared = shared_] { shared->run(); });
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+    const auto limit = self.limits.buffer_max_bytes;
+    const auto has_room = [&] { return self.buffer.empty() || self.buffer.size() + text.size() <= limit; };
+    bool dropping = self.skipped_count > 0 && self.buffer.size() > limit / 2;
+    if (!dropping && !has_room()) dropping = !self.drained.wait_for(lock, self.limits.patience, has_room);
+    if (!dropping) return self.accept(text);
+    self.skipped_count +=
+        std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n')));
+}
+
+bool ConsoleWriter::flush(Duration limit) {
+    std::unique_lock lock(shared_->mutex);
+    return shared_->drained.wait_for(lock, limit, [this] { return shared_->buffer.empty() && !shared_->writing; });
+}
+
+}  // namespace muster::agent

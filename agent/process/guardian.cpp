@@ -1,0 +1,102 @@
+#include "agent/process/guardian.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <vector>
+
+#include "agent/process/guardian_loop.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// Descriptors 0-2 must be taken, by /dev/null if need be: otherwise a socket of ours would become a worker's stdout.
+bool occupy_standard_streams() {
+    for (;;) {
+        const int fd = ::open("/dev/null", O_RDWR);
+        if (fd < 0) return false;
+        if (fd > 2) {
+            ::close(fd);
+            return true;
+        }
+    }
+}
+
+std::size_t thread_count() {
+    std::error_code failure;
+    std::filesystem::directory_iterator threads("/proc/self/task", failure);
+    return static_cast<std::size_t>(std::distance(begin(threads), end(threads)));
+}
+
+/// Both ends included.
+void close_range(int first, int last) {
+    if (first > last || ::syscall(SYS_close_range, first, last, 0) == 0) return;
+    const auto highest = std::min<long>(last, ::sysconf(_SC_OPEN_MAX));  // before Linux 5.9
+    for (int fd = first; fd <= highest; ++fd) ::close(fd);
+}
+
+/// What the launcher had open is not the guardian's business: a listener kept alive by it would outlive the agent.
+void close_all_but(std::vector<int> kept) {
+    std::erase_if(kept, [](int fd) { return fd < 3; });
+    std::sort(kept.begin(), kept.end());
+    int from = 3;
+    for (const int fd : kept) {
+        close_range(from, fd - 1);
+        from = fd + 1;
+    }
+    close_range(from, std::numeric_limits<int>::max());
+}
+
+[[noreturn]] void guard(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup) {
+    ::setsid();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    ::prctl(PR_SET_NAME, "muster-guardian");
+    sigset_t all;
+    sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    ::signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would throw the exit statuses away
+    close_all_but({socket.get(), cgroup ? cgroup->directory() : -1, cgroup ? cgroup->procs() : -1});
+    GuardianLoop(std::move(config), std::move(socket), std::move(cgroup)).run();
+    ::_exit(0);
+}
+
+}  // namespace
+
+Result<GuardianHandle> fork_guardian(GuardianConfig config) {
+    if (thread_count() != 1) {
+        return Error{Errc::invalid_argument, "fork the guardian: it must be forked before the first thread starts"};
+    }
+    if (!occupy_standard_streams()) return error_from_errno(errno, "fork the guardian: open /dev/null");
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
+        return error_from_errno(errno, "fork the guardian: socketpair");
+    }
+    GuardianHandle handle;
+    handle.socket = FileDescriptor(ends[0]);
+    FileDescriptor guardians_end(ends[1]);
+    // Should the guardian be killed, what its workers started becomes ours, so that we can still kill it.
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    std::optional<WorkerCgroup> cgroup;
+    if (config.cgroup == CgroupUse::when_delegated) cgroup = WorkerCgroup::create(cat("muster-", ::getpid()));
+    if (cgroup) handle.cgroup = cgroup->path();
+    handle.pid = ::fork();
+    if (handle.pid < 0) return error_from_errno(errno, "fork the guardian");
+    if (handle.pid == 0) {
+        handle.socket.reset();
+        guard(std::move(config), std::move(guardians_end), std::move(cgroup));
+    }
+    handle.pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, handle.pid, 0)));
+    return handle;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,68 @@
+// The guardian: a small process between the agent and the workers, so that nothing is ever left behind.
+//
+//   agent -> guardian -> workers -> whatever they start
+//
+// It is forked from the launcher without exec, lives in a session of its own with all blockable signals blocked (a
+// Ctrl-C or a `kill` of the foreground group does not reach it), and is a child subreaper: a descendant that loses its
+// parent, in whatever session, becomes the guardian's child. So "nothing is left" is the same as "the guardian has no
+// children", which the kernel answers in one call (waitid: ECHILD).
+//
+// It serves its agent over a seqpacket socket (guardian_wire.h) with a poll loop, one thread, no asio and no log. It
+// kills its whole tree
+//   * when told to (kill_tree), again and again until nothing is left;
+//   * when it has not been fed for `unfed_max`: then it serves on, and tells the agent when that wakes up;
+//   * when the agent is gone (the socket's end): then it calls `on_agent_death` and exits.
+// If the guardian itself dies, each worker dies by its parent-death signal, and what the workers had started becomes
+// the agent's, a subreaper too, which kills it (posix_process_host).
+//
+// Exits come through SIGCHLD in a signalfd, not through one pidfd per worker: the guardian must reap processes that it
+// adopts without having known them, and one mechanism that works for all of them needs no fallback on old kernels. As
+// the only reaper it may use plain pids: one that it has not reaped cannot be another process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::agent {
+
+enum class CgroupUse {
+    when_delegated,  ///< workers run in a child group where a cgroup v2 directory is ours to write: killed in one write
+    never,           ///< the tree is found by its parents alone
+};
+
+struct GuardianConfig {
+    Duration unfed_max = 4s;  ///< 0.8 lease; counted from the first feed(). Zero: never
+    CgroupUse cgroup = CgroupUse::when_delegated;
+    Duration stuck_after = 5s;  ///< a kill that has not emptied the tree by then is reported as TreeStuck
+
+    /// Called in the guardian's process after the agent's death, when the tree is empty (or stuck): tells the daemon
+    /// AgentDied. It gets the bytes last given to PosixProcessHost::set_testament(), or nothing. It runs beside no
+    /// other thread, may use plain sockets and memory, and is cut off after `on_agent_death_max`. Not called after an
+    /// end in order (the destructor of PosixProcessHost). A pure function of its captures: they are those of the moment
+    /// of the fork.
+    std::function<void(std::string_view testament)> on_agent_death;
+    Duration on_agent_death_max = 2s;
+};
+
+/// What the agent holds of its guardian. PosixProcessHost takes it over.
+struct GuardianHandle {
+    pid_t pid = 0;
+    FileDescriptor pidfd;   ///< invalid where the kernel has no pidfd_open (before 5.3)
+    FileDescriptor socket;  ///< seqpacket, non-blocking, close-on-exec
+    std::string cgroup;     ///< the group of the workers; empty if there is none
+};
+
+/// Forks the guardian. Call it first of all: before any thread, asio object or child process of the caller exists; a
+/// second thread is refused (invalid_argument), because it could hold a lock that nobody releases in the copy. Makes
+/// the caller a child subreaper. Workers inherit the caller's standard streams, working directory, umask and limits of
+/// this moment.
+Result<GuardianHandle> fork_guardian(GuardianConfig config);
+
+}  // namespace muster::agent

@@ -1,0 +1,76 @@
+// What the guardian does after it was forked: serve the agent, reap, kill. guardian.h tells the story.
+//
+// Every turn of the loop ends in the same three questions, whatever woke it: is the agent gone, is it unfed, is there
+// something left to kill.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/process/guardian.h"
+#include "agent/process/guardian_wire.h"
+#include "agent/process/worker_cgroup.h"
+#include "agent/process/worker_spawn.h"
+
+namespace muster::agent {
+
+class GuardianLoop {
+  public:
+    GuardianLoop(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup);
+
+    /// Until the agent is gone and nothing (that can be killed) is left.
+    void run();
+
+  private:
+    struct Worker {
+        std::uint64_t id = 0;
+        pid_t pid = 0;
+        FileDescriptor report;              ///< while it is being started
+        std::optional<NotStarted> failure;  ///< its child is still to be reaped
+    };
+    enum class Cause { asked, unfed, agent_gone };
+    struct Killing {
+        Cause cause = Cause::asked;
+        Instant since;
+        Instant next_pass;
+        Duration pause = 1ms;
+        bool stuck = false;
+    };
+
+    void wait(Instant now);
+    void read_messages(Instant now);
+    void handle(const guardian_wire::Message& message, std::vector<FileDescriptor>& fds, Instant now);
+    void spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
+    SpawnResult try_spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
+    void look_at_starts();
+    void look_at_start(Worker& worker);
+    void signal_workers(const guardian_wire::Signal& signal);
+    void reap(Instant now);
+    void report_end(pid_t pid, const WorkerEnd& end, Instant now);
+    void begin_kill(Cause cause, Instant now);
+    void continue_kill(Instant now);
+    void kill_pass();
+    [[nodiscard]] bool unfed(Instant now) const;
+    [[nodiscard]] Instant next_deadline() const;
+    void send(const guardian_wire::Message& message);
+    void flush();
+    void say_agent_died();
+
+    GuardianConfig config_;
+    FileDescriptor socket_;
+    FileDescriptor child_signals_;
+    std::optional<WorkerCgroup> cgroup_;
+    std::vector<Worker> workers_;
+    std::deque<std::string> outbox_;
+    std::string testament_;
+    std::optional<Instant> last_fed_;
+    std::optional<Killing> killing_;
+    bool children_left_ = false;  ///< as of the last reap(): adopted ones and unreaped dead ones count
+    bool empty_asked_ = false;    ///< the agent waits for Emptied
+    bool agent_gone_ = false;
+    bool farewell_ = false;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,199 @@
+#include "agent/process/guardian_wire.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/bytes.h"
+
+namespace muster::agent::guardian_wire {
+
+namespace {
+
+constexpr std::uint8_t end_exited = 0;
+constexpr std::uint8_t end_signaled = 1;
+constexpr std::uint8_t end_not_started = 2;
+
+struct WriteEnd {
+    ByteWriter& out;
+    void operator()(const Exited& end) const {
+        out.number(end_exited);
+        out.number(end.code);
+    }
+    void operator()(const Signaled& end) const {
+        out.number(end_signaled);
+        out.number(end.signal);
+        out.number(static_cast<std::uint8_t>(end.core_dumped));
+    }
+    void operator()(const NotStarted& end) const {
+        out.number(end_not_started);
+        out.number(end.error_number);
+        out.blob<std::uint32_t>(std::string_view(end.stage).substr(0, stage_max_bytes));
+    }
+};
+
+bool read_flag(ByteReader& in) {
+    const auto value = in.number<std::uint8_t>();
+    if (value > 1) in.fail();
+    return value == 1;
+}
+
+WorkerEnd read_end(ByteReader& in) {
+    switch (in.number<std::uint8_t>()) {
+        case end_exited: return Exited{in.number<std::int32_t>()};
+        case end_signaled: {
+            Signaled end{.signal = in.number<std::int32_t>()};
+            end.core_dumped = read_flag(in);
+            return end;
+        }
+        case end_not_started: {
+            NotStarted end;
+            end.error_number = in.number<std::int32_t>();
+            end.stage = in.blob<std::uint32_t>(stage_max_bytes);
+            return end;
+        }
+        default: in.fail(); return {};
+    }
+}
+
+struct Write {
+    ByteWriter& out;
+    void operator()(const Spawn& spawn) const {
+        out.number(spawn.id);
+        out.number(static_cast<std::uint8_t>(spawn.has_stdout));
+        out.number(static_cast<std::uint8_t>(spawn.has_stderr));
+    }
+    void operator()(const Signal& signal) const {
+        out.number(signal.signal);
+        out.number(static_cast<std::uint8_t>(signal.target));
+    }
+    void operator()(const Kill&) const {}
+    void operator()(const Feed&) const {}
+    void operator()(const Testament& testament) const { out.blob<std::uint32_t>(testament.bytes); }
+    void operator()(const Farewell&) const {}
+    void operator()(const Spawned& spawned) const {
+        out.number(spawned.id);
+        out.number(spawned.pid);
+    }
+    void operator()(const Ended& ended) const {
+        out.number(ended.id);
+        out.number(ended.pid);
+        std::visit(WriteEnd{out}, ended.end);
+        out.number(ended.at_ns);
+        out.number(static_cast<std::uint8_t>(ended.unfed));
+    }
+    void operator()(const Emptied&) const {}
+    void operator()(const Stuck& stuck) const {
+        const auto count = std::min(stuck.pids.size(), stuck_max_count);
+        out.number(static_cast<std::uint32_t>(count));
+        for (std::size_t i = 0; i < count; ++i) out.number(stuck.pids[i]);
+    }
+};
+
+Message read_spawn(ByteReader& in) {
+    Spawn spawn{.id = in.number<std::uint64_t>()};
+    spawn.has_stdout = read_flag(in);
+    spawn.has_stderr = read_flag(in);
+    return spawn;
+}
+
+Message read_signal(ByteReader& in) {
+    Signal signal{.signal = in.number<std::int32_t>()};
+    signal.target = read_flag(in) ? SignalTarget::group : SignalTarget::leader;
+    return signal;
+}
+
+Message read_ended(ByteReader& in) {
+    Ended ended;
+    ended.id = in.number<std::uint64_t>();
+    ended.pid = in.number<std::int32_t>();
+    ended.end = read_end(in);
+    ended.at_ns = in.number<std::int64_t>();
+    ended.unfed = read_flag(in);
+    return ended;
+}
+
+Message read_spawned(ByteReader& in) {
+    Spawned spawned{.id = in.number<std::uint64_t>()};
+    spawned.pid = in.number<std::int32_t>();
+    return spawned;
+}
+
+Message read_stuck(ByteReader& in) {
+    const auto count = in.number<std::uint32_t>();
+    if (count > stuck_max_count) in.fail();
+    Stuck stuck;
+    for (std::uint32_t i = 0; in.ok() && i < count; ++i) stuck.pids.push_back(in.number<std::int32_t>());
+    return stuck;
+}
+
+Message read(ByteReader& in) {
+    switch (in.number<std::uint8_t>()) {
+        case 0: return read_spawn(in);
+        case 1: return read_signal(in);
+        case 2: return Kill{};
+        case 3: return Feed{};
+        case 4: return Testament{std::string(in.blob<std::uint32_t>(testament_max_bytes))};
+        case 5: return Farewell{};
+        case 6: return read_spawned(in);
+        case 7: return read_ended(in);
+        case 8: return Emptied{};
+        case 9: return read_stuck(in);
+        default: in.fail(); return Kill{};
+    }
+}
+
+}  // namespace
+
+std::string encode(const Message& message) {
+    std::string datagram;
+    ByteWriter out(datagram);
+    out.number(static_cast<std::uint8_t>(message.index()));
+    std::visit(Write{out}, message);
+    return datagram;
+}
+
+std::optional<Message> decode(std::string_view datagram) {
+    ByteReader in(datagram);
+    auto message = read(in);
+    if (!in.finished()) return std::nullopt;
+    return message;
+}
+
+std::string image_bytes(const std::vector<std::string>& argv, const std::vector<std::string>& environment) {
+    std::string bytes;
+    if (argv.empty() || argv[0].empty()) return bytes;
+    ByteWriter out(bytes);
+    out.number(static_cast<std::uint32_t>(argv.size()));
+    out.number(static_cast<std::uint32_t>(environment.size()));
+    for (const auto* list : {&argv, &environment}) {
+        for (const auto& text : *list) {
+            if (text.find('\0') != std::string::npos || bytes.size() + text.size() >= image_max_bytes) return {};
+            out.raw(text);
+            out.number('\0');
+        }
+    }
+    return bytes;
+}
+
+std::optional<Image> parse_image(std::string& bytes) {
+    ByteReader head(bytes);
+    const auto argument_count = head.number<std::uint32_t>();
+    const auto variable_count = head.number<std::uint32_t>();
+    if (!head.ok() || argument_count == 0) return std::nullopt;
+    Image image;
+    std::size_t at = bytes.size() - head.remaining();
+    const auto take = [&](std::vector<char*>& list, std::uint32_t count) {
+        for (std::uint32_t i = 0; i < count; ++i) {
+            const auto end = bytes.find('\0', at);
+            if (end == std::string::npos) return false;
+            list.push_back(bytes.data() + at);
+            at = end + 1;
+        }
+        list.push_back(nullptr);
+        return true;
+    };
+    if (!take(image.argv, argument_count) || !take(image.environment, variable_count)) return std::nullopt;
+    if (at != bytes.size()) return std::nullopt;
+    return image;
+}
+
+}  // namespace muster::agent::guardian_wire

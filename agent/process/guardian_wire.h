@@ -1,0 +1,81 @@
+// What the agent and its guardian say to each other: one message a datagram, on a seqpacket socket between two copies
+// of one program, so no versions. Lengths are bounded all the same: a bug on one side must not become one on the other.
+//
+//   byte 0    the kind, in the order of the variant below
+//   then      the fields, little-endian; text as u32 length + bytes
+//
+// Descriptors travel beside a Spawn (SCM_RIGHTS), in this order: the worker's image (a memfd made by image_bytes(), any
+// size), then stdout, then stderr, where the flags say so. A stream without a descriptor is the guardian's own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "agent/process/process_host.h"
+
+namespace muster::agent::guardian_wire {
+
+inline constexpr std::size_t datagram_max_bytes = 80 * 1024;  ///< a testament and its head; far below SO_SNDBUF
+inline constexpr std::size_t testament_max_bytes = 64 * 1024;
+inline constexpr std::size_t stage_max_bytes = 4096;
+inline constexpr std::size_t stuck_max_count = 1024;      ///< pids listed in one TreeStuck
+inline constexpr std::size_t image_max_bytes = 16 << 20;  ///< the kernel's own limit is a quarter of the stack limit
+inline constexpr std::size_t spawn_max_fds = 3;
+
+// ---- agent to guardian ----
+struct Spawn {
+    std::uint64_t id = 0;  ///< chosen by the agent, never reused; every answer about this worker carries it
+    bool has_stdout = false;
+    bool has_stderr = false;
+};
+struct Signal {
+    std::int32_t signal = 0;
+    SignalTarget target = SignalTarget::leader;
+};
+struct Kill {};
+struct Feed {};
+struct Testament {
+    std::string bytes;
+};
+/// The agent ends in order: what follows the socket's end is no death.
+struct Farewell {};
+
+// ---- guardian to agent ----
+struct Spawned {
+    std::uint64_t id = 0;
+    std::int32_t pid = 0;
+};
+struct Ended {
+    std::uint64_t id = 0;
+    std::int32_t pid = 0;
+    WorkerEnd end;
+    std::int64_t at_ns = 0;  ///< monotonic clock
+    bool unfed = false;
+};
+struct Emptied {};
+struct Stuck {
+    std::vector<std::int32_t> pids;
+};
+
+using Message = std::variant<Spawn, Signal, Kill, Feed, Testament, Farewell, Spawned, Ended, Emptied, Stuck>;
+
+std::string encode(const Message& message);
+/// Empty for anything that encode() cannot have made.
+std::optional<Message> decode(std::string_view datagram);
+
+/// The program's arguments and environment as they travel in the memfd, or empty text if one holds a NUL byte, there is
+/// no argv[0], or all of it is larger than image_max_bytes.
+std::string image_bytes(const std::vector<std::string>& argv, const std::vector<std::string>& environment);
+
+/// Pointers into `bytes`, as execve wants them: it must outlive them and stay where it is.
+struct Image {
+    std::vector<char*> argv;         ///< ends with a null pointer
+    std::vector<char*> environment;  ///< likewise
+};
+std::optional<Image> parse_image(std::string& bytes);
+
+}  // namespace muster::agent::guardian_wire

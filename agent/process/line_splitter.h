@@ -1,0 +1,40 @@
+// Cuts a stream of bytes into lines, wherever the chunks end. Pure.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace muster::agent {
+
+/// '\n', '\r' and "\r\n" each end a line, so that a progress bar's states are lines of their own; an empty line that
+/// '\r' ended is left out (a bar writes its '\r' first). A line longer than `line_max_bytes` comes out in pieces of
+/// that size.
+///
+/// Use: add() a chunk, then next() until it returns false; the views given out live until the next call.
+class LineSplitter {
+  public:
+    explicit LineSplitter(std::size_t line_max_bytes = 1 << 20) : line_max_bytes_(line_max_bytes) {}
+
+    /// `chunk` must stay alive until next() has returned false.
+    void add(std::string_view chunk);
+    /// The next whole line, without its end.
+    bool next(std::string_view& line);
+
+    /// Part of a line is waiting for its rest.
+    [[nodiscard]] bool holds_partial() const { return !partial_.empty(); }
+    /// That part, as a line of its own: what follows will be another one. Empty if there is none.
+    [[nodiscard]] std::string take_partial();
+
+  private:
+    std::string_view end_line(std::size_t size);
+
+    std::size_t line_max_bytes_;
+    std::string_view rest_;        ///< of the chunk
+    std::size_t next_return_ = 0;  ///< where in rest_ the next '\r' is, or its size: looked for once, not once a line
+    std::string partial_;          ///< the beginning of a line, from chunks that are gone
+    std::string whole_;            ///< what the last view shows, when it was put together from two chunks
+    bool after_return_ = false;    ///< the last line ended with '\r': a '\n' now belongs to it
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,38 @@
+// The files that workers' output is kept in.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "agent/process/file_descriptor.h"
+
+namespace muster::agent {
+
+/// One file, appended to. Writing waits for the disk: that is the back-pressure which keeps files complete. A disk that
+/// is full costs the bytes that did not fit, and one log line that names the file; later bytes are tried again.
+class LogFile {
+  public:
+    LogFile(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+    void append(std::string_view bytes);
+
+  private:
+    std::string path_;
+    FileDescriptor fd_;
+    bool told_ = false;
+};
+
+/// Opens files, one object for each path however many streams write to it. Not thread-safe itself; the files may be
+/// used in another thread, one at a time.
+class LogFiles {
+  public:
+    /// The file at `path`, made (with its directories) or opened for append. Unless it is open already, `heading` is
+    /// written as a line of its own, if not empty. A null pointer and an errno where that cannot be.
+    std::shared_ptr<LogFile> open(const std::string& path, std::string_view heading, int& error_number);
+
+  private:
+    std::map<std::string, std::weak_ptr<LogFile>> open_;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,93 @@
+// What the agent can do with processes: the verbs of the domain, so that the driver can run against a script in tests.
+//
+// The real one (posix_process_host.h) talks to the guardian, the parent of all workers:
+//   agent -> guardian -> workers.
+// The guardian lives in a session of its own, is a child subreaper, reports exits, reaps what it adopts, and kills its
+// whole descendant tree when the agent is gone or has stopped feeding it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/worker_end.h"
+
+namespace muster::agent {
+
+/// Where one output stream of one worker goes. Several may be true at once.
+struct StreamPlan {
+    bool inherit = true;     ///< the worker writes to the launcher's own stream, nothing in between
+    bool console = false;    ///< through the pump to the launcher's stream, with `prefix` before each whole line
+    bool terminal = false;   ///< the pump's end is a pty, so that the worker sees a terminal (progress bars, colours)
+    bool keep_tail = false;  ///< the last 64 KiB are kept for the failure report
+    std::string file;        ///< appended to, completely; empty: none
+    std::string prefix;      ///< "[default0]:"; empty: bytes are forwarded as they come
+    std::vector<std::string> filters;  ///< lines that contain any of these also go to `filtered_file`, with the prefix
+    std::string filtered_file;
+    // inherit, console and file all false: /dev/null.
+};
+
+struct WorkerCommand {
+    std::uint32_t local_rank = 0;
+    std::vector<std::string> argv;         ///< argv[0] is looked up in PATH of `environment` unless it has a '/'
+    std::vector<std::string> environment;  ///< "NAME=value", complete
+    std::string heading;                   ///< "--- round 3 ---": a line of its own in each file before the first byte
+    StreamPlan stdout_plan;
+    StreamPlan stderr_plan;
+};
+
+struct WorkerStarted {
+    std::uint32_t local_rank = 0;
+    std::int32_t pid = 0;
+};
+/// Exactly once for each command given to start(): also when it never started (NotStarted) or was killed.
+struct WorkerEnded {
+    std::uint32_t local_rank = 0;
+    std::int32_t pid = 0;  ///< 0 if it never started
+    WorkerEnd end;
+    Instant at;
+    std::string stdout_tail;  ///< when its plan says keep_tail
+    std::string stderr_tail;
+    bool unfed = false;  ///< the guardian killed it because feed() had not been called for too long
+};
+/// Nothing of the workers is left: leaders, their groups, and every descendant that the guardian adopted.
+struct TreeEmpty {};
+/// kill_tree() was asked for some seconds ago and these are still there (a system call that cannot be interrupted: a
+/// dead network disk, a hung driver). The guardian goes on trying; TreeEmpty follows if it ever succeeds.
+struct TreeStuck {
+    std::vector<std::int32_t> pids;
+};
+/// The guardian is gone (killed, or its own failure). Workers have died by their parent-death signal, and
+/// what they left behind has been killed; a WorkerEnded for each that had not ended came before. Nothing can be
+/// started any more.
+struct GuardianLost {
+    std::string why;
+};
+using ProcessEvent = std::variant<WorkerStarted, WorkerEnded, TreeEmpty, TreeStuck, GuardianLost>;
+
+enum class SignalTarget { leader, group };
+
+class ProcessHost {
+  public:
+    virtual ~ProcessHost() = default;
+
+    /// Starts one worker for each command, in order. Answers WorkerStarted or WorkerEnded{NotStarted} for each.
+    /// Between kill_tree() and its TreeEmpty nothing can be started (NotStarted, ECANCELED).
+    virtual void start(std::vector<WorkerCommand> commands) = 0;
+    /// Sends `signal` to every worker that has not ended: to its leader only, or to its whole process group.
+    virtual void signal_all(int signal, SignalTarget target) = 0;
+    /// SIGKILL for everything that is left, descendants in other sessions included; answers TreeEmpty when it is empty
+    /// (at once if nothing was started). Also how leftovers of workers that ended by themselves are removed.
+    virtual void kill_tree() = 0;
+    /// Tells the guardian that the agent lives. Unfed for `0.8 lease` (counted from the first call), it kills the tree
+    /// and serves on: an agent that was stopped and continues finds its workers ended, with `unfed` set.
+    virtual void feed() = 0;
+
+    std::function<void(ProcessEvent)> on_event;  ///< called from the loop, never from inside the calls above
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,88 @@
+#include "agent/process/process_tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+std::optional<ProcessFacts> read_facts(int proc, const char* pid) {
+    const auto path = cat(pid, "/stat");
+    const FileDescriptor file(::openat(proc, path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.valid()) return std::nullopt;
+    char line[1024];
+    const auto size = ::read(file.get(), line, sizeof line);
+    if (size <= 0) return std::nullopt;
+    return parse_stat({line, static_cast<std::size_t>(size)});
+}
+
+}  // namespace
+
+std::optional<ProcessFacts> parse_stat(std::string_view line) {
+    const auto open = line.find(" (");
+    const auto close = line.rfind(") ");
+    if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
+    ProcessFacts facts;
+    // After the name: state ppid pgrp session ..., start time is the 20th.
+    const auto fields = split(line.substr(close + 2), ' ');
+    if (fields.size() < 20 || fields[0].size() != 1) return std::nullopt;
+    facts.state = fields[0][0];
+    const bool read = parse_number(line.substr(0, open), facts.pid) && parse_number(fields[1], facts.parent) &&
+                      parse_number(fields[3], facts.session) && parse_number(fields[19], facts.start_time);
+    if (!read) return std::nullopt;
+    return facts;
+}
+
+std::vector<ProcessFacts> descendants_of(pid_t root, std::vector<ProcessFacts> all) {
+    std::vector<ProcessFacts> found;
+    std::vector<pid_t> generation{root};
+    while (!generation.empty()) {
+        std::vector<pid_t> next;
+        const auto is_child = [&](const ProcessFacts& facts) {
+            return std::find(generation.begin(), generation.end(), facts.parent) != generation.end();
+        };
+        const auto children =
+            std::partition(all.begin(), all.end(), [&](const auto& facts) { return !is_child(facts); });
+        for (auto child = children; child != all.end(); ++child) {
+            if (child->pid != root) next.push_back(child->pid);
+        }
+        found.insert(found.end(), children, all.end());
+        all.erase(children, all.end());
+        generation = std::move(next);
+    }
+    return found;
+}
+
+std::vector<ProcessFacts> all_processes() {
+    std::vector<ProcessFacts> all;
+    const std::unique_ptr<DIR, int (*)(DIR*)> proc(::opendir("/proc"), &::closedir);
+    if (!proc) return all;
+    while (const auto* entry = ::readdir(proc.get())) {
+        if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
+        if (const auto facts = read_facts(::dirfd(proc.get()), entry->d_name)) all.push_back(*facts);
+    }
+    return all;
+}
+
+void kill_process(const ProcessFacts& facts) {
+    const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, facts.pid, 0)));
+    if (!pidfd.valid()) {  // gone, or a kernel without pidfds, where the number must do
+        if (errno == ENOSYS || errno == EPERM) ::kill(facts.pid, SIGKILL);
+        return;
+    }
+    const FileDescriptor proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto now = read_facts(proc.get(), cat(facts.pid).c_str());
+    if (now && now->start_time == facts.start_time) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+}
+
+}  // namespace muster::agent

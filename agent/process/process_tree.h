@@ -1,0 +1,36 @@
+// Which processes descend from one, read from /proc. (/proc/PID/task/*/children would be shorter, but is not on every
+// kernel.) A snapshot: processes come and go while it is taken, so whoever kills by it repeats until nothing is left.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace muster::agent {
+
+struct ProcessFacts {
+    pid_t pid = 0;
+    pid_t parent = 0;
+    pid_t session = 0;
+    char state = '?';              ///< 'Z' and 'X' are dead
+    std::uint64_t start_time = 0;  ///< clock ticks since boot: tells two processes of one number apart
+
+    [[nodiscard]] bool alive() const { return state != 'Z' && state != 'X'; }
+};
+
+/// One line of /proc/PID/stat. A program may have blanks and parentheses in its name.
+std::optional<ProcessFacts> parse_stat(std::string_view line);
+
+/// Descendants of `root` among `all`, parents before their children; zombies too, `root` not.
+std::vector<ProcessFacts> descendants_of(pid_t root, std::vector<ProcessFacts> all);
+
+/// The facts of every process that can be seen, in no order.
+std::vector<ProcessFacts> all_processes();
+
+/// SIGKILL for exactly the process that `facts` were read from, not for a later one with its number.
+void kill_process(const ProcessFacts& facts);
+
+}  // namespace muster::agent

@@ -1,0 +1,18 @@
+// A pty for a worker's stderr, so that progress bars and colours work as if nothing stood in between.
+#pragma once
+
+#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+struct PseudoTerminal {
+    FileDescriptor ours;     ///< read side, non-blocking; reading gives EIO after the last close of the other
+    FileDescriptor workers;  ///< nobody's controlling terminal
+};
+
+/// With the window size of `like_fd`, if that is a terminal, and without any translation of the bytes: the terminal at
+/// the launcher's end does that once.
+Result<PseudoTerminal> open_pseudo_terminal(int like_fd);
+
+}  // namespace muster::agent

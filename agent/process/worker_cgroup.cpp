@@ -1,0 +1,96 @@
+#include "agent/process/worker_cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+std::string read_file(const char* path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Nested groups beyond this are somebody's mistake, or an attack on our stack.
+constexpr int depth_max = 16;
+
+void remove_tree(const std::string& path, int depth) {
+    if (::rmdir(path.c_str()) == 0 || depth == 0) return;
+    const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), &::closedir);
+    if (!directory) return;
+    while (const auto* entry = ::readdir(directory.get())) {
+        if (entry->d_type == DT_DIR && entry->d_name[0] != '.') remove_tree(cat(path, '/', entry->d_name), depth - 1);
+    }
+    ::rmdir(path.c_str());
+}
+
+}  // namespace
+
+std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cgroup) {
+    // "36 35 98:0 /root /mount/point options - cgroup2 source options"; the root is what of the hierarchy is shown
+    // here.
+    std::string root, mount;
+    for (const auto line : split(mountinfo, '\n')) {
+        const auto dash = line.find(" - cgroup2 ");
+        const auto fields = split(line, ' ');
+        if (dash == std::string_view::npos || fields.size() < 5) continue;
+        root = fields[3];
+        mount = fields[4];
+        break;
+    }
+    if (mount.empty()) return {};
+    for (const auto line : split(cgroup, '\n')) {
+        if (!line.starts_with("0::/")) continue;
+        auto own = line.substr(3);
+        if (root != "/") {  // a part of the hierarchy: our path must lie in it
+            if (!own.starts_with(root) || (own.size() > root.size() && own[root.size()] != '/')) return {};
+            own.remove_prefix(root.size());
+        }
+        return own == "/" || own.empty() ? mount : cat(mount, own);
+    }
+    return {};
+}
+
+std::optional<WorkerCgroup> WorkerCgroup::create(std::string_view name) {
+    const auto own = own_cgroup_directory(read_file("/proc/self/mountinfo"), read_file("/proc/self/cgroup"));
+    if (own.empty()) return std::nullopt;
+    return create_at(cat(own, '/', name));
+}
+
+std::optional<WorkerCgroup> WorkerCgroup::renew(WorkerCgroup used) {
+    return create_at(std::move(used.path_));
+}
+
+std::optional<WorkerCgroup> WorkerCgroup::create_at(std::string path) {
+    WorkerCgroup made;
+    made.path_ = std::move(path);
+    remove_cgroup(made.path_);  // the used one, or what a guardian that was killed long ago left under our number
+    if (::mkdir(made.path_.c_str(), 0755) != 0) return std::nullopt;
+    made.directory_ = FileDescriptor(::open(made.path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    made.procs_ = FileDescriptor(::open(cat(made.path_, "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+    const bool can_kill = ::access(cat(made.path_, "/cgroup.kill").c_str(), W_OK) == 0;
+    if (made.directory_.valid() && made.procs_.valid() && can_kill) return made;
+    ::rmdir(made.path_.c_str());
+    return std::nullopt;
+}
+
+bool kill_cgroup(const std::string& path) {
+    const FileDescriptor file(::open(cat(path, "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
+    return file.valid() && ::write(file.get(), "1", 1) == 1;
+}
+
+void remove_cgroup(const std::string& path) {
+    remove_tree(path, depth_max);
+}
+
+}  // namespace muster::agent

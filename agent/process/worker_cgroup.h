@@ -1,0 +1,46 @@
+// A control group of the workers' own, where the system gives us one: then one write kills them all, however they hide.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "agent/process/file_descriptor.h"
+
+namespace muster::agent {
+
+/// Where this process lives in the v2 hierarchy, from /proc/self/mountinfo and /proc/self/cgroup; empty if it has none.
+/// Hybrid layouts (v1 controllers, a v2 hierarchy beside them) are served: killing needs no controller.
+std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cgroup);
+
+/// An empty child of our own group, made for one agent's workers.
+class WorkerCgroup {
+  public:
+    /// Nothing where there is no v2 hierarchy, it is not ours to write, or the kernel (before 5.14) has no cgroup.kill.
+    static std::optional<WorkerCgroup> create(std::string_view name);
+
+    /// An empty group in the place of this one, which must be empty. A group that has been killed must not be used
+    /// again: in Linux 6.15 to (at least) 6.18 a process that is cloned into it (CLONE_INTO_CGROUP) dies at once,
+    /// because the kernel compares the count of kills with that of the parent's group.
+    static std::optional<WorkerCgroup> renew(WorkerCgroup used);
+
+    [[nodiscard]] const std::string& path() const { return path_; }
+    /// For CLONE_INTO_CGROUP.
+    [[nodiscard]] int directory() const { return directory_.get(); }
+    /// Takes the pid (or "0": the writer itself) that moves in.
+    [[nodiscard]] int procs() const { return procs_.get(); }
+
+  private:
+    static std::optional<WorkerCgroup> create_at(std::string path);
+
+    std::string path_;
+    FileDescriptor directory_;
+    FileDescriptor procs_;
+};
+
+/// SIGKILL for every process in the group and below. False if the group is gone or does not take it.
+bool kill_cgroup(const std::string& path);
+/// Removes the group and the empty groups that workers made below it.
+void remove_cgroup(const std::string& path);
+
+}  // namespace muster::agent

@@ -1,0 +1,44 @@
+// The agent's view of the rendezvous: the verbs that its supervisor uses and the verdicts that it gets back. The real
+// one is ClientLink (client_link.h) over rendezvous/client; tests script their own.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::agent {
+
+class RendezvousLink {
+  public:
+    virtual ~RendezvousLink() = default;
+
+    // None of these fails: what still matters is sent after a reconnect, and a rendezvous that is gone for good is told
+    // by on_lost.
+    virtual void join(native::Join join) = 0;
+    virtual void workers_failed(std::vector<Failure> failures) = 0;
+    virtual void workers_succeeded() = 0;
+    virtual void round_report(native::RoundReport report) = 0;
+    virtual void leave(std::string why) = 0;
+    virtual void end_acknowledged() = 0;
+    /// Sends what is queued, then closes; `closed` is called once, at the latest after one second; inside
+    /// this call if there is nothing to wait for.
+    virtual void close(std::function<void()> closed) = 0;
+    /// `at` on the daemon's clock in ns, and the error of that; {0, -1} before the first answer to a ping.
+    [[nodiscard]] virtual std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const = 0;
+    /// Whether the guardian may be fed at this moment; asked each lease/10. False while this node is cut off: should
+    /// the agent then be stopped, it is the guardian that has to kill the workers in time.
+    [[nodiscard]] virtual bool may_feed() const { return true; }
+
+    // Called from the loop, never from inside the calls above. All must be set before the first join.
+    std::function<void(native::Message)> on_message;    ///< Assigned, Parked, RoundEnded, Drain, JobEnded, Refused
+    std::function<void(std::string why)> on_fenced;     ///< SIGKILL the workers now
+    std::function<void(std::string why)> on_lost;       ///< no rendezvous to be had any more
+    std::function<void(std::string line)> on_progress;  ///< for a person who waits
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,76 @@
+#include "agent/worker_commands.h"
+
+#include <fstream>
+
+#include "agent/core/error_file.h"
+#include "rendezvous/base/log.h"
+
+namespace muster::agent {
+
+Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment) {
+    const auto run = logs_.run_directory();
+    if (run.has_error()) return run.error();
+    const std::string attempt = attempt_directory(run.value(), assignment.restart_count);
+    std::vector<WorkerCommand> commands;
+    workers_.clear();
+    channels_.clear();
+    for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
+        WorkerLogs logs = worker_logs(config_.logs, attempt,
+                                      {.host = config_.supervisor.host,
+                                       .role = config_.workers.role,
+                                       .rank = assignment.rank_base + local_rank,
+                                       .local_rank = local_rank});
+        if (!logs.directory.empty()) {
+            if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
+            if (last_round_ != no_round) LogDirectory::set_aside(logs.error_file, last_round_);
+        }
+        auto environment =
+            worker_environment(config_.workers, assignment, local_rank,
+                               {.error_file = logs.error_file, .agent_socket = open_channel(local_rank)});
+        if (environment.has_error()) return environment.error();
+        commands.push_back({.local_rank = local_rank,
+                            .argv = worker_argv(config_.workers, local_rank),
+                            .environment = std::move(environment.value()),
+                            .heading = cat("--- round ", assignment.round, " ---"),
+                            .stdout_plan = logs.stdout_plan,
+                            .stderr_plan = logs.stderr_plan});
+        workers_.push_back(std::move(logs));
+    }
+    last_round_ = assignment.round;
+    return commands;
+}
+
+/// Its address; empty when there is none, which no worker depends on.
+std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
+    if (!config_.worker_channel) return {};
+    auto channel = AgentChannel::open(loop_, local_rank);
+    if (channel.has_error()) {
+        log(LogLevel::warning, muster::describe(channel.error()));
+        channels_.emplace_back();
+        return {};
+    }
+    channels_.push_back(std::move(channel.value()));
+    return channels_.back()->address();
+}
+
+void WorkerCommands::tell_round_over(const std::string& why) {
+    for (const auto& channel : channels_)
+        if (channel) channel->send(local::RoundEnded{why});
+}
+
+void WorkerCommands::describe(std::uint32_t local_rank, WorkerNotes& notes) const {
+    if (local_rank >= workers_.size()) return;
+    const WorkerLogs& logs = workers_[local_rank];
+    notes.log_directory = logs.directory;
+    if (logs.error_file.empty()) return;
+    std::ifstream file(logs.error_file, std::ios::binary);
+    if (!file) return;
+    // One byte more than is allowed, so that a longer file is known as one.
+    std::string text(error_file_bytes_max + 1, '\0');
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(file.gcount()));
+    notes.error_file = logs.error_file;
+    notes.message = parse_error_file(text).message;
+}
+
+}  // namespace muster::agent

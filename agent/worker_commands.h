@@ -1,0 +1,43 @@
+// The workers of one round, made ready: directories, channels, environments, and what to look at when one fails.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/agent_channel.h"
+#include "agent/agent_config.h"
+#include "agent/log_directory.h"
+
+namespace muster::agent {
+
+class WorkerCommands {
+  public:
+    /// All three outlive it.
+    WorkerCommands(boost::asio::io_context& loop, const AgentConfig& config, LogDirectory& logs)
+        : loop_(loop), config_(config), logs_(logs) {}
+
+    /// One command for each worker of this node, directories made and channels open. An error names what could not be
+    /// made.
+    Result<std::vector<WorkerCommand>> make(const native::Assigned& assignment);
+
+    /// Message, paths: what the files of the worker that just failed say. Reads error_file_bytes_max at most.
+    void describe(std::uint32_t local_rank, WorkerNotes& notes) const;
+
+    /// On every channel that a worker opened.
+    void tell_round_over(const std::string& why);
+    /// The round is drained: closes its channels.
+    void forget_round() { channels_.clear(); }
+
+  private:
+    std::string open_channel(std::uint32_t local_rank);
+
+    boost::asio::io_context& loop_;
+    const AgentConfig& config_;
+    LogDirectory& logs_;
+    std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
+    std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
+    Round last_round_ = no_round;
+};
+
+}  // namespace muster::agent

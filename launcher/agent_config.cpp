@@ -1,0 +1,104 @@
+#include "launcher/agent_config.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace muster::launcher {
+
+namespace {
+
+std::uint32_t milliseconds(Duration duration) {
+    const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 1, std::numeric_limits<std::uint32_t>::max()));
+}
+
+std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint32_t worker_count) {
+    std::vector<agent::StreamSet> sets(worker_count);
+    for (std::uint32_t local_rank = 0; local_rank < worker_count; ++local_rank) {
+        const auto found = choice.by_local_rank.find(local_rank);
+        const auto mask = static_cast<unsigned>(found == choice.by_local_rank.end() ? choice.all : found->second);
+        sets[local_rank] = {.out = (mask & 1U) != 0, .err = (mask & 2U) != 0};
+    }
+    return sets;
+}
+
+std::string base_name(const std::string& path) {
+    const auto slash = path.find_last_of('/');
+    return slash == std::string::npos || slash + 1 == path.size() ? path : path.substr(slash + 1);
+}
+
+}  // namespace
+
+native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
+    const bool fixed = config.backend == Backend::fixed;
+    native::Join join;
+    join.terms = {.nodes_min = fixed ? config.nodes_max : config.nodes_min,
+                  .nodes_max = config.nodes_max,
+                  .spares = config.spares,
+                  .restarts_max = config.restarts_max,
+                  .fixed_world = fixed,
+                  .last_call_ms = milliseconds(config.last_call),
+                  .lease_ms = milliseconds(config.lease),
+                  .lost_timeout_ms = milliseconds(config.lost_timeout)};
+    join.slots = config.workers_per_node;
+    join.role = config.role;
+    join.node_rank = config.node_rank;
+    join.hosts_endpoint = node.hosts_endpoint;
+    join.addresses = node.addresses;
+    join.entry = base_name(config.script);
+    return join;
+}
+
+agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,
+                                const NodeFacts& node) {
+    agent::AgentConfig agent;
+    agent.supervisor.join = join_message(config, node);
+    agent.supervisor.host = node.identity.host;
+    agent.supervisor.grace = config.grace;
+
+    agent.workers.argv = entry.argv;
+    agent.workers.environment = {environment.begin(), environment.end()};
+    agent.workers.worker_count = config.workers_per_node;
+    agent.workers.role = config.role;
+    agent.workers.job = config.job;
+    agent.workers.restarts_max = config.restarts_max;
+    agent.workers.virtual_local_rank = config.virtual_local_rank;
+    agent.workers.agent_store = config.backend == Backend::fixed || config.share_store;
+    agent.workers.handled_signal_names = config.handled_signal_names;
+    if (config.backend == Backend::fixed) {
+        agent.workers.master_address = config.endpoint.host;
+        agent.workers.master_port = config.endpoint.port;
+    }
+
+    agent.logs.job = config.job;
+    agent.logs.base = config.log_dir;
+    agent.logs.none = config.log_dir_null;
+    agent.logs.redirects = stream_sets(config.redirects, config.workers_per_node);
+    agent.logs.tee = stream_sets(config.tee, config.workers_per_node);
+    agent.logs.local_ranks_filter = config.local_ranks_filter;
+    agent.logs.stdout_filters = config.stdout_filters;
+    agent.logs.stderr_filters = config.stderr_filters;
+    agent.logs.prefix_template = config.prefix_template;
+    agent.logs.host_prefix = config.host_prefix;
+    agent.logs.stderr_is_terminal = node.stderr_is_terminal;
+
+    agent.handled_signals = config.handled_signals;
+    agent.lease = config.lease;
+    return agent;
+}
+
+rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFacts& node) {
+    rendezvous::ClientConfig client;
+    client.endpoint = config.endpoint;
+    // A standalone daemon listens on IPv4's loopback alone; the name "localhost" would be looked up for nothing.
+    if (config.standalone) client.endpoint.host = "127.0.0.1";
+    client.job = config.job;
+    client.node = node.identity;
+    client.versions = {{.component = "muster", .version = MUSTER_VERSION}};
+    client.join_timeout = config.join_timeout;
+    client.lease = config.lease;
+    client.lost_timeout = config.lost_timeout;
+    return client;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,30 @@
+// LaunchConfig in the words of the parts that it is handed to. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agent/agent.h"
+#include "launcher/entry.h"
+#include "launcher/environment.h"
+#include "launcher/launch_config.h"
+#include "rendezvous/client/client_core.h"
+
+namespace muster::launcher {
+
+/// What is known of this node besides its options.
+struct NodeFacts {
+    NodeIdentity identity;
+    std::vector<std::string> addresses;  ///< advertised
+    bool hosts_endpoint = false;
+    bool stderr_is_terminal = false;
+};
+
+native::Join join_message(const LaunchConfig& config, const NodeFacts& node);
+
+agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,
+                                const NodeFacts& node);
+
+rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFacts& node);
+
+}  // namespace muster::launcher

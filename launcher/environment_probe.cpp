@@ -1,0 +1,217 @@
+#include "launcher/environment_probe.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fstream>
+#include <future>
+#include <thread>
+
+#include "launcher/gpu_count.h"
+#include "launcher/option_values.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+std::string numeric(const sockaddr* address) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (address->sa_family == AF_INET) {
+        const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+        return ::inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size()) != nullptr ? text.data() : "";
+    }
+    if (address->sa_family == AF_INET6) {
+        const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+        if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) return {};  // of no use without the reader's own interface name
+        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+            return ::inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text.data(), text.size()) != nullptr ? text.data()
+                                                                                                         : "";
+        return ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size()) != nullptr ? text.data() : "";
+    }
+    return {};
+}
+
+std::string first_line(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    return line;
+}
+
+/// This process's group below the mount point of a controller ("" for v2), from /proc/self/cgroup.
+std::string cgroup_path(std::string_view controller) {
+    std::ifstream file("/proc/self/cgroup");
+    for (std::string line; std::getline(file, line);) {
+        const auto pieces = split(line, ':');
+        if (pieces.size() < 3) continue;
+        const auto controllers = split(pieces[1], ',');
+        if (std::find(controllers.begin(), controllers.end(), controller) != controllers.end())
+            return std::string(pieces[2]);
+    }
+    return {};
+}
+
+/// CPUs of "max 100000" (v2) or of quota and period (v1); 0: no limit.
+std::uint32_t quota_of(std::string_view quota, std::string_view period) {
+    const auto allowed = whole_number(quota, 1, std::int64_t{1} << 50);
+    const auto of = whole_number(period, 1, std::int64_t{1} << 50);
+    if (!allowed || !of) return 0;
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>((*allowed + *of - 1) / *of, 1, 1 << 20));
+}
+
+std::uint32_t cgroup_cpu_quota() {
+    std::uint32_t lowest = 0;
+    const auto keep = [&](std::uint32_t quota) {
+        if (quota != 0) lowest = lowest == 0 ? quota : std::min(lowest, quota);
+    };
+    // Within a container the path of /proc/self/cgroup is the host's; the group itself is then mounted at the root.
+    for (const auto& path : {std::string{}, cgroup_path("")}) {
+        const auto line = first_line(cat("/sys/fs/cgroup", path, "/cpu.max"));
+        const auto words = split(line, ' ');
+        if (words.size() == 2) keep(quota_of(words[0], words[1]));
+    }
+    for (const auto& path : {std::string{}, cgroup_path("cpu")}) {
+        const auto base = cat("/sys/fs/cgroup/cpu", path);
+        keep(quota_of(first_line(base + "/cpu.cfs_quota_us"), first_line(base + "/cpu.cfs_period_us")));
+    }
+    return lowest;
+}
+
+}  // namespace
+
+SchedulerFacts scheduler_facts(const Environment& environment) {
+    struct Known {
+        std::string_view scheduler;
+        std::string_view variable;
+    };
+    // The step's own count before the allocation's: a shell in an allocation of four may well run a step of one.
+    constexpr std::array known{Known{"Slurm", "SLURM_STEP_NUM_NODES"}, Known{"Slurm", "SLURM_JOB_NUM_NODES"},
+                               Known{"Slurm", "SLURM_NNODES"}, Known{"Open MPI", "OMPI_MCA_orte_num_nodes"}};
+    for (const auto& [scheduler, variable] : known)
+        if (const auto count = whole_number(value_or_empty(environment, variable), 1, 1'000'000))
+            return {std::string(scheduler), std::string(variable), static_cast<std::uint32_t>(*count)};
+    if (lookup(environment, "PMI_SIZE") || lookup(environment, "PMIX_RANK")) return {"PMI", {}, 0};
+    if (lookup(environment, "KUBERNETES_SERVICE_HOST")) return {"Kubernetes", {}, 0};
+    return {};
+}
+
+Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& scheduler) {
+    if (config.nodes_max == 1 || scheduler.host_count < 2 || config.is_host || !is_loopback(config.endpoint.host))
+        return {};
+    const auto option = config.backend == Backend::fixed ? "--master-addr" : "--rdzv-endpoint";
+    return Error{Errc::invalid_argument,
+                 cat(option, ": got '", config.endpoint.host, "', but ", scheduler.name, " says that there are ",
+                     scheduler.host_count, " hosts (", scheduler.variable,
+                     "), and each would meet only itself; write the name of one of them (Slurm: the first line of "
+                     "scontrol show hostnames), or --rdzv-conf is_host=1 on one node if all run on this host")};
+}
+
+std::uint32_t usable_cpu_count() {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    std::uint32_t count = 0;
+    if (::sched_getaffinity(0, sizeof mask, &mask) == 0)
+        count = static_cast<std::uint32_t>(CPU_COUNT(&mask));
+    else  // more CPUs than a cpu_set_t holds
+        count = std::thread::hardware_concurrency();
+    if (const auto quota = cgroup_cpu_quota(); quota != 0) count = std::min(count, quota);
+    return std::max(count, 1U);
+}
+
+Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
+                                  const std::string& nvml_library) {
+    if (config.worker_count == WorkerCount::given) return {};
+    std::uint32_t gpus = 0;
+    std::string why = "no GPU was found";
+    if (config.worker_count != WorkerCount::cpu) {
+        const auto devices = list_gpus(nvml_library);
+        const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
+        if (!devices)
+            why = devices.error().context;
+        else
+            gpus = visible_gpu_count(*devices, visible);
+        if (devices && !devices->empty() && gpus == 0)
+            why = cat(devices->size(), " GPUs are here, but CUDA_VISIBLE_DEVICES='", visible.value_or(""),
+                      "' shows none");
+    }
+    if (config.worker_count == WorkerCount::gpu && gpus == 0)
+        return Error{Errc::not_found, cat("--nproc-per-node: got 'gpu', but ", why,
+                                          "; write a number, or auto to fall back on the CPUs")};
+    config.workers_per_node = gpus != 0 ? gpus : usable_cpu_count();
+    config.worker_count = WorkerCount::given;
+    return {};
+}
+
+std::string single_worker_hint(const LaunchConfig& config, const Environment& environment) {
+    if (config.workers_per_node != 1 || config.worker_count != WorkerCount::given) return {};
+    const auto gpus = apparent_gpu_count(lookup(environment, "CUDA_VISIBLE_DEVICES"));
+    if (gpus < 2) return {};
+    return cat("one worker on a node with ", gpus, " GPUs: write --nproc-per-node=auto for one worker per GPU");
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+    return name.data();
+}
+
+std::vector<std::string> own_addresses() {
+    std::vector<std::string> outer;
+    std::vector<std::string> loopback;
+    ifaddrs* first = nullptr;
+    if (::getifaddrs(&first) != 0) return {"127.0.0.1"};
+    for (const auto* entry = first; entry != nullptr; entry = entry->ifa_next) {
+        if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+        auto address = numeric(entry->ifa_addr);
+        if (address.empty()) continue;
+        auto& list = (entry->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : outer;
+        if (std::find(list.begin(), list.end(), address) == list.end()) list.push_back(std::move(address));
+    }
+    ::freeifaddrs(first);
+    outer.insert(outer.end(), loopback.begin(), loopback.end());
+    return outer;
+}
+
+Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit) {
+    using Answer = Result<std::vector<std::string>>;
+    const auto ask = [host](int flags) -> Answer {
+        addrinfo hints{};
+        hints.ai_socktype = SOCK_STREAM;
+        hints.ai_flags = flags;
+        addrinfo* found = nullptr;
+        if (const int failed = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); failed != 0)
+            return Error{Errc::unreachable, cat("resolve '", host, "': ", ::gai_strerror(failed))};
+        std::vector<std::string> addresses;
+        for (const auto* entry = found; entry != nullptr; entry = entry->ai_next)
+            if (auto address = numeric(entry->ai_addr); !address.empty()) addresses.push_back(std::move(address));
+        ::freeaddrinfo(found);
+        return addresses;
+    };
+    if (auto at_once = ask(AI_NUMERICHOST)) return at_once;  // no name service, no thread
+    std::promise<Answer> promise;
+    auto answer = promise.get_future();
+    std::thread([ask, promise = std::move(promise)]() mutable { promise.set_value(ask(0)); }).detach();
+    if (answer.wait_for(limit) != std::future_status::ready)
+        return Error{Errc::timed_out,
+                     cat("resolve '", host, "': no answer of the name service within ", describe(limit))};
+    return answer.get();
+}
+
+bool is_own_host(const std::string& host, const std::vector<std::string>& addresses) {
+    if (is_loopback(host) || host == host_name()) return true;
+    const auto own = own_addresses();
+    return std::any_of(addresses.begin(), addresses.end(), [&](const auto& address) {
+        return is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end();
+    });
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,53 @@
+// What this host and its scheduler say where the options are silent.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/environment.h"
+#include "launcher/launch_config.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::launcher {
+
+/// How many hosts the scheduler gave to this step, as its variables say.
+struct SchedulerFacts {
+    std::string name;              ///< "Slurm", "PMI", "Kubernetes"; empty: none found
+    std::string variable;          ///< where `host_count` was read
+    std::uint32_t host_count = 0;  ///< 0: not told
+};
+SchedulerFacts scheduler_facts(const Environment& environment);
+
+/// Refuses a loopback endpoint where the scheduler says that there are several hosts: each would be a job of its own.
+/// The error says what to write instead.
+Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& scheduler);
+
+/// CPUs for workers: those of the affinity mask, no more than the cgroup's quota (v2 and v1), at least one.
+std::uint32_t usable_cpu_count();
+
+/// Replaces auto, gpu and cpu by a number. The error says what was counted. Loads NVML: call it after the guardian has
+/// been forked.
+Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
+                                  const std::string& nvml_library = "libnvidia-ml.so.1");
+
+/// A sentence for whoever starts one worker on a node with several GPUs; empty otherwise.
+std::string single_worker_hint(const LaunchConfig& config, const Environment& environment);
+
+/// The host's name (gethostname).
+std::string host_name();
+
+/// Numeric addresses of this host's interfaces that are up, loopback last, link-local IPv6 left out.
+std::vector<std::string> own_addresses();
+
+/// The numeric addresses of `host`, which may be one already. Waits at most `limit`: the resolver has no deadline of
+/// its own, so it works in a thread that is left behind when it is too slow.
+Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit);
+
+/// Is `host`, whose addresses are `addresses`, this host? By name (localhost, the host's own name) or because one of
+/// the addresses is one of ours.
+bool is_own_host(const std::string& host, const std::vector<std::string>& addresses);
+
+}  // namespace muster::launcher

@@ -1,0 +1,49 @@
+#include "launcher/exit_code.h"
+
+#include <cerrno>
+
+namespace muster::launcher {
+
+namespace {
+
+struct OfWorkerEnd {
+    // A worker that exited 0 and is yet the cause has failed in another way (a file that could not be written): never
+    // 0.
+    int operator()(const Exited& end) const { return (end.code & 0xff) != 0 ? end.code & 0xff : 1; }
+    int operator()(const Signaled& end) const { return exit_codes::signal_base + end.signal; }
+    int operator()(const NotStarted& end) const {
+        return end.error_number == ENOENT || end.error_number == ENOTDIR ? exit_codes::not_found
+                                                                         : exit_codes::not_executable;
+    }
+};
+
+struct OfEnding {
+    int operator()(const agent::JobSucceeded&) const { return exit_codes::success; }
+    int operator()(const agent::JobFailed& end) const {
+        const auto& first = end.report.verdict.first;
+        if (!first) return 1;
+        if (first->kind == FailureKind::node_lost) return exit_codes::retry;
+        return std::visit(OfWorkerEnd{}, first->end);
+    }
+    int operator()(const agent::Cancelled& end) const { return exit_codes::signal_base + end.signal; }
+    int operator()(const agent::NoRendezvous&) const { return exit_codes::retry; }
+    int operator()(const agent::JoinRefused&) const { return exit_codes::configuration; }
+    int operator()(const agent::Drained&) const { return exit_codes::saved_and_left; }
+    int operator()(const agent::AgentFailed&) const { return exit_codes::internal; }
+};
+
+}  // namespace
+
+int exit_code(int code, ExitCodeStyle style) {
+    if (style == ExitCodeStyle::muster || code == exit_codes::success || code == exit_codes::usage) return code;
+    return 1;
+}
+
+int exit_code(const agent::Ending& ending, ExitCodeStyle style) {
+    const int code = std::visit(OfEnding{}, ending);
+    // A worker's own 2 is a failure like any other to whoever asked for torchrun's codes.
+    if (style == ExitCodeStyle::torchrun) return code == exit_codes::success ? 0 : 1;
+    return code;
+}
+
+}  // namespace muster::launcher

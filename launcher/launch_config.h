@@ -1,0 +1,101 @@
+// The one configuration struct. options.cpp fills it from the command line, PET_* and MUSTER_*; environment_probe
+// supplies what neither said; wiring hands parts of it down. Every field has its unit, its default and its reason.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::launcher {
+
+enum class Backend {
+    c10d,   ///< elastic, MIN:MAX nodes
+    fixed,  ///< torchrun's "static": exactly MAX nodes, ranks from --node-rank
+};
+
+/// Bit mask of one worker's streams, as torchrun writes it.
+enum class StreamMask : std::uint8_t { none = 0, out = 1, err = 2, both = 3 };
+
+/// "-r 3" for all, or "-r 0:1,12:3" for some local ranks; those not named have `none`.
+struct StreamChoice {
+    StreamMask all = StreamMask::none;
+    std::map<std::uint32_t, StreamMask> by_local_rank;
+};
+
+/// Where the number of workers on this node comes from.
+enum class WorkerCount {
+    given,      ///< workers_per_node holds it
+    automatic,  ///< the GPUs that CUDA would see, else the CPUs
+    gpu,        ///< the GPUs; none is an error
+    cpu,        ///< the CPUs of the affinity mask, no more than the cgroup's quota
+};
+
+/// How the worker's program is started; entry.cpp turns it into a command.
+enum class EntryKind {
+    by_content,  ///< a script runs as PYTHON -u script args; an ELF file or another shebang runs as it is
+    module,      ///< -m: PYTHON -u -m module args
+    run_path,    ///< --run-path: PYTHON -u, then runpy.run_path(script)
+    program,     ///< --no-python: exec script args, looked up in PATH
+};
+
+enum class ExitCodeStyle { muster, torchrun };
+
+struct LaunchConfig {
+    // -- who takes part --
+    std::uint32_t nodes_min = 1;
+    std::uint32_t nodes_max = 1;
+    WorkerCount worker_count = WorkerCount::given;
+    std::uint32_t workers_per_node = 1;
+    std::uint32_t spares = 0;
+    std::string role = "default";
+    std::int32_t node_rank = -1;  ///< -1: not given
+
+    // -- rendezvous --
+    Backend backend = Backend::fixed;
+    Endpoint endpoint;  ///< of the daemon; for `fixed` also MASTER_ADDR:MASTER_PORT. Port 0: this node alone, any port
+    std::string job = "none";
+    bool standalone = false;       ///< asked for or implied: one node, its own daemon, a random job id
+    std::optional<bool> is_host;   ///< --rdzv-conf is_host; empty: found out from the endpoint
+    std::string local_address;     ///< --local-addr; empty: found out
+    Duration join_timeout = 600s;  ///< also waits for a host that starts later
+    Duration last_call = 30s;
+    Duration lease = 5s;  ///< silence after which a node counts as lost
+    Duration lost_timeout = 60s;
+    std::uint16_t store_port_first = 0;  ///< 0: ephemeral
+    std::uint16_t store_port_last = 0;
+    bool share_store = true;  ///< false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port
+
+    // -- what runs --
+    EntryKind entry = EntryKind::by_content;
+    std::string script;
+    std::vector<std::string> arguments;
+    bool virtual_local_rank = false;
+    std::string numa_binding;  ///< node, socket, exclusive, core-complex; empty: none
+
+    // -- restarts and ends --
+    std::uint32_t restarts_max = 0;
+    Duration grace = 30s;                                                ///< --shutdown-timeout
+    std::vector<int> handled_signals;                                    ///< default SIGTERM, SIGINT, SIGHUP, SIGQUIT
+    std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< as exported to the workers
+    ExitCodeStyle exit_codes = ExitCodeStyle::muster;
+
+    // -- output --
+    std::string log_dir;        ///< base; empty: no files unless -r or -t ask for them, then under $TMPDIR
+    bool log_dir_null = false;  ///< --log-dir /dev/null: no directory at all
+    StreamChoice redirects;
+    StreamChoice tee;
+    std::vector<std::uint32_t> local_ranks_filter;
+    std::vector<std::string> stdout_filters;
+    std::vector<std::string> stderr_filters;
+    std::string prefix_template;  ///< TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[${role_name}${local_rank}]:"
+    bool host_prefix = false;     ///< [host:rank] before every line
+    LogLevel log_level = LogLevel::warning;
+};
+
+}  // namespace muster::launcher

@@ -1,0 +1,44 @@
+// One node's part of a job, from the fork of the guardian to the last acknowledgement.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "agent/core/supervisor.h"
+#include "agent/process/guardian.h"
+#include "launcher/entry.h"
+#include "launcher/environment.h"
+#include "launcher/launch_config.h"
+
+namespace muster::launcher {
+
+/// Nothing was started: the exit code and one sentence.
+struct NotLaunched {
+    int exit_code = 0;
+    std::string why;
+};
+
+class NodeRun {
+  public:
+    /// `config.workers_per_node` is a number by now.
+    NodeRun(LaunchConfig config, Entry entry, Environment environment);
+    ~NodeRun();
+    NodeRun(const NodeRun&) = delete;
+    NodeRun& operator=(const NodeRun&) = delete;
+
+    /// Hosts the daemon if that is this node's, joins, runs the workers to the job's end, and returns when every agent
+    /// of the job has heard of it (10 s at most). Once.
+    std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian);
+
+    [[nodiscard]] const std::string& host() const;
+
+  private:
+    class Body;
+    std::unique_ptr<Body> body_;
+};
+
+/// What the guardian does when the agent is dead: tells the daemon (testament.h).
+agent::GuardianConfig guardian_config(const LaunchConfig& config);
+
+}  // namespace muster::launcher

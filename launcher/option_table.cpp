@@ -1,0 +1,312 @@
+#include "launcher/option_table.h"
+
+#include <array>
+#include <limits>
+
+#include "launcher/nearest.h"
+#include "launcher/option_values.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using Accepted = std::optional<std::string>;
+constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+
+Accepted whole(std::string_view value, std::int64_t lowest, std::uint32_t& field) {
+    const auto number = whole_number(value, lowest, most);
+    if (!number) return cat("a whole number, ", lowest, " or more");
+    field = static_cast<std::uint32_t>(*number);
+    return std::nullopt;
+}
+
+Accepted positive_seconds(std::string_view value, Duration& field) {
+    const auto duration = seconds(value);
+    if (!duration || *duration <= Duration::zero()) return "seconds above 0, e.g. 5 or 0.5";
+    field = *duration;
+    return std::nullopt;
+}
+
+Accepted flag(std::string_view value, bool& field) {
+    const auto number = whole_number(value);
+    if (!number) return "1 or 0";
+    field = *number != 0;
+    return std::nullopt;
+}
+
+Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
+    for (const auto& choice : choices)
+        if (choice == value) return std::nullopt;
+    return cat(join(choices, ", "), " (nearest: ", nearest(value, choices), ")");
+}
+
+Accepted accept_nodes(std::string_view value, Settings& settings) {
+    const auto range = node_range(value);
+    if (!range) return "N or MIN:MAX with 0 < MIN <= MAX <= 20000, e.g. 2 or 1:4";
+    settings.config.nodes_min = range->min;
+    settings.config.nodes_max = range->max;
+    return std::nullopt;
+}
+
+Accepted accept_workers(std::string_view value, Settings& settings) {
+    auto& config = settings.config;
+    if (value == "auto" || value == "gpu" || value == "cpu") {
+        config.worker_count = value == "auto"  ? WorkerCount::automatic
+                              : value == "gpu" ? WorkerCount::gpu
+                                               : WorkerCount::cpu;
+        return std::nullopt;
+    }
+    if (value == "xpu") return "a number, auto, gpu or cpu (xpu devices cannot be counted yet: write their number)";
+    const auto number = whole_number(value, 1, 100'000);
+    if (!number)
+        return cat("a number above 0, auto, gpu or cpu (nearest: ", nearest(value, {"auto", "gpu", "cpu"}), ")");
+    config.worker_count = WorkerCount::given;
+    config.workers_per_node = static_cast<std::uint32_t>(*number);
+    return std::nullopt;
+}
+
+Accepted accept_backend(std::string_view value, Settings& settings) {
+    if (value == "etcd" || value == "etcd-v2")
+        return "c10d or static (etcd is not supported yet: run musterd on one host and name it with --rdzv-endpoint)";
+    if (const auto wrong = one_of(value, {"c10d", "static"})) return wrong;
+    settings.config.backend = value == "c10d" ? Backend::c10d : Backend::fixed;
+    return std::nullopt;
+}
+
+Accepted accept_numa(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"node", "socket", "exclusive", "core-complex"})) return wrong;
+    settings.config.numa_binding = value;
+    settings.warnings.push_back(cat(
+        "--numa-binding ", value, " is not carried out yet: workers run unbound (bind them with numactl until then)"));
+    return std::nullopt;
+}
+
+Accepted accept_event_handler(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"null", "console", "dynamic_rendezvous"}))
+        return cat(*wrong, "; handlers that are Python plug-ins cannot be loaded");
+    if (value == "console") settings.warnings.push_back("--event-log-handler console: muster prints no events yet");
+    return std::nullopt;
+}
+
+Accepted accept_log_dir(std::string_view value, Settings& settings) {
+    settings.config.log_dir_null = value == "/dev/null";
+    settings.config.log_dir = settings.config.log_dir_null ? "" : value;
+    return std::nullopt;
+}
+
+Accepted accept_streams(std::string_view value, StreamChoice& field) {
+    const auto choice = stream_choice(value);
+    if (!choice) return "0, 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:MASK,..., e.g. 0:3,12:1";
+    field = *choice;
+    return std::nullopt;
+}
+
+Accepted accept_ranks_filter(std::string_view value, Settings& settings) {
+    settings.config.local_ranks_filter.clear();
+    if (value.empty()) return std::nullopt;
+    const auto ranks = local_ranks(value);
+    if (!ranks) return "local ranks between commas, e.g. 0,1,2";
+    settings.config.local_ranks_filter = *ranks;
+    return std::nullopt;
+}
+
+Accepted accept_filters(std::string_view value, std::vector<std::string>& field) {
+    field = comma_list(value);
+    return std::nullopt;
+}
+
+Accepted accept_signals(std::string_view value, Settings& settings) {
+    auto list = signal_list(value);
+    for (const auto& name : list.unusable)
+        settings.warnings.push_back(
+            cat("--signals-to-handle: '", name, "' is no signal that can be handled; it is ignored"));
+    settings.config.handled_signals = std::move(list.numbers);
+    settings.config.handled_signal_names = value;
+    return std::nullopt;
+}
+
+Accepted accept_shutdown_timeout(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, most);
+    if (!number) return "whole seconds, 0 or more";
+    settings.shutdown_timeout = std::chrono::seconds(*number);
+    return std::nullopt;
+}
+
+Accepted accept_node_rank(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, 19'999);
+    if (!number) return "a whole number from 0 to MAX nodes - 1";
+    settings.config.node_rank = static_cast<std::int32_t>(*number);
+    return std::nullopt;
+}
+
+Accepted accept_master_port(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, 65'535);
+    if (!number) return "a port from 0 to 65535";
+    settings.master_port = static_cast<std::uint16_t>(*number);
+    return std::nullopt;
+}
+
+Accepted accept_store_port(std::string_view value, Settings& settings) {
+    const auto range = port_range(value);
+    if (!range) return "a port P or a range P-Q, from 1 to 65535, e.g. 29600-29610";
+    settings.config.store_port_first = range->first;
+    settings.config.store_port_last = range->last;
+    return std::nullopt;
+}
+
+Accepted accept_log_level(std::string_view value, Settings& settings) {
+    if (!parse_log_level(value, settings.config.log_level)) return "debug, info, warning or error";
+    return std::nullopt;
+}
+
+Accepted accept_monitor_interval(std::string_view value, Settings&) {
+    Duration unused{};
+    return positive_seconds(value, unused);
+}
+
+using Kind = ValueKind;
+using Group = OptionGroup;
+using From = Origin;
+
+constexpr std::array rows{
+    // clang-format off
+    OptionRow{"nnodes", 0, Kind::value, Group::nodes, From::torchrun, true, "N|MIN:MAX",
+              "Number of nodes, or the range within which nodes may come and go.", "1:1", accept_nodes},
+    OptionRow{"nproc-per-node", 0, Kind::value, Group::nodes, From::torchrun, true, "N|auto|gpu|cpu",
+              "Workers on this node. auto: one for each GPU that CUDA would see, else for each CPU. It may differ between nodes.", "1",
+              accept_workers},
+    OptionRow{"node-rank", 0, Kind::value, Group::nodes, From::torchrun, true, "R",
+              "This node's place. static: its group rank. c10d: the wish for the first round.", "0", accept_node_rank},
+    OptionRow{"role", 0, Kind::value, Group::nodes, From::torchrun, true, "NAME", "Role of this node's workers.", "default",
+              [](auto value, auto& to) -> Accepted { to.config.role = value; return std::nullopt; }},
+    OptionRow{"spares", 0, Kind::value, Group::nodes, From::muster, true, "K",
+              "The first round waits, up to the last call, for K nodes beyond MAX, which then stand by.", "0",
+              [](auto value, auto& to) { return whole(value, 0, to.config.spares); }},
+
+    OptionRow{"standalone", 0, Kind::flag, Group::rendezvous, From::torchrun, true, "",
+              "One node with a rendezvous of its own on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. "
+              "Implied when there is one node and neither an endpoint nor --master-port is given.", "",
+              [](auto value, auto& to) { return flag(value, to.standalone_asked); }},
+    OptionRow{"rdzv-backend", 0, Kind::value, Group::rendezvous, From::torchrun, true, "NAME", "c10d (elastic) or static.", "static",
+              accept_backend},
+    OptionRow{"rdzv-endpoint", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST[:PORT]",
+              "Where the nodes meet: a musterd, or one of the nodes, whose muster then serves it.", "",
+              [](auto value, auto& to) -> Accepted { to.endpoint_text = trim(value); return std::nullopt; }},
+    OptionRow{"rdzv-id", 0, Kind::value, Group::rendezvous, From::torchrun, true, "JOB", "Name of the job, the same on all its nodes.", "none",
+              [](auto value, auto& to) -> Accepted { to.config.job = value; return std::nullopt; }},
+    OptionRow{"rdzv-conf", 0, Kind::value, Group::rendezvous, From::torchrun, true, "K=V,...",
+              "join_timeout, last_call_timeout, is_host, keep_alive_interval, keep_alive_max_attempt, timeout (static); given twice, "
+              "the last one counts.", "",
+              [](auto value, auto& to) -> Accepted { to.rendezvous_conf = value; return std::nullopt; }},
+    OptionRow{"master-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST", "static: host of node rank 0.", "127.0.0.1",
+              [](auto value, auto& to) -> Accepted { to.master_addr = std::string(trim(value)); return std::nullopt; }},
+    OptionRow{"master-port", 0, Kind::value, Group::rendezvous, From::torchrun, true, "PORT", "static: port on node rank 0.", "29500",
+              accept_master_port},
+    OptionRow{"local-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST",
+              "Name or address by which the other nodes reach this one.", "",
+              [](auto value, auto& to) -> Accepted { if (value.size() > 255) return "a name or address of at most 255 bytes";
+                                                     to.config.local_address = trim(value); return std::nullopt; }},
+    OptionRow{"store-port", 0, Kind::value, Group::rendezvous, From::muster, true, "P[-Q]",
+              "Port or range for the workers' store on this node, where a firewall wants one; else any free port.", "",
+              accept_store_port},
+    OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
+              "A node that is silent for so long counts as lost.", "5",
+              [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;
+                                                     to.lease = lease; return std::nullopt; }},
+    OptionRow{"rdzv-lost-timeout", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
+              "How long workers run on while the rendezvous cannot be reached.", "60",
+              [](auto value, auto& to) -> Accepted { Duration wait{}; if (auto wrong = positive_seconds(value, wait)) return wrong;
+                                                     to.lost_timeout = wait; return std::nullopt; }},
+
+    OptionRow{"module", 'm', Kind::flag, Group::program, From::torchrun, true, "", "The program is a Python module (python -m).", "",
+              [](auto value, auto& to) { return flag(value, to.module); }},
+    OptionRow{"no-python", 0, Kind::flag, Group::program, From::torchrun, true, "", "Run the program itself, without Python.", "",
+              [](auto value, auto& to) { return flag(value, to.no_python); }},
+    OptionRow{"run-path", 0, Kind::flag, Group::program, From::torchrun, true, "",
+              "Run the script, an absolute path, through runpy.run_path in a fresh Python. Beats --no-python.", "",
+              [](auto value, auto& to) { return flag(value, to.run_path); }},
+    OptionRow{"virtual-local-rank", 0, Kind::flag, Group::program, From::torchrun, true, "",
+              "LOCAL_RANK is 0 for every worker, and each sees only its own GPU.", "",
+              [](auto value, auto& to) { return flag(value, to.config.virtual_local_rank); }},
+    OptionRow{"numa-binding", 0, Kind::value, Group::program, From::torchrun, false, "MODE",
+              "node, socket, exclusive or core-complex. Checked, but not carried out yet.", "", accept_numa},
+
+    OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N",
+              "Restarts after failures of workers, for the whole job.", "0",
+              [](auto value, auto& to) { return whole(value, 0, to.config.restarts_max); }},
+    OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
+              "From the stop signal to SIGKILL, whatever the stop is for. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
+              accept_shutdown_timeout},
+    OptionRow{"signals-to-handle", 0, Kind::value, Group::restarts, From::torchrun, true, "NAMES",
+              "Signals that stop the job and are passed on to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
+    OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
+              "muster: the root cause's own code (see the README's table). torchrun: 1 for every failure.", "muster",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;
+                  to.config.exit_codes = value == "muster" ? ExitCodeStyle::muster : ExitCodeStyle::torchrun; return std::nullopt; }},
+
+    OptionRow{"log-dir", 0, Kind::value, Group::output, From::torchrun, true, "DIR",
+              "Base directory of the log files; /dev/null: none at all.", "", accept_log_dir},
+    OptionRow{"redirects", 'r', Kind::value, Group::output, From::torchrun, true, "MASK|RANK:MASK,...",
+              "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both.", "0",
+              [](auto value, auto& to) { return accept_streams(value, to.config.redirects); }},
+    OptionRow{"tee", 't', Kind::value, Group::output, From::torchrun, true, "MASK|RANK:MASK,...",
+              "Streams that go to files and, with a prefix, to the console.", "0",
+              [](auto value, auto& to) { return accept_streams(value, to.config.tee); }},
+    OptionRow{"local-ranks-filter", 0, Kind::value, Group::output, From::torchrun, true, "RANKS",
+              "Only these local ranks reach the console, e.g. 0,1.", "", accept_ranks_filter},
+    OptionRow{"duplicate-stdout-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
+              "Lines of tee'd stdout with one of these words also go to filtered_stdout.log; ',,' is a comma.", "",
+              [](auto value, auto& to) { return accept_filters(value, to.config.stdout_filters); }},
+    OptionRow{"duplicate-stderr-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
+              "The same for stderr and filtered_stderr.log.", "",
+              [](auto value, auto& to) { return accept_filters(value, to.config.stderr_filters); }},
+    OptionRow{"prefix", 0, Kind::value, Group::output, From::muster, true, "worker|host",
+              "Before tee'd lines. worker: [role local-rank]: as torchrun; host: [host:rank], and every line gets it.", "worker",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"worker", "host"})) return wrong;
+                  to.config.host_prefix = value == "host"; return std::nullopt; }},
+    OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "LEVEL",
+              "Of muster's own lines: debug, info, warning or error. Default also from LOGLEVEL.", "warning", accept_log_level},
+
+    OptionRow{"monitor-interval", 0, Kind::value, Group::compatibility, From::torchrun, true, "SECONDS",
+              "Of no effect: deaths are seen at once.", "0.1", accept_monitor_interval},
+    OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "NAME",
+              "Of no effect: spawn, fork or forkserver.", "spawn",
+              [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
+    OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "NAME",
+              "null, console or dynamic_rendezvous.", "null", accept_event_handler},
+    OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "default alone.", "default",
+              [](auto value, auto&) -> Accepted { if (value == "default") return std::nullopt;
+                  return "default (log specifications that are Python plug-ins cannot be loaded)"; }},
+
+    OptionRow{"help", 'h', Kind::flag, Group::about, From::torchrun, false, "", "This text.", "", nullptr},
+    OptionRow{"version", 0, Kind::flag, Group::about, From::muster, false, "", "The version.", "", nullptr},
+    // clang-format on
+};
+
+}  // namespace
+
+std::span<const OptionRow> option_table() {
+    return rows;
+}
+
+const OptionRow* find_option(std::string_view name) {
+    for (const auto& row : rows)
+        if (row.name == name) return &row;
+    return nullptr;
+}
+
+std::string_view heading(OptionGroup group) {
+    switch (group) {
+        case OptionGroup::nodes: return "Nodes and workers";
+        case OptionGroup::rendezvous: return "Rendezvous";
+        case OptionGroup::program: return "The program";
+        case OptionGroup::restarts: return "Restarts, stopping and exit codes";
+        case OptionGroup::output: return "Output";
+        case OptionGroup::compatibility: return "Accepted for torchrun's sake";
+        case OptionGroup::about: return "About";
+    }
+    return "";
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,60 @@
+// From the text of one option's value to the value. Pure; each function gives nothing for a text it does not accept.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/launch_config.h"
+
+namespace muster::launcher {
+
+/// A decimal whole number as Python's int() takes it: blanks around it and a leading '+' are allowed.
+std::optional<std::int64_t> whole_number(std::string_view text);
+
+/// The same within [lowest, highest].
+std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t lowest, std::int64_t highest);
+
+/// Seconds, whole or decimal, from 0 to ten years.
+std::optional<Duration> seconds(std::string_view text);
+
+struct NodeRange {
+    std::uint32_t min = 1;
+    std::uint32_t max = 1;
+};
+/// "N" or "MIN:MAX" with 0 < MIN <= MAX <= 20,000 (what one daemon takes for a job).
+std::optional<NodeRange> node_range(std::string_view text);
+
+/// "0".."3", or "local rank:mask,..." (local ranks of any number of digits, unlike torchrun's).
+std::optional<StreamChoice> stream_choice(std::string_view text);
+
+/// "0,1,12".
+std::optional<std::vector<std::uint32_t>> local_ranks(std::string_view text);
+
+/// Items between commas; ",," stands for a comma within an item.
+std::vector<std::string> comma_list(std::string_view text);
+
+struct PortRange {
+    std::uint16_t first = 0;
+    std::uint16_t last = 0;
+};
+/// "P" or "P-Q" with 1 <= P <= Q.
+std::optional<PortRange> port_range(std::string_view text);
+
+struct SignalList {
+    std::vector<int> numbers;
+    std::vector<std::string> unusable;  ///< unknown names, and SIGKILL and SIGSTOP, which nobody can handle
+};
+/// "SIGTERM,SIGUSR1"; as torchrun, a name that is not usable is no error.
+SignalList signal_list(std::string_view text);
+
+/// 1/true/t/yes/y and 0/false/f/no/n in any case.
+std::optional<bool> truth(std::string_view text);
+
+/// 128 random bits as 8-4-4-4-12 hexadecimal digits (a version 4 UUID).
+std::string random_uuid();
+
+}  // namespace muster::launcher

@@ -1,0 +1,148 @@
+#include "launcher/options.h"
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <map>
+#include <sstream>
+
+#include "launcher/command_line.h"
+#include "launcher/launch_rules.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+namespace po = boost::program_options;
+
+constexpr unsigned help_width = 120;
+
+UsageError usage_error(std::string_view line) {
+    return {cat("muster: ", line, "\n")};
+}
+
+/// "MUSTER_" + "NPROC_PER_NODE".
+std::string variable_name(std::string_view prefix, const OptionRow& row) {
+    std::string name = cat(prefix, row.name);
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(c == '-' ? '_' : std::toupper(c)); });
+    return name;
+}
+
+/// Where a value came from, as messages name it, and the value.
+struct Source {
+    std::string name;
+    std::string value;
+};
+
+/// The environment's default for one option: MUSTER_ before PET_; our own options have no PET_ name.
+std::optional<Source> from_environment(const OptionRow& row, const Environment& environment) {
+    if (!row.from_environment) return std::nullopt;
+    for (const std::string_view prefix : {"MUSTER_", "PET_"}) {
+        if (prefix == "PET_" && row.origin == Origin::muster) continue;
+        auto name = variable_name(prefix, row);
+        if (const auto value = lookup(environment, name)) return Source{std::move(name), std::string(*value)};
+    }
+    return std::nullopt;
+}
+
+/// The options as Boost.Program_options describes them: their groups, and in --help the defaults in force.
+po::options_description described(OptionGroup group, const Environment& environment) {
+    po::options_description description(std::string(heading(group)), help_width, help_width / 2);
+    for (const auto& row : option_table()) {
+        if (row.group != group) continue;
+        const auto variable = from_environment(row, environment);
+        const std::string fallback = variable ? variable->value : std::string(row.fallback);
+        std::string text(row.help);
+        if (variable)
+            text += cat(" [", variable->name, "=", variable->value, "]");
+        else if (!fallback.empty())
+            text += cat(" [", fallback, "]");
+        const std::string names = row.letter != 0 ? cat(row.name, ',', row.letter) : std::string(row.name);
+        if (row.kind == ValueKind::flag)
+            description.add_options()(names.c_str(), po::value<std::string>()->zero_tokens(), text.c_str());
+        else
+            description.add_options()(names.c_str(), po::value<std::string>()->value_name(std::string(row.metavar)),
+                                      text.c_str());
+    }
+    return description;
+}
+
+std::string help_text(const Environment& environment) {
+    std::ostringstream out;
+    out << "muster [options] program [arguments...]\n\n"
+           "Starts one worker per GPU on each node, watches them, and restarts the job when workers or nodes fail.\n"
+           "Takes torchrun's command line. --nproc_per_node and --nproc-per-node are the same, and so is any "
+           "beginning\n"
+           "that fits one option. PET_NPROC_PER_NODE and MUSTER_NPROC_PER_NODE in the environment give defaults.\n"
+           "[in brackets: the default in force]\n";
+    for (const auto group : {OptionGroup::nodes, OptionGroup::rendezvous, OptionGroup::program, OptionGroup::restarts,
+                             OptionGroup::output, OptionGroup::compatibility, OptionGroup::about})
+        out << '\n' << described(group, environment);
+    out << "\nExit codes: 0 success, 2 usage, 75 rendezvous lost or not reached (try again), 76 saved and left, 77 "
+           "crash "
+           "loop,\n78 configuration, 126 program not executable, 127 program not found, 128+n stopped by signal n; "
+           "else "
+           "the code of the\nworker that failed first.\n";
+    return out.str();
+}
+
+/// Hands every option's winning value to its row. The first complaint ends it.
+std::optional<std::string> fill(const std::map<const OptionRow*, Source>& winning, Settings& settings) {
+    for (const auto& row : option_table()) {
+        const auto found = winning.find(&row);
+        if (found == winning.end() || row.accept == nullptr) continue;
+        const auto& [name, value] = found->second;
+        if (const auto accepted = row.accept(value, settings))
+            return cat(name, ": got '", value, "'; accepted is ", *accepted);
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> use_loglevel(const Environment& environment, Settings& settings) {
+    const auto text = lookup(environment, "LOGLEVEL");
+    if (!text || text->empty()) return std::nullopt;
+    if (!parse_log_level(*text, settings.config.log_level))
+        settings.warnings.push_back(cat("LOGLEVEL: got '", *text, "'; accepted is debug, info, warning or error"));
+    return std::nullopt;
+}
+
+const GivenOption* first_that_shows_text(const CommandLine& line) {
+    for (const auto& option : line.options)
+        if (option.row->accept == nullptr) return &option;
+    return nullptr;
+}
+
+ShowText shown(const OptionRow& row, const Environment& environment) {
+    if (row.name == "version") return {"muster " MUSTER_VERSION "\n"};
+    return {help_text(environment)};
+}
+
+}  // namespace
+
+ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment) {
+    auto read = read_command_line(words);
+    const auto* error = std::get_if<CommandLineError>(&read);
+    const CommandLine& line = error != nullptr ? error->before : std::get<CommandLine>(read);
+    if (const auto* option = first_that_shows_text(line)) return shown(*option->row, environment);
+    if (error != nullptr) return usage_error(error->line);
+
+    std::map<const OptionRow*, Source> winning;
+    for (const auto& row : option_table())
+        if (auto source = from_environment(row, environment)) winning.insert_or_assign(&row, std::move(*source));
+    for (const auto& option : line.options)
+        winning.insert_or_assign(option.row, Source{cat("--", option.row->name), option.value});
+
+    Settings settings;
+    use_loglevel(environment, settings);
+    if (const auto wrong = fill(winning, settings)) return usage_error(*wrong);
+    if (!line.has_program)
+        return usage_error(
+            "the program is missing: write muster [options] program [arguments...] (muster --help lists all)");
+    if (const auto wrong = apply_launch_rules(settings, environment)) return usage_error(*wrong);
+    settings.config.script = line.program;
+    settings.config.arguments = line.arguments;
+    return Launch{std::move(settings.config), std::move(settings.warnings)};
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,38 @@
+// argv + MUSTER_* + PET_* -> LaunchConfig, or a message that names the option.
+//
+// The command line beats MUSTER_NAME, which beats PET_NAME (torchrun's own default variables), which beats the default.
+// Only the value that wins is looked at. option_table.h lists the options, command_line.h describes the grammar,
+// launch_rules.h the rules that span several options.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "launcher/environment.h"
+#include "launcher/launch_config.h"
+
+namespace muster::launcher {
+
+/// Go on with this; `warnings` are for the log.
+struct Launch {
+    LaunchConfig config;
+    std::vector<std::string> warnings;
+};
+
+/// --help or --version: print it to stdout, exit 0.
+struct ShowText {
+    std::string text;
+};
+
+/// Print it to stderr, exit 2. One line with its '\n': the option or variable, what was given, what is accepted.
+struct UsageError {
+    std::string line;
+};
+
+using ParsedOptions = std::variant<Launch, ShowText, UsageError>;
+
+/// `words` is argv without argv[0]. Looks at nothing but its arguments.
+ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment);
+
+}  // namespace muster::launcher

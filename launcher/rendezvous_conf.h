@@ -1,0 +1,25 @@
+// --rdzv-conf key=value,...: torchrun's keys, checked one by one. Unknown ones are refused by name, since a misspelt
+// time-out that is silently ignored shows itself months later.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/launch_config.h"
+
+namespace muster::launcher {
+
+struct RendezvousConf {
+    std::optional<Duration> join_timeout;
+    std::optional<Duration> last_call;
+    std::optional<Duration> timeout;              ///< static alone: its join time-out
+    std::optional<Duration> keep_alive_interval;  ///< times the attempts below it makes the lease
+    std::optional<std::int64_t> keep_alive_attempts;
+    std::optional<bool> is_host;
+};
+
+/// Reads the whole text, or says in one sentence (without the option's name) which key is wrong and what is accepted.
+Result<RendezvousConf> parse_rendezvous_conf(std::string_view text);
+
+}  // namespace muster::launcher

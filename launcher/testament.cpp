@@ -1,0 +1,116 @@
+#include "launcher/testament.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::launcher {
+
+namespace {
+
+struct SocketName {
+    sockaddr_storage storage{};
+    socklen_t size = 0;
+};
+
+SocketName socket_name(const std::string& address, std::uint16_t port) {
+    SocketName name;
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&name.storage);
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&name.storage);
+    if (::inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons(port);
+        name.size = sizeof *v4;
+    } else if (::inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons(port);
+        name.size = sizeof *v6;
+    }
+    return name;
+}
+
+class Deadline {
+  public:
+    explicit Deadline(Duration limit) : end_(std::chrono::steady_clock::now() + limit) {}
+    [[nodiscard]] int left_ms() const {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now());
+        return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000));
+    }
+
+  private:
+    Instant end_;
+};
+
+bool wait_for(int fd, short events, const Deadline& deadline) {
+    pollfd waited{fd, events, 0};
+    return ::poll(&waited, 1, deadline.left_ms()) > 0;
+}
+
+bool send_all(int fd, std::string_view bytes, const Deadline& deadline) {
+    while (!bytes.empty()) {
+        const auto sent = ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+        if (sent > 0)
+            bytes.remove_prefix(static_cast<std::size_t>(sent));
+        else if ((errno != EAGAIN && errno != EINTR) || !wait_for(fd, POLLOUT, deadline))
+            return false;
+    }
+    return true;
+}
+
+/// True when the daemon has taken the bytes: it closes the connection after AgentDied, or keeps it until we do.
+bool send_to(const SocketName& name, std::string_view frames, const Deadline& deadline) {
+    const int fd = ::socket(name.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return false;
+    int failure = 0;
+    socklen_t failure_size = sizeof failure;
+    const int begun = ::connect(fd, reinterpret_cast<const sockaddr*>(&name.storage), name.size);
+    bool sent = begun == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline));
+    sent = sent && ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &failure_size) == 0 && failure == 0;
+    sent = sent && send_all(fd, frames, deadline);
+    if (sent) {
+        // Closing with unread bytes would reset the connection under the frames; so read until the daemon has done.
+        ::shutdown(fd, SHUT_WR);
+        char unread[512];
+        while (wait_for(fd, POLLIN, deadline) && ::recv(fd, unread, sizeof unread, 0) > 0) {
+        }
+    }
+    ::close(fd);
+    return sent;
+}
+
+}  // namespace
+
+std::string write_testament(const TestamentPlan& plan) {
+    std::string testament = cat(plan.port, ' ', join(plan.addresses, " "), '\n');
+    native::append_frame(testament, plan.hello);
+    native::append_frame(testament, native::AgentDied{.why = plan.why});
+    return testament;
+}
+
+void deliver_testament(std::string_view testament, Duration limit) {
+    const auto line_end = testament.find('\n');
+    if (line_end == std::string_view::npos) return;
+    const auto words = split(testament.substr(0, line_end), ' ');
+    const auto frames = testament.substr(line_end + 1);
+    std::uint16_t port = 0;
+    if (!parse_number(words.front(), port)) return;
+    const auto address_count = static_cast<std::int64_t>(words.size()) - 1;
+    const Deadline all(limit);
+    for (std::size_t at = 1; at < words.size(); ++at) {
+        const auto name = socket_name(std::string(words[at]), port);
+        const Deadline one(std::min<Duration>(limit / std::max<std::int64_t>(address_count, 1),
+                                              std::chrono::milliseconds(all.left_ms())));
+        if (name.size != 0 && send_to(name, frames, one)) return;
+    }
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,29 @@
+// The last words of a node whose agent died: the guardian sends them to the daemon, so that the others learn of the
+// loss at once instead of after a lease.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::launcher {
+
+struct TestamentPlan {
+    std::vector<std::string> addresses;  ///< of the daemon, numeric, best first
+    std::uint16_t port = 0;
+    native::Hello hello;  ///< of the agent
+    std::string why;      ///< "its agent died (killed, or out of memory)"
+};
+
+/// The bytes for PosixProcessHost::set_testament: where to go, and the frames Hello and AgentDied.
+std::string write_testament(const TestamentPlan& plan);
+
+/// For the guardian, whose other threads do not exist: connects to each address in turn and sends the frames, within
+/// `limit` in all. Whatever fails, the lease is the fallback; so nothing is reported.
+void deliver_testament(std::string_view testament, Duration limit);
+
+}  // namespace muster::launcher

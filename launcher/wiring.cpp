@@ -1,0 +1,104 @@
+#include "launcher/wiring.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "agent/core/failure_report.h"
+#include "launcher/entry.h"
+#include "launcher/environment.h"
+#include "launcher/environment_probe.h"
+#include "launcher/exit_code.h"
+#include "launcher/node_run.h"
+#include "launcher/options.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+void print(std::FILE* stream, std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stream);
+    std::fflush(stream);
+}
+
+int refuse(int code, std::string_view why, ExitCodeStyle style) {
+    print(stderr, cat("muster: ", why, "\n"));
+    return exit_code(code, style);
+}
+
+/// A launcher started with a closed standard stream would hand the number to its first socket, and workers would print
+/// into it.
+void open_missing_streams() {
+    for (int fd = 0; fd <= 2; ++fd)
+        if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0) return;
+}
+
+std::string log_dir_trouble(const LaunchConfig& config) {
+    struct stat facts {};
+    if (config.log_dir.empty() || ::stat(config.log_dir.c_str(), &facts) != 0 || S_ISDIR(facts.st_mode)) return {};
+    return cat("--log-dir: got '", config.log_dir,
+               "', which is no directory; accepted is a directory, which is made if "
+               "it is missing, or /dev/null for no files");
+}
+
+void log_what_is_known(const Launch& launch, const Environment& environment) {
+    for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
+    if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
+    if (launch.config.workers_per_node > 1 && !lookup(environment, "OMP_NUM_THREADS"))
+        log(LogLevel::info, "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not overload the node");
+}
+
+int launch(Launch launch, const Environment& environment) {
+    auto& config = launch.config;
+    const auto style = config.exit_codes;
+    set_log_level(config.log_level);
+    set_log_name(cat("muster[", host_name(), "]"));
+    if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
+        return refuse(exit_codes::usage, checked.error().context, style);
+    if (const auto trouble = log_dir_trouble(config); !trouble.empty())
+        return refuse(exit_codes::usage, trouble, style);
+    auto entry = resolve_entry(config, environment);
+    if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
+
+    // First of all that is forked, threaded or opened (guardian.h).
+    auto guardian = agent::fork_guardian(guardian_config(config));
+    if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);
+    // After the fork, so that workers get SIGPIPE as it was. Our own writes to a closed terminal must not end the job.
+    std::signal(SIGPIPE, SIG_IGN);
+    if (const auto counted = resolve_worker_count(config, environment); !counted)
+        return refuse(exit_codes::usage, counted.error().context, style);
+    log_what_is_known(launch, environment);
+
+    NodeRun run(config, std::get<Entry>(entry), environment);
+    const auto result = run.run(std::move(*guardian));
+    if (const auto* not_launched = std::get_if<NotLaunched>(&result))
+        return refuse(not_launched->exit_code, not_launched->why, style);
+    const auto& ending = std::get<agent::Ending>(result);
+    print(stderr, agent::report(ending, {.job = config.job, .host = run.host(), .program = "muster"}));
+    return exit_code(ending, style);
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+    open_missing_streams();
+    const auto environment = process_environment();
+    auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
+    if (const auto* text = std::get_if<ShowText>(&parsed)) {
+        print(stdout, text->text);
+        return exit_codes::success;
+    }
+    if (const auto* wrong = std::get_if<UsageError>(&parsed)) {
+        print(stderr, wrong->line);
+        return exit_codes::usage;
+    }
+    return launch(std::move(std::get<Launch>(parsed)), environment);
+}
+
+}  // namespace muster::launcher

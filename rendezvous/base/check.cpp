@@ -1,0 +1,14 @@
+#include "rendezvous/base/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace muster::detail {
+
+void check_failed(const char* condition, const char* file, int line, const std::string& values) {
+    std::fprintf(stderr, "muster: bug at %s:%d: (%s) does not hold [%s]\n", file, line, condition, values.c_str());
+    std::fflush(stderr);
+    std::abort();
+}
+
+}  // namespace muster::detail

@@ -1,0 +1,64 @@
+#include "rendezvous/base/endpoint.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text.h"
+
+namespace muster {
+
+namespace {
+
+bool is_host_character(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '-' ||
+           c == '_' || c == ':' || c == '%';
+}
+
+Error refuse(std::string_view text, std::string_view why) {
+    return {Errc::invalid_argument,
+            cat("endpoint '", text, "': ", why, "; accepted are host, host:port, [v6] and [v6]:port")};
+}
+
+}  // namespace
+
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
+    std::string_view host = text;
+    std::string_view port;
+    bool has_port = false;
+    if (text.starts_with('[')) {
+        const auto close = text.find(']');
+        if (close == std::string_view::npos) return refuse(text, "the '[' has no ']'");
+        host = text.substr(1, close - 1);
+        const auto rest = text.substr(close + 1);
+        if (!rest.empty() && !rest.starts_with(':')) return refuse(text, "only ':port' may follow the ']'");
+        has_port = !rest.empty();
+        if (has_port) port = rest.substr(1);
+    } else if (std::count(text.begin(), text.end(), ':') == 1) {
+        const auto colon = text.find(':');
+        host = text.substr(0, colon);
+        port = text.substr(colon + 1);
+        has_port = true;
+    }
+    if (host.empty()) return refuse(text, "the host is missing");
+    if (!std::all_of(host.begin(), host.end(), is_host_character))
+        return refuse(text, "the host holds a character that no name or address has");
+    Endpoint endpoint{std::string(host), default_port};
+    if (has_port && (port.size() > 5 || !parse_number(port, endpoint.port)))
+        return refuse(text, cat("'", port, "' is no port (0 to 65535)"));
+    return endpoint;
+}
+
+std::string describe(const Endpoint& endpoint) {
+    const bool v6 = endpoint.host.find(':') != std::string::npos;
+    return v6 ? cat('[', endpoint.host, "]:", endpoint.port) : cat(endpoint.host, ':', endpoint.port);
+}
+
+bool is_loopback(std::string_view host) {
+    if (host == "localhost" || host == "::1") return true;
+    const auto pieces = split(host, '.');
+    unsigned number = 0;
+    return pieces.size() == 4 && pieces[0] == "127" && std::all_of(pieces.begin(), pieces.end(), [&](auto piece) {
+               return parse_number(piece, number) && number < 256;
+           });
+}
+
+}  // namespace muster

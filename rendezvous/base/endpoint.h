@@ -1,0 +1,30 @@
+// host:port as people write it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct Endpoint {
+    std::string host;  ///< a name or a numeric address, IPv6 without its brackets
+    std::uint16_t port = 0;
+
+    friend bool operator==(const Endpoint&, const Endpoint&) = default;
+};
+
+/// Reads "host", "host:port", "[v6]", "[v6]:port". A bare IPv6 address with several colons and no brackets is taken as
+/// a host without a port. Errors (invalid_argument) quote the text and say what is accepted: port 0..65535 of 1 to 5
+/// digits, host of letters, digits, '.', '-', '_' and ':'.
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
+
+/// "host:port", with brackets around an IPv6 address.
+std::string describe(const Endpoint& endpoint);
+
+/// True for "localhost", 127.0.0.0/8 and ::1.
+bool is_loopback(std::string_view host);
+
+}  // namespace muster

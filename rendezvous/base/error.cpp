@@ -1,0 +1,79 @@
+#include "rendezvous/base/error.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+
+#include "rendezvous/base/text.h"
+
+namespace muster {
+
+std::string_view name(Errc code) {
+    switch (code) {
+        case Errc::invalid_argument: return "invalid_argument";
+        case Errc::timed_out: return "timed_out";
+        case Errc::refused: return "refused";
+        case Errc::unreachable: return "unreachable";
+        case Errc::peer_closed: return "peer_closed";
+        case Errc::bad_frame: return "bad_frame";
+        case Errc::limit_exceeded: return "limit_exceeded";
+        case Errc::not_found: return "not_found";
+        case Errc::already_exists: return "already_exists";
+        case Errc::permission_denied: return "permission_denied";
+        case Errc::cancelled: return "cancelled";
+        case Errc::unsupported: return "unsupported";
+        case Errc::io: return "io";
+    }
+    return "unknown";
+}
+
+std::string describe(const Error& error) {
+    return cat(name(error.code), ": ", error.context);
+}
+
+Error with_context(Error error, std::string_view prefix) {
+    error.context = cat(prefix, ": ", error.context);
+    return error;
+}
+
+namespace {
+
+Errc code_of_errno(int number) {
+    switch (number) {
+        case ENOENT:
+        case ENOTDIR: return Errc::not_found;
+        case EACCES:
+        case EPERM:
+        case EROFS: return Errc::permission_denied;
+        case EADDRINUSE:
+        case EEXIST: return Errc::already_exists;
+        case ECONNREFUSED:
+        case EHOSTUNREACH:
+        case ENETUNREACH:
+        case EADDRNOTAVAIL: return Errc::unreachable;
+        case ECONNRESET:
+        case EPIPE: return Errc::peer_closed;
+        case ETIMEDOUT: return Errc::timed_out;
+        case EMFILE:
+        case ENFILE:
+        case ENOSPC:
+        case ENOMEM: return Errc::limit_exceeded;
+        case EINVAL: return Errc::invalid_argument;
+        default: return Errc::io;
+    }
+}
+
+}  // namespace
+
+Error error_from_errno(int number, std::string_view what) {
+    return Error{code_of_errno(number), cat(what, ": ", std::generic_category().message(number))};
+}
+
+void throw_exception_from_error(const Error& error, const boost::source_location& where) {
+    std::fprintf(stderr, "muster: bug: value() of a failed result at %s:%u: %s\n", where.file_name(),
+                 static_cast<unsigned>(where.line()), describe(error).c_str());
+    std::abort();
+}
+
+}  // namespace muster

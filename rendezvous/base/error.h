@@ -1,0 +1,57 @@
+// What an operation that may fail returns.
+//
+// Three kinds of trouble are told apart in this project:
+//   expected, the caller decides (peer closed, deadline passed, bad frame)  -> Result<T>
+//   a fact of the domain (node lost, round ended)                           -> an event or an action, not an error
+//   a bug (rank >= world)                                                   -> MUSTER_CHECK, see check.h
+#pragma once
+
+#include <boost/system/result.hpp>
+#include <string>
+#include <string_view>
+
+namespace muster {
+
+/// What kind of failure it was; callers branch on this and never on the text.
+enum class Errc {
+    invalid_argument,   ///< the caller's input breaks a rule that `context` names
+    timed_out,          ///< the deadline of the call passed first
+    refused,            ///< somebody answered, and said no
+    unreachable,        ///< nobody answered: name not resolved, no route, connection refused
+    peer_closed,        ///< the connection ended, in order or by reset
+    bad_frame,          ///< bytes that are not of the protocol
+    limit_exceeded,     ///< a length, count or quota beyond its limit
+    not_found,          ///< file, key, program or name that is not there
+    already_exists,     ///< address in use, file in the way
+    permission_denied,  ///< the operating system said no
+    cancelled,          ///< given up by ourselves: shutdown, a newer request
+    unsupported,        ///< known, but not to this build, host or peer
+    io,                 ///< any other error of the operating system; `context` holds its text
+};
+
+/// The enumerator's own name, e.g. "timed_out".
+std::string_view name(Errc code);
+
+/// A failure with the words that explain it. Context is added once, by the layer that knows the noun
+/// ("join job 7 at 10.0.0.1:29400: no answer within 5 s").
+struct Error {
+    Errc code;
+    std::string context;
+};
+
+/// "timed_out: join job 7 ...", for logs.
+std::string describe(const Error& error);
+
+/// The same failure, its context preceded by "`prefix`: ".
+Error with_context(Error error, std::string_view prefix);
+
+/// Makes an Error from `errno`-style `number`; the context is "`what`: <the system's text>".
+Error error_from_errno(int number, std::string_view what);
+
+template <class T>
+using Result = boost::system::result<T, Error>;
+
+/// Required by boost::system::result: value() on a failure is a bug of the caller, and aborts with the error's text.
+[[noreturn]] void throw_exception_from_error(const Error& error, const boost::source_location& where);
+
+}  // namespace muster

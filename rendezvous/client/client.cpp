@@ -1,0 +1,323 @@
+#include "rendezvous/client/client.h"
+
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <deque>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/client/connector.h"
+#include "rendezvous/client/peer_question.h"
+#include "rendezvous/client/resolver.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::rendezvous {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+// The name of the endpoint may be served by a slow DNS; longer than this is as good as none.
+constexpr Duration resolve_timeout = 10s;
+// Questions to peers at a time, each a descriptor; the rest of a large round waits.
+constexpr std::size_t questions_max = 128;
+// The daemon's largest message comes in pieces of this.
+constexpr std::size_t read_bytes = 16 * 1024;
+
+Instant now() {
+    return std::chrono::steady_clock::now();
+}
+
+void tune(tcp::socket& socket, Duration silence_max) {
+    boost::system::error_code ignored;
+    socket.set_option(tcp::no_delay(true), ignored);
+    socket.set_option(asio::socket_base::keep_alive(true), ignored);
+    const auto set = [&](int name, int value) {
+        ::setsockopt(socket.native_handle(), IPPROTO_TCP, name, &value, sizeof value);
+    };
+    // Heartbeats are a thin stream: send a lost one again at even intervals, and give up on a dead path in time for
+    // another try within the lease.
+    set(TCP_THIN_LINEAR_TIMEOUTS, 1);
+    set(TCP_USER_TIMEOUT, static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(silence_max).count()));
+}
+
+}  // namespace
+
+class Client::Implementation : public std::enable_shared_from_this<Implementation> {
+  public:
+    Implementation(asio::io_context& io, ClientConfig config, ClientCallbacks callbacks)
+        : io_(io),
+          config_(std::move(config)),
+          callbacks_(std::move(callbacks)),
+          core_(config_),
+          resolver_(io),
+          timer_(io),
+          flush_timer_(io) {}
+
+    ClientCore& core() { return core_; }
+    [[nodiscard]] const std::string& local_address() const { return local_address_; }
+
+    void carry_out(std::vector<ClientOutput> outputs) {
+        for (auto& output : outputs) {
+            std::visit([this](auto& one) { carry_out(one); }, output);
+        }
+        arm_timer();
+    }
+
+    void flush(Duration limit, std::function<void()> done) {
+        flushed_ = std::move(done);
+        flush_timer_.expires_after(limit);
+        flush_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
+            if (!stopped) self->finish_flush();
+        });
+        if (!socket_) return finish_flush();
+        if (!writing_) half_close();
+    }
+
+    void stop() {
+        stopped_ = true;
+        callbacks_ = {};
+        flushed_ = nullptr;
+        timer_.cancel();
+        flush_timer_.cancel();
+        if (connector_) connector_->cancel();
+        close();
+    }
+
+  private:
+    /// One connection's buffers; asynchronous operations hold it, so that a late completion of an old connection finds
+    /// its own memory and not the new one's.
+    struct Link {
+        explicit Link(tcp::socket connected) : socket(std::move(connected)) {}
+        tcp::socket socket;
+        std::array<char, read_bytes> input;
+        native::FrameReader reader{native::Sender::daemon};
+        std::string writing;  // handed to the kernel
+        std::string queued;   // to go with the next write
+    };
+
+    void step(const ClientInput& input) {
+        if (!stopped_) carry_out(core_.step(input, now()));
+    }
+
+    void carry_out(const Connect&) {
+        close();
+        if (connector_) connector_->cancel();
+        connector_ = Connector::start(
+            io_, resolver_, config_.endpoint, {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
+            [self = shared_from_this()](Result<tcp::socket> socket) { self->connected(std::move(socket)); });
+    }
+    void carry_out(const Disconnect&) {
+        if (connector_) std::exchange(connector_, nullptr)->cancel();
+        close();
+    }
+    void carry_out(const Send& send) {
+        if (!socket_ || flushed_) return;  // the core sends again what still matters after a reconnect
+        native::append_frame(socket_->queued, send.message);
+        // Posted: everything that one event causes leaves in one write.
+        if (writing_) return;
+        writing_ = true;
+        asio::post(io_, [self = shared_from_this(), link = socket_] { self->write(link); });
+    }
+    void carry_out(AskPeer& ask) {
+        waiting_questions_.push_back({.ask = std::move(ask), .until = now() + ask.timeout});
+        ask_next();
+    }
+    void carry_out(Deliver& deliver) { tell(callbacks_.on_message, std::move(deliver.message)); }
+    void carry_out(Fenced& fenced) { tell(callbacks_.on_fenced, std::move(fenced.why)); }
+    void carry_out(RendezvousLost& lost) { tell(callbacks_.on_lost, std::move(lost.why)); }
+    void carry_out(Progress& progress) { tell(callbacks_.on_progress, std::move(progress.line)); }
+
+    // Posted, so that no callback comes from inside a verb; looked up again when its turn has come.
+    template <class Value>
+    void tell(std::function<void(Value)>& callback, Value value) {
+        asio::post(io_, [self = shared_from_this(), &callback, value = std::move(value)]() mutable {
+            if (!self->stopped_ && callback) callback(std::move(value));
+        });
+    }
+
+    void connected(Result<tcp::socket> socket) {
+        connector_ = nullptr;
+        if (stopped_) return;
+        if (!socket) return step(ConnectionFailed{.tried = socket.error().context});
+        boost::system::error_code gone;
+        const auto local = socket->local_endpoint(gone);
+        const auto remote = socket->remote_endpoint(gone);
+        if (gone) return step(ConnectionFailed{.tried = gone.message()});
+        local_address_ = local.address().to_string();
+        tune(*socket, std::max<Duration>(config_.lease, 1s));
+        socket_ = std::make_shared<Link>(std::move(*socket));
+        writing_ = false;
+        read(socket_);
+        step(ConnectionOpened{.address = remote.address().to_string()});
+    }
+
+    void read(const std::shared_ptr<Link>& link) {
+        link->socket.async_read_some(
+            asio::buffer(link->input),
+            [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t count) {
+                if (self->socket_ != link) return;
+                if (failure) return self->lost(failure.message());
+                link->reader.append({link->input.data(), count});
+                self->take_messages(link);
+                if (self->socket_ == link) self->read(link);
+            });
+    }
+
+    void take_messages(const std::shared_ptr<Link>& link) {
+        while (socket_ == link) {
+            auto message = link->reader.next();
+            if (!message) return lost(message.error().context);
+            if (!*message) return;
+            step(MessageReceived{.message = std::move(**message)});
+        }
+    }
+
+    void write(const std::shared_ptr<Link>& link) {
+        if (socket_ != link) return;
+        link->writing = std::exchange(link->queued, {});
+        asio::async_write(link->socket, asio::buffer(link->writing),
+                          [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t) {
+                              if (self->socket_ != link) return;
+                              if (failure) return self->lost(failure.message());
+                              if (!link->queued.empty()) return self->write(link);
+                              self->writing_ = false;
+                              if (self->flushed_) self->half_close();
+                          });
+    }
+
+    // The daemon closes its side when it has read everything up to our end: so its end means that it knows it all.
+    void half_close() {
+        boost::system::error_code ignored;
+        socket_->socket.shutdown(tcp::socket::shutdown_send, ignored);
+    }
+
+    void finish_flush() {
+        if (!flushed_) return;
+        flush_timer_.cancel();
+        asio::post(io_, [done = std::exchange(flushed_, nullptr)] { done(); });
+    }
+
+    void lost(std::string why) {
+        close();
+        if (flushed_) return finish_flush();
+        step(ConnectionClosed{.why = std::move(why)});
+    }
+
+    void close() {
+        if (!socket_) return;
+        boost::system::error_code ignored;
+        socket_->socket.close(ignored);
+        socket_ = nullptr;
+        writing_ = false;
+    }
+
+    struct WaitingQuestion {
+        AskPeer ask;
+        Instant until;
+    };
+
+    void ask_next() {
+        while (!waiting_questions_.empty() && open_questions_ < questions_max) {
+            WaitingQuestion next = std::move(waiting_questions_.front());
+            waiting_questions_.pop_front();
+            next.ask.timeout = std::max<Duration>(next.until - now(), 0ns);
+            ++open_questions_;
+            ask_peer(
+                io_, resolver_, next.ask,
+                [self = shared_from_this(), rank = next.ask.peer.group_rank](std::optional<native::PeerAnswer> answer) {
+                    --self->open_questions_;
+                    if (self->stopped_) return;
+                    self->step(PeerAnswered{.group_rank = rank, .answer = answer});
+                    self->ask_next();
+                });
+        }
+    }
+
+    void arm_timer() {
+        const Instant deadline = core_.deadline();
+        if (deadline == armed_for_) return;
+        armed_for_ = deadline;
+        timer_.cancel();
+        if (deadline == no_deadline || stopped_) return;
+        timer_.expires_at(deadline);
+        timer_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
+            if (stopped) return;
+            self->armed_for_ = no_deadline;
+            self->step(TimePassed{});
+        });
+    }
+
+    asio::io_context& io_;
+    const ClientConfig config_;
+    ClientCallbacks callbacks_;
+    ClientCore core_;
+    Resolver resolver_;
+    asio::steady_timer timer_;
+    asio::steady_timer flush_timer_;
+    Instant armed_for_ = no_deadline;
+    std::shared_ptr<Connector> connector_;
+    std::shared_ptr<Link> socket_;
+    bool writing_ = false;
+    bool stopped_ = false;
+    std::string local_address_;
+    std::function<void()> flushed_;
+    std::deque<WaitingQuestion> waiting_questions_;
+    std::size_t open_questions_ = 0;
+};
+
+Client::Client(asio::io_context& io, ClientConfig config, ClientCallbacks callbacks)
+    : implementation_(std::make_shared<Implementation>(io, std::move(config), std::move(callbacks))) {}
+
+Client::~Client() {
+    implementation_->stop();
+}
+
+void Client::join(native::Join join) {
+    implementation_->carry_out(implementation_->core().join(std::move(join), now()));
+}
+void Client::workers_failed(std::vector<Failure> failures) {
+    implementation_->carry_out(implementation_->core().workers_failed(std::move(failures), now()));
+}
+void Client::workers_succeeded() {
+    implementation_->carry_out(implementation_->core().workers_succeeded(now()));
+}
+void Client::round_report(native::RoundReport report) {
+    implementation_->carry_out(implementation_->core().round_report(std::move(report), now()));
+}
+void Client::leave(std::string why) {
+    implementation_->carry_out(implementation_->core().leave(std::move(why), now()));
+}
+void Client::end_acknowledged() {
+    implementation_->carry_out(implementation_->core().end_acknowledged(now()));
+}
+
+native::PeerAnswer Client::answer(const native::PeerAsk& ask) const {
+    return implementation_->core().answer(ask, now());
+}
+
+std::pair<std::int64_t, std::int64_t> Client::daemon_time(Instant at) const {
+    return implementation_->core().daemon_time(at);
+}
+
+bool Client::may_feed() const {
+    return implementation_->core().may_feed(now());
+}
+
+std::string Client::local_address() const {
+    return implementation_->local_address();
+}
+
+void Client::flush(Duration limit, std::function<void()> done) {
+    implementation_->flush(limit, std::move(done));
+}
+
+}  // namespace muster::rendezvous

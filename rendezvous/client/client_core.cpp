@@ -1,0 +1,286 @@
+#include "rendezvous/client/client_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/report.h"
+
+namespace muster::rendezvous {
+
+ClientCore::ClientCore(ClientConfig config)
+    : config_(std::move(config)),
+      backoff_(config_.backoff_min),
+      fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
+      lines_(config_.endpoint) {}
+
+// ---- the supervisor's verbs ----
+
+std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
+    if (standing_ == Standing::over || standing_ == Standing::leaving) return settle(now);
+    join_ = std::move(join);
+    standing_ = Standing::joining;
+    // The workers of the round before are gone, and its words with them.
+    fencing_.stop();
+    assigned_.reset();
+    succeeded_ = false;
+    final_ = false;
+    failures_.clear();
+    joining_since_ = now;
+    parked_ = false;
+    lines_.begin(now, now + config_.join_timeout);
+    join_held_ = now < promised_until_;
+    if (link_ == Link::open && !join_held_) say(join_);
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::workers_failed(std::vector<Failure> failures, Instant now) {
+    if (!round_known() || standing_ == Standing::over) return settle(now);
+    for (auto& failure : failures) failures_.push_back(std::move(failure));
+    native::fit_report(failures_);
+    if (link_ == Link::open) say(native::WorkersFailed{assigned_->round, failures_});
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::workers_succeeded(Instant now) {
+    if (!round_known() || standing_ == Standing::over) return settle(now);
+    succeeded_ = true;
+    if (link_ == Link::open) say(native::WorkersSucceeded{assigned_->round});
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::round_report(native::RoundReport report, Instant now) {
+    if (standing_ != Standing::in_round) return settle(now);
+    native::fit_report(report.failures);
+    report_ = std::move(report);
+    standing_ = Standing::drained;
+    drained_at_ = now;
+    fencing_.stop();
+    if (link_ == Link::open) say(*report_);
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::leave(std::string why, Instant now) {
+    if (standing_ == Standing::idle || standing_ == Standing::over) {
+        standing_ = Standing::over;
+        return settle(now);
+    }
+    fencing_.stop();
+    lines_.end();
+    leave_ = std::move(why);
+    standing_ = Standing::leaving;
+    leave_said_ = link_ == Link::open;
+    if (leave_said_) say(native::Leave{*leave_});
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
+    fencing_.stop();
+    standing_ = Standing::over;
+    if (link_ == Link::open && end_known_ && !acknowledged_) say(native::EndAcknowledged{});
+    acknowledged_ = true;
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now) {
+    std::visit([&](const auto& happened) { on(happened, now); }, input);
+    return settle(now);
+}
+
+native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
+    native::PeerAnswer answer;
+    if (ask.job != config_.job || !round_known()) return answer;
+    answer.round = assigned_->round;
+    // Only age counts. A connection that has just broken says nothing yet: the daemon may have heard us a moment ago.
+    answer.leader_lost =
+        fencing_.watching() && ask.round == answer.round && now >= heard_until_ + fencing_.lost_after();
+    if (answer.leader_lost) promised_until_ = now + fencing_.promise();
+    return answer;
+}
+
+// ---- the connection ----
+
+bool ClientCore::wants_connection() const {
+    switch (standing_) {
+        case Standing::joining:
+        case Standing::in_round:
+        case Standing::drained: return !end_known_;
+        case Standing::leaving: return !leave_said_;
+        case Standing::idle:
+        case Standing::over: return false;
+    }
+    return false;
+}
+
+void ClientCore::on(const ConnectionOpened&, Instant now) {
+    if (link_ != Link::connecting) return;
+    link_ = Link::open;
+    opened_at_ = now;
+    link_heard_at_ = now;
+    offset_.forget_at_next_sample();
+    lines_.connected();
+    ++connection_count_;
+    introduce(now);
+}
+
+/// All that the daemon must know, in one write: it may never have heard of us, or have missed any part of it.
+void ClientCore::introduce(Instant now) {
+    native::Hello hello;
+    hello.job = config_.job;
+    hello.node = config_.node;
+    hello.connection = connection_count_;
+    hello.versions = config_.versions;
+    say(std::move(hello));
+    switch (standing_) {
+        case Standing::joining:
+            if (report_) say(*report_);
+            join_held_ = now < promised_until_;
+            if (!join_held_) say(join_);
+            break;
+        case Standing::in_round:
+        case Standing::drained:
+            if (assigned_) say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_});
+            if (assigned_ && !failures_.empty()) say(native::WorkersFailed{assigned_->round, failures_});
+            if (report_) say(*report_);
+            break;
+        case Standing::leaving:
+            say(native::Leave{*leave_});
+            leave_said_ = true;
+            break;
+        case Standing::idle:
+        case Standing::over: return;
+    }
+    ping(now);
+}
+
+void ClientCore::on(const ConnectionFailed& input, Instant now) {
+    if (link_ != Link::connecting) return;
+    tried_ = input.tried;
+    lines_.disconnected(input.tried, now);
+    retry_later(now);
+}
+
+void ClientCore::on(const ConnectionClosed& input, Instant now) {
+    if (link_ != Link::open) return;
+    tried_ = cat("the connection ended: ", input.why);
+    lines_.disconnected(tried_, now);
+    // At once after a connection that carried something: a restarted daemon, a firewall's reset.
+    if (link_heard_at_ > opened_at_) {
+        link_ = Link::none;
+        retry_at_ = now + config_.backoff_min;
+        backoff_ = config_.backoff_min;
+    } else {
+        retry_later(now);
+    }
+}
+
+void ClientCore::retry_later(Instant now) {
+    link_ = Link::none;
+    retry_at_ = now + backoff_;
+    // Workers that run here have a quarter of a lease to find a daemon that is back (fencing.h).
+    const Duration longest =
+        fencing_.watching() ? std::min(config_.backoff_max, config_.lease / 10) : config_.backoff_max;
+    backoff_ = std::min(backoff_ * 2, longest);
+}
+
+// ---- the daemon's words ----
+
+void ClientCore::on(const MessageReceived& input, Instant now) {
+    if (link_ != Link::open) return;
+    link_heard_at_ = now;
+    ever_heard_ = true;
+    // Whatever it says on this connection, it has read our introduction.
+    heard_until_ = std::max(heard_until_, opened_at_);
+    const auto& message = input.message;
+    if (const auto* pong = std::get_if<native::Pong>(&message))
+        on_pong(*pong, now);
+    else if (standing_ == Standing::over || standing_ == Standing::leaving)
+        return;
+    else if (const auto* assigned = std::get_if<native::Assigned>(&message))
+        on_assigned(*assigned, now);
+    else if (const auto* peers = std::get_if<native::Peers>(&message))
+        fencing_.set_peers(*peers);
+    else if (const auto* ended = std::get_if<native::RoundEnded>(&message))
+        on_round_ended(*ended, now);
+    else if (const auto* news = std::get_if<native::Gathering>(&message)) {
+        parked_ = false;
+        lines_.gathering(*news, now);
+    } else if (const auto* parked = std::get_if<native::Parked>(&message)) {
+        lines_.parked(*parked);
+        parked_ = true;
+        joining_since_ = now;
+        if (standing_ == Standing::joining) out_.push_back(Deliver{message});
+    } else if (std::holds_alternative<native::JobEnded>(message) || std::holds_alternative<native::Refused>(message))
+        on_job_over(message);
+    else if (std::holds_alternative<native::Drain>(message))
+        out_.push_back(Deliver{message});
+}
+
+void ClientCore::on_pong(const native::Pong& pong, Instant now) {
+    const auto sent = clock_instant(pong.sent_ns);
+    if (sent > now || pong.sequence > ping_sequence_) return;  // none of ours
+    heard_until_ = std::max(heard_until_, sent);
+    offset_.sample(sent, now, pong.daemon_ns);
+    if (parked_) joining_since_ = now;
+}
+
+void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
+    if (standing_ != Standing::joining || assigned.round <= join_.last_round) return;  // said again
+    // Read late, because this agent was stopped or the bytes stood still: the round may be over, and another one sealed
+    // without us. Whatever is true now is the answer to a new introduction.
+    if (now >= heard_until_ + fencing_.lost_after()) {
+        out_.push_back(Disconnect{});
+        link_ = Link::none;
+        retry_at_ = now;
+        return;
+    }
+    standing_ = Standing::in_round;
+    assigned_ = assigned;
+    as_joined_ = join_;
+    report_.reset();
+    succeeded_ = false;
+    final_ = false;
+    backoff_ = config_.backoff_min;
+    lines_.end();
+    fencing_.watch(assigned);
+    out_.push_back(Deliver{assigned});
+}
+
+void ClientCore::on_round_ended(const native::RoundEnded& ended, Instant now) {
+    if (!assigned_ || ended.round != assigned_->round) return;
+    // Before the verdict a daemon may die that alone knows of them.
+    if (!ended.final) failures_.clear();
+    final_ = ended.final;
+    if (standing_ == Standing::in_round) {
+        out_.push_back(Deliver{ended});
+    } else if (standing_ == Standing::drained) {
+        // It asks again, after a reconnect or a restart: what we said may be lost.
+        drained_at_ = now;
+        if (report_) say(*report_);
+        out_.push_back(Deliver{ended});
+    }
+}
+
+void ClientCore::on_job_over(native::Message message) {
+    if (end_known_) return;
+    end_known_ = true;
+    lines_.end();
+    // No round follows, so nobody can run one beside our last workers; they are stopped with their whole grace.
+    fencing_.stop();
+    if (std::holds_alternative<native::Refused>(message)) standing_ = Standing::over;
+    out_.push_back(Deliver{std::move(message)});
+}
+
+void ClientCore::on(const PeerAnswered& input, Instant now) {
+    fencing_.answered(input.group_rank, input.answer);
+    const bool peer_has_daemon =
+        input.answer && assigned_ && input.answer->round == assigned_->round && !input.answer->leader_lost;
+    if (peer_has_daemon && link_ == Link::none) {
+        retry_at_ = now;
+        backoff_ = config_.backoff_min;
+    }
+}
+void ClientCore::on(const TimePassed&, Instant) {}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,203 @@
+// One agent's side of the rendezvous, pure: what to send, when to reconnect, when to give up, when to fence.
+//
+// The driver (client.h) owns sockets and the clock: it feeds Inputs and carries out Outputs. The supervisor in the
+// agent sees none of that: it calls join/report/leave and gets the daemon's messages, plus the three verdicts that only
+// this machine can reach: Fenced, RendezvousLost and a Progress line to show.
+//
+// Nothing here is remembered as "already sent": on each new connection the core says who it is, where it stands (Join,
+// Resume, Leave) and whatever report the daemon has not been seen to act upon. Repetitions are harmless by the
+// protocol. Every verb and every step notes a fact and ends in settle(), which derives what is due.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/client/clock_offset.h"
+#include "rendezvous/client/fencing.h"
+#include "rendezvous/client/waiting_lines.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::rendezvous {
+
+struct ClientConfig {
+    Endpoint endpoint;  ///< for messages; resolving and connecting is the driver's
+    std::string job;
+    NodeIdentity node;
+    std::vector<native::VersionFact> versions;
+    Duration join_timeout = 600s;   ///< without a round for so long: RendezvousLost (exit code 75)
+    Duration connect_timeout = 2s;  ///< one attempt, one address
+    Duration backoff_min = 20ms;    ///< first wait after a failed attempt; doubles up to backoff_max
+    Duration backoff_max = 500ms;
+    Duration lease = 5s;
+    Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
+};
+
+// ---- what happens to it ----
+struct ConnectionOpened {
+    std::string address;  ///< the one that answered
+};
+struct ConnectionFailed {
+    std::string tried;  ///< "10.0.0.1: connection refused, fe80::1: no route"
+};
+struct ConnectionClosed {
+    std::string why;
+};
+struct MessageReceived {
+    native::Message message;
+};
+struct PeerAnswered {
+    std::uint32_t group_rank = 0;
+    std::optional<native::PeerAnswer> answer;  ///< empty: could not be reached, or no answer in time
+};
+struct TimePassed {};
+using ClientInput =
+    std::variant<ConnectionOpened, ConnectionFailed, ConnectionClosed, MessageReceived, PeerAnswered, TimePassed>;
+
+// ---- what it wants done, in order ----
+struct Connect {};  ///< resolve again and try each address; answer with ConnectionOpened or ConnectionFailed
+struct Disconnect {};
+struct Send {
+    native::Message message;
+};
+struct AskPeer {
+    native::Peer peer;
+    native::PeerAsk ask;
+    Duration timeout;
+};
+/// For the supervisor: a message of the daemon (Assigned, Parked, RoundEnded, Drain, JobEnded, Refused).
+struct Deliver {
+    native::Message message;
+};
+/// For the supervisor: SIGKILL the workers now, without grace. Another part of the job may go on without this node.
+struct Fenced {
+    std::string why;
+};
+/// For the supervisor: no rendezvous to be had; the job is over for this node with exit code 75.
+struct RendezvousLost {
+    std::string why;
+};
+/// For a person: who is waited for, how long still, and after 10 s what to check.
+struct Progress {
+    std::string line;
+};
+using ClientOutput = std::variant<Connect, Disconnect, Send, AskPeer, Deliver, Fenced, RendezvousLost, Progress>;
+
+class ClientCore {
+  public:
+    explicit ClientCore(ClientConfig config);
+
+    // The supervisor's verbs. Each may be called while unconnected: what still matters is sent after the reconnect.
+    std::vector<ClientOutput> join(native::Join join, Instant now);
+    std::vector<ClientOutput> workers_failed(std::vector<Failure> failures, Instant now);
+    std::vector<ClientOutput> workers_succeeded(Instant now);
+    std::vector<ClientOutput> round_report(native::RoundReport report, Instant now);
+    std::vector<ClientOutput> leave(std::string why, Instant now);
+    std::vector<ClientOutput> end_acknowledged(Instant now);
+
+    std::vector<ClientOutput> step(const ClientInput& input, Instant now);
+
+    /// When step(TimePassed) must be called at the latest; no_deadline when there is nothing to wait for.
+    [[nodiscard]] Instant deadline() const;
+    /// The answer to a peer that asks. A "yes, I have lost it" binds this node: it joins no other round for the time
+    /// that the asker relies on it (fencing.h).
+    native::PeerAnswer answer(const native::PeerAsk& ask, Instant now);
+    /// Whether the driver may feed the guardian at this moment (Fencing::may_feed). To be asked each lease/10 at least.
+    [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
+    /// `at` on the daemon's clock in ns, and the error of that, from the pings; {0, -1} before the first Pong.
+    [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const {
+        return offset_.daemon_time(at);
+    }
+
+  private:
+    enum class Standing {
+        idle,      ///< nothing asked for yet
+        joining,   ///< a Join waits for its answer; no worker here
+        in_round,  ///< workers of assigned_ may run here
+        drained,   ///< they are gone; the next join, or JobEnded, is to come
+        leaving,   ///< Leave is to be said, or was
+        over,      ///< JobEnded, Refused, or given up; nothing more is asked of the daemon
+    };
+    enum class Link { none, connecting, open };
+
+    using Outputs = std::vector<ClientOutput>;
+
+    void on(const ConnectionOpened& input, Instant now);
+    void on(const ConnectionFailed& input, Instant now);
+    void on(const ConnectionClosed& input, Instant now);
+    void on(const MessageReceived& input, Instant now);
+    void on(const PeerAnswered& input, Instant now);
+    void on(const TimePassed& input, Instant now);
+    void on_pong(const native::Pong& pong, Instant now);
+    void on_assigned(const native::Assigned& assigned, Instant now);
+    void on_round_ended(const native::RoundEnded& ended, Instant now);
+    void on_job_over(native::Message message);
+
+    // Every verb and step ends here: what is due now, derived from the state.
+    Outputs settle(Instant now);
+    void settle_link(Instant now);
+    void settle_ping(Instant now);
+    void settle_fencing(Instant now);
+    void settle_patience(Instant now);
+    void settle_lines(Instant now);
+
+    void introduce(Instant now);
+    void say(native::Message message);
+    void ping(Instant now);
+    void give_up(std::string why);
+    void retry_later(Instant now);
+    [[nodiscard]] bool wants_connection() const;
+    [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
+    [[nodiscard]] Instant patience_ends() const;
+    [[nodiscard]] Instant ping_due() const { return pinged_at_ + config_.lease / 5; }
+    [[nodiscard]] Instant link_stale_at() const { return link_heard_at_ + config_.lease / 2; }
+
+    ClientConfig config_;
+    Outputs out_;
+    Standing standing_ = Standing::idle;
+
+    // what is said, and said again after a reconnect
+    native::Join join_;
+    native::Join as_joined_;  ///< the one that assigned_ answered
+    bool join_held_ = false;  ///< not said yet: a promise to a peer binds until promised_until_
+    std::optional<native::Assigned> assigned_;
+    bool succeeded_ = false;
+    std::vector<Failure> failures_;  ///< of this round, until the daemon has ended it
+    std::optional<native::RoundReport> report_;
+    std::optional<std::string> leave_;
+    bool leave_said_ = false;
+    bool end_known_ = false;  ///< JobEnded was delivered
+    bool acknowledged_ = false;
+    bool final_ = false;  ///< the round's end was announced as the last
+    Instant drained_at_;
+
+    // the connection
+    Link link_ = Link::none;
+    std::uint32_t connection_count_ = 0;
+    Instant retry_at_ = Instant::min();
+    Duration backoff_;
+    Instant opened_at_;
+    Instant link_heard_at_;  ///< when something was received on this connection, or it was opened
+    std::uint64_t ping_sequence_ = 0;
+    Instant pinged_at_ = Instant::min();
+    std::string tried_;
+
+    // the daemon
+    bool ever_heard_ = false;
+    Instant heard_until_;  ///< when the last message was sent that the daemon is known to have received
+    ClockOffset offset_;
+    Fencing fencing_;
+    Instant promised_until_ = Instant::min();
+
+    // the wait
+    Instant joining_since_;  ///< or since when a spare has been without word
+    bool parked_ = false;    ///< a spare: it may wait for ever
+    WaitingLines lines_;
+    Instant settled_at_ = Instant::min();
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,122 @@
+// What is due now: connect, say the join that was held back, ping, fence, give up, tell a person. Each derived from the
+// state, none remembered.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/client/client_core.h"
+
+namespace muster::rendezvous {
+
+std::vector<ClientOutput> ClientCore::settle(Instant now) {
+    settle_fencing(now);
+    settle_patience(now);
+    settle_link(now);
+    settle_ping(now);
+    settle_lines(now);
+    settled_at_ = now;
+    return std::exchange(out_, {});
+}
+
+void ClientCore::say(native::Message message) {
+    out_.push_back(Send{std::move(message)});
+}
+
+void ClientCore::settle_link(Instant now) {
+    // A connection over which nothing comes for half a lease may be dead without our knowing (a NAT that forgot it): a
+    // new one is tried while there is still time before the lease ends.
+    if (link_ == Link::open && wants_connection() && now >= link_stale_at()) {
+        out_.push_back(Disconnect{});
+        tried_ = "connected, but no answer";
+        lines_.disconnected(tried_, now);
+        link_ = Link::none;
+        retry_at_ = now;
+    }
+    if (link_ == Link::none && wants_connection() && now >= retry_at_) {
+        link_ = Link::connecting;
+        out_.push_back(Connect{});
+    }
+    if (link_ == Link::open && standing_ == Standing::joining && join_held_ && now >= promised_until_) {
+        join_held_ = false;
+        say(join_);
+    }
+}
+
+void ClientCore::ping(Instant now) {
+    pinged_at_ = now;
+    say(native::Ping{++ping_sequence_, clock_ns(now)});
+}
+
+void ClientCore::settle_ping(Instant now) {
+    if (link_ == Link::open && wants_connection() && now >= ping_due()) ping(now);
+}
+
+void ClientCore::settle_fencing(Instant now) {
+    if (!fencing_.watching()) return;
+    auto step = fencing_.step(heard_until_, now);
+    for (auto& peer : step.ask) {
+        native::PeerAsk question{config_.job, assigned_->round};
+        out_.push_back(AskPeer{std::move(peer), std::move(question), fencing_.ask_timeout()});
+    }
+    if (step.fenced) out_.push_back(Fenced{*std::move(step.fenced)});
+    if (step.lost)
+        give_up(cat(describe(config_.endpoint), " has not answered for ", describe(now - heard_until_),
+                    tried_.empty() ? "" : "; last tried: ", tried_));
+}
+
+/// How long this agent waits for what the daemon owes it.
+Instant ClientCore::patience_ends() const {
+    switch (standing_) {
+        case Standing::joining:
+            // A daemon that was heard and falls silent is given up sooner than one that may only start later.
+            return std::min(joining_since_ + config_.join_timeout,
+                            ever_heard_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline);
+        case Standing::drained:
+            if (end_known_) return no_deadline;
+            // After the last round the daemon waits at most lost_timeout for the slowest node, then says how it ended.
+            return final_ ? std::max(heard_until_ + config_.lost_timeout, drained_at_ + 2 * config_.lost_timeout)
+                          : heard_until_ + config_.lost_timeout;
+        default: return no_deadline;
+    }
+}
+
+void ClientCore::settle_patience(Instant now) {
+    if (now < patience_ends()) return;
+    if (standing_ == Standing::joining)
+        give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state()));
+    else
+        give_up(cat(describe(config_.endpoint), " did not say how the job ended"));
+}
+
+void ClientCore::give_up(std::string why) {
+    standing_ = Standing::over;
+    fencing_.stop();
+    lines_.end();
+    if (link_ != Link::none) out_.push_back(Disconnect{});
+    link_ = Link::none;
+    out_.push_back(RendezvousLost{std::move(why)});
+}
+
+void ClientCore::settle_lines(Instant now) {
+    if (standing_ != Standing::joining) return;
+    if (auto line = lines_.line(now)) out_.push_back(Progress{*std::move(line)});
+}
+
+Instant ClientCore::deadline() const {
+    auto first = no_deadline;
+    const auto consider = [&](Instant when) {
+        if (when > settled_at_) first = std::min(first, when);
+    };
+    if (link_ == Link::none && wants_connection()) consider(retry_at_);
+    if (link_ == Link::open && wants_connection()) {
+        consider(ping_due());
+        consider(link_stale_at());
+        if (join_held_) consider(promised_until_);
+    }
+    consider(fencing_.deadline(heard_until_));
+    consider(patience_ends());
+    if (standing_ == Standing::joining) consider(lines_.deadline());
+    return first;
+}
+
+}  // namespace muster::rendezvous

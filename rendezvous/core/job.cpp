@@ -1,0 +1,368 @@
+// Members come, speak and go. What follows for the job is settle()'s.
+#include "rendezvous/core/job.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/terms.h"
+#include "rendezvous/core/verdict.h"
+
+namespace muster::rendezvous {
+
+using native::RefusalReason;
+using native::Refused;
+using native::RoundEndReason;
+
+std::string label(const NodeIdentity& node) {
+    return cat(node.host, " (pid ", node.pid, ")");
+}
+
+Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until)
+    : id_(std::move(id)), config_(config), terms_(terms), quiet_until_(quiet_until) {}
+
+// ---- tallies ----
+
+void Job::count(const Member& member, int by) {
+    const auto add = [by](std::uint32_t& tally) { tally += static_cast<std::uint32_t>(by); };
+    switch (member.place) {
+        case Place::waiting:
+            add(member.connected() ? tally_.gathered : tally_.away);
+            if (member.connected() && member.newly_started && member.round == no_round &&
+                member.join.last_round == no_round)
+                add(tally_.fresh);
+            break;
+        case Place::running: add(tally_.running); break;
+        case Place::succeeded: add(tally_.succeeded); break;
+        case Place::draining:
+            add(tally_.draining);
+            if (!member.reported) add(tally_.unreported);
+            break;
+        case Place::lost: add(tally_.lost); break;
+    }
+}
+
+void Job::set_place(Member& member, Place place) {
+    count(member, -1);
+    if (member.place == Place::running && place == Place::succeeded) {
+        --round_.unfinished;
+        member.workers_gone = true;
+    }
+    if (place == Place::waiting || member.place == Place::waiting) waiting_changed_ = true;
+    if (place != Place::waiting) member.parked_at = 0;
+    member.place = place;
+    count(member, +1);
+}
+
+void Job::set_connection(Member& member, ConnectionId connection, std::uint32_t number) {
+    count(member, -1);
+    member.connection = connection;
+    member.connection_number = number;
+    count(member, +1);
+    if (member.place == Place::waiting) waiting_changed_ = true;
+}
+
+void Job::erase(Members::iterator gone, const Turn& turn) {
+    count(gone->second, -1);
+    waiting_changed_ = true;
+    members_.erase(gone);
+    if (members_.empty()) empty_since_ = turn.now;
+}
+
+Member& Job::add_member(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    const auto [at, added] = members_.try_emplace(arrival.node.incarnation);
+    MUSTER_CHECK(added, arrival.node.host);
+    auto& member = at->second;
+    member.node = arrival.node;
+    member.versions = arrival.versions;
+    member.peer = arrival.peer;
+    member.join = join;
+    member.arrival = next_arrival_++;
+    member.connection_number = arrival.number;
+    member.newly_started = arrival.number <= 1;
+    member.connection = arrival.connection;
+    count(member, +1);
+    heard(member, turn.now);
+    look_again_at(member.judged_at);
+    waiting_changed_ = true;
+    empty_since_ = no_deadline;
+    if (terms_by_.empty()) terms_by_ = label(arrival.node);
+    return member;
+}
+
+// ---- connections ----
+
+bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
+    const auto found = members_.find(arrival.node.incarnation);
+    if (found == members_.end()) return true;
+    auto& member = found->second;
+    if (member.connection != arrival.connection) {
+        if (arrival.number <= member.connection_number) {
+            turn.send(arrival.connection,
+                      Refused{RefusalReason::duplicate,
+                              cat("incarnation ", arrival.node.incarnation, " of ", label(arrival.node),
+                                  " is already here as ", label(member.node), "; start a second agent afresh")});
+            return false;
+        }
+        if (member.connected())
+            turn.step.actions.push_back(
+                CloseConnection{member.connection, "replaced by a newer one of the same agent"});
+        member.peer = arrival.peer;
+        set_connection(member, arrival.connection, arrival.number);
+        // It was out of the round already; it must still stop its workers and join again like everybody else.
+        if (member.place == Place::lost) set_place(member, Place::draining);
+    }
+    heard(member, turn.now);
+    return true;
+}
+
+void Job::on_heard(Incarnation incarnation, const Turn& turn) {
+    const auto found = members_.find(incarnation);
+    if (found != members_.end()) heard(found->second, turn.now);
+}
+
+void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn) {
+    const auto found = members_.find(incarnation);
+    if (found == members_.end() || found->second.connection != connection) return;
+    auto& member = found->second;
+    set_connection(member, 0, member.connection_number);
+    member.judged_at = std::min(member.judged_at, turn.now + config_.reconnect_window);
+    look_again_at(member.judged_at);
+    settle(turn);
+}
+
+// ---- joining ----
+
+/// A member of the same role that launches a program of another name: two jobs that share an id by accident. Only a
+/// fresh agent is asked; paths may differ from host to host.
+const Member* Job::another_program(const Arrival& arrival, const native::Join& join) const {
+    if (join.entry.empty() || members_.contains(arrival.node.incarnation)) return nullptr;
+    const auto name = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
+    for (const auto& [incarnation, member] : members_)
+        if (!member.join.entry.empty() && member.join.role == join.role)
+            return name(member.join.entry) == name(join.entry) ? nullptr : &member;
+    return nullptr;
+}
+
+std::optional<Refused> Job::objection(const Arrival& arrival, const native::Join& join) const {
+    if (auto why = difference(terms_, terms_by_, join.terms, label(arrival.node)); !why.empty())
+        return Refused{RefusalReason::terms_differ, std::move(why)};
+    if (members_.size() >= config_.nodes_max && !members_.contains(arrival.node.incarnation))
+        return Refused{RefusalReason::limit,
+                       cat("job '", id_, "' has ", members_.size(), " nodes, and no more may join")};
+    const auto* other = another_program(arrival, join);
+    if (other != nullptr)
+        return Refused{RefusalReason::job_in_use,
+                       cat("job '", id_, "' is in use: ", label(other->node), " launches ", other->join.entry, " and ",
+                           label(arrival.node), " launches ", join.entry, "; give this job a --rdzv-id of its own")};
+    if (!terms_.fixed_world || join.node_rank < 0) return std::nullopt;
+    for (const auto& [incarnation, member] : members_) {
+        if (incarnation == arrival.node.incarnation || member.join.node_rank != join.node_rank) continue;
+        // A holder without a connection may be the same node's former agent: its successor waits beside it.
+        if (!member.connected()) continue;
+        return Refused{RefusalReason::duplicate,
+                       cat("--node-rank ", join.node_rank, " is held by ", label(member.node), " and asked for by ",
+                           label(arrival.node), "; give each node a rank of its own")};
+    }
+    return std::nullopt;
+}
+
+bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    if (!take_connection(arrival, turn)) return false;
+    if (ending_) {
+        turn.send(arrival.connection, *ending_);  // resent, or a late joiner: the job is finished
+        return true;
+    }
+    if (auto refusal = objection(arrival, join)) {
+        turn.send(arrival.connection, *std::move(refusal));
+        return false;
+    }
+    next_round_ = std::max(next_round_, join.last_round + 1);
+    const auto found = members_.find(arrival.node.incarnation);
+    if (found != members_.end())
+        join_again(found->second, join, turn);
+    else
+        add_member(arrival, join, turn);
+    settle(turn);
+    return true;
+}
+
+void Job::join_again(Member& member, const native::Join& join, const Turn& turn) {
+    const bool in_round = in_running_round(member);
+    if (in_round && join.last_round < round_.number) return send_assignment_again(member, turn);
+    count(member, -1);
+    member.join = join;
+    count(member, +1);
+    member.parked_at = 0;
+    waiting_changed_ = true;
+    if (in_round) {
+        // Fenced, say: it has no workers any more, so the round is over for the others too.
+        blame_node(member, "it gave up its workers by itself", turn.now);
+        set_place(member, Place::waiting);
+        end_round(RoundEndReason::node_lost, cat(label(member.node), " gave up its workers"), turn);
+    } else if (member.place != Place::waiting) {
+        set_place(member, Place::waiting);
+    }
+}
+
+// ---- resuming ----
+
+bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
+    if (!take_connection(arrival, turn)) return false;
+    if (ending_) {
+        turn.send(arrival.connection, *ending_);
+        return true;
+    }
+    const auto found = members_.find(arrival.node.incarnation);
+    if (found != members_.end()) {
+        resume_known(found->second, resume, turn);
+    } else if (round_.number == no_round || turn.now < quiet_until_) {
+        if (auto refusal = objection(arrival, resume.as_joined)) {
+            turn.send(arrival.connection, *std::move(refusal));
+            return false;
+        }
+        adopt(arrival, resume, turn);
+    } else {
+        // It was given up, and has killed its workers by now (it is fenced at 0.9 lease); it may join as a new one.
+        turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::node_lost, false,
+                                                         cat(label(arrival.node), " was silent for too long")});
+    }
+    settle(turn);
+    return true;
+}
+
+void Job::resume_known(Member& member, const native::Resume& resume, const Turn& turn) {
+    const bool current = resume.round == round_.number && member.round == round_.number;
+    if (current && in_running_round(member)) {
+        if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
+        return;
+    }
+    // It says that workers run here which it had said to be gone: they must go before the next seal.
+    if (member.place == Place::waiting) {
+        member.workers_gone = false;
+        member.reported = false;
+        set_place(member, Place::draining);
+    }
+    turn.send(member.connection, native::RoundEnded{resume.round, round_.reason, round_.final, round_.why});
+}
+
+void Job::tell_ended(const Member& member, const Turn& turn) const {
+    turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
+}
+
+void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
+    const auto& told = resume.as_assigned;
+    next_round_ = std::max(next_round_, resume.round + 1);
+    if (round_.number == no_round) {
+        taught_ = true;
+        round_.number = resume.round;
+        round_.node_count = round_.unfinished = told.group_world_size;
+        restarts_used_ = told.restart_count;
+        quiet_until_ = std::max(quiet_until_, turn.now + lease());  // its other members have as long to come back
+        turn.step.why.push_back(
+            cat("job '", id_, "': round ", resume.round, " goes on, taught by ", label(arrival.node)));
+    }
+    const bool rank_taken = std::any_of(members_.begin(), members_.end(), [&](const auto& other) {
+        return other.second.round == resume.round && other.second.group_rank == told.group_rank;
+    });
+    const bool agrees = round_.running() && round_.number == resume.round && !rank_taken &&
+                        round_.node_count == told.group_world_size && told.group_rank < round_.node_count &&
+                        restarts_used_ == told.restart_count;
+    restarts_used_ = std::max(restarts_used_, told.restart_count);
+    auto& member = add_member(arrival, resume.as_joined, turn);
+    count(member, -1);
+    member.round = rank_taken ? no_round : resume.round;  // a rank is held by one
+    member.group_rank = told.group_rank;
+    count(member, +1);
+    if (agrees) {
+        set_place(member, Place::running);
+        if (resume.succeeded) set_place(member, Place::succeeded);
+        return;
+    }
+    set_place(member, Place::draining);
+    if (round_.ended && round_.number == resume.round) return tell_ended(member, turn);
+    auto why = cat("after a restart of the daemon ", label(arrival.node), " and others ran different rounds");
+    turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::daemon_restarted, false, why});
+    if (round_.running()) end_round(RoundEndReason::daemon_restarted, std::move(why), turn);
+}
+
+// ---- reports ----
+
+void Job::on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || ending_) return;
+    auto& member = found->second;
+    if (failed.round != round_.number || member.round != round_.number || member.place == Place::waiting) return;
+    auto failures = failed.failures;
+    if (failures.empty()) {
+        auto& unknown = failures.emplace_back();
+        unknown.host = member.node.host;
+        unknown.message = "a worker failed";
+    }
+    const auto why = sentence(failures.front());
+    add_failures(round_.failures, std::move(failures));
+    if (round_.running()) end_round(RoundEndReason::worker_failed, why, turn);
+    settle(turn);
+}
+
+void Job::on_workers_succeeded(Incarnation said_by, const native::WorkersSucceeded& succeeded, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || succeeded.round != round_.number || found->second.place != Place::running) return;
+    set_place(found->second, Place::succeeded);
+    settle(turn);
+}
+
+void Job::on_round_report(Incarnation said_by, const native::RoundReport& report, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || ending_) return;
+    auto& member = found->second;
+    if (report.round != round_.number) return;
+    // It had drained this round before the daemon died that knew of its end.
+    if (in_running_round(member) && round_.running())
+        end_round(RoundEndReason::daemon_restarted, cat(label(member.node), " had stopped its workers already"), turn);
+    if (member.place != Place::draining || member.reported) return settle(turn);
+    count(member, -1);
+    member.reported = true;
+    member.workers_gone = true;
+    count(member, +1);
+    add_failures(round_.failures, report.failures);
+    round_.stopped_count += report.stopped_count;
+    settle(turn);
+}
+
+// ---- going ----
+
+void Job::departed(Members::iterator gone, RoundEndReason reason, const std::string& why, const Turn& turn) {
+    const auto member = gone->second;
+    const bool workers_ran =
+        member.place == Place::running || (member.place == Place::draining && !member.workers_gone);
+    if (reason == RoundEndReason::node_lost && workers_ran) blame_node(member, why, turn.now);
+    erase(gone, turn);
+    left_ = reason == RoundEndReason::node_left;
+    turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why));
+    if (member.place == Place::running && round_.running())
+        end_round(reason, cat(label(member.node), left_ ? " left: " : " was lost: ", why), turn);
+    settle(turn);
+}
+
+void Job::on_leave(Incarnation said_by, const native::Leave& leave, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found != members_.end()) departed(found, RoundEndReason::node_left, leave.why, turn);
+}
+
+void Job::on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn) {
+    const auto found = members_.find(incarnation);
+    if (found == members_.end()) return;
+    if (found->second.connected())
+        turn.step.actions.push_back(CloseConnection{found->second.connection, "its guardian says that the agent died"});
+    departed(found, RoundEndReason::node_lost, died.why, turn);
+}
+
+void Job::on_end_acknowledged(Incarnation said_by, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || !ending_) return;
+    erase(found, turn);
+    settle(turn);
+}
+
+}  // namespace muster::rendezvous

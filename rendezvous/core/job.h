@@ -1,0 +1,193 @@
+// One job: its members, its rounds, its budget. Pure; Server (server.h) routes connections and messages here.
+//
+// The phase of a job is nowhere written down. Every transition ends in settle(), which derives from the members and
+// the last sealed round what is to happen now, in this order:
+//
+//   over        JobEnded has gone out; remembered until all have acknowledged it, or end_linger
+//   running     all succeeded -> over; a late joiner was gathered for -> the round ends
+//   ended       every member has joined again, left, or is proven gone -> charge the budget -> over, or gathering
+//   gathering   enough nodes, and the last call is over or nobody else can come -> seal
+//
+// STATES.md is the table of events, with the why of each cell. A round ends in end_round() alone, is sealed in seal()
+// alone, and a member is believed lost in lose() alone.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/member.h"
+#include "rendezvous/core/sealed_round.h"
+#include "rendezvous/core/server.h"
+
+namespace muster::rendezvous {
+
+/// The moment of a step, and where its results go.
+struct Turn {
+    Instant now;
+    ServerStep& step;
+
+    void send(ConnectionId to, native::Message message) const {
+        if (to != 0) step.actions.push_back(SendTo{{to}, std::move(message)});
+    }
+};
+
+class Job {
+  public:
+    /// `terms` are the first agent's, already found sensible. `quiet_until`: no seal before it, unless nodes_max fresh
+    /// agents are there; now or earlier for no such wait.
+    Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until);
+
+    // ---- what agents say; `said_by` is the incarnation. False from the first two: refused, nothing changed. ----
+    bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn);
+    void on_workers_succeeded(Incarnation said_by, const native::WorkersSucceeded& succeeded, const Turn& turn);
+    void on_round_report(Incarnation said_by, const native::RoundReport& report, const Turn& turn);
+    void on_leave(Incarnation said_by, const native::Leave& leave, const Turn& turn);
+    void on_end_acknowledged(Incarnation said_by, const Turn& turn);
+    void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
+
+    /// A known agent speaks on another connection: false if that connection is not newer than the one it has (somebody
+    /// else uses its incarnation). An older connection is closed.
+    bool take_connection(const Arrival& arrival, const Turn& turn);
+    void on_heard(Incarnation incarnation, const Turn& turn);
+    void on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn);
+    /// The daemon's own loop was late by so much: beyond a fifth of the lease, nobody's silence until now means
+    /// anything.
+    void on_stall(Duration late, const Turn& turn);
+    /// Deadlines that have passed take effect.
+    void on_elapsed(const Turn& turn);
+
+    [[nodiscard]] Instant deadline() const;
+    /// Over and acknowledged (or its time is up), or without members for good: the server may drop it.
+    [[nodiscard]] bool forgotten() const { return forgotten_; }
+    [[nodiscard]] bool knows(Incarnation incarnation) const { return members_.contains(incarnation); }
+
+    // ---- for status.cpp and the records ----
+    [[nodiscard]] const std::string& id() const { return id_; }
+    [[nodiscard]] const native::JobTerms& terms() const { return terms_; }
+    [[nodiscard]] const std::map<Incarnation, Member>& members() const { return members_; }
+    [[nodiscard]] const SealedRound& round() const { return round_; }
+    [[nodiscard]] std::uint32_t restarts_used() const { return restarts_used_; }
+    [[nodiscard]] const std::optional<native::JobEnded>& ending() const { return ending_; }
+    [[nodiscard]] std::string waiting_for(Instant now) const;
+
+  private:
+    /// How many members stand where; kept by set_place and set_connection so that settle() never walks the members.
+    struct Tally {
+        std::uint32_t gathered = 0;  ///< waiting, connected
+        std::uint32_t away = 0;      ///< waiting, but without a connection just now
+        std::uint32_t fresh = 0;     ///< gathered, newly started, and never assigned a round
+        std::uint32_t running = 0;
+        std::uint32_t succeeded = 0;
+        std::uint32_t draining = 0;
+        std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
+        std::uint32_t lost = 0;
+    };
+
+    using Members = std::map<Incarnation, Member>;
+
+    /// What the daemon hears of the last sealed round as a whole.
+    struct Hearing {
+        bool anybody = false;                ///< at least one of its members is connected and not silent
+        Instant last_word = Instant::min();  ///< of all of its members
+    };
+
+    // job_settle.cpp: the one place where the phase changes
+    void settle(const Turn& turn);
+    bool settle_over(const Turn& turn);
+    bool settle_running(const Turn& turn);
+    bool settle_ended(const Turn& turn);
+    void settle_gathering(const Turn& turn);
+    void gather_joiners(const Turn& turn);
+    bool may_seal(const Turn& turn);
+    void decide_budget(const Turn& turn);
+    void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
+    void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
+    [[nodiscard]] Verdict verdict() const;
+    [[nodiscard]] std::string out_of_restarts() const;
+
+    // job_seal.cpp
+    void seal(const Turn& turn);
+    [[nodiscard]] std::vector<Member*> chosen();
+    void send_assignment_again(const Member& member, const Turn& turn);
+    void keep_record(const Turn& turn) const;
+
+    // job_waiting.cpp: those who wait are told for whom
+    void tell_waiting(const Turn& turn);
+    [[nodiscard]] std::uint32_t room() const;
+    [[nodiscard]] std::uint32_t wanted() const;
+
+    // job_silence.cpp: who is believed lost, and when
+    void judge_silence(const Turn& turn);
+    [[nodiscard]] Instant due_at(const Member& member) const;
+    [[nodiscard]] bool is_spared(const Member& member, const Hearing& hearing, Instant now) const;
+    [[nodiscard]] Instant given_up_at(const Hearing& hearing) const;
+    void lose(Members::iterator lost, const Turn& turn);
+    [[nodiscard]] Hearing hearing(Instant now) const;
+    void heard(Member& member, Instant now);
+    void rearm_leases(Instant now);
+    void look_again_at(Instant when);
+    void blame_node(const Member& member, std::string how, Instant now);
+
+    // job.cpp
+    Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    void erase(Members::iterator gone, const Turn& turn);
+    void set_place(Member& member, Place place);
+    void set_connection(Member& member, ConnectionId connection, std::uint32_t number);
+    void count(const Member& member, int by);
+    [[nodiscard]] std::optional<native::Refused> objection(const Arrival& arrival, const native::Join& join) const;
+    [[nodiscard]] const Member* another_program(const Arrival& arrival, const native::Join& join) const;
+    void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void join_again(Member& member, const native::Join& join, const Turn& turn);
+    void resume_known(Member& member, const native::Resume& resume, const Turn& turn);
+    void tell_ended(const Member& member, const Turn& turn) const;
+    void departed(Members::iterator gone, native::RoundEndReason reason, const std::string& why, const Turn& turn);
+    [[nodiscard]] bool in_running_round(const Member& member) const {
+        return member.place == Place::running || member.place == Place::succeeded;
+    }
+    /// The world of a fixed job has one size.
+    [[nodiscard]] std::uint32_t nodes_needed() const {
+        return terms_.fixed_world ? terms_.nodes_max : terms_.nodes_min;
+    }
+    [[nodiscard]] Duration lease() const { return std::chrono::milliseconds(terms_.lease_ms); }
+    [[nodiscard]] Duration last_call() const { return std::chrono::milliseconds(terms_.last_call_ms); }
+    [[nodiscard]] Duration lost_timeout() const { return std::chrono::milliseconds(terms_.lost_timeout_ms); }
+
+    std::string id_;
+    const ServerConfig& config_;
+    native::JobTerms terms_;
+    std::string terms_by_;  ///< the host whose join set the terms
+    Instant quiet_until_;
+    bool taught_ = false;  ///< known from what agents resumed: members may be missing, or more may come
+
+    Members members_;
+    Tally tally_;
+    std::uint64_t next_arrival_ = 1;
+
+    SealedRound round_;
+    Round next_round_ = 0;
+    std::uint32_t restarts_used_ = 0;
+
+    bool deaf_ = false;  ///< nobody of the running round is heard, so nobody is judged: the fault may be this daemon's
+    bool call_open_ = false;  ///< enough nodes are gathered and the last call runs (or a joiner's, in a running round)
+    Instant call_ends_ = no_deadline;
+    bool short_of_nodes_ = true;  ///< the gathering had fewer than the minimum: a last call follows when it has them
+
+    Instant next_look_ = no_deadline;  ///< when somebody's silence must be judged at the latest
+    bool waiting_changed_ = false;
+    Instant told_waiting_at_ = Instant::min();
+
+    std::optional<native::JobEnded> ending_;
+    Instant ended_at_;
+    Instant empty_since_ = no_deadline;  ///< when the last member was lost; no_deadline while there are members
+    bool left_ = false;                  ///< the last member to go left of its own will
+    bool announced_ = false;             ///< JobForgotten has gone out
+    bool forgotten_ = false;
+    Instant settled_at_ = Instant::min();  ///< deadlines up to here have taken effect
+};
+
+}  // namespace muster::rendezvous

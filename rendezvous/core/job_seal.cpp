@@ -1,0 +1,122 @@
+// Sealing a round: who is in it, with which ranks, and what they are told.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/assignment.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/ranks.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr std::uint8_t record_version = 1;
+
+}  // namespace
+
+/// Members of the round before come first, by their ranks; the others by arrival. In a fixed world each node rank is
+/// taken once (a node's former agent and its successor may both be here for a moment).
+std::vector<Member*> Job::chosen() {
+    std::vector<Member*> all;
+    for (auto& [incarnation, member] : members_)
+        if (member.place == Place::waiting && member.connected()) all.push_back(&member);
+    const auto order = [this](const Member* member) {
+        const bool held = round_.number != no_round && member->round == round_.number;
+        const bool wants = terms_.fixed_world && member->join.node_rank >= 0;
+        return std::tuple(!held, held ? member->group_rank : 0, !wants, member->arrival);
+    };
+    std::sort(all.begin(), all.end(), [&](const auto* a, const auto* b) { return order(a) < order(b); });
+    if (terms_.fixed_world) {
+        std::vector<char> taken(terms_.nodes_max, 0);
+        std::erase_if(all, [&](const Member* member) {
+            if (member->join.node_rank < 0) return false;
+            auto& rank = taken[static_cast<std::size_t>(member->join.node_rank)];
+            return std::exchange(rank, 1) == 1;
+        });
+    }
+    if (all.size() > terms_.nodes_max) all.resize(terms_.nodes_max);
+    return all;
+}
+
+void Job::seal(const Turn& turn) {
+    auto members = chosen();
+    MUSTER_CHECK(members.size() >= nodes_needed() && members.size() <= terms_.nodes_max, members.size());
+    MUSTER_CHECK(tally_.draining == 0 && tally_.lost == 0 && tally_.running == 0, tally_.draining, tally_.lost);
+    std::vector<RankCandidate> candidates;
+    for (const auto* member : members) {
+        const bool held = round_.number != no_round && member->round == round_.number;
+        candidates.push_back({held ? std::optional(member->group_rank) : std::nullopt, member->join.node_rank,
+                              member->join.hosts_endpoint, member->arrival});
+    }
+    const auto ranks = assign_ranks(candidates);
+    const auto size = static_cast<std::uint32_t>(members.size());
+    round_ = SealedRound{};
+    round_.number = next_round_++;
+    round_.node_count = round_.unfinished = size;
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        auto& member = *members[i];
+        set_place(member, Place::running);
+        member.round = round_.number;
+        member.group_rank = ranks[i];
+        member.workers_gone = false;
+        member.reported = false;
+    }
+    std::sort(members.begin(), members.end(),
+              [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
+    call_open_ = false;
+    call_ends_ = no_deadline;
+    short_of_nodes_ = false;
+    deaf_ = false;
+    quiet_until_ = Instant::min();  // what this daemon sealed it knows
+
+    const std::vector<const Member*> by_rank(members.begin(), members.end());
+    if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_});
+    auto told = assignments(by_rank, round_.number, restarts_used_);
+    SendTo shared{{}, peers(by_rank, round_.number)};
+    for (std::size_t i = 0; i < by_rank.size(); ++i) {
+        turn.send(by_rank[i]->connection, std::move(told[i]));
+        shared.connections.push_back(by_rank[i]->connection);
+    }
+    turn.step.actions.push_back(std::move(shared));
+    turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
+                                size == 1 ? " node" : " nodes", ", ", restarts_used_, " of ", terms_.restarts_max,
+                                " restarts used"));
+    keep_record(turn);
+}
+
+/// The connection broke between the seal and the answer: the same words again.
+void Job::send_assignment_again(const Member& member, const Turn& turn) {
+    std::vector<const Member*> by_rank;
+    for (const auto& [incarnation, other] : members_)
+        if (in_running_round(other)) by_rank.push_back(&other);
+    // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
+    if (by_rank.size() != round_.node_count)
+        return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " came too late"), turn);
+    std::sort(by_rank.begin(), by_rank.end(),
+              [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
+    turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_)[member.group_rank]);
+    turn.send(member.connection, peers(by_rank, round_.number));
+}
+
+/// What a restarted daemon needs: the terms, that numbers only grow, what is left of the budget, and whether it is
+/// over.
+void Job::keep_record(const Turn& turn) const {
+    Record record{cat("job/", id_), {}};
+    ByteWriter out(record.value);
+    out.number(record_version);
+    out.number(next_round_);
+    out.number(restarts_used_);
+    out.number(round_.node_count);
+    out.number(static_cast<std::uint8_t>(ending_.has_value()));
+    for (const auto value :
+         {terms_.nodes_min, terms_.nodes_max, terms_.spares, terms_.restarts_max, terms_.last_call_ms, terms_.lease_ms,
+          terms_.lost_timeout_ms, std::uint32_t{terms_.fixed_world}})
+        out.number(value);
+    turn.step.records.push_back(std::move(record));
+}
+
+}  // namespace muster::rendezvous

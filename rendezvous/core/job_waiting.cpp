@@ -1,0 +1,86 @@
+// Those who wait are told for whom, on change and at most once in gathering_interval.
+#include <algorithm>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/job.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+std::string more_nodes(std::uint32_t count) {
+    return cat(count, " more ", count == 1 ? "node" : "nodes");
+}
+
+}  // namespace
+
+/// How many more nodes the running round would take. None once a node is through: what is nearly finished is not
+/// restarted for somebody who comes late.
+std::uint32_t Job::room() const {
+    if (!round_.running() || round_.unfinished < round_.node_count || round_.node_count >= terms_.nodes_max) return 0;
+    return terms_.nodes_max - round_.node_count;
+}
+
+/// How many the gathering hopes for: the first one for the spares too, so that they are there from the start.
+std::uint32_t Job::wanted() const {
+    return terms_.nodes_max + (round_.number == no_round ? terms_.spares : 0);
+}
+
+std::string Job::waiting_for(Instant now) const {
+    if (ending_) return "agents to acknowledge the end";
+    if (round_.running())
+        return room() > 0 && tally_.gathered > 0 ? "more nodes, before the round restarts with them" : "";
+    const auto one_of = [this](Place place) {
+        const auto found = std::find_if(members_.begin(), members_.end(),
+                                        [place](const auto& entry) { return entry.second.place == place; });
+        return found == members_.end() ? std::string{} : label(found->second.node);
+    };
+    const auto others = [](std::uint32_t count) {
+        return count > 1 ? cat(" and ", count - 1, " more") : std::string{};
+    };
+    if (tally_.draining > 0) return cat(one_of(Place::draining), others(tally_.draining), " to stop its workers");
+    if (tally_.lost > 0) return cat(one_of(Place::lost), others(tally_.lost), ", silent, to be surely gone");
+    if (tally_.gathered < nodes_needed()) {
+        return more_nodes(nodes_needed() - tally_.gathered);
+    }
+    if (now < quiet_until_) return "quiet time after a daemon start";
+    if (tally_.gathered < wanted())
+        return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends");
+    return tally_.away > 0 ? "a node that lost its connection" : "";
+}
+
+void Job::tell_waiting(const Turn& turn) {
+    if (!waiting_changed_ || tally_.gathered == 0) return;
+    if (told_waiting_at_ != Instant::min() && turn.now < told_waiting_at_ + config_.gathering_interval) return;
+    waiting_changed_ = false;
+    told_waiting_at_ = turn.now;
+
+    std::vector<Member*> waiting;
+    for (auto& [incarnation, member] : members_)
+        if (member.place == Place::waiting && member.connected()) waiting.push_back(&member);
+    std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) { return a->arrival < b->arrival; });
+    const auto gathered = round_.running() ? std::min<std::size_t>(room(), waiting.size()) : waiting.size();
+
+    native::Gathering news{.joined = tally_.gathered + (round_.running() ? round_.node_count : 0),
+                           .nodes_min = nodes_needed(),
+                           .nodes_max = terms_.nodes_max,
+                           .last_call_left_ms = -1,
+                           .waiting_for = waiting_for(turn.now)};
+    if (call_open_)
+        news.last_call_left_ms = std::max<std::int64_t>(
+            0, std::chrono::duration_cast<std::chrono::milliseconds>(call_ends_ - turn.now).count());
+    SendTo told{{}, news};
+    for (std::size_t i = 0; i < gathered; ++i) {
+        waiting[i]->parked_at = 0;
+        told.connections.push_back(waiting[i]->connection);
+    }
+    if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    for (std::size_t i = gathered; i < waiting.size(); ++i) {
+        const auto position = static_cast<std::uint32_t>(i - gathered);
+        if (waiting[i]->parked_at == position + 1) continue;
+        waiting[i]->parked_at = position + 1;
+        turn.send(waiting[i]->connection, native::Parked{position});
+    }
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,56 @@
+// One node of one job, as the daemon knows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/core/server.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::rendezvous {
+
+/// Where a member stands. STATES.md has the table of what each event does to it.
+enum class Place {
+    waiting,    ///< has joined and has no worker: gathered for the next round, or parked
+    running,    ///< in the running round, its workers too
+    succeeded,  ///< in the running round, its workers have all exited 0
+    draining,   ///< its round has ended; it has not joined again yet
+    lost,       ///< out of its round, silent; its workers may still run, so that no round may be sealed yet
+};
+
+/// How a connection announced itself.
+struct Arrival {
+    ConnectionId connection = 0;
+    std::string peer;          ///< numeric address of the other end
+    NodeIdentity node;         ///< from its Hello
+    std::uint32_t number = 1;  ///< how many connections this agent has opened
+    std::vector<native::VersionFact> versions;
+};
+
+struct Member {
+    NodeIdentity node;
+    std::vector<native::VersionFact> versions;
+    native::Join join;
+    std::string peer;
+    bool newly_started = true;  ///< came on its first connection, so it cannot know of a running round
+    std::uint64_t arrival = 0;  ///< order of the first joins, for ranks and for who is parked
+    std::uint32_t connection_number = 0;
+    ConnectionId connection = 0;  ///< 0: none at the moment
+    Place place = Place::waiting;
+    Instant last_word;             ///< when it was last heard
+    Instant judged_at;             ///< silent until then, it is lost; sooner after a close than after mere silence
+    Round round = no_round;        ///< the last round it was assigned
+    std::uint32_t group_rank = 0;  ///< in that round
+    bool workers_gone = false;     ///< of that round: it said so, and cannot hold up the next seal when it is lost
+    bool reported = false;         ///< its RoundReport is here
+    std::uint32_t parked_at = 0;   ///< position it was told, counted from 1; 0: not parked
+
+    [[nodiscard]] bool connected() const { return connection != 0; }
+};
+
+/// "gpu07 (pid 4711)": two agents may share a host.
+std::string label(const NodeIdentity& node);
+
+}  // namespace muster::rendezvous

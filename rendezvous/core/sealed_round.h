@@ -1,0 +1,29 @@
+// The last sealed round of a job: running, or ended and not yet replaced.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::rendezvous {
+
+struct SealedRound {
+    Round number = no_round;       ///< no_round: none was sealed yet
+    std::uint32_t node_count = 0;  ///< group world size
+    std::uint32_t unfinished = 0;  ///< of them, nodes whose workers have not all exited 0
+    bool ended = false;
+    native::RoundEndReason reason = native::RoundEndReason::worker_failed;
+    bool final = false;           ///< announced as the last one: its members wait for JobEnded
+    bool settled_budget = false;  ///< whether it costs a restart has been decided
+    std::string why;
+    Instant ended_at;
+    std::vector<Failure> failures;  ///< of workers and nodes, for the verdict
+    std::uint32_t stopped_count = 0;
+
+    [[nodiscard]] bool running() const { return number != no_round && !ended; }
+};
+
+}  // namespace muster::rendezvous

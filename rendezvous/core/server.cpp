@@ -1,0 +1,280 @@
+// Routes connections and messages to jobs. What a message means for a job is Job's.
+#include "rendezvous/core/server.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/status.h"
+#include "rendezvous/core/terms.h"
+
+namespace muster::rendezvous {
+
+using native::RefusalReason;
+using native::Refused;
+
+class Server::Implementation {
+  public:
+    Implementation(ServerConfig config, Instant started) : config_(config), started_(started) {}
+
+    ServerStep step(const ServerEvent& event, Instant now);
+    [[nodiscard]] Instant deadline() const { return agenda_.empty() ? no_deadline : agenda_.begin()->first; }
+    [[nodiscard]] std::string status_json(Instant now) const;
+
+  private:
+    struct Connection {
+        std::string peer;
+        std::optional<native::Hello> hello;
+        bool speaks_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
+        bool closing = false;           ///< nothing that still arrives on it is read
+    };
+    struct Entry {
+        Job job;
+        Instant due = no_deadline;  ///< its place in agenda_
+    };
+    using Connections = std::map<ConnectionId, Connection>;
+
+    void on(const ConnectionAccepted& event, const Turn& turn);
+    void on(const ConnectionEnded& event, const Turn& turn);
+    void on(const Received& event, const Turn& turn);
+    void on(const Elapsed& event, const Turn& turn);
+
+    void hello(Connections::iterator from, const native::Hello& hello, const Turn& turn);
+    void join(Connections::iterator from, const native::Join& join, const Turn& turn);
+    void resume(Connections::iterator from, const native::Resume& resume, const Turn& turn);
+    void ping(Connections::iterator from, const native::Ping& ping, const Turn& turn);
+    void died(Connections::iterator from, const native::AgentDied& died, const Turn& turn);
+    template <class Message>
+    void report(Connections::iterator from, const Message& message, const Turn& turn);
+
+    Entry* find(const Connection& connection);
+    Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
+    void update(Entry& entry);
+    void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
+    static void close(Connections::iterator connection, std::string why, const Turn& turn);
+    [[nodiscard]] static Arrival arrival(Connections::iterator from);
+
+    ServerConfig config_;
+    Instant started_;
+    Connections connections_;
+    std::map<std::string, Entry> jobs_;
+    std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
+};
+
+ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
+    ServerStep out;
+    const Turn turn{now, out};
+    // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
+    if (const auto promised = deadline(); promised != no_deadline && now > promised)
+        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, turn);
+    std::visit([&](const auto& happened) { on(happened, turn); }, event);
+    for (const auto& action : out.actions) {
+        const auto* closed = std::get_if<CloseConnection>(&action);
+        if (closed == nullptr) continue;
+        const auto found = connections_.find(closed->connection);
+        if (found != connections_.end()) found->second.closing = true;
+    }
+    return out;
+}
+
+void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
+    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}});
+}
+
+void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
+    const auto found = connections_.find(event.connection);
+    if (found == connections_.end()) return;
+    if (auto* entry = find(found->second)) {
+        entry->job.on_connection_ended(found->second.hello->node.incarnation, event.connection, turn);
+        update(*entry);
+    }
+    connections_.erase(found);
+}
+
+void Server::Implementation::on(const Elapsed&, const Turn& turn) {
+    std::vector<std::string> due;
+    for (const auto& [when, id] : agenda_) {
+        if (when > turn.now) break;
+        due.push_back(id);
+    }
+    for (const auto& id : due) {
+        auto& entry = jobs_.at(id);
+        entry.job.on_elapsed(turn);
+        update(entry);
+    }
+}
+
+void Server::Implementation::on(const Received& event, const Turn& turn) {
+    const auto from = connections_.find(event.connection);
+    if (from == connections_.end() || from->second.closing) return;
+    if (const auto* first = std::get_if<native::Hello>(&event.message)) return hello(from, *first, turn);
+    if (!from->second.hello) return refuse(from, RefusalReason::malformed, "the first message must be Hello", turn);
+    std::visit(
+        [&]<class M>(const M& message) {
+            if constexpr (std::is_same_v<M, native::Join>)
+                join(from, message, turn);
+            else if constexpr (std::is_same_v<M, native::Resume>)
+                resume(from, message, turn);
+            else if constexpr (std::is_same_v<M, native::Ping>)
+                ping(from, message, turn);
+            else if constexpr (std::is_same_v<M, native::AgentDied>)
+                died(from, message, turn);
+            else
+                report(from, message, turn);
+        },
+        event.message);
+}
+
+// ---- the messages ----
+
+void Server::Implementation::hello(Connections::iterator from, const native::Hello& hello, const Turn& turn) {
+    if (hello.version != native::protocol_version)
+        return refuse(
+            from, RefusalReason::version,
+            cat("this daemon speaks version ", native::protocol_version, " of the protocol and the agent version ",
+                hello.version, "; install one version of muster on all nodes"),
+            turn);
+    if (from->second.hello) return refuse(from, RefusalReason::malformed, "a connection says Hello once", turn);
+    if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
+    from->second.hello = hello;
+}
+
+void Server::Implementation::join(Connections::iterator from, const native::Join& join, const Turn& turn) {
+    if (auto why = wrong_with(join, config_.nodes_max); !why.empty())
+        return refuse(from, RefusalReason::malformed, std::move(why), turn);
+    auto* entry = find_or_create(from, join.terms, turn);
+    if (entry == nullptr) return;
+    from->second.speaks_for_agent = entry->job.on_join(arrival(from), join, turn);
+    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    update(*entry);
+}
+
+void Server::Implementation::resume(Connections::iterator from, const native::Resume& resume, const Turn& turn) {
+    auto why = wrong_with(resume.as_joined, config_.nodes_max);
+    if (why.empty()) why = wrong_with(resume);
+    if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
+    auto* entry = find_or_create(from, resume.as_joined.terms, turn);
+    if (entry == nullptr) return;
+    from->second.speaks_for_agent = entry->job.on_resume(arrival(from), resume, turn);
+    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    update(*entry);
+}
+
+void Server::Implementation::ping(Connections::iterator from, const native::Ping& ping, const Turn& turn) {
+    using std::chrono::nanoseconds;
+    const auto now_ns = std::chrono::duration_cast<nanoseconds>(turn.now.time_since_epoch()).count();
+    turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, now_ns});
+    if (!from->second.speaks_for_agent) return;
+    if (auto* entry = find(from->second)) {
+        entry->job.on_heard(from->second.hello->node.incarnation, turn);
+        update(*entry);
+    }
+}
+
+void Server::Implementation::died(Connections::iterator from, const native::AgentDied& died, const Turn& turn) {
+    if (auto* entry = find(from->second)) {
+        entry->job.on_agent_died(from->second.hello->node.incarnation, died, turn);
+        update(*entry);
+    }
+    close(from, "heard", turn);
+}
+
+/// A message that an agent sends once it is known: it counts only on that agent's newest connection.
+template <class Message>
+void Server::Implementation::report(Connections::iterator from, const Message& message, const Turn& turn) {
+    constexpr bool last_word =
+        std::is_same_v<Message, native::Leave> || std::is_same_v<Message, native::EndAcknowledged>;
+    auto* entry = find(from->second);
+    const auto said_by = from->second.hello->node.incarnation;
+    if (entry != nullptr && entry->job.knows(said_by)) {
+        if (!entry->job.take_connection(arrival(from), turn)) return close(from, "refused", turn);
+        from->second.speaks_for_agent = true;
+        if constexpr (std::is_same_v<Message, native::WorkersFailed>)
+            entry->job.on_workers_failed(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::WorkersSucceeded>)
+            entry->job.on_workers_succeeded(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::RoundReport>)
+            entry->job.on_round_report(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::Leave>)
+            entry->job.on_leave(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
+            entry->job.on_end_acknowledged(said_by, turn);
+        else
+            refuse(from, RefusalReason::malformed, "only a daemon says that", turn);
+        update(*entry);
+    }
+    if (last_word) close(from, "its agent is through", turn);
+}
+
+// ---- jobs and connections ----
+
+Server::Implementation::Entry* Server::Implementation::find(const Connection& connection) {
+    if (!connection.hello) return nullptr;
+    const auto found = jobs_.find(connection.hello->job);
+    return found == jobs_.end() ? nullptr : &found->second;
+}
+
+Server::Implementation::Entry* Server::Implementation::find_or_create(Connections::iterator from,
+                                                                      const native::JobTerms& terms, const Turn& turn) {
+    if (auto* known = find(from->second)) return known;
+    if (jobs_.size() >= config_.jobs_max) {
+        refuse(from, RefusalReason::limit, cat("this daemon serves ", jobs_.size(), " jobs and takes no more"), turn);
+        return nullptr;
+    }
+    const auto& id = from->second.hello->job;
+    const auto quiet_until =
+        config_.quiet_start ? started_ + std::chrono::milliseconds(terms.lease_ms) : Instant::min();
+    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until)}).first->second;
+}
+
+/// Files the job under its new deadline, or drops it.
+void Server::Implementation::update(Entry& entry) {
+    const auto due = entry.job.deadline();
+    if (due != entry.due || entry.job.forgotten()) {
+        agenda_.erase({entry.due, entry.job.id()});
+        entry.due = due;
+        if (due != no_deadline && !entry.job.forgotten()) agenda_.emplace(due, entry.job.id());
+    }
+    if (entry.job.forgotten()) jobs_.erase(std::string(entry.job.id()));
+}
+
+void Server::Implementation::refuse(Connections::iterator from, RefusalReason reason, std::string why,
+                                    const Turn& turn) {
+    turn.send(from->first, Refused{reason, why});
+    close(from, std::move(why), turn);
+}
+
+void Server::Implementation::close(Connections::iterator connection, std::string why, const Turn& turn) {
+    turn.step.actions.push_back(CloseConnection{connection->first, std::move(why)});
+}
+
+Arrival Server::Implementation::arrival(Connections::iterator from) {
+    const auto& hello = *from->second.hello;
+    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions};
+}
+
+std::string Server::Implementation::status_json(Instant now) const {
+    std::vector<const Job*> jobs;
+    for (const auto& [id, entry] : jobs_) jobs.push_back(&entry.job);
+    return rendezvous::status_json(jobs, now);
+}
+
+Server::Server(ServerConfig config, Instant started)
+    : implementation_(std::make_unique<Implementation>(config, started)) {}
+Server::~Server() = default;
+
+ServerStep Server::step(const ServerEvent& event, Instant now) {
+    return implementation_->step(event, now);
+}
+Instant Server::deadline() const {
+    return implementation_->deadline();
+}
+std::string Server::status_json(Instant now) const {
+    return implementation_->status_json(now);
+}
+
+}  // namespace muster::rendezvous

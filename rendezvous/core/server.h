@@ -1,0 +1,102 @@
+// The daemon's decisions for all of its jobs, pure: connections and messages in, actions out.
+//
+// One `Server` serves many jobs. It knows connections by number and never sees a socket; the driver (net/) decodes
+// whole messages before they come here. Phase changes of a job happen in one place, Job::settle (job.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::rendezvous {
+
+/// Numbers a connection of the driver; never reused.
+using ConnectionId = std::uint64_t;
+
+struct ServerConfig {
+    Duration reconnect_window = 500ms;  ///< after a bare close, the same incarnation may come back
+    Duration verdict_wait = 500ms;      ///< how long the verdict waits for the agents' reports
+    /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
+    Duration end_linger = 10s;
+    Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time
+    /// Seal nothing in the first lease after the start unless nodes_max fresh agents are there ...
+    bool quiet_start = false;
+    /// ... and not even then. For a daemon that runs before its jobs do and may be started again beneath them: agents
+    /// that were started while it was down are fresh, too, and prove nothing.
+    bool quiet_always = false;
+    std::uint32_t jobs_max = 10'000;
+    std::uint32_t nodes_max = 20'000;  ///< per job
+};
+
+// ---- events ----
+struct ConnectionAccepted {
+    ConnectionId connection = 0;
+    std::string peer;  ///< numeric address, for messages
+};
+struct ConnectionEnded {
+    ConnectionId connection = 0;
+    std::string why;
+};
+struct Received {
+    ConnectionId connection = 0;
+    native::Message message;
+};
+struct Elapsed {};
+using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, Elapsed>;
+
+// ---- actions ----
+struct SendTo {
+    std::vector<ConnectionId> connections;  ///< one encoding, many receivers
+    native::Message message;
+};
+struct CloseConnection {
+    ConnectionId connection = 0;  ///< after what was sent to it has gone out
+    std::string why;
+};
+/// The static back end: give the workers' store on the rendezvous port a fresh, empty map and drop its old connections.
+struct FreshStore {
+    std::string job;
+};
+/// A job is over and every agent knows (or has had its time): an embedded daemon may go.
+struct JobForgotten {
+    std::string job;
+};
+using ServerAction = std::variant<SendTo, CloseConnection, FreshStore, JobForgotten>;
+
+/// A fact to keep so that a restarted daemon knows it. `value` is opaque to whoever stores it; an empty one deletes.
+struct Record {
+    std::string key;
+    std::string value;
+};
+
+struct ServerStep {
+    std::vector<ServerAction> actions;  ///< to be carried out in order, after `records` are persisted
+    std::vector<Record> records;
+    std::vector<std::string> why;  ///< log lines, each once, when something changed
+};
+
+class Server {
+  public:
+    Server(ServerConfig config, Instant started);
+    ~Server();
+
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    ServerStep step(const ServerEvent& event, Instant now);
+    /// When step(Elapsed) must be called at the latest.
+    [[nodiscard]] Instant deadline() const;
+    /// Every job with its members, rounds and restarts, for people and monitoring.
+    [[nodiscard]] std::string status_json(Instant now) const;
+
+  private:
+    class Implementation;
+    std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace muster::rendezvous

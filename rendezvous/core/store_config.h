@@ -1,0 +1,37 @@
+// What a store may use of the machine. A breach closes the connection that caused it, with the reason in the log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::rendezvous {
+
+struct StoreConfig {
+    /// Until then the first bytes must show a protocol family, or the connection is closed: a port scan or a stuck
+    /// peer holds a descriptor no longer. PyTorch sends its first bytes right after connecting.
+    Duration handshake_timeout = 5s;
+
+    /// Keys, values, queues and half-received requests together. 10,000 ranks of gloo store 0.8 GB.
+    std::size_t bytes_max = std::size_t{4} * 1024 * 1024 * 1024;
+
+    /// Keys and queues together. Jobs use 10^2 to 10^5.
+    std::size_t key_count_max = 4'000'000;
+
+    /// Connections, the silent second ones of torch <= 2.0 and those still in their handshake included.
+    std::size_t connection_count_max = 65'536;
+
+    /// (connection, missing key) pairs parked at one time. 10,000 ranks that wait for 80 NCCL ids are 800,000.
+    std::size_t wait_count_max = 4'000'000;
+
+    /// A connection with more unwritten replies than this is not served further until they have gone out, so that a
+    /// peer that asks and never reads cannot fill the memory.
+    std::size_t output_bytes_pause = 1024 * 1024;
+
+    /// Seeds the hash of the keys, so that nobody can choose keys that collide. Drivers give a random number; 0 makes
+    /// tests repeat.
+    std::uint64_t hash_seed = 0;
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,113 @@
+// musterd: the rendezvous daemon as a program of its own. Options here, everything else in net/daemon.h.
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/daemon.h"
+#include "rendezvous/net/service.h"
+
+namespace {
+
+namespace options = boost::program_options;
+using namespace muster;
+
+constexpr int exit_usage = 2;
+constexpr int exit_unavailable = 78;  // configuration: the port or the address cannot be had
+
+// Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
+constexpr std::size_t descriptors_kept = 64;
+
+int complain(std::string_view line) {
+    std::cerr << "musterd: " << line << "\n";
+    return exit_usage;
+}
+
+options::options_description describe_options() {
+    options::options_description all("Options");
+    auto add = all.add_options();
+    add("bind", options::value<std::string>()->default_value(""),
+        "address to listen on, a name or a number; empty: all, IPv6 and IPv4");
+    add("port", options::value<std::string>()->default_value("29400"),
+        "port, or P-Q for the first free one of a range, or 0 for any");
+    add("state", options::value<std::string>()->default_value("memory"),
+        "where the jobs' state is kept; memory: a restarted daemon is taught anew by its agents");
+    add("log-level", options::value<std::string>()->default_value("info"), "debug, info, warning or error");
+    add("version", "print the version and exit");
+    add("help,h", "print this and exit");
+    return all;
+}
+
+int serve(rendezvous::DaemonConfig config) {
+    std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away must not end the daemon of every job
+    const std::size_t files = rendezvous::raise_open_files_limit();
+    if (files > 2 * descriptors_kept) {
+        config.limits.connections_max = std::min(config.limits.connections_max, files - descriptors_kept);
+    }
+    rendezvous::EventLoop loop;
+    rendezvous::StopOnSignal signals(loop);
+    const auto daemon = rendezvous::Daemon::open(loop, std::move(config));
+    if (!daemon) {
+        complain(daemon.error().context);
+        return exit_unavailable;
+    }
+    std::printf("musterd listening on %s\n", (*daemon)->address().c_str());
+    std::fflush(stdout);
+    const char* manager = std::getenv("NOTIFY_SOCKET");
+    rendezvous::notify_service_manager(manager == nullptr ? "" : manager, "READY=1");
+    loop.run();
+    log(LogLevel::info, "ended by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
+    return 0;
+}
+
+int run(const options::variables_map& given) {
+    rendezvous::DaemonConfig config;
+    config.listen.address = given["bind"].as<std::string>();
+    const auto ports = rendezvous::parse_port_range(given["port"].as<std::string>());
+    if (!ports) return complain(cat("--port: ", ports.error().context));
+    config.listen.ports = *ports;
+    const auto& state = given["state"].as<std::string>();
+    if (state != "memory") {
+        return complain(cat("--state: \"", state, "\" is not available in this version; the state is kept in memory"));
+    }
+    const auto& level_name = given["log-level"].as<std::string>();
+    LogLevel level{};
+    if (!parse_log_level(level_name, level)) {
+        return complain(cat("--log-level: \"", level_name, "\" is none of debug, info, warning, error"));
+    }
+    set_log_level(level);
+    set_log_name("musterd");
+    // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
+    config.server.quiet_start = true;
+    return serve(std::move(config));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const auto known = describe_options();
+    options::variables_map given;
+    try {
+        options::store(options::command_line_parser(argc, argv).options(known).positional({}).run(), given);
+    } catch (const options::error& failure) {
+        return complain(cat(failure.what(), "; musterd --help lists the options"));
+    }
+    if (given.count("help") > 0) {
+        std::cout
+            << "musterd: the rendezvous daemon of muster. Serves agents, PyTorch's TCPStore clients (torchrun with\n"
+               "--rdzv-endpoint HOST:PORT --rdzv-conf is_host=0) and GET /healthz, /status and /metrics on one "
+               "port.\n\n"
+            << known;
+        return 0;
+    }
+    if (given.count("version") > 0) {
+        std::cout << "musterd " MUSTER_VERSION "\n";
+        return 0;
+    }
+    return run(given);
+}

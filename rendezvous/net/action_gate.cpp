@@ -1,0 +1,47 @@
+#include "rendezvous/net/action_gate.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+bool answers_pings_only(const ActionGate::Actions& actions) {
+    return std::ranges::all_of(actions, [](const ServerAction& action) {
+        const auto* send = std::get_if<SendTo>(&action);
+        return send != nullptr && std::holds_alternative<native::Pong>(send->message);
+    });
+}
+
+}  // namespace
+
+ActionGate::Entered ActionGate::enter(Actions actions, bool has_records) {
+    if (has_records) {
+        const std::uint64_t sequence = ++last_sequence_;
+        waiting_.push_back({.sequence = sequence, .actions = std::move(actions)});
+        return {.sequence = sequence, .released = {}};
+    }
+    if (waiting_.empty() || answers_pings_only(actions)) return {.sequence = 0, .released = std::move(actions)};
+    // It may tell what the steps before it decided, so it waits for the last of them.
+    waiting_.push_back({.sequence = last_sequence_, .actions = std::move(actions)});
+    return {};
+}
+
+ActionGate::Actions ActionGate::persisted(std::uint64_t sequence) {
+    MUSTER_CHECK(sequence <= last_sequence_, sequence, last_sequence_);
+    MUSTER_CHECK(sequence >= persisted_, sequence, persisted_);
+    persisted_ = sequence;
+    Actions released;
+    while (!waiting_.empty() && waiting_.front().sequence <= sequence) {
+        auto& actions = waiting_.front().actions;
+        std::move(actions.begin(), actions.end(), std::back_inserter(released));
+        waiting_.pop_front();
+    }
+    return released;
+}
+
+}  // namespace muster::rendezvous

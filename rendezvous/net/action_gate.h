@@ -1,0 +1,44 @@
+// Holds back a step's actions until its records are persisted, and keeps the order of the steps, without making pings
+// wait for a disk. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "rendezvous/core/server.h"
+
+namespace muster::rendezvous {
+
+class ActionGate {
+  public:
+    using Actions = std::vector<ServerAction>;
+
+    struct Entered {
+        std::uint64_t sequence = 0;  ///< write the step's records under this number; 0: there are none
+        Actions released;            ///< to be carried out now
+    };
+
+    /// Takes a step's actions. They are released at once when nothing waits before them and `has_records` is false, or
+    /// when they only answer pings: an answer to a ping says nothing about the state.
+    Entered enter(Actions actions, bool has_records);
+
+    /// Everything up to and including `sequence` is persisted. The actions that this releases, in the steps' order.
+    Actions persisted(std::uint64_t sequence);
+
+    [[nodiscard]] std::size_t waiting_count() const { return waiting_.size(); }
+
+  private:
+    struct Step {
+        std::uint64_t sequence;  // released when this number is persisted
+        Actions actions;
+    };
+
+    std::deque<Step> waiting_;
+    std::uint64_t last_sequence_ = 0;
+    std::uint64_t persisted_ = 0;
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,113 @@
+#include "rendezvous/net/agent_dialect.h"
+
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::rendezvous {
+
+class AgentDialect::Talk final : public Session {
+  public:
+    Talk(AgentDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+
+    void received(std::string_view bytes, Instant now) override {
+        reader_.append(bytes);
+        for (;;) {
+            auto message = reader_.next();
+            if (!message) return dialect_.station_->refuse(connection_, message.error().context, now);
+            if (!*message) return;
+            if (!take(std::move(**message), now)) return;
+        }
+    }
+    void ended(std::string_view why, Instant now) override {
+        if (dialect_.shutting_down_) return;
+        dialect_.step(ConnectionEnded{.connection = connection_.id(), .why = std::string(why)}, now);
+    }
+
+  private:
+    // False when the connection hears no more.
+    bool take(native::Message message, Instant now) {
+        ++dialect_.message_count_;
+        connection_.establish();
+        if (dialect_.gate_.waiting_count() >= dialect_.station_->limits().unpersisted_steps_max) {
+            dialect_.station_->refuse(connection_, "the state store does not keep up", now);
+            return false;
+        }
+        // The step may close this very connection; its object lives until the turn's end.
+        dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
+        return !connection_.closing();
+    }
+
+    AgentDialect& dialect_;
+    Connection& connection_;
+    native::FrameReader reader_{native::Sender::agent};
+};
+
+AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, Hooks hooks, Instant now)
+    : server_(config, now), state_(std::move(state)), hooks_(std::move(hooks)), deadline_(server_.deadline()) {
+    state_->persisted = [this](std::uint64_t sequence) { carry_out(gate_.persisted(sequence)); };
+}
+
+AgentDialect::~AgentDialect() = default;
+
+std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now) {
+    connection.limit_unsent(station_->limits().agent_unsent_bytes_max);
+    tune_thin_stream(connection.fd());
+    step(ConnectionAccepted{.connection = connection.id(), .peer = connection.peer()}, now);
+    return std::make_unique<Talk>(*this, connection);
+}
+
+Instant AgentDialect::turn(Instant now) {
+    if (deadline_ <= now) step(Elapsed{}, now);
+    return deadline_;
+}
+
+void AgentDialect::step(const ServerEvent& event, Instant now) {
+    ServerStep step = server_.step(event, now);
+    deadline_ = server_.deadline();
+    for (const std::string& line : step.why) log(LogLevel::info, line);
+    const bool has_records = !step.records.empty();
+    auto entered = gate_.enter(std::move(step.actions), has_records);
+    carry_out(entered.released);
+    if (has_records) state_->write(entered.sequence, std::move(step.records));
+}
+
+void AgentDialect::carry_out(const ActionGate::Actions& actions) {
+    for (const ServerAction& action : actions) {
+        if (const auto* send = std::get_if<SendTo>(&action)) {
+            carry_out(*send);
+        } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
+            if (Connection* connection = station_->find(close->connection)) connection->finish(close->why);
+        } else if (const auto* fresh = std::get_if<FreshStore>(&action)) {
+            hooks_.fresh_store(fresh->job);
+        } else if (const auto* forgotten = std::get_if<JobForgotten>(&action)) {
+            hooks_.job_forgotten(forgotten->job);
+        }
+    }
+}
+
+void AgentDialect::carry_out(const SendTo& send) {
+    std::string bytes;
+    native::append_frame(bytes, send.message);
+    // A small message is copied into each block and shares its write with what else goes there; a big one is shared.
+    constexpr std::size_t worth_sharing_bytes = 4'096;
+    const Buffer shared = send.connections.size() > 1 && bytes.size() >= worth_sharing_bytes
+                              ? std::make_shared<const std::string>(std::move(bytes))
+                              : nullptr;
+    // The peers of 4,000 nodes are 4,000 times 80 KiB: what was said before, the assignments, must not queue behind
+    // them.
+    if (shared) station_->flush_dirty(std::chrono::steady_clock::now());
+    for (const ConnectionId id : send.connections) {
+        Connection* connection = station_->find(id);
+        if (connection == nullptr) continue;
+        if (shared)
+            connection->send(shared);
+        else
+            connection->send(bytes);
+    }
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,57 @@
+// The agents' connections: whole messages in, the pure Server's actions out, each released when its records are kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/core/server.h"
+#include "rendezvous/net/action_gate.h"
+#include "rendezvous/net/session.h"
+#include "rendezvous/net/station.h"
+#include "rendezvous/state/state_store.h"
+
+namespace muster::rendezvous {
+
+class AgentDialect final : public Dialect {
+  public:
+    struct Hooks {
+        std::function<void(const std::string& job)> fresh_store;
+        std::function<void(const std::string& job)> job_forgotten;
+    };
+
+    AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, Hooks hooks, Instant now);
+    ~AgentDialect() override;
+
+    void attach(Station& station) { station_ = &station; }
+    /// From now on the ends of connections are nobody's news: the whole port goes away.
+    void shut_down() { shutting_down_ = true; }
+
+    [[nodiscard]] std::string_view name() const override { return "agent"; }
+    std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
+
+    /// Call every turn. Returns when it is due again.
+    Instant turn(Instant now);
+
+    [[nodiscard]] std::string status_json(Instant now) const { return server_.status_json(now); }
+    [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
+
+  private:
+    class Talk;
+
+    void step(const ServerEvent& event, Instant now);
+    void carry_out(const ActionGate::Actions& actions);
+    void carry_out(const SendTo& send);
+
+    Server server_;
+    std::unique_ptr<StateStore> state_;
+    Hooks hooks_;
+    ActionGate gate_;
+    Station* station_ = nullptr;
+    Instant deadline_ = no_deadline;  // the server's, asked after every step
+    std::uint64_t message_count_ = 0;
+    bool shutting_down_ = false;
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,142 @@
+#include "rendezvous/net/connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/station.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// Below the first, two system calls cost more than the wake-ups that they save; the second fits a receive buffer.
+constexpr std::size_t low_water_bytes_min = 32 * 1024;
+constexpr std::size_t low_water_bytes_max = 128 * 1024;
+
+}  // namespace
+
+// Edge-triggered: in the other mode epoll_wait polls each socket once more after every request, just to find nothing.
+// A recv that does not fill the buffer has emptied the socket; bytes or an end that come later are a new edge.
+const std::uint32_t Connection::read_events = EPOLLIN | EPOLLRDHUP | EPOLLET;
+
+Connection::Connection(Station& station, ConnectionId id, AcceptedSocket socket)
+    : station_(station),
+      id_(id),
+      socket_(std::move(socket)),
+      unsent_bytes_max_(station.limits().store_unsent_bytes_max),
+      watched_(read_events) {}
+
+Connection::~Connection() {
+    if (!gone_) ::close(socket_.fd);
+}
+
+std::string Connection::describe_peer() const {
+    return cat(socket_.address, " port ", socket_.port);
+}
+
+void Connection::send(std::string_view bytes) {
+    if (gone_ || finishing_) return;
+    outbox_.push(bytes);
+    station_.mark_dirty(*this);
+}
+
+void Connection::send(Buffer bytes) {
+    if (gone_ || finishing_) return;
+    outbox_.push(std::move(bytes));
+    station_.mark_dirty(*this);
+}
+
+void Connection::pause_reading() {
+    paused_ = true;
+    station_.mark_dirty(*this);
+}
+
+void Connection::resume_reading() {
+    paused_ = false;
+    watch();
+}
+
+void Connection::finish(std::string why) {
+    if (gone_ || finishing_) return;
+    why_ = std::move(why);
+    finishing_ = true;
+    station_.mark_dirty(*this);
+}
+
+void Connection::receive_at_least(std::size_t bytes) {
+    const int mark = bytes < low_water_bytes_min ? 1 : static_cast<int>(std::min(bytes, low_water_bytes_max));
+    if (mark == low_water_mark_ || gone_) return;
+    if (::setsockopt(socket_.fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) == 0) low_water_mark_ = mark;
+}
+
+void Connection::ready(std::uint32_t events, Instant now) {
+    if ((events & EPOLLOUT) != 0) {
+        blocked_ = false;
+        flush(now);
+    }
+    const bool over = (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
+    if (!gone_ && (over || (events & EPOLLIN) != 0)) read(over ? Ahead::end : Ahead::unknown, now);
+    station_.flush_dirty(now);
+}
+
+void Connection::read(Ahead ahead, Instant now) {
+    auto& buffer = station_.read_buffer_;
+    do {
+        // Who does not read cannot see the end either; the end is news all the same.
+        if (gone_ || !reading()) break;
+        const ssize_t count = ::recv(socket_.fd, buffer.data(), buffer.size(), 0);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        if (count < 0) return station_.end(*this, std::strerror(errno), now);
+        if (count == 0) return station_.end(*this, "the peer closed it", now);
+        const auto size = static_cast<std::size_t>(count);
+        take({buffer.data(), size}, now);
+        // A full buffer: there may be more, and no edge will tell. Asking epoll anew lets the others go first.
+        if (size == buffer.size() && !gone_) return station_.loop_.change(socket_.fd, watched_, *this);
+    } while (ahead == Ahead::end);
+}
+
+void Connection::take(std::string_view bytes, Instant now) {
+    if (closing()) return;  // discarded while lingering
+    if (!heard_) station_.choose_dialect(*this, static_cast<unsigned char>(bytes[0]), now);
+    if (!closing() && session_) session_->received(bytes, now);
+}
+
+void Connection::flush(Instant now) {
+    if (gone_ || blocked_) return;
+    switch (outbox_.flush(socket_.fd)) {
+        case Outbox::Flush::broken: return station_.end(*this, std::strerror(errno), now);
+        case Outbox::Flush::blocked: blocked_ = true; break;
+        case Outbox::Flush::sent: after_flush(now); break;
+    }
+    if (gone_) return;
+    if (outbox_.unsent_bytes() > unsent_bytes_max_) {
+        return station_.refuse(
+            *this, cat("it left ", outbox_.unsent_bytes(), " bytes unread, more than ", unsent_bytes_max_), now);
+    }
+    watch();
+}
+
+void Connection::after_flush(Instant now) {
+    if (finishing_ && !lingering_) return station_.linger(*this, now);
+    if (!paused_) return;
+    session_->drained(now);
+    // What it sent now is in the station's list again.
+}
+
+void Connection::watch() {
+    if (gone_) return;
+    const std::uint32_t wanted = (reading() ? read_events : EPOLLET) | (blocked_ ? EPOLLOUT : 0u);
+    if (wanted == watched_) return;
+    watched_ = wanted;
+    // Also looks again: what came while nobody listened is an edge now.
+    station_.loop_.change(socket_.fd, wanted, *this);
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,88 @@
+// One accepted connection, whatever it speaks: reads once a turn, hands the bytes to its session, and writes what the
+// session answered in one piece. Owned by its Station.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/core/server.h"
+#include "rendezvous/net/event_loop.h"
+#include "rendezvous/net/listener.h"
+#include "rendezvous/net/outbox.h"
+#include "rendezvous/net/session.h"
+
+namespace muster::rendezvous {
+
+class Station;
+
+class Connection final : public EventLoop::Handler {
+  public:
+    /// What a connection that reads is watched for.
+    static const std::uint32_t read_events;
+
+    Connection(Station& station, ConnectionId id, AcceptedSocket socket);
+    ~Connection() override;
+
+    [[nodiscard]] ConnectionId id() const { return id_; }
+    /// Numeric address of the other end.
+    [[nodiscard]] const std::string& peer() const { return socket_.address; }
+    /// "10.0.0.7 port 40122", for messages.
+    [[nodiscard]] std::string describe_peer() const;
+    [[nodiscard]] int fd() const { return socket_.fd; }
+
+    // ---- for sessions; what is sent leaves together, after the event that caused it has been handled ----
+    void send(std::string_view bytes);
+    void send(Buffer bytes);
+    /// The peer has shown that it speaks the protocol: the station's handshake deadline no longer applies.
+    void establish() { established_ = true; }
+    /// A peer that leaves more than this unread is closed.
+    void limit_unsent(std::size_t bytes_max) { unsent_bytes_max_ = bytes_max; }
+    /// Reads no more until `resume_reading`; the session hears when its output has drained.
+    void pause_reading();
+    void resume_reading();
+    /// So many bytes are missing before anything can happen: the kernel need not wake us for each piece of a large
+    /// message. 0 or 1: any byte counts. The end of the stream is news in any case.
+    void receive_at_least(std::size_t bytes);
+    /// Closes after what was sent has gone out. Nothing more is read.
+    void finish(std::string why);
+    /// Closed, or about to be: what else the peer has sent does not count.
+    [[nodiscard]] bool closing() const { return gone_ || finishing_; }
+
+    void ready(std::uint32_t events, Instant now) override;
+
+  private:
+    friend class Station;
+
+    /// Whether epoll has already seen the end of the stream: then one more recv finds it.
+    enum class Ahead { unknown, end };
+
+    void read(Ahead ahead, Instant now);
+    void take(std::string_view bytes, Instant now);
+    void flush(Instant now);
+    void after_flush(Instant now);
+    void watch();
+    [[nodiscard]] bool reading() const { return lingering_ || (!paused_ && !finishing_); }
+
+    Station& station_;
+    const ConnectionId id_;
+    AcceptedSocket socket_;
+    Outbox outbox_;
+    std::unique_ptr<Session> session_;
+    const void* dialect_ = nullptr;  // only compared
+    std::size_t unsent_bytes_max_;
+    std::uint32_t watched_;
+    int low_water_mark_ = 1;
+    std::string why_;     // given to finish()
+    bool heard_ = false;  // the first byte has come
+    bool established_ = false;
+    bool paused_ = false;
+    bool finishing_ = false;  // no more reading, close when the outbox is empty
+    bool lingering_ = false;  // our side is closed; waiting for the other end's
+    bool blocked_ = false;    // the kernel takes no more bytes
+    bool dirty_ = false;      // in the station's list of those to be flushed
+    bool gone_ = false;       // closed; the object lives until the turn's end
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,133 @@
+#include "rendezvous/net/daemon.h"
+
+#include <utility>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/agent_dialect.h"
+#include "rendezvous/net/http_dialect.h"
+#include "rendezvous/net/station.h"
+#include "rendezvous/net/store_dialect.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
+    out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n", name, " ", value, "\n");
+}
+
+}  // namespace
+
+class Daemon::Implementation final : EventLoop::Ticker {
+  public:
+    Implementation(EventLoop& loop, std::unique_ptr<Listener> listener, DaemonConfig config,
+                   std::unique_ptr<StateStore> state)
+        : loop_(loop),
+          started_(std::chrono::steady_clock::now()),
+          on_job_forgotten_(std::move(config.on_job_forgotten)),
+          store_(store_config(config.limits)),
+          agents_(config.server, std::move(state),
+                  {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
+                   .job_forgotten = [this](const std::string& job) { forgotten(job); }},
+                  started_),
+          pages_([this](std::string_view path) { return page(path); }),
+          endpoint_{.host = listener->address(), .port = listener->port()},
+          station_(loop, std::move(listener), {.c10d = &store_, .http = &pages_, .native = &agents_}, config.limits) {
+        store_.attach(station_);
+        agents_.attach(station_);
+        pages_.attach(station_);
+        loop_.add(*this);
+        station_.start();
+    }
+    ~Implementation() override {
+        agents_.shut_down();
+        loop_.remove(*this);
+    }
+
+    [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
+    [[nodiscard]] bool idle() const { return station_.count(agents_) == 0; }
+    [[nodiscard]] std::string status_json() const { return agents_.status_json(std::chrono::steady_clock::now()); }
+
+    Instant turn(Instant now) override { return std::min(store_.turn(now), agents_.turn(now)); }
+
+  private:
+    void forgotten(const std::string& job) {
+        if (on_job_forgotten_) on_job_forgotten_(job);
+    }
+
+    std::optional<HttpPage> page(std::string_view path) const {
+        if (path == "/healthz") return HttpPage{.body = "ok\n"};
+        if (path == "/status") return HttpPage{.type = "application/json", .body = status_json() + "\n"};
+        if (path == "/metrics") return HttpPage{.type = "text/plain; version=0.0.4", .body = metrics()};
+        return std::nullopt;
+    }
+
+    [[nodiscard]] std::string metrics() const {
+        const auto uptime = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+        const StationCounts counts = station_.counts();
+        const StoreUsage usage = store_.usage();
+        const auto number = [](auto value) { return static_cast<double>(value); };
+        std::string out;
+        metric(out, "muster_uptime_seconds", "gauge", "Time since the daemon started.", uptime);
+        metric(out, "muster_connections", "gauge", "Open connections of all kinds.", number(counts.open));
+        metric(out, "muster_agents", "gauge", "Connections of agents.", number(station_.count(agents_)));
+        metric(out, "muster_connections_accepted_total", "counter", "Connections accepted.", number(counts.accepted));
+        metric(out, "muster_connections_refused_total", "counter", "Connections closed because they broke a rule.",
+               number(counts.refused));
+        metric(out, "muster_agent_messages_total", "counter", "Messages of agents.", number(agents_.message_count()));
+        metric(out, "muster_store_keys", "gauge", "Keys with a value in the store.", number(usage.key_count));
+        metric(out, "muster_store_bytes", "gauge", "Memory charged to the store.", number(usage.bytes));
+        metric(out, "muster_store_waits", "gauge", "Parked waits of the store.", number(usage.wait_count));
+        return out;
+    }
+
+    EventLoop& loop_;
+    const Instant started_;
+    std::function<void(const std::string& job)> on_job_forgotten_;
+    StoreDialect store_;
+    AgentDialect agents_;
+    HttpDialect pages_;
+    const Endpoint endpoint_;
+    Station station_;  // last: its destructor ends sessions of the above
+};
+
+Daemon::Daemon(EventLoop& loop) : loop_(loop) {}
+
+Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig config, std::unique_ptr<StateStore> state) {
+    auto listener = Listener::open(config.listen);
+    if (!listener) return with_context(listener.error(), "rendezvous daemon");
+    if (!state) state = std::make_unique<MemoryState>();
+    auto daemon = std::unique_ptr<Daemon>(new Daemon(loop));
+    loop.invoke([&] {
+        daemon->implementation_ =
+            std::make_unique<Implementation>(loop, std::move(*listener), std::move(config), std::move(state));
+    });
+    return daemon;
+}
+
+Daemon::~Daemon() {
+    loop_.invoke([&] { implementation_.reset(); });
+}
+
+std::uint16_t Daemon::port() const {
+    return implementation_->endpoint().port;
+}
+
+std::string Daemon::address() const {
+    return describe(implementation_->endpoint());
+}
+
+std::string Daemon::status_json() const {
+    std::string text;
+    loop_.invoke([&] { text = implementation_->status_json(); });
+    return text;
+}
+
+bool Daemon::idle() const {
+    bool answer = false;
+    loop_.invoke([&] { answer = implementation_->idle(); });
+    return answer;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,58 @@
+// The rendezvous daemon: one port, three dialects, many jobs. `musterd` is this and a command line; `muster` embeds it
+// when its node is the endpoint's host.
+//
+// Agents (native dialect) go to the pure Server (rendezvous/core); a step's actions are carried out when its records
+// are persisted. PyTorch's TCPStore clients go to one store for the whole port, which the static back end empties at
+// each seal. HTTP answers GET /healthz, /status (JSON) and /metrics (Prometheus).
+//
+// Everything happens on the loop's thread. `open`, the destructor and the functions below may be called from any one
+// thread; the callbacks come on the loop's thread, so an owner with a loop of its own posts them there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/core/server.h"
+#include "rendezvous/net/event_loop.h"
+#include "rendezvous/net/limits.h"
+#include "rendezvous/net/listener.h"
+#include "rendezvous/state/state_store.h"
+
+namespace muster::rendezvous {
+
+struct DaemonConfig {
+    ListenConfig listen{.address = {}, .ports = {29400, 29400}};
+    ServerConfig server;
+    NetLimits limits;
+    /// A job is over and every agent has acknowledged it, or had ServerConfig::end_linger: an embedded daemon may go.
+    std::function<void(const std::string& job)> on_job_forgotten;
+};
+
+class Daemon {
+  public:
+    /// Binds, then serves as soon as `loop` runs. `state` empty: MemoryState. `loop` outlives the daemon. Errors are
+    /// Listener::open's; already_exists names the holder of the port where that can be known.
+    static Result<std::unique_ptr<Daemon>> open(EventLoop& loop, DaemonConfig config,
+                                                std::unique_ptr<StateStore> state = nullptr);
+    /// Closes the port and every connection; what was already queued for an agent is tried once, without waiting.
+    ~Daemon();
+
+    [[nodiscard]] std::uint16_t port() const;
+    /// "[::]:29400": the address as bound, for people.
+    [[nodiscard]] std::string address() const;
+    /// What GET /status answers.
+    [[nodiscard]] std::string status_json() const;
+    /// No agent is connected. (One that has just lost its connection may be on its way back.)
+    [[nodiscard]] bool idle() const;
+
+  private:
+    class Implementation;
+    explicit Daemon(EventLoop& loop);
+    EventLoop& loop_;
+    std::unique_ptr<Implementation> implementation_;
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,31 @@
+// The little HTTP that a status page needs: one request without a body, one answer, the end. Pure.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::rendezvous {
+
+struct HttpRequest {
+    std::string method;
+    std::string target;  ///< path and query as sent
+};
+
+/// The request at the front of `bytes`, or nothing while its headers are not complete. Errors: bad_frame for bytes that
+/// are no HTTP/1 request, limit_exceeded for headers longer than `bytes_max`. A body is ignored.
+Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, std::size_t bytes_max);
+
+struct HttpPage {
+    unsigned status = 200;
+    std::string_view type = "text/plain; charset=utf-8";
+    std::string body;
+};
+
+/// The whole answer; it says that the connection closes. A HEAD request gets no body.
+std::string http_response(const HttpPage& page, std::string_view method);
+
+}  // namespace muster::rendezvous

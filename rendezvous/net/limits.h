@@ -1,0 +1,35 @@
+// Every limit of the network side, with its reason. What a store may hold is in rendezvous/core/store_config.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::rendezvous {
+
+struct NetLimits {
+    /// From the accept until the first request is whole: of the store's handshake, a Hello, a HTTP request. A healthy
+    /// client can be late by retransmitted segments and a swapped-out host, hence not shorter.
+    Duration handshake_timeout = 10s;
+    /// Connections of one port. 10,000 workers with two each and as many agents fit; a leak of descriptors does not.
+    std::size_t connections_max = 65'536;
+    /// Bytes waiting for one reader of the store. The core stops serving who has 1 MiB unread; what may come on top is
+    /// one answer (a MULTI_GET of large values) and what others' requests release.
+    std::size_t store_unsent_bytes_max = std::size_t{512} << 20;
+    /// Bytes waiting for one agent: two of the largest messages (16 MiB).
+    std::size_t agent_unsent_bytes_max = std::size_t{32} << 20;
+    /// A reader that takes nothing for so long is closed by the kernel (TCP_USER_TIMEOUT), also one that is stopped and
+    /// has a full window: 5 min is how long PyTorch's client waits for the store.
+    Duration unread_max = 300s;
+    /// After the last words to a peer: how long its own end is awaited before the connection is forgotten.
+    Duration linger = 2s;
+    /// A HTTP request line with its headers; a browser's is below 2 KiB.
+    std::size_t http_request_bytes_max = 8'192;
+    /// Steps that wait for the state store. Each is an answer to an agent that waits, so this many agents.
+    std::size_t unpersisted_steps_max = 100'000;
+    /// Lines about refused or broken connections in one second; a port scan must not fill a disk.
+    std::uint32_t complaints_per_second_max = 10;
+};
+
+}  // namespace muster::rendezvous

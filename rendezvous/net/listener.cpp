@@ -1,0 +1,208 @@
+#include "rendezvous/net/listener.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/net/socket.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// So many new connections a turn; the rest waits in the kernel's queue while the others are served.
+constexpr int accepts_per_turn = 256;
+// After an error that a spare descriptor does not cure (no memory for sockets, the host's table full).
+constexpr Duration suspension = 100ms;
+
+// Numeric and named addresses to bind; for "all", IPv6 with IPv4 in it, then IPv4 for hosts without IPv6.
+Result<std::vector<SocketAddress>> addresses_to_bind(const std::string& text) {
+    if (text.empty()) return std::vector{SocketAddress::any_v6(), SocketAddress::any_v4()};
+    addrinfo hints{};
+    hints.ai_family = AF_UNSPEC;
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    addrinfo* list = nullptr;
+    if (const int failure = ::getaddrinfo(text.c_str(), nullptr, &hints, &list); failure != 0) {
+        return Error{Errc::invalid_argument, cat("listen on ", text, ": ", ::gai_strerror(failure))};
+    }
+    std::vector<SocketAddress> found;
+    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+        found.push_back(SocketAddress::from(entry->ai_addr, entry->ai_addrlen));
+    }
+    ::freeaddrinfo(list);
+    return found;
+}
+
+struct Bound {
+    int fd = -1;
+    int error_number = 0;
+};
+
+/// Two sockets that both have SO_REUSEADDR may be bound to one port, and if they then listen at the same moment the
+/// kernel refuses both. Launchers of one job start at the same moment. So the first attempt goes without the option:
+/// one of them wins. The second attempt is for a port with connections of an earlier daemon in TIME_WAIT; those have
+/// the option because the listener gets it after all, once it listens.
+Bound bind_and_listen(SocketAddress address, std::uint16_t port) {
+    address.set_port(port);
+    const int fd = ::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+    if (fd < 0) return {.fd = -1, .error_number = errno};
+    if (address.family() == AF_INET6) set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, address.is_any() ? 0 : 1);
+    bool bound = ::bind(fd, address.data(), address.size()) == 0;
+    if (!bound && errno == EADDRINUSE) {
+        set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+        bound = ::bind(fd, address.data(), address.size()) == 0;
+    }
+    // The kernel cuts the backlog to net.core.somaxconn.
+    if (bound && ::listen(fd, 65'535) == 0) {
+        set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+        return {.fd = fd};
+    }
+    const int number = errno;
+    ::close(fd);
+    return {.fd = -1, .error_number = number};
+}
+
+std::string describe(const PortRange& ports) {
+    return ports.first == ports.last ? cat(ports.first) : cat(ports.first, "-", ports.last);
+}
+
+Error listen_error(const ListenConfig& config, int number) {
+    Error error = error_from_errno(number, cat("listen on ", config.address.empty() ? "all addresses" : config.address,
+                                               " port ", describe(config.ports)));
+    if (number == EADDRINUSE) {
+        const std::string holder = describe_port_holder(config.ports.first);
+        if (!holder.empty()) error.context += cat("; it is held by ", holder);
+        error.code = Errc::already_exists;
+    } else if (number == EADDRNOTAVAIL) {
+        error.code = Errc::invalid_argument;
+        error.context += "; the address must be one of this host's";
+    }
+    return error;
+}
+
+}  // namespace
+
+Result<PortRange> parse_port_range(std::string_view text) {
+    const auto dash = text.find_first_of("-:");
+    const auto first = text.substr(0, dash);
+    const auto last = dash == std::string_view::npos ? first : text.substr(dash + 1);
+    PortRange range;
+    const bool numbers = parse_number(first, range.first) && parse_number(last, range.last);
+    if (!numbers || range.first > range.last || (range.first == 0 && range.last != 0)) {
+        return Error{
+            Errc::invalid_argument,
+            cat("\"", text, "\" is no port or range of ports; write P or P-Q with 1 <= P <= Q <= 65535, or 0")};
+    }
+    return range;
+}
+
+Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
+    auto addresses = addresses_to_bind(config.address);
+    if (!addresses) return addresses.error();
+    int number = EADDRNOTAVAIL;
+    for (std::uint32_t port = config.ports.first; port <= config.ports.last; ++port) {
+        for (const SocketAddress& address : *addresses) {
+            const Bound bound = bind_and_listen(address, static_cast<std::uint16_t>(port));
+            if (bound.fd >= 0) {
+                auto listener = std::unique_ptr<Listener>(new Listener());
+                listener->fd_ = bound.fd;
+                const SocketAddress local = SocketAddress::local_of(bound.fd);
+                listener->port_ = local.port();
+                listener->address_ = local.numeric();
+                listener->spare_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+                return listener;
+            }
+            number = bound.error_number;
+            // IPv4 alone is tried where there is no IPv6, not where the port is taken: half a port serves nobody.
+            if (number == EADDRINUSE || number == EACCES) break;
+        }
+    }
+    return listen_error(config, number);
+}
+
+Listener::~Listener() {
+    if (loop_ != nullptr && resume_at_ == no_deadline) loop_->remove(fd_, *this);
+    ::close(fd_);
+    if (spare_fd_ >= 0) ::close(spare_fd_);
+}
+
+void Listener::start(EventLoop& loop, OnAccept on_accept) {
+    loop_ = &loop;
+    on_accept_ = std::move(on_accept);
+    loop.add(fd_, EPOLLIN, *this);
+}
+
+void Listener::ready(std::uint32_t, Instant now) {
+    for (int i = 0; i < accepts_per_turn; ++i) {
+        if (!accept_one(now)) return;
+    }
+}
+
+bool Listener::accept_one(Instant now) {
+    SocketAddress peer;
+    const int fd = ::accept4(fd_, peer.writable_data(), peer.writable_size(), SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) {
+        on_accept_(AcceptedSocket{.fd = fd, .address = peer.numeric(), .port = peer.port()});
+        return true;
+    }
+    switch (errno) {
+        case EAGAIN: return false;
+        case EMFILE:
+        case ENFILE: return shed_one(now);
+        case ENOBUFS:
+        case ENOMEM: suspend(now, errno); return false;
+        default: return true;  // this one connection is gone again (ECONNABORTED, EINTR, network errors): next
+    }
+}
+
+// True when a connection was turned away and there may be more.
+bool Listener::shed_one(Instant now) {
+    const int reason = errno;
+    if (spare_fd_ >= 0) ::close(spare_fd_);
+    const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    // The descriptor is asked for before the queue is looked at: also an empty queue gives EMFILE.
+    const bool none_waits = fd < 0 && errno == EAGAIN;
+    if (fd >= 0) ::close(fd);
+    spare_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (none_waits && spare_fd_ >= 0) return false;
+    if (fd < 0 || spare_fd_ < 0) {
+        // Another thread took the freed descriptor: trying again at once would spin.
+        suspend(now, reason);
+        return false;
+    }
+    if (now - complained_at_ >= 1s) {
+        complained_at_ = now;
+        log(LogLevel::error, "port ", port_, ": connections are turned away: ", std::strerror(reason),
+            "; raise the limit of open files (ulimit -n)");
+    }
+    return true;
+}
+
+void Listener::suspend(Instant now, int error_number) {
+    if (now - complained_at_ >= 1s)
+        log(LogLevel::error, "port ", port_, ": no connection is accepted for ", muster::describe(suspension), ": ",
+            std::strerror(error_number));
+    complained_at_ = now;
+    if (resume_at_ == no_deadline) loop_->change(fd_, 0, *this);
+    resume_at_ = now + suspension;
+}
+
+void Listener::resume(Instant now) {
+    if (now < resume_at_) return;
+    resume_at_ = no_deadline;
+    if (spare_fd_ < 0) spare_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    loop_->change(fd_, EPOLLIN, *this);
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,78 @@
+// A listening TCP port, and the sockets that come out of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/net/event_loop.h"
+
+namespace muster::rendezvous {
+
+/// "29400", "29500-29599"; {0, 0} is an ephemeral port.
+struct PortRange {
+    std::uint16_t first = 0;
+    std::uint16_t last = 0;
+    friend bool operator==(const PortRange&, const PortRange&) = default;
+};
+
+/// Reads "P" or "P-Q" (also "P:Q"), P <= Q. Errors quote the text and say what is accepted.
+Result<PortRange> parse_port_range(std::string_view text);
+
+struct ListenConfig {
+    std::string address;  ///< a numeric address or a name of this host; empty: all addresses, IPv6 and IPv4
+    PortRange ports;      ///< the first free one of the range is taken
+};
+
+/// An accepted connection: the caller owns `fd` (non-blocking, close-on-exec).
+struct AcceptedSocket {
+    int fd = -1;
+    std::string address;  ///< the peer's numeric address; IPv4 also when it came in through an IPv6 socket
+    std::uint16_t port = 0;
+};
+
+/// Accepts on the loop's thread from `start` on. All errors of accept are survived: without descriptors the waiting
+/// connections are accepted with a spare one and closed at once, so that the loop never spins; a log line says so.
+class Listener final : public EventLoop::Handler {
+  public:
+    using OnAccept = std::function<void(AcceptedSocket)>;
+
+    /// Binds and listens at once: the kernel queues connections until `start`. Errors: already_exists with the holder
+    /// of the port where that can be known, permission_denied, invalid_argument for an address that is not ours.
+    static Result<std::unique_ptr<Listener>> open(const ListenConfig& config);
+    ~Listener() override;
+
+    /// Call on the loop's thread. `on_accept` must not destroy this listener.
+    void start(EventLoop& loop, OnAccept on_accept);
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+    /// For socket options, which accepted connections inherit.
+    [[nodiscard]] int fd() const { return fd_; }
+    [[nodiscard]] const std::string& address() const { return address_; }
+
+    void ready(std::uint32_t events, Instant now) override;
+    /// When `resume` must be called because accepting was suspended; no_deadline usually.
+    [[nodiscard]] Instant resume_at() const { return resume_at_; }
+    void resume(Instant now);
+
+  private:
+    Listener() = default;
+    bool accept_one(Instant now);
+    bool shed_one(Instant now);
+    void suspend(Instant now, int error_number);
+
+    EventLoop* loop_ = nullptr;
+    OnAccept on_accept_;
+    int fd_ = -1;
+    int spare_fd_ = -1;  // given up for a moment when no other is left
+    std::uint16_t port_ = 0;
+    std::string address_;
+    Instant resume_at_ = no_deadline;
+    Instant complained_at_{};
+};
+
+/// Who listens on TCP `port` of this host: "process 4242 (python3)", or empty when that cannot be known (another
+/// user's process, another namespace, gone again).
+std::string describe_port_holder(std::uint16_t port);
+
+}  // namespace muster::rendezvous

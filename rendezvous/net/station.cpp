@@ -1,0 +1,210 @@
+#include "rendezvous/net/station.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/net/socket.h"
+#include "rendezvous/wire/c10d/operation.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+// One recv takes this much at most: a large value arrives in few pieces. Shared by all connections of the station, and
+// only the part that is used costs memory.
+constexpr std::size_t read_buffer_bytes = 256 * 1024;
+
+bool is_letter(unsigned char byte) {
+    return (byte >= 'A' && byte <= 'Z') || (byte >= 'a' && byte <= 'z');
+}
+
+}  // namespace
+
+DialectKind classify(unsigned char first_byte) {
+    if (c10d::is_first_byte(first_byte)) return DialectKind::c10d;
+    if (is_letter(first_byte)) return DialectKind::http;
+    return first_byte > 18 ? DialectKind::native : DialectKind::unknown;
+}
+
+Station::Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits)
+    : loop_(loop),
+      listener_(std::move(listener)),
+      dialects_(dialects),
+      limits_(limits),
+      read_buffer_(read_buffer_bytes) {}
+
+Station::~Station() {
+    if (started_) loop_.remove(*this);
+    const Instant now = std::chrono::steady_clock::now();
+    flush_dirty(now);
+    while (!connections_.empty()) end(*connections_.begin()->second, "the port is closed", now);
+}
+
+void Station::start() {
+    started_ = true;
+    // Accepted connections inherit these: no system calls for each of ten thousand.
+    tune_stream(listener_->fd(), limits_.unread_max);
+    loop_.add(*this);
+    listener_->start(loop_, [this](AcceptedSocket socket) { accepted(std::move(socket)); });
+}
+
+Connection* Station::find(ConnectionId id) {
+    const auto found = connections_.find(id);
+    return found == connections_.end() ? nullptr : found->second.get();
+}
+
+void Station::accepted(AcceptedSocket socket) {
+    const Instant now = std::chrono::steady_clock::now();
+    ++counts_.accepted;
+    if (connections_.size() >= limits_.connections_max) {
+        ++counts_.refused;
+        complain(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
+                     port(), ", which is the limit"),
+                 now);
+        ::close(socket.fd);
+        return;
+    }
+    const ConnectionId id = ++last_id_;
+    auto& connection =
+        *connections_.emplace(id, std::make_unique<Connection>(*this, id, std::move(socket))).first->second;
+    loop_.add(connection.fd(), Connection::read_events, connection);
+    handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
+    // Every connection begins as the store's, which has rules of its own for the silent ones.
+    if (dialects_.c10d != nullptr) adopt(connection, *dialects_.c10d, now);
+}
+
+bool Station::adopt(Connection& connection, Dialect& dialect, Instant now) {
+    connection.dialect_ = &dialect;
+    connection.session_ = dialect.begin(connection, now);
+    if (connection.session_) return true;
+    connection.finish(cat("not wanted by ", dialect.name()));
+    return false;
+}
+
+void Station::choose_dialect(Connection& connection, unsigned char first_byte, Instant now) {
+    connection.heard_ = true;
+    Dialect* dialect = nullptr;
+    switch (classify(first_byte)) {
+        case DialectKind::c10d: dialect = dialects_.c10d; break;
+        case DialectKind::http: dialect = dialects_.http; break;
+        case DialectKind::native: dialect = dialects_.native; break;
+        case DialectKind::unknown: break;
+    }
+    if (dialect == nullptr) return refuse(connection, "its first byte begins no protocol that is spoken here", now);
+    if (dialect == dialects_.c10d) return;  // as it began
+    if (connection.session_) connection.session_->ended("it speaks another protocol", now);
+    connection.session_.reset();
+    adopt(connection, *dialect, now);
+}
+
+void Station::refuse(Connection& connection, std::string_view why, Instant now) {
+    if (connection.gone_) return;
+    ++counts_.refused;
+    complain(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
+    end(connection, why, now);
+}
+
+void Station::complain(std::string_view line, Instant now) {
+    if (now - complaints_since_ >= 1s) {
+        if (swallowed_count_ > 0) {
+            log(LogLevel::warning, "port ", port(), ": ", swallowed_count_, " more lines like these were left out");
+        }
+        complaints_since_ = now;
+        complaint_count_ = swallowed_count_ = 0;
+    }
+    if (++complaint_count_ > limits_.complaints_per_second_max) {
+        ++swallowed_count_;
+        return;
+    }
+    log(LogLevel::warning, "port ", port(), ": ", line);
+}
+
+void Station::linger(Connection& connection, Instant now) {
+    // Bytes of the peer that nobody has read would turn our close into a reset, and the reset would overtake our last
+    // words. So close one side, and wait for the other.
+    ::shutdown(connection.fd(), SHUT_WR);
+    connection.lingering_ = true;
+    lingering_.push_back({.connection = connection.id(), .at = now + limits_.linger});
+}
+
+void Station::end(Connection& connection, std::string_view why, Instant now) {
+    if (connection.gone_) return;
+    connection.gone_ = true;
+    loop_.remove(connection.fd(), connection);
+    ::close(connection.fd());
+    const auto found = connections_.find(connection.id());
+    MUSTER_CHECK(found != connections_.end(), connection.id());
+    auto owned = std::move(found->second);
+    connections_.erase(found);
+    if (connection.session_) connection.session_->ended(connection.why_.empty() ? why : connection.why_, now);
+    loop_.retire(std::move(owned));
+}
+
+void Station::mark_dirty(Connection& connection) {
+    if (connection.dirty_) return;
+    connection.dirty_ = true;
+    dirty_.push_back(&connection);
+}
+
+void Station::flush_dirty(Instant now) {
+    if (flushing_)
+        return;  // a flush ended a connection, and its session wants more flushed: the loop below comes to it
+    flushing_ = true;
+    // By index: a flush may make others dirty, at the end of the list.
+    for (std::size_t i = 0; i < dirty_.size(); ++i) {
+        dirty_[i]->dirty_ = false;
+        dirty_[i]->flush(now);
+    }
+    dirty_.clear();
+    flushing_ = false;
+}
+
+void Station::judge_handshakes(Instant now) {
+    while (!handshakes_.empty() && handshakes_.front().at <= now) {
+        Connection* connection = find(handshakes_.front().connection);
+        handshakes_.pop_front();
+        if (connection == nullptr || connection->established_ || connection->finishing_) continue;
+        // The store's core judges its own, silent ones included.
+        if (connection->session_ && connection->dialect_ == dialects_.c10d) continue;
+        refuse(*connection, cat("no whole request within ", describe(limits_.handshake_timeout)), now);
+    }
+}
+
+void Station::end_lingering(Instant now) {
+    while (!lingering_.empty() && lingering_.front().at <= now) {
+        if (Connection* connection = find(lingering_.front().connection)) end(*connection, "finished", now);
+        lingering_.pop_front();
+    }
+}
+
+StationCounts Station::counts() const {
+    StationCounts counts = counts_;
+    counts.open = connections_.size();
+    return counts;
+}
+
+std::size_t Station::count(const Dialect& dialect) const {
+    return static_cast<std::size_t>(
+        std::ranges::count_if(connections_, [&](const auto& entry) { return entry.second->dialect_ == &dialect; }));
+}
+
+Instant Station::turn(Instant now) {
+    judge_handshakes(now);
+    end_lingering(now);
+    if (listener_->resume_at() != no_deadline) listener_->resume(now);
+    flush_dirty(now);
+    Instant next = listener_->resume_at();
+    if (!handshakes_.empty()) next = std::min(next, handshakes_.front().at);
+    if (!lingering_.empty()) next = std::min(next, lingering_.front().at);
+    return next;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,98 @@
+// One listening port with its connections: accepts, tells the dialects apart by the first byte, enforces what holds for
+// all of them (quota, handshake deadline, unread bytes), and flushes.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/net/connection.h"
+#include "rendezvous/net/limits.h"
+#include "rendezvous/net/session.h"
+
+namespace muster::rendezvous {
+
+enum class DialectKind { c10d, http, native, unknown };
+/// 0..8: PyTorch's store. An ASCII letter: HTTP. Above 18 and no letter: native. 9..18 begin nothing.
+DialectKind classify(unsigned char first_byte);
+
+/// An empty one is refused on this port. Silent connections belong to `c10d`: torch <= 2.0 opens one per store.
+struct Dialects {
+    Dialect* c10d = nullptr;
+    Dialect* http = nullptr;
+    Dialect* native = nullptr;
+};
+
+struct StationCounts {
+    std::uint64_t accepted = 0;
+    std::uint64_t refused = 0;  ///< over the quota, too slow, or broke a rule
+    std::size_t open = 0;
+};
+
+class Station final : public EventLoop::Ticker {
+  public:
+    /// `loop` and the dialects outlive it.
+    Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits);
+    /// Closes everything; each session's `ended` is called.
+    ~Station() override;
+
+    /// On the loop's thread.
+    void start();
+
+    /// Empty when it is gone.
+    [[nodiscard]] Connection* find(ConnectionId id);
+    /// Closes at once, with a log line: the peer broke a rule.
+    void refuse(Connection& connection, std::string_view why, Instant now);
+    /// A log line about a peer, dropped when there are too many of them.
+    void complain(std::string_view line, Instant now);
+    /// Writes what has been sent since the last time; at the latest when the turn ends.
+    void flush_dirty(Instant now);
+
+    [[nodiscard]] StationCounts counts() const;
+    [[nodiscard]] std::size_t count(const Dialect& dialect) const;
+    [[nodiscard]] std::uint16_t port() const { return listener_->port(); }
+    [[nodiscard]] const NetLimits& limits() const { return limits_; }
+
+    Instant turn(Instant now) override;
+
+  private:
+    friend class Connection;
+    struct Deadline {
+        ConnectionId connection;
+        Instant at;
+    };
+
+    void accepted(AcceptedSocket socket);
+    void choose_dialect(Connection& connection, unsigned char first_byte, Instant now);
+    bool adopt(Connection& connection, Dialect& dialect, Instant now);
+    void linger(Connection& connection, Instant now);
+    void end(Connection& connection, std::string_view why, Instant now);
+    void mark_dirty(Connection& connection);
+    void judge_handshakes(Instant now);
+    void end_lingering(Instant now);
+
+    EventLoop& loop_;
+    std::unique_ptr<Listener> listener_;
+    Dialects dialects_;
+    NetLimits limits_;
+    std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
+    ConnectionId last_id_ = 0;
+    std::vector<Connection*> dirty_;  // emptied before any of them is destroyed
+    // Each is in the order of its deadlines, because all of its entries waited equally long.
+    std::deque<Deadline> handshakes_;
+    std::deque<Deadline> lingering_;
+    std::vector<char> read_buffer_;
+    StationCounts counts_;
+    Instant complaints_since_{};
+    std::uint32_t complaint_count_ = 0;
+    std::uint32_t swallowed_count_ = 0;
+    bool started_ = false;
+    bool flushing_ = false;
+};
+
+}  // namespace muster::rendezvous

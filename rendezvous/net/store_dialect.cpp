@@ -1,0 +1,73 @@
+#include "rendezvous/net/store_dialect.h"
+
+#include <random>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::rendezvous {
+
+StoreConfig store_config(const NetLimits& limits) {
+    StoreConfig config;
+    config.connection_count_max = limits.connections_max;
+    config.handshake_timeout = limits.handshake_timeout;
+    config.hash_seed = std::random_device{}();
+    return config;
+}
+
+class StoreDialect::Talk final : public Session, public StorePeer {
+  public:
+    Talk(StoreDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+
+    /// False: the store does not want it, and has said why through close().
+    bool begin(Instant now) {
+        handle_ = dialect_.store_.accept(*this, connection_.peer(), now);
+        return handle_ != nullptr;
+    }
+
+    void received(std::string_view bytes, Instant now) override {
+        now_ = now;
+        obey(dialect_.store_.receive(*handle_, bytes, now));
+        if (!connection_.closing()) connection_.receive_at_least(dialect_.store_.missing_bytes(*handle_));
+    }
+    void drained(Instant now) override {
+        now_ = now;
+        const StoreFlow flow = dialect_.store_.resume(*handle_, now);
+        if (flow == StoreFlow::read) connection_.resume_reading();
+    }
+    void ended(std::string_view why, Instant) override {
+        if (log_enabled(LogLevel::debug)) log(LogLevel::debug, "store: ", connection_.describe_peer(), " left: ", why);
+        if (handle_ != nullptr) dialect_.store_.ended(*handle_);
+    }
+
+    void send(std::string_view bytes) override { connection_.send(bytes); }
+    void send(SharedValue value) override { connection_.send(std::move(value)); }
+    void close(std::string why) override {
+        dialect_.station_->complain(cat("store connection from ", connection_.describe_peer(), " closed: ", why), now_);
+        connection_.finish(std::move(why));
+    }
+
+  private:
+    void obey(StoreFlow flow) {
+        if (flow == StoreFlow::paused) connection_.pause_reading();
+    }
+
+    StoreDialect& dialect_;
+    Connection& connection_;
+    StoreConnection* handle_ = nullptr;
+    Instant now_{};
+};
+
+std::unique_ptr<Session> StoreDialect::begin(Connection& connection, Instant now) {
+    auto talk = std::make_unique<Talk>(*this, connection);
+    if (!talk->begin(now)) return nullptr;
+    return talk;
+}
+
+Instant StoreDialect::turn(Instant now) {
+    if (store_.deadline() <= now) store_.elapsed(now);
+    return store_.deadline();
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,36 @@
+// PyTorch's TCPStore on a port: the pure StoreServer (rendezvous/core) over the station's connections.
+#pragma once
+
+#include "rendezvous/core/store_server.h"
+#include "rendezvous/net/session.h"
+#include "rendezvous/net/station.h"
+
+namespace muster::rendezvous {
+
+/// What a store behind this port is given: the port's limits, and a hash seed that no client can know.
+StoreConfig store_config(const NetLimits& limits);
+
+class StoreDialect final : public Dialect {
+  public:
+    explicit StoreDialect(StoreConfig config) : store_(config) {}
+
+    /// Where log lines about its connections go; before the first connection. The station outlives every session.
+    void attach(Station& station) { station_ = &station; }
+
+    [[nodiscard]] std::string_view name() const override { return "store"; }
+    std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
+
+    /// The static back end's new round: an empty map, its old connections closed.
+    void clear(std::string_view why) { store_.clear(why); }
+    [[nodiscard]] StoreUsage usage() const { return store_.usage(); }
+    /// Call every turn: judges silent connections. Returns when it is due again.
+    Instant turn(Instant now);
+
+  private:
+    class Talk;
+
+    StoreServer store_;
+    Station* station_ = nullptr;
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,30 @@
+// Where the daemon's state lives. Asynchronous from the first day: a step's actions are released when its records are
+// persisted, steps that wait together may share a transaction, and pings never wait for a disk.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "rendezvous/core/server.h"
+
+namespace muster::rendezvous {
+
+class StateStore {
+  public:
+    virtual ~StateStore() = default;
+
+    /// Keeps `records` in order and then calls `persisted(sequence)`, at once or later, from the daemon's own loop.
+    /// Sequences grow by one. A store that can no longer promise this reports through its own `failed` callback.
+    virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
+
+    std::function<void(std::uint64_t sequence)> persisted;
+};
+
+/// Keeps nothing: a restarted daemon is taught anew by its agents.
+class MemoryState final : public StateStore {
+  public:
+    void write(std::uint64_t sequence, std::vector<Record> records) override;
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,138 @@
+#include "rendezvous/wire/local/codec.h"
+
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::local {
+
+namespace {
+
+enum class Type : std::uint8_t {
+    hello = 1,
+    progress = 2,
+    section = 3,
+    heartbeat = 4,
+    give = 5,
+    round_ended = 65,
+    notice = 66,
+};
+constexpr std::uint8_t first_agent_type = 64;
+
+void put(ByteWriter& out, Type type) {
+    out.number(static_cast<std::uint8_t>(type));
+}
+
+void put_text(ByteWriter& out, std::string_view text, std::size_t bytes_max) {
+    out.blob<std::uint16_t>(text.substr(0, bytes_max));
+}
+
+struct Encoder {
+    ByteWriter& out;
+
+    void operator()(const Hello& m) const {
+        put(out, Type::hello);
+        out.number(m.version);
+        out.number(m.pid);
+        put_text(out, m.runtime, name_bytes_max);
+    }
+    void operator()(const Progress& m) const {
+        put(out, Type::progress);
+        out.number(m.step);
+    }
+    void operator()(const Section& m) const {
+        put(out, Type::section);
+        put_text(out, m.name, name_bytes_max);
+    }
+    void operator()(const Heartbeat&) const { put(out, Type::heartbeat); }
+    void operator()(const Give& m) const {
+        put(out, Type::give);
+        out.number(static_cast<std::uint8_t>(m.kind));
+        out.number(m.size_bytes);
+    }
+    void operator()(const RoundEnded& m) const {
+        put(out, Type::round_ended);
+        put_text(out, m.why, sentence_bytes_max);
+    }
+    void operator()(const Notice& m) const {
+        put(out, Type::notice);
+        out.number(m.step);
+        put_text(out, m.why, sentence_bytes_max);
+    }
+};
+
+std::string take_text(ByteReader& in, std::size_t bytes_max) {
+    return std::string(in.blob<std::uint16_t>(bytes_max));
+}
+
+Hello take_hello(ByteReader& in) {
+    Hello m;
+    m.version = in.number<std::uint32_t>();
+    m.pid = in.number<std::int32_t>();
+    m.runtime = take_text(in, name_bytes_max);
+    return m;
+}
+
+Give take_give(ByteReader& in) {
+    Give m;
+    const auto kind = in.number<std::uint8_t>();
+    if (kind > static_cast<std::uint8_t>(GiftKind::flight_record))
+        in.fail();
+    else
+        m.kind = static_cast<GiftKind>(kind);
+    m.size_bytes = in.number<std::uint64_t>();
+    return m;
+}
+
+Notice take_notice(ByteReader& in) {
+    Notice m;
+    m.step = in.number<std::int64_t>();
+    m.why = take_text(in, sentence_bytes_max);
+    return m;
+}
+
+}  // namespace
+
+std::string encode(const Message& message) {
+    std::string bytes;
+    ByteWriter out(bytes);
+    std::visit(Encoder{out}, message);
+    return bytes;
+}
+
+Result<Message> decode(std::string_view datagram, Sender sender) {
+    if (datagram.size() > datagram_bytes_max)
+        return Error{Errc::bad_frame, cat("a datagram of ", datagram.size(), " bytes on the agent-worker channel")};
+    ByteReader in(datagram);
+    const auto type = in.number<std::uint8_t>();
+    if (!in.ok() || (type >= first_agent_type) != (sender == Sender::agent))
+        return Error{Errc::bad_frame,
+                     cat("type ", type, " on the agent-worker channel, from the wrong side or from none")};
+    Message message;
+    switch (static_cast<Type>(type)) {
+        case Type::hello: message = take_hello(in); break;
+        case Type::progress: message = Progress{in.number<std::int64_t>()}; break;
+        case Type::section: message = Section{take_text(in, name_bytes_max)}; break;
+        case Type::heartbeat: message = Heartbeat{}; break;
+        case Type::give: message = take_give(in); break;
+        case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
+        case Type::notice: message = take_notice(in); break;
+        default: return Error{Errc::unsupported, cat("type ", type, " on the agent-worker channel is not known here")};
+    }
+    if (!in.finished()) return Error{Errc::bad_frame, cat("a damaged ", name(message), " on the agent-worker channel")};
+    return message;
+}
+
+std::string_view name(const Message& message) {
+    struct Name {
+        std::string_view operator()(const Hello&) const { return "Hello"; }
+        std::string_view operator()(const Progress&) const { return "Progress"; }
+        std::string_view operator()(const Section&) const { return "Section"; }
+        std::string_view operator()(const Heartbeat&) const { return "Heartbeat"; }
+        std::string_view operator()(const Give&) const { return "Give"; }
+        std::string_view operator()(const RoundEnded&) const { return "RoundEnded"; }
+        std::string_view operator()(const Notice&) const { return "Notice"; }
+    };
+    return std::visit(Name{}, message);
+}
+
+}  // namespace muster::local

@@ -1,0 +1,43 @@
+// One message of the agent-worker channel to one datagram and back:
+//
+//   u8 type | fields                         (numbers little-endian; a text is a u16 length and its bytes)
+//
+//   type  message      fields
+//    1    Hello        u32 version, i32 pid, text runtime (<= 255)
+//    2    Progress     i64 step
+//    3    Section      text name (<= 255)
+//    4    Heartbeat    -
+//    5    Give         u8 kind, u64 size_bytes; one descriptor beside the bytes
+//   65    RoundEnded   text why (<= 1024)
+//   66    Notice       i64 step, text why (<= 1024)
+//
+// Types below 64 are the worker's, the others the agent's.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/wire/local/messages.h"
+
+namespace muster::local {
+
+/// The longest message is a Notice. A datagram beyond this is refused unread.
+inline constexpr std::size_t datagram_bytes_max = 2048;
+inline constexpr std::size_t name_bytes_max = 255;
+inline constexpr std::size_t sentence_bytes_max = 1024;
+
+enum class Sender { worker, agent };
+
+/// One datagram. Texts beyond their limit are cut at their end.
+std::string encode(const Message& message);
+
+/// The message that `sender` wrote. `bad_frame`: it is none, close the channel. `unsupported`: a type that this version
+/// does not know; ignore it, a newer peer may say more than we understand.
+Result<Message> decode(std::string_view datagram, Sender sender);
+
+/// "RoundEnded", for logs.
+std::string_view name(const Message& message);
+
+}  // namespace muster::local

@@ -1,0 +1,74 @@
+// The agent-worker channel: what an agent and one of its workers tell each other, as plain structs.
+//
+// A Unix seqpacket socket for each worker, at the address in MUSTER_AGENT_SOCKET. One datagram is one message. All of
+// it is optional: a worker may never connect, may say nothing, and may go at any time; neither side waits for the
+// other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace muster::local {
+
+inline constexpr std::uint32_t protocol_version = 1;
+
+// ---- worker -> agent ----
+
+/// The worker's first message.
+struct Hello {
+    std::uint32_t version = protocol_version;
+    std::int32_t pid = 0;
+    std::string runtime;  ///< who speaks, for messages: "muster 0.1.0"
+    friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+/// A training step is done.
+struct Progress {
+    std::int64_t step = 0;
+    friend bool operator==(const Progress&, const Progress&) = default;
+};
+
+/// What the worker is doing from now on ("all_reduce", "checkpoint"); empty: nothing that has a name.
+struct Section {
+    std::string name;
+    friend bool operator==(const Section&, const Section&) = default;
+};
+
+/// "I live", when there was nothing else to say.
+struct Heartbeat {
+    friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+/// What is handed over with a Give.
+enum class GiftKind : std::uint8_t {
+    snapshot = 0,       ///< a checkpoint in memory, which the agent persists if the worker dies
+    flight_record = 1,  ///< the last operations, for explaining a hang
+};
+
+/// The agent is to keep this memory beyond the worker's end. The datagram carries exactly one descriptor, a memfd of
+/// at least `size_bytes`; a later gift of the same kind replaces it.
+struct Give {
+    GiftKind kind = GiftKind::snapshot;
+    std::uint64_t size_bytes = 0;
+    friend bool operator==(const Give&, const Give&) = default;
+};
+
+// ---- agent -> worker ----
+
+/// The round is over; a stop signal follows. Leave at once, and do not save together with peers that may be dead.
+struct RoundEnded {
+    std::string why;
+    friend bool operator==(const RoundEnded&, const RoundEnded&) = default;
+};
+
+/// The job will be stopped soon (preemption). Save after `step`, which is the same for all workers, then leave.
+struct Notice {
+    std::int64_t step = -1;  ///< -1: at the next possible one
+    std::string why;
+    friend bool operator==(const Notice&, const Notice&) = default;
+};
+
+using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, RoundEnded, Notice>;
+
+}  // namespace muster::local

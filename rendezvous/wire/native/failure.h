@@ -1,0 +1,52 @@
+// What is said about a failed worker or node: the same facts on the wire, in the daemon's verdict and in every
+// launcher's report.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "rendezvous/base/ids.h"
+#include "rendezvous/wire/native/worker_end.h"
+
+namespace muster {
+
+/// What kind of thing went wrong, in the order of blame: within the error of the clocks the smaller one is the cause
+/// and the larger ones are its victims.
+enum class FailureKind : std::uint8_t {
+    node_lost = 0,            ///< an agent died or fell silent
+    killed = 1,               ///< a signal, out of memory, or never started
+    worker_error = 2,         ///< the worker's own exit code or exception
+    communication_error = 3,  ///< the worker ended because a peer was gone (a table of known messages)
+};
+
+struct Failure {
+    FailureKind kind = FailureKind::worker_error;
+    std::string host;
+    std::string role;
+    std::int32_t group_rank = -1;
+    std::int32_t rank = -1;        ///< -1 for a node
+    std::int32_t local_rank = -1;  ///< -1 for a node
+    std::int32_t pid = 0;
+    WorkerEnd end;                    ///< meaningless for node_lost
+    std::string message;              ///< the error file's message, or for a node what is known of its loss
+    std::string stderr_tail;          ///< the last lines of stderr, at most 64 KiB
+    std::string error_file;           ///< path on `host`, empty if the worker wrote none
+    std::string log_directory;        ///< path on `host`, empty if there is none
+    std::int64_t at_ns = 0;           ///< when it happened, on the daemon's monotonic clock
+    std::int64_t uncertainty_ns = 0;  ///< the error of `at_ns` (RTT/2 of the ping that set the offset)
+    std::int64_t wall_time_s = 0;     ///< seconds since 1970 on `host`'s own clock; for people only
+
+    friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+/// The daemon's judgement of one round's end, the same on every node.
+struct Verdict {
+    Round round = no_round;
+    std::optional<Failure> first;           ///< the first cause; empty when nothing failed
+    std::uint32_t other_failure_count = 0;  ///< workers and nodes that failed beside it
+    std::uint32_t stopped_count = 0;        ///< workers that muster itself stopped because of it
+    friend bool operator==(const Verdict&, const Verdict&) = default;
+};
+
+}  // namespace muster

@@ -1,0 +1,226 @@
+// The fields of every message in wire order: one function per struct, used by the encoder and the decoder alike, so
+// that the two cannot disagree. Private to codec.cpp (and to the table that PROTOCOL.md is checked against).
+//
+// A visitor V offers: number(x), flag(x), choice(x, last), name/sentence/path(text), text(text, max, keep),
+// list(vector, max, each) and optional(value, each). `M` is the struct, const when encoding.
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+
+#include "rendezvous/wire/native/limits.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::native {
+
+/// `M` is T or const T.
+template <class M, class T>
+concept Is = std::same_as<std::remove_const_t<M>, T>;
+
+/// Which part of a text that is too long survives.
+enum class Keep { front, back };
+
+// ---- the parts of messages ----
+
+void fields(auto& v, Is<NodeIdentity> auto& m) {
+    v.name(m.host);
+    v.number(m.pid);
+    v.number(m.incarnation);
+}
+
+void fields(auto& v, Is<VersionFact> auto& m) {
+    v.name(m.component);
+    v.name(m.version);
+}
+
+void fields(auto& v, Is<JobTerms> auto& m) {
+    v.number(m.nodes_min);
+    v.number(m.nodes_max);
+    v.number(m.spares);
+    v.number(m.restarts_max);
+    v.flag(m.fixed_world);
+    v.number(m.last_call_ms);
+    v.number(m.lease_ms);
+    v.number(m.lost_timeout_ms);
+}
+
+void fields(auto& v, Is<Exited> auto& m) {
+    v.number(m.code);
+}
+
+void fields(auto& v, Is<Signaled> auto& m) {
+    v.number(m.signal);
+    v.flag(m.core_dumped);
+}
+
+void fields(auto& v, Is<NotStarted> auto& m) {
+    v.number(m.error_number);
+    v.text(m.stage, name_bytes_max, Keep::back);  // may hold a path, whose end says most
+}
+
+void fields(auto& v, Is<Failure> auto& m) {
+    v.choice(m.kind, FailureKind::communication_error);
+    v.name(m.host);
+    v.name(m.role);
+    v.number(m.group_rank);
+    v.number(m.rank);
+    v.number(m.local_rank);
+    v.number(m.pid);
+    v.either(m.end);
+    v.text(m.message, failure_message_bytes_max, Keep::back);  // a traceback's last line says what happened
+    v.text(m.stderr_tail, stderr_tail_bytes_max, Keep::back);
+    v.path(m.error_file);
+    v.path(m.log_directory);
+    v.number(m.at_ns);
+    v.number(m.uncertainty_ns);
+    v.number(m.wall_time_s);
+}
+
+void fields(auto& v, Is<Verdict> auto& m) {
+    v.number(m.round);
+    v.optional(m.first);
+    v.number(m.other_failure_count);
+    v.number(m.stopped_count);
+}
+
+void fields(auto& v, Is<Peer> auto& m) {
+    v.number(m.group_rank);
+    v.name(m.address);
+    v.number(m.port);
+}
+
+// ---- agent -> daemon ----
+
+void fields(auto& v, Is<Hello> auto& m) {
+    v.number(m.version);
+    if (m.version != protocol_version) return v.skip_rest();  // enough to be refused with both versions
+    v.name(m.job);
+    v.part(m.node);
+    v.number(m.connection);
+    v.list(m.versions, versions_max);
+    v.text(m.challenge, challenge_bytes_max, Keep::front);
+}
+
+void fields(auto& v, Is<Join> auto& m) {
+    v.part(m.terms);
+    v.number(m.last_round);
+    v.number(m.slots);
+    v.name(m.role);
+    v.number(m.node_rank);
+    v.flag(m.hosts_endpoint);
+    v.names(m.addresses, addresses_max);
+    v.number(m.store_port);
+    v.number(m.peer_port);
+    v.sentence(m.entry);
+}
+
+void fields(auto& v, Is<Assigned> auto& m) {
+    v.number(m.round);
+    v.number(m.group_rank);
+    v.number(m.group_world_size);
+    v.number(m.rank_base);
+    v.number(m.world_size);
+    v.number(m.role_rank_base);
+    v.number(m.role_world_size);
+    v.number(m.restart_count);
+    v.names(m.store_addresses, addresses_max);
+    v.number(m.store_port);
+    v.sentences(m.notes, notes_max);
+}
+
+void fields(auto& v, Is<Resume> auto& m) {
+    v.number(m.round);
+    v.flag(m.succeeded);
+    v.part(m.as_joined);
+    v.part(m.as_assigned);
+}
+
+void fields(auto& v, Is<Ping> auto& m) {
+    v.number(m.sequence);
+    v.number(m.sent_ns);
+}
+
+void fields(auto& v, Is<WorkersFailed> auto& m) {
+    v.number(m.round);
+    v.list(m.failures, failures_max);
+}
+
+void fields(auto& v, Is<WorkersSucceeded> auto& m) {
+    v.number(m.round);
+}
+
+void fields(auto& v, Is<RoundReport> auto& m) {
+    v.number(m.round);
+    v.list(m.failures, failures_max);
+    v.number(m.stopped_count);
+}
+
+void fields(auto& v, Is<Leave> auto& m) {
+    v.sentence(m.why);
+}
+void fields(auto&, Is<EndAcknowledged> auto&) {}
+void fields(auto& v, Is<AgentDied> auto& m) {
+    v.sentence(m.why);
+}
+
+// ---- daemon -> agent ----
+
+void fields(auto& v, Is<Pong> auto& m) {
+    v.number(m.sequence);
+    v.number(m.sent_ns);
+    v.number(m.daemon_ns);
+}
+
+void fields(auto& v, Is<Gathering> auto& m) {
+    v.number(m.joined);
+    v.number(m.nodes_min);
+    v.number(m.nodes_max);
+    v.number(m.last_call_left_ms);
+    v.sentence(m.waiting_for);
+}
+
+void fields(auto& v, Is<Parked> auto& m) {
+    v.number(m.position);
+}
+
+void fields(auto& v, Is<Peers> auto& m) {
+    v.number(m.round);
+    v.list(m.peers, peers_max);
+}
+
+void fields(auto& v, Is<RoundEnded> auto& m) {
+    v.number(m.round);
+    v.choice(m.reason, RoundEndReason::daemon_restarted);
+    v.flag(m.final);
+    v.sentence(m.why);
+}
+
+void fields(auto& v, Is<Drain> auto& m) {
+    v.sentence(m.why);
+}
+
+void fields(auto& v, Is<JobEnded> auto& m) {
+    v.choice(m.outcome, JobOutcome::failed);
+    v.part(m.verdict);
+    v.number(m.restart_count);
+    v.sentence(m.why);
+}
+
+void fields(auto& v, Is<Refused> auto& m) {
+    v.choice(m.reason, RefusalReason::malformed);
+    v.sentence(m.why);
+}
+
+// ---- agent <-> agent ----
+
+void fields(auto& v, Is<PeerAsk> auto& m) {
+    v.name(m.job);
+    v.number(m.round);
+}
+
+void fields(auto& v, Is<PeerAnswer> auto& m) {
+    v.number(m.round);
+    v.flag(m.leader_lost);
+}
+
+}  // namespace muster::native

@@ -1,0 +1,52 @@
+// The limits of the native protocol, each with its reason. A frame that breaks one is answered by closing its
+// connection; nothing of it is kept.
+#pragma once
+
+#include <cstddef>
+
+namespace muster::native {
+
+/// An agent's frame. The largest is a report: one whole stderr tail (64 KiB) with its messages, and short lines for the
+/// other failures of a node of 200 workers. fit_report() makes any report fit.
+inline constexpr std::size_t agent_frame_bytes_max = 256 * 1024;
+
+/// A daemon's frame. The largest is Peers: 20,000 nodes x an address of up to 255 bytes, 5 MiB; rounded up.
+inline constexpr std::size_t daemon_frame_bytes_max = 16 * 1024 * 1024;
+
+/// A frame on the peer port: a job's name and a round. Anybody may connect there, so nothing more is buffered.
+inline constexpr std::size_t peer_frame_bytes_max = 4 * 1024;
+
+/// Names: job, host, role, component, version, stage. 255 is what DNS and file names allow.
+inline constexpr std::size_t name_bytes_max = 255;
+
+/// Paths on a node: PATH_MAX.
+inline constexpr std::size_t path_bytes_max = 4096;
+
+/// Sentences for people: `why`, notes, what is launched.
+inline constexpr std::size_t sentence_bytes_max = 4096;
+
+/// An exception's message from the error file: a Python traceback fits.
+inline constexpr std::size_t failure_message_bytes_max = 16 * 1024;
+
+/// The kept end of a worker's stderr.
+inline constexpr std::size_t stderr_tail_bytes_max = 64 * 1024;
+
+/// A challenge or its answer: a keyed hash and a nonce fit.
+inline constexpr std::size_t challenge_bytes_max = 256;
+
+/// Components whose versions are compared: muster, driver, cuda, nccl, and room for more.
+inline constexpr std::size_t versions_max = 16;
+
+/// Addresses of one node: a host with many interfaces, each with several addresses, shows its best ones.
+inline constexpr std::size_t addresses_max = 32;
+
+/// Failures in one report: a node of 200 workers names each one.
+inline constexpr std::size_t failures_max = 200;
+
+/// Notes of an Assigned: one per component that differs, and warnings.
+inline constexpr std::size_t notes_max = 64;
+
+/// Peers of one round; equals the daemon's own limit of nodes per job.
+inline constexpr std::size_t peers_max = 20'000;
+
+}  // namespace muster::native

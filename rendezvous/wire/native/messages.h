@@ -1,0 +1,252 @@
+// The agents' protocol: every message, as plain structs. PROTOCOL.md has the bytes; codec.h turns one into the other.
+//
+// An agent opens one connection and writes Hello and Join together. The daemon answers Join once, when the round
+// seals (Assigned), when the node must wait (Parked), when the job is over (JobEnded) or when it must not take part
+// (Refused). RoundEnded, Drain, Gathering, Peers and JobEnded are pushes. Every message of an agent counts as a
+// heartbeat; Ping is sent only when nothing else was.
+//
+// Join and the reports carry their round and the Hello its incarnation, so a client may always send again after a
+// reconnect: what is stale is answered with the current state and never acted upon.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/ids.h"
+#include "rendezvous/wire/native/failure.h"
+
+namespace muster::native {
+
+inline constexpr std::uint32_t protocol_version = 1;
+
+/// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
+/// values.
+struct JobTerms {
+    std::uint32_t nodes_min = 1;
+    std::uint32_t nodes_max = 1;
+    std::uint32_t spares = 0;        ///< nodes beyond the maximum that the first seal waits for, up to the last call
+    std::uint32_t restarts_max = 0;  ///< per job
+    bool fixed_world = false;        ///< the static back end: the world is nodes_max, ranks are the node ranks
+    std::uint32_t last_call_ms = 30'000;
+    std::uint32_t lease_ms = 5'000;
+    std::uint32_t lost_timeout_ms = 60'000;  ///< --rdzv-lost-timeout: how long either side waits for the other one
+    friend bool operator==(const JobTerms&, const JobTerms&) = default;
+};
+
+/// A named version that should be equal on all nodes ("muster", "driver", "cuda", "nccl"); a difference is told to all.
+struct VersionFact {
+    std::string component;
+    std::string version;
+    friend bool operator==(const VersionFact&, const VersionFact&) = default;
+};
+
+// ---- agent -> daemon ----
+
+struct Hello {
+    std::uint32_t version = protocol_version;
+    std::string job;
+    NodeIdentity node;
+    std::uint32_t connection = 1;  ///< 1 for the agent's first connection, one more for each later one
+    std::vector<VersionFact> versions;
+    std::string challenge;  ///< reserved for the job's secret; empty
+    friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+/// "I have no worker running and want to be in the next round." So Join also says that the previous round is drained.
+struct Join {
+    JobTerms terms;
+    Round last_round = no_round;  ///< the last round this incarnation was assigned; no_round for a fresh agent
+    std::uint32_t slots = 1;      ///< workers on this node
+    std::string role = "default";
+    std::int32_t node_rank = -1;  ///< --node-rank or the scheduler's order; -1: none
+    bool hosts_endpoint =
+        false;  ///< this node's own daemon is the rendezvous: it gets group rank 0 if nobody asks for it
+    std::vector<std::string> addresses;  ///< where peers can reach this node, best first; names or numeric
+    std::uint16_t store_port = 0;        ///< the listener bound for the next round's store, 0: none (probed port)
+    std::uint16_t peer_port = 0;         ///< where peers may ask this agent (PeerAsk); 0: nowhere
+    std::string entry;                   ///< what is launched, for messages ("train.py")
+    friend bool operator==(const Join&, const Join&) = default;
+};
+
+/// The sealed round, as one node needs it. (From the daemon; it stands here because Resume gives it back.)
+struct Assigned {
+    Round round = no_round;
+    std::uint32_t group_rank = 0;
+    std::uint32_t group_world_size = 1;
+    std::uint32_t rank_base = 0;  ///< RANK of local rank 0
+    std::uint32_t world_size = 1;
+    std::uint32_t role_rank_base = 0;
+    std::uint32_t role_world_size = 1;
+    std::uint32_t restart_count = 0;           ///< charged restarts; equal on all nodes
+    std::vector<std::string> store_addresses;  ///< of group rank 0, best first
+    std::uint16_t store_port = 0;              ///< 0: group rank 0's worker binds a port probed by its agent
+    std::vector<std::string> notes;            ///< differences of versions between nodes, one sentence each
+    friend bool operator==(const Assigned&, const Assigned&) = default;
+};
+
+/// First message after Hello on a reconnect while a round is running here: the connection was lost, the workers are
+/// not.
+struct Resume {
+    Round round = no_round;
+    bool succeeded = false;  ///< all local workers have exited 0
+    Join as_joined;          ///< what this node joined with, and ...
+    Assigned as_assigned;    ///< ... what it was told: re-teach a daemon that started anew
+    friend bool operator==(const Resume&, const Resume&) = default;
+};
+
+struct Ping {
+    std::uint64_t sequence = 0;
+    std::int64_t sent_ns = 0;  ///< the agent's monotonic clock; comes back in the Pong
+    friend bool operator==(const Ping&, const Ping&) = default;
+};
+
+/// One or more local workers failed. The round is over for everybody.
+struct WorkersFailed {
+    Round round = no_round;
+    std::vector<Failure> failures;  ///< first one first
+    friend bool operator==(const WorkersFailed&, const WorkersFailed&) = default;
+};
+
+/// All local workers exited 0. The agent now waits for JobEnded or RoundEnded: the exit barrier.
+struct WorkersSucceeded {
+    Round round = no_round;
+    friend bool operator==(const WorkersSucceeded&, const WorkersSucceeded&) = default;
+};
+
+/// After RoundEnded and before the next Join or the end: what stopping this node's workers brought to light.
+struct RoundReport {
+    Round round = no_round;
+    std::vector<Failure> failures;    ///< those that failed by themselves
+    std::uint32_t stopped_count = 0;  ///< those that muster stopped
+    friend bool operator==(const RoundReport&, const RoundReport&) = default;
+};
+
+/// The agent leaves the job for good, workers gone (a signal, a drained node). `why` is for the others' messages.
+struct Leave {
+    std::string why;
+    friend bool operator==(const Leave&, const Leave&) = default;
+};
+
+/// The job's end is known here. The daemon may forget this agent.
+struct EndAcknowledged {
+    friend bool operator==(const EndAcknowledged&, const EndAcknowledged&) = default;
+};
+
+/// From the guardian, on a connection of its own after Hello with the dead agent's identity: agent and workers are
+/// gone.
+struct AgentDied {
+    std::string why;
+    friend bool operator==(const AgentDied&, const AgentDied&) = default;
+};
+
+// ---- daemon -> agent ----
+
+struct Pong {
+    std::uint64_t sequence = 0;
+    std::int64_t sent_ns = 0;    ///< as in the Ping
+    std::int64_t daemon_ns = 0;  ///< the daemon's monotonic clock
+    friend bool operator==(const Pong&, const Pong&) = default;
+};
+
+/// For the progress lines of those who wait; sent on change, at most once a second.
+struct Gathering {
+    std::uint32_t joined = 0;
+    std::uint32_t nodes_min = 0;
+    std::uint32_t nodes_max = 0;
+    std::int64_t last_call_left_ms = -1;  ///< -1: the last call has not begun
+    std::string waiting_for;  ///< e.g. "2 more nodes", "gpu03 to stop its workers", "quiet time after a daemon start"
+    friend bool operator==(const Gathering&, const Gathering&) = default;
+};
+
+/// A surplus node waits; it gets Assigned when it is needed and JobEnded at the end.
+struct Parked {
+    std::uint32_t position = 0;  ///< 0: next to be used
+    friend bool operator==(const Parked&, const Parked&) = default;
+};
+
+struct Peer {
+    std::uint32_t group_rank = 0;
+    std::string address;
+    std::uint16_t port = 0;
+    friend bool operator==(const Peer&, const Peer&) = default;
+};
+
+/// Sent after Assigned: where to ask when the daemon falls silent (fencing).
+struct Peers {
+    Round round = no_round;
+    std::vector<Peer> peers;
+    friend bool operator==(const Peers&, const Peers&) = default;
+};
+
+enum class RoundEndReason : std::uint8_t {
+    worker_failed = 0,
+    node_lost = 1,
+    node_left = 2,
+    node_joined = 3,
+    daemon_restarted = 4,  ///< the members did not agree on what is running
+};
+
+/// Stop the workers of `round`, send RoundReport; then Join again, or wait for JobEnded when `final`.
+struct RoundEnded {
+    Round round = no_round;
+    RoundEndReason reason = RoundEndReason::worker_failed;
+    bool final = false;
+    std::string why;  ///< one sentence: "rank 3 on gpu07 failed: exit code 1"
+    friend bool operator==(const RoundEnded&, const RoundEnded&) = default;
+};
+
+/// This node is to leave: stop the workers within the grace and Leave. (Drain of one node, preemption.)
+struct Drain {
+    std::string why;
+    friend bool operator==(const Drain&, const Drain&) = default;
+};
+
+enum class JobOutcome : std::uint8_t { succeeded = 0, failed = 1 };
+
+/// The last message of a job, to members, spares and late joiners ("finished").
+struct JobEnded {
+    JobOutcome outcome = JobOutcome::succeeded;
+    Verdict verdict;  ///< of the last round
+    std::uint32_t restart_count = 0;
+    std::string why;  ///< "worker failed and no restart is left (3 of 3 used)"
+    friend bool operator==(const JobEnded&, const JobEnded&) = default;
+};
+
+enum class RefusalReason : std::uint8_t {
+    version = 0,       ///< another protocol version
+    terms_differ = 1,  ///< min, max, budget ... with both values
+    duplicate = 2,     ///< incarnation or node rank already held by somebody else
+    job_in_use = 3,
+    limit = 4,
+    malformed = 5,
+};
+
+struct Refused {
+    RefusalReason reason = RefusalReason::malformed;
+    std::string why;  ///< one sentence that says what to change
+    friend bool operator==(const Refused&, const Refused&) = default;
+};
+
+// ---- agent <-> agent, on the peer port ----
+
+/// "Have you lost the daemon too?"
+struct PeerAsk {
+    std::string job;
+    Round round = no_round;
+    friend bool operator==(const PeerAsk&, const PeerAsk&) = default;
+};
+
+struct PeerAnswer {
+    Round round = no_round;  ///< the round running at the one who answers; differs: do not rely on it
+    bool leader_lost = false;
+    friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
+};
+
+using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
+                             EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
+                             JobEnded, Refused, PeerAsk, PeerAnswer>;
+
+}  // namespace muster::native

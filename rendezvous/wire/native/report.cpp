@@ -1,0 +1,47 @@
+#include "rendezvous/wire/native/report.h"
+
+#include <algorithm>
+#include <string>
+
+#include "rendezvous/wire/native/limits.h"
+
+namespace muster::native {
+
+namespace {
+
+/// What a failure takes beside its texts of variable length; generous.
+constexpr std::size_t fixed_bytes = 900;
+constexpr std::size_t short_message_bytes = 160;
+
+void keep_back(std::string& text, std::size_t max) {
+    if (text.size() > max) text.erase(0, text.size() - max);
+}
+
+/// All but the tail.
+std::size_t cost(const Failure& failure) {
+    return fixed_bytes + failure.message.size() + failure.error_file.size() + failure.log_directory.size();
+}
+
+}  // namespace
+
+void fit_report(std::vector<Failure>& failures) {
+    if (failures.size() > failures_max) failures.resize(failures_max);
+    // Room for the shortest form of every failure is set aside first.
+    constexpr auto shortest = fixed_bytes + short_message_bytes;
+    static_assert(failures_max * shortest < agent_frame_bytes_max - 8192);
+    std::size_t spare = agent_frame_bytes_max - 4096 - failures.size() * shortest;
+    for (auto& failure : failures) {
+        const auto allowed = shortest + spare;
+        keep_back(failure.message, failure_message_bytes_max);
+        if (cost(failure) > allowed) {
+            keep_back(failure.message, short_message_bytes);
+            failure.error_file.clear();
+            failure.log_directory.clear();
+        }
+        keep_back(failure.stderr_tail, std::min(stderr_tail_bytes_max, allowed - cost(failure)));
+        const auto used = cost(failure) + failure.stderr_tail.size();
+        spare -= used > shortest ? used - shortest : 0;
+    }
+}
+
+}  // namespace muster::native

@@ -1,0 +1,41 @@
+// How a worker ended. A sum type from the first day and on the wire: an exit status squeezed into one int has to be
+// taken apart again by everybody who reads it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+namespace muster {
+
+struct Exited {
+    std::int32_t code = 0;
+    friend bool operator==(const Exited&, const Exited&) = default;
+};
+
+struct Signaled {
+    std::int32_t signal = 0;
+    bool core_dumped = false;
+    friend bool operator==(const Signaled&, const Signaled&) = default;
+};
+
+/// The process image never came to life. `stage` names the system call or step that failed ("execvpe", "chdir",
+/// "open stdout"), `error_number` is its errno.
+struct NotStarted {
+    std::int32_t error_number = 0;
+    std::string stage;
+    friend bool operator==(const NotStarted&, const NotStarted&) = default;
+};
+
+using WorkerEnd = std::variant<Exited, Signaled, NotStarted>;
+
+/// True for Exited{0} alone.
+bool succeeded(const WorkerEnd& end);
+
+/// "exit code 7", "signal 9 (SIGKILL)", "signal 11 (SIGSEGV), core dumped", "not started: execvpe: No such file...".
+std::string describe(const WorkerEnd& end);
+
+/// "SIGKILL" for 9; "signal 99" for a number without a name.
+std::string signal_name(int signal);
+
+}  // namespace muster

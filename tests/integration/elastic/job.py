@@ -1,0 +1,198 @@
+"""A job of real launchers on this host, for the elastic tests.
+
+Every process of a job carries ELASTIC_TAG in its environment, so that `processes()` finds all of them, also those that
+have left their session and their parent. Waiting is always for a condition, with a deadline.
+"""
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+
+BIN = pathlib.Path(os.environ["MUSTER_BIN"])
+WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
+DEADLINE = 30.0
+
+
+def wait_for(what, condition, deadline=DEADLINE):
+    """The first true value of condition(); a failure names `what` was waited for."""
+    end = time.monotonic() + deadline
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"no {what} within {deadline} s")
+        time.sleep(0.005)  # between two looks; the condition decides
+
+
+def free_port():
+    """A port that nobody listens on, below the range from which the kernel takes those of outgoing connections: one of
+    these could be taken between this look and the launcher's."""
+    for _ in range(1000):
+        port = random.randint(15000, 30000)
+        with socket.socket(socket.AF_INET6) as probe:
+            try:
+                probe.bind(("::", port))
+                return port
+            except OSError:
+                continue
+    raise AssertionError("no free port from 15000 to 30000")
+
+
+class Start(dict):
+    """One line that a worker wrote at its start; numbers are ints."""
+
+    def __init__(self, line):
+        super().__init__()
+        for name, value in re.findall(r"(\w+)=(\S+)", line):
+            self[name] = int(value) if re.fullmatch(r"-?\d+", value) else value
+
+
+class Job:
+    """Temporary directory, endpoint, launchers and daemons of one test. Use it as a context manager."""
+
+    def __init__(self, user=None):
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix="muster elastic "))  # the space is part of the test
+        os.chmod(self.directory, 0o777)
+        self.tag = uuid.uuid4().hex
+        self.id = self.tag[:8]
+        self.port = free_port()
+        self.log = self.directory / "starts.log"
+        self.log.touch()
+        os.chmod(self.log, 0o666)
+        self.launchers = []
+        self.user = user
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in self.launchers:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # ---- starting ----
+    def environment(self, **extra):
+        kept = {k: v for k, v in os.environ.items()
+                if not k.startswith(("PET_", "MUSTER_", "SLURM_", "TORCHELASTIC_")) and k != "LOGLEVEL"}
+        return {**kept, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
+                "TMPDIR": str(self.directory), **extra}
+
+    def spawn(self, program, *arguments, **extra):
+        """Starts one of our programs in the background; its streams go to files in the job's directory."""
+        number = len(self.launchers)
+        prefix = [] if self.user is None else ["setpriv", f"--reuid={self.user}", f"--regid={self.user}",
+                                               "--clear-groups"]
+        with open(self.directory / f"{number}.out", "wb") as out, open(self.directory / f"{number}.err", "wb") as err:
+            process = subprocess.Popen(prefix + [str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                       stdout=out, stderr=err, env=self.environment(**extra), cwd=self.directory,
+                                       start_new_session=True)
+        process.err = self.directory / f"{number}.err"
+        process.out = self.directory / f"{number}.out"
+        self.launchers.append(process)
+        return process
+
+    def daemon(self, *arguments):
+        process = self.spawn("musterd", "--port", self.port, *arguments)
+        wait_for("listening musterd", self.answers)
+        return process
+
+    def answers(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            return True
+        except OSError:
+            return False
+
+    def node(self, *options, worker=("--until", "done"), nnodes="2", nproc=2, conf="last_call_timeout=1", **extra):
+        """One launcher of the job at the job's endpoint, with the elastic worker."""
+        return self.spawn("muster", "--nnodes", nnodes, "--nproc-per-node", nproc, "--rdzv-backend", "c10d",
+                          "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--rdzv-conf", conf,
+                          *options, "--no-python", WORKERS / "elastic", *worker, **extra)
+
+    # ---- looking ----
+    def starts(self, **fields):
+        """The workers' start lines so far, those whose fields have the given values."""
+        lines = [Start(line) for line in self.log.read_text().splitlines() if line.startswith("start ")]
+        return [line for line in lines if all(line.get(name) == value for name, value in fields.items())]
+
+    def grandchildren(self):
+        return [Start(line)["pid"] for line in self.log.read_text().splitlines() if line.startswith("grandchild ")]
+
+    def round(self, number, workers):
+        """Waits until `workers` workers of round `number` have started; their lines by rank."""
+        def complete():
+            found = self.starts(round=number)
+            return found if len(found) >= workers else None
+        try:
+            found = wait_for(f"{workers} workers in round {number}", complete)
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}\n{self.story()}") from None
+        assert len(found) == workers, found
+        return {line["rank"]: line for line in found}
+
+    def processes(self):
+        """Pids of everything that carries the job's tag, zombies left out."""
+        needle = f"ELASTIC_TAG={self.tag}".encode()
+        found = []
+        for entry in pathlib.Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                if needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    def parent(self, pid):
+        return int(re.search(r"^PPid:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M).group(1))
+
+    def story(self):
+        parts = [self.log.read_text()]
+        for process in self.launchers:
+            parts.append(f"--- {' '.join(map(str, process.args[:2]))} ... exit {process.poll()}\n" + process.err.read_text())
+        return "\n".join(parts)
+
+    # ---- acting ----
+    def touch(self, name):
+        (self.directory / name).touch()
+
+    def finish(self):
+        """Lets every worker exit 0."""
+        self.touch("done")
+
+    def exit_code(self, process, deadline=DEADLINE):
+        try:
+            return process.wait(timeout=deadline)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"a launcher did not end within {deadline} s\n{self.story()}") from None
+
+    def expect_exit(self, process, code, deadline=DEADLINE):
+        got = self.exit_code(process, deadline)
+        assert got == code, f"exit code {got}, expected {code}\n{self.story()}"
+
+    def expect_gone(self, deadline=2.0, but=()):
+        """No process of the job is left `deadline` seconds from now, apart from `but`."""
+        def gone():
+            return not set(self.processes()) - {process.pid for process in but}
+        try:
+            wait_for("end of every process", gone, deadline)
+        except AssertionError:
+            left = [(pid, pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:150])
+                    for pid in self.processes()]
+            raise AssertionError(f"left after {deadline} s: {left}\n{self.story()}") from None

@@ -1,0 +1,84 @@
+"""Workers that fail, and how the job goes on or ends."""
+import os
+import signal
+import unittest
+
+from job import Job, wait_for
+
+
+class Workers(unittest.TestCase):
+    def test_a_killed_worker_restarts_the_round_on_both_nodes(self):
+        with Job() as job:
+            nodes = [job.node("--max-restarts", 1) for _ in range(2)]
+            first = job.round(0, 4)
+            os.kill(first[3]["pid"], signal.SIGKILL)
+            second = job.round(1, 4)
+            self.assertEqual({line["restart"] for line in second.values()}, {1})
+            self.assertNotEqual(first[0]["master"], second[0]["master"])  # a fresh store
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            job.expect_gone()
+
+    def test_the_budget_is_the_jobs_and_the_report_is_on_every_node(self):
+        with Job() as job:
+            nodes = [job.node("--max-restarts", 1) for _ in range(2)]
+            os.kill(job.round(0, 4)[0]["pid"], signal.SIGKILL)
+            os.kill(job.round(1, 4)[3]["pid"], signal.SIGSEGV)
+            for node in nodes:
+                job.expect_exit(node, 128 + signal.SIGSEGV)
+                report = node.err.read_text()
+                self.assertIn("SIGSEGV", report)
+                self.assertRegex(report, r"rank\D*3")
+            job.expect_gone()
+
+    def test_an_exit_code_becomes_the_launchers(self):
+        with Job() as job:
+            nodes = [job.node(worker=("--fail-on", "fail", 41, "the reason", "--until", "done")) for _ in range(2)]
+            job.round(0, 4)
+            job.touch("fail")
+            for node in nodes:
+                job.expect_exit(node, 41)
+                self.assertIn("the reason", node.err.read_text())
+
+    def test_a_worker_that_ignores_sigterm_is_killed_after_the_grace(self):
+        with Job() as job:
+            nodes = [job.node("--max-restarts", 1, "--shutdown-timeout", 1,
+                              worker=("--ignore-term", "--until", "done")) for _ in range(2)]
+            os.kill(job.round(0, 4)[1]["pid"], signal.SIGKILL)
+            job.round(1, 4)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+
+    def test_grandchildren_of_an_ended_round_are_gone_before_the_next_one(self):
+        with Job() as job:
+            job.node("--max-restarts", 1, nnodes="1", worker=("--grandchild", "--until", "done"))
+            first = job.round(0, 2)
+            old = set(wait_for("grandchildren", lambda: len(job.grandchildren()) == 2 and job.grandchildren()))
+            os.kill(first[0]["pid"], signal.SIGKILL)
+            job.round(1, 2)
+            self.assertFalse(old & set(job.processes()))
+            job.finish()
+            job.expect_exit(job.launchers[0], 0)
+            job.expect_gone()
+
+    def test_a_finished_node_takes_part_when_the_round_fails_elsewhere(self):
+        with Job() as job:
+            early = job.node("--max-restarts", 1, worker=("--until", "early"))
+            late = job.node("--max-restarts", 1)
+            starts = job.round(0, 4)
+            job.touch("early")
+            late_pids = [line["pid"] for line in starts.values() if job.parent(job.parent(line["pid"])) == late.pid]
+            early_pids = {line["pid"] for line in starts.values()} - set(late_pids)
+            wait_for("end of the early node's workers", lambda: not early_pids & set(job.processes()))
+            self.assertIsNone(early.poll())  # the exit barrier
+            os.kill(late_pids[0], signal.SIGKILL)
+            job.round(1, 4)
+            job.finish()
+            job.expect_exit(early, 0)
+            job.expect_exit(late, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

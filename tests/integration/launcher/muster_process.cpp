@@ -1,0 +1,147 @@
+#include "tests/integration/launcher/muster_process.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+
+namespace muster::test {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+    std::vector<char*> list;
+    for (auto& word : words) list.push_back(word.data());
+    list.push_back(nullptr);
+    return list;
+}
+
+std::vector<std::string> environment_of(const MusterOptions& options) {
+    auto variables = options.environment;
+    for (const char* name : {"PATH", "HOME", "TMPDIR"})
+        if (const char* value = std::getenv(name); value != nullptr) variables.emplace(name, value);
+    std::vector<std::string> list;
+    for (const auto& [name, value] : variables) list.push_back(name + "=" + value);
+    return list;
+}
+
+}  // namespace
+
+MusterProcess::MusterProcess(std::vector<std::string> words, MusterOptions options) {
+    words.insert(words.begin(), MUSTER_BINARY);
+    auto variables = environment_of(options);
+    const auto argv = pointers(words);
+    const auto envp = pointers(variables);
+    std::array<int, 2> out{};
+    std::array<int, 2> err{};
+    if (::pipe2(out.data(), O_CLOEXEC) != 0 || ::pipe2(err.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2");
+    pid_ = ::fork();
+    if (pid_ == 0) {
+        if (options.close_streams) {
+            for (int fd = 0; fd <= 2; ++fd) ::close(fd);
+        } else {
+            ::dup2(::open("/dev/null", O_RDONLY), 0);
+            ::dup2(out[1], 1);
+            ::dup2(err[1], 2);
+        }
+        if (!options.directory.empty() && ::chdir(options.directory.c_str()) != 0) ::_exit(99);
+        ::execve(argv[0], argv.data(), envp.data());
+        ::_exit(98);
+    }
+    ::close(out[1]);
+    ::close(err[1]);
+    out_fd_ = out[0];
+    err_fd_ = err[0];
+    if (options.close_stdout_reader) {
+        ::close(out_fd_);
+        out_fd_ = -1;
+    }
+}
+
+MusterProcess::~MusterProcess() {
+    if (!reaped_) {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    if (out_fd_ >= 0) ::close(out_fd_);
+    if (err_fd_ >= 0) ::close(err_fd_);
+}
+
+bool MusterProcess::read_some(std::chrono::milliseconds limit) {
+    std::array<pollfd, 2> waited{pollfd{out_fd_, POLLIN, 0}, pollfd{err_fd_, POLLIN, 0}};
+    if (out_fd_ < 0 && err_fd_ < 0) return false;
+    ::poll(waited.data(), waited.size(), static_cast<int>(std::max<std::int64_t>(limit.count(), 0)));
+    for (auto& one : waited) {
+        if (one.revents == 0) continue;
+        std::array<char, 4096> piece{};
+        const auto size = ::read(one.fd, piece.data(), piece.size());
+        auto& fd = one.fd == out_fd_ ? out_fd_ : err_fd_;
+        if (size > 0) {
+            (one.fd == out_fd_ ? out_ : err_).append(piece.data(), static_cast<std::size_t>(size));
+        } else {
+            ::close(fd);
+            fd = -1;
+        }
+    }
+    return true;
+}
+
+int MusterProcess::wait(std::chrono::milliseconds limit) {
+    const auto until = Clock::now() + limit;
+    while (!reaped_) {
+        int status = 0;
+        if (::waitpid(pid_, &status, WNOHANG) == pid_) {
+            reaped_ = true;
+            code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+            break;
+        }
+        if (Clock::now() >= until) {
+            ::kill(pid_, SIGKILL);
+            ::waitpid(pid_, nullptr, 0);
+            reaped_ = true;
+            return code_ = -1;
+        }
+        if (!read_some(std::chrono::milliseconds(5))) ::poll(nullptr, 0, 2);
+    }
+    // What it wrote before its end is in the pipes; a grandchild that still holds them must not hold the test.
+    const auto drained = Clock::now() + std::chrono::milliseconds(200);
+    while (Clock::now() < drained && read_some(std::chrono::milliseconds(20))) {
+    }
+    return code_;
+}
+
+bool MusterProcess::wait_for(const std::string& text, std::chrono::milliseconds limit) {
+    const auto until = Clock::now() + limit;
+    for (;;) {
+        if (out_.find(text) != std::string::npos || err_.find(text) != std::string::npos) return true;
+        if (Clock::now() >= until || !read_some(std::chrono::milliseconds(20))) return false;
+    }
+}
+
+void MusterProcess::signal(int number) const {
+    ::kill(pid_, number);
+}
+
+int free_port() {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in name{};
+    name.sin_family = AF_INET;
+    socklen_t size = sizeof name;
+    if (::bind(fd, reinterpret_cast<sockaddr*>(&name), size) != 0 ||
+        ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0)
+        throw std::runtime_error("no free port");
+    ::close(fd);
+    return ntohs(name.sin_port);
+}
+
+}  // namespace muster::test

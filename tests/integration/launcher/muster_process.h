@@ -1,0 +1,54 @@
+// A muster started by a test, as a shell would start it: its streams are read, its end is awaited with a deadline.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace muster::test {
+
+struct MusterOptions {
+    std::map<std::string, std::string> environment = {};  ///< beside PATH, HOME and TMPDIR
+    std::string directory = {};                           ///< to start in; empty: the test's own
+    bool close_streams = false;                           ///< start with descriptors 0, 1 and 2 closed
+    bool close_stdout_reader = false;                     ///< stdout is a pipe that nobody reads
+};
+
+class MusterProcess {
+  public:
+    explicit MusterProcess(std::vector<std::string> words, MusterOptions options = {});
+    /// Kills it, if it still runs.
+    ~MusterProcess();
+    MusterProcess(const MusterProcess&) = delete;
+    MusterProcess& operator=(const MusterProcess&) = delete;
+
+    /// Its exit code, 128+n if a signal ended it, or -1 if it has not ended within `limit` (then it is killed).
+    int wait(std::chrono::milliseconds limit = std::chrono::seconds(20));
+    /// Until stdout or stderr holds `text`; false after `limit`, or when it has ended without.
+    bool wait_for(const std::string& text, std::chrono::milliseconds limit = std::chrono::seconds(20));
+    void signal(int number) const;
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    [[nodiscard]] const std::string& out() const { return out_; }
+    [[nodiscard]] const std::string& err() const { return err_; }
+
+  private:
+    /// Reads what is there, waiting `limit` at most; false when both streams have ended.
+    bool read_some(std::chrono::milliseconds limit);
+
+    pid_t pid_ = -1;
+    int out_fd_ = -1;
+    int err_fd_ = -1;
+    bool reaped_ = false;
+    int code_ = -1;
+    std::string out_;
+    std::string err_;
+};
+
+/// A TCP port that nothing listens on just now.
+int free_port();
+
+}  // namespace muster::test

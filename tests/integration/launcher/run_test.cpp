@@ -1,0 +1,159 @@
+// From start to end on one node and on two: exit codes, streams, signals.
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/integration/launcher/muster_process.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster::test;
+using namespace std::chrono_literals;
+using Words = std::vector<std::string>;
+
+namespace {
+
+bool holds(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+}
+
+Words shell(Words options, const std::string& script) {
+    options.insert(options.end(), {"--no-python", "sh", "-c", script});
+    return options;
+}
+
+int code_of(Words words) {
+    MusterProcess muster(std::move(words));
+    return muster.wait();
+}
+
+}  // namespace
+
+TEST_CASE("the exit code is the root cause's, and 1 for every failure in torchrun's style") {
+    CHECK(code_of(shell({"--nproc-per-node=2"}, "exit 0")) == 0);
+    for (const int code : {1, 2, 7, 75, 76, 77, 78, 126, 127, 255}) {
+        CHECK(code_of(shell({}, "exit " + std::to_string(code))) == code);
+        CHECK(code_of(shell({"--exit-code=torchrun"}, "exit " + std::to_string(code))) == 1);
+    }
+    // $$$$ reaches the shell as $$: torchrun's macros make one $ of two, and so do ours.
+    CHECK(code_of(shell({}, "kill -9 $$$$")) == 137);
+    CHECK(code_of(shell({}, "kill -11 $$$$")) == 139);
+    CHECK(code_of(shell({"--max-restarts=1"}, "test $TORCHELASTIC_RESTART_COUNT = 1")) == 0);
+    CHECK(code_of(shell({"--max-restarts=1"}, "exit 5")) == 5);
+}
+
+TEST_CASE("a failure is reported with rank, pid, code and the last lines of stderr; a success says nothing") {
+    MusterProcess failed(shell({"--nproc-per-node=2"}, "test $RANK = 0 && exec sleep 60; echo the-reason >&2; exit 9"));
+    CHECK(failed.wait() == 9);
+    CHECK(holds(failed.err(), "rank 1"));
+    CHECK(holds(failed.err(), "exit code 9"));
+    CHECK(holds(failed.err(), "the-reason"));
+    MusterProcess fine(shell({"--nproc-per-node=2"}, "echo out"));
+    CHECK(fine.wait() == 0);
+    CHECK(fine.out() == "out\nout\n");
+    CHECK(fine.err().empty());
+}
+
+TEST_CASE("a signal stops the job: 128+n, and the workers get the same signal") {
+    for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
+        MusterProcess muster(
+            shell({}, "trap 'echo got-it; exit 0' TERM INT HUP; echo ready; while :; do sleep 0.05; done"));
+        REQUIRE(muster.wait_for("ready"));
+        muster.signal(number);
+        CHECK(muster.wait(5s) == 128 + number);
+        CHECK(holds(muster.out(), "got-it"));
+    }
+}
+
+TEST_CASE("the grace is kept, and a second signal cuts it short") {
+    const std::string stubborn = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done";
+    MusterProcess patient(shell({"--shutdown-timeout=1"}, stubborn));
+    REQUIRE(patient.wait_for("ready"));
+    auto started = std::chrono::steady_clock::now();
+    patient.signal(SIGTERM);
+    CHECK(patient.wait(10s) == 143);
+    CHECK(std::chrono::steady_clock::now() - started >= 900ms);
+
+    MusterProcess hurried(shell({"--shutdown-timeout=60"}, stubborn));
+    REQUIRE(hurried.wait_for("ready"));
+    started = std::chrono::steady_clock::now();
+    hurried.signal(SIGTERM);
+    // Standard signals do not queue: the second may only be sent when the first has been acted upon.
+    REQUIRE(hurried.wait_for("told"));
+    hurried.signal(SIGTERM);
+    CHECK(hurried.wait(5s) == 143);
+    CHECK(std::chrono::steady_clock::now() - started < 4s);
+}
+
+TEST_CASE("a stop while nodes are awaited ends at once") {
+    MusterProcess muster(shell(
+        {"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:" + std::to_string(free_port())}, "exit 0"));
+    REQUIRE(muster.wait_for("1 of 2 nodes"));
+    muster.signal(SIGTERM);
+    CHECK(muster.wait(2s) == 143);
+}
+
+TEST_CASE("names with blanks are no trouble") {
+    ScratchFolder folder;
+    const auto directory = folder / "a b";
+    std::filesystem::create_directory(directory);
+    const auto script = directory + "/run it";
+    std::ofstream(script) << "#!/bin/sh\necho \"$0|$1|$2\"\n";
+    ::chmod(script.c_str(), 0755);
+    MusterProcess muster({"--log-dir", directory + "/logs here", "-t3", script, "x y", ""}, {.directory = directory});
+    CHECK(muster.wait() == 0);
+    CHECK(muster.out() == "[default0]:" + script + "|x y|\n");
+    CHECK(std::filesystem::exists(directory + "/logs here"));
+    MusterProcess relative({"run it", "1"}, {.directory = directory});
+    CHECK(relative.wait() == 0);
+    CHECK(relative.out() == "./run it|1|\n");
+}
+
+TEST_CASE("it runs without standard streams, and with a stdout that nobody reads") {
+    ScratchFolder folder;
+    const auto mark = folder / "mark";
+    MusterProcess closed(shell({}, "echo into-nothing; echo done > " + mark), {.close_streams = true});
+    CHECK(closed.wait() == 0);
+    CHECK(std::filesystem::exists(mark));
+    MusterProcess unread(shell({"--nproc-per-node=2"}, "trap '' PIPE; echo lost; exit 0"),
+                         {.close_stdout_reader = true});
+    CHECK(unread.wait() == 0);
+    MusterProcess unread_tee(shell({"-t1", "--log-dir", folder / "logs"}, "echo kept; exit 0"),
+                             {.close_stdout_reader = true});
+    CHECK(unread_tee.wait() == 0);
+    MusterProcess help({"--help"}, {.close_stdout_reader = true});
+    CHECK(help.wait() != -1);
+}
+
+TEST_CASE("two nodes on one host make one world, whichever of them hosts") {
+    const auto endpoint = "--rdzv-endpoint=localhost:" + std::to_string(free_port());
+    const Words options{"--nnodes=2", "--rdzv-backend=c10d", endpoint, "--rdzv-id=two", "--nproc-per-node=2"};
+    MusterProcess a(shell(options, "echo $RANK of $WORLD_SIZE at $MASTER_ADDR"));
+    MusterProcess b(shell(options, "echo $RANK of $WORLD_SIZE at $MASTER_ADDR"));
+    CHECK(a.wait() == 0);
+    CHECK(b.wait() == 0);
+    for (const char* line : {"0 of 4 at 127.0.0.1\n", "1 of 4 at ", "2 of 4 at ", "3 of 4 at "})
+        CHECK(holds(a.out() + b.out(), line));
+}
+
+TEST_CASE("both nodes say whose failure ended the job, and end with its code") {
+    const auto endpoint = "--rdzv-endpoint=localhost:" + std::to_string(free_port());
+    const Words options{"--nnodes=2", "--rdzv-backend=c10d", endpoint, "--rdzv-id=two"};
+    MusterProcess a(shell(options, "test $RANK = 1 && exit 11; exec sleep 60"));
+    MusterProcess b(shell(options, "test $RANK = 1 && exit 11; exec sleep 60"));
+    CHECK(a.wait() == 11);
+    CHECK(b.wait() == 11);
+    CHECK(holds(a.err(), "rank 1"));
+    CHECK(holds(b.err(), "rank 1"));
+}
+
+TEST_CASE("help and version go to stdout") {
+    MusterProcess help({"--help"});
+    CHECK(help.wait() == 0);
+    CHECK(holds(help.out(), "--nproc-per-node"));
+    MusterProcess version({"--version"});
+    CHECK(version.wait() == 0);
+    CHECK(version.out().starts_with("muster "));
+}

@@ -1,0 +1,201 @@
+// Agents' clients against a real daemon, both over real sockets.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+
+#include <atomic>
+#include <future>
+
+#include "rendezvous/client/client.h"
+#include "rendezvous/net/round_store.h"
+#include "tests/integration/net/running_daemon.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+constexpr auto patience = 20s;
+
+native::Join join_of_two() {
+    native::Join join;
+    join.terms = {.nodes_min = 2, .nodes_max = 2, .last_call_ms = 100};
+    join.addresses = {"127.0.0.1"};
+    join.store_port = 1;
+    join.entry = "train.py";
+    return join;
+}
+
+class Agent {
+  public:
+    Agent(boost::asio::io_context& io, Endpoint endpoint, Incarnation incarnation, Duration join_timeout = 600s)
+        : client(io, config(std::move(endpoint), incarnation, join_timeout),
+                 {.on_message = [this](native::Message message) { messages.push_back(std::move(message)); },
+                  .on_fenced = [this](std::string why) { fenced = why; },
+                  .on_lost = [this](std::string why) { lost = why; },
+                  .on_progress = [this](std::string line) { progress.push_back(std::move(line)); }}) {}
+
+    template <class T>
+    [[nodiscard]] const T* find() const {
+        for (const auto& message : messages) {
+            if (const auto* found = std::get_if<T>(&message)) return found;
+        }
+        return nullptr;
+    }
+
+    std::vector<native::Message> messages;
+    std::string fenced;
+    std::string lost;
+    std::vector<std::string> progress;
+    Client client;  // last: its callbacks use the above
+
+  private:
+    static ClientConfig config(Endpoint endpoint, Incarnation incarnation, Duration join_timeout) {
+        ClientConfig config;
+        config.endpoint = std::move(endpoint);
+        config.job = "job";
+        config.node = {.host = "node" + std::to_string(incarnation), .pid = 1, .incarnation = incarnation};
+        config.join_timeout = join_timeout;
+        return config;
+    }
+};
+
+template <class Condition>
+bool run_until(boost::asio::io_context& io, Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + patience;
+    while (!condition()) {
+        io.restart();
+        if (std::chrono::steady_clock::now() > end) return false;
+        io.run_one_for(100ms);
+    }
+    return true;
+}
+
+std::unique_ptr<Daemon> open_daemon(EventLoop& loop, std::uint16_t port, DaemonConfig config = {}) {
+    config.listen = {.address = {}, .ports = {port, port}};
+    auto opened = Daemon::open(loop, std::move(config));
+    REQUIRE(opened.has_value());
+    return std::move(*opened);
+}
+
+}  // namespace
+
+TEST_CASE("two agents join over real sockets, are assigned, succeed, and the job is forgotten") {
+    EventLoop loop;
+    std::atomic<int> forgotten = 0;
+    DaemonConfig config;
+    config.on_job_forgotten = [&](const std::string&) { ++forgotten; };
+    const auto daemon = open_daemon(loop, 0, std::move(config));
+    loop.start_thread();
+    boost::asio::io_context io;
+    Agent first(io, {"127.0.0.1", daemon->port()}, 1);
+    Agent second(io, {"localhost", daemon->port()}, 2);
+    first.client.join(join_of_two());
+    second.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
+    CHECK(first.find<native::Assigned>()->group_world_size == 2);
+    CHECK(first.find<native::Assigned>()->group_rank != second.find<native::Assigned>()->group_rank);
+    CHECK(first.client.local_address() == "127.0.0.1");
+    CHECK(daemon->status_json().find("\"job\"") != std::string::npos);
+
+    first.client.workers_succeeded();
+    second.client.workers_succeeded();
+    REQUIRE(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
+    CHECK(first.find<native::JobEnded>()->outcome == native::JobOutcome::succeeded);
+    // While the daemon is kept from reading, no flush may end.
+    std::promise<void> kept;
+    std::promise<void> go_on;
+    loop.post([&kept, stopped = go_on.get_future().share()] {
+        kept.set_value();
+        stopped.wait();
+    });
+    kept.get_future().wait();
+    bool flushed[2] = {false, false};
+    first.client.end_acknowledged();
+    first.client.flush(15s, [&] { flushed[0] = true; });
+    second.client.end_acknowledged();
+    second.client.flush(15s, [&] { flushed[1] = true; });
+    io.restart();
+    io.run_for(50ms);
+    CHECK_FALSE((flushed[0] || flushed[1]));
+    go_on.set_value();
+    CHECK(run_until(io, [&] { return flushed[0] && flushed[1]; }));
+    CHECK(forgotten == 1);
+    CHECK(daemon->idle());
+}
+
+TEST_CASE("a daemon that starts later than its agents is found") {
+    const std::uint16_t port = (*Listener::open({}))->port();  // free again at once
+    boost::asio::io_context io;
+    Agent first(io, {"127.0.0.1", port}, 1);
+    Agent second(io, {"127.0.0.1", port}, 2);
+    first.client.join(join_of_two());
+    second.client.join(join_of_two());
+    io.run_for(200ms);  // some refused attempts
+    EventLoop loop;
+    const auto daemon = open_daemon(loop, port);
+    loop.start_thread();
+    CHECK(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
+    CHECK(first.lost.empty());
+}
+
+TEST_CASE("agents come back to a daemon that was restarted, and their round goes on") {
+    boost::asio::io_context io;
+    EventLoop loop;
+    auto daemon = open_daemon(loop, 0);
+    const std::uint16_t port = daemon->port();
+    loop.start_thread();
+    Agent first(io, {"127.0.0.1", port}, 1);
+    Agent second(io, {"127.0.0.1", port}, 2);
+    first.client.join(join_of_two());
+    second.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
+    daemon.reset();
+    const auto restarted = std::chrono::steady_clock::now();
+    DaemonConfig config;
+    config.server.quiet_start = true;
+    daemon = open_daemon(loop, port, std::move(config));
+    first.client.workers_succeeded();
+    second.client.workers_succeeded();
+    REQUIRE(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
+    CHECK(first.find<native::JobEnded>()->outcome == native::JobOutcome::succeeded);
+    CHECK(first.fenced.empty());
+    // By the connection's end, not by a heartbeat that stayed away.
+    CHECK(std::chrono::steady_clock::now() - restarted < 900ms);
+}
+
+TEST_CASE("a name that does not resolve ends in RendezvousLost, which says the name") {
+    boost::asio::io_context io;
+    Agent agent(io, {"no-such-host.invalid", 29400}, 1, 300ms);
+    agent.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
+    CHECK(agent.lost.find("no-such-host.invalid") != std::string::npos);
+}
+
+TEST_CASE("a port where nobody listens ends in RendezvousLost, which says what was tried") {
+    const std::uint16_t port = (*Listener::open({}))->port();
+    boost::asio::io_context io;
+    Agent agent(io, {"127.0.0.1", port}, 1, 300ms);
+    agent.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return !agent.lost.empty(); }));
+    INFO(agent.lost);
+    CHECK(agent.lost.find("127.0.0.1") != std::string::npos);
+    CHECK(agent.lost.find("refused") != std::string::npos);
+}
+
+TEST_CASE("a client that is destroyed in the middle of anything calls nobody back") {
+    EventLoop loop;
+    const auto daemon = open_daemon(loop, 0);
+    loop.start_thread();
+    boost::asio::io_context io;
+    for (const auto pause : {0ms, 1ms, 5ms, 20ms}) {
+        for (const std::string host : {"127.0.0.1", "localhost", "no-such-host.invalid"}) {
+            Agent agent(io, {host, daemon->port()}, 77);
+            agent.client.join(join_of_two());
+            io.restart();
+            io.run_for(pause);
+        }
+    }
+    io.restart();
+    io.run_for(50ms);
+    SUCCEED();
+}

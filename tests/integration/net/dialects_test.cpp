@@ -1,0 +1,107 @@
+// One port, three dialects; addresses and ports.
+#include "rendezvous/wire/native/codec.h"
+#include "tests/integration/net/running_daemon.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+std::string hello_and_ping() {
+    std::string bytes;
+    native::Hello hello;
+    hello.job = "dialects";
+    hello.node = {.host = "here", .pid = 1, .incarnation = 7};
+    native::append_frame(bytes, hello);
+    native::append_frame(bytes, native::Ping{.sequence = 5, .sent_ns = 11});
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("the store, HTTP and agents are served on one port at the same time") {
+    const RunningDaemon running;
+    const auto agent = running.connect();
+    const auto store = running.connect();
+    const auto browser = running.connect();
+    agent.send(hello_and_ping());
+    store.send(c10d_bytes::validate + c10d_bytes::set("/k", "v") + c10d_bytes::get("/k"));
+    browser.send("GET /healthz HTTP/1.0\r\n\r\n");
+    CHECK(store.receive(9) == c10d_bytes::text("v"));
+    bool closed = false;
+    CHECK(browser.receive_all(closed).ends_with("\r\n\r\nok\n"));
+    CHECK(closed);
+
+    native::FrameReader reader(native::Sender::daemon);
+    for (std::optional<native::Message> message; !message;) {
+        const auto bytes = agent.receive(1);
+        REQUIRE(bytes.size() == 1);
+        reader.append(bytes);
+        auto next = reader.next();
+        REQUIRE(next.has_value());
+        message = *next;
+        if (!message) continue;
+        REQUIRE(std::holds_alternative<native::Pong>(*message));
+        CHECK(std::get<native::Pong>(*message).sequence == 5);
+    }
+}
+
+TEST_CASE("a dialect is recognised from its first byte alone, however the bytes are cut") {
+    const RunningDaemon running;
+    const std::string requests[] = {c10d_bytes::validate + c10d_bytes::ping(), "GET /healthz HTTP/1.1\r\n\r\n",
+                                    hello_and_ping()};
+    for (const auto& request : requests) {
+        const auto socket = running.connect();
+        for (const char byte : request) REQUIRE(socket.send(std::string_view(&byte, 1)));
+        CHECK(socket.receive(1).size() == 1);
+    }
+}
+
+TEST_CASE("the status pages exist, others do not, and only GET is answered") {
+    const RunningDaemon running;
+    CHECK(running.page("/healthz") == "ok\n");
+    CHECK(running.page("/status").find("\"jobs\"") != std::string::npos);
+    CHECK(running.page("/metrics").find("# TYPE muster_connections gauge\n") != std::string::npos);
+    CHECK(running.page("/nothing").find("/healthz") != std::string::npos);
+    const auto socket = running.connect();
+    socket.send("DELETE /status HTTP/1.1\r\n\r\n");
+    CHECK(socket.receive(12) == "HTTP/1.1 405");
+}
+
+TEST_CASE("IPv4 and IPv6 reach the same daemon") {
+    const RunningDaemon running;
+    const auto v4 = running.connect("127.0.0.1");
+    const PlainSocket v6("::1", running.port());
+    if (!v6.connected()) {
+        WARN("this host has no IPv6");
+        return;
+    }
+    v4.send(c10d_bytes::validate + c10d_bytes::set("/from", "v4") + c10d_bytes::get("/from"));
+    CHECK(v4.receive(10) == c10d_bytes::text("v4"));
+    v6.send(c10d_bytes::validate + c10d_bytes::get("/from"));
+    CHECK(v6.receive(10) == c10d_bytes::text("v4"));
+}
+
+TEST_CASE("a daemon that is bound to one address answers there and nowhere else") {
+    DaemonConfig config;
+    config.listen = {.address = "127.0.0.2", .ports = {0, 0}};
+    const RunningDaemon running(std::move(config));
+    CHECK(PlainSocket("127.0.0.2", running.port()).connected());
+    CHECK_FALSE(PlainSocket("127.0.0.1", running.port()).connected());
+}
+
+TEST_CASE("a taken port is an error that names its holder; a range goes on to the next port") {
+    const RunningDaemon first;
+    EventLoop loop;
+    DaemonConfig config;
+    config.listen.ports = {first.port(), first.port()};
+    const auto second = Daemon::open(loop, config);
+    REQUIRE_FALSE(second.has_value());
+    CHECK(second.error().code == Errc::already_exists);
+    CHECK(second.error().context.find("process " + std::to_string(::getpid())) != std::string::npos);
+    if (first.port() > 65'000) return;
+    config.listen.ports.last = static_cast<std::uint16_t>(first.port() + 50);
+    const auto third = Daemon::open(loop, config);
+    REQUIRE(third.has_value());
+    CHECK((*third)->port() > first.port());
+}

@@ -1,0 +1,237 @@
+// Garbage, silence, greed: the connection goes, everybody else is served, and memory stays bounded.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <fstream>
+#include <random>
+
+#include "rendezvous/net/round_store.h"
+#include "rendezvous/wire/native/codec.h"
+#include "tests/integration/net/running_daemon.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+std::size_t resident_bytes() {
+    std::ifstream file("/proc/self/statm");
+    std::size_t total = 0;
+    std::size_t resident = 0;
+    file >> total >> resident;
+    return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+DaemonConfig hasty() {
+    DaemonConfig config;
+    config.limits.handshake_timeout = 200ms;
+    return config;
+}
+
+// What this process writes to stderr during one test.
+class CapturedLog {
+  public:
+    CapturedLog() {
+        char name[] = "/tmp/muster-log-XXXXXX";
+        file_ = ::mkostemp(name, O_CLOEXEC);
+        ::unlink(name);
+        saved_ = ::fcntl(2, F_DUPFD_CLOEXEC, 3);
+        ::dup2(file_, 2);
+    }
+    ~CapturedLog() {
+        ::dup2(saved_, 2);
+        ::close(saved_);
+        ::close(file_);
+    }
+    [[nodiscard]] std::string text() const {
+        std::string out(1 << 20, '\0');
+        const auto size = ::pread(file_, out.data(), out.size(), 0);
+        out.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+        return out;
+    }
+
+  private:
+    int file_ = -1;
+    int saved_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("half a Hello and half a HTTP request are closed at the handshake deadline, with a log line") {
+    const CapturedLog log;
+    const RunningDaemon running(hasty());
+    for (const std::string& half : {std::string("\xB5\x01\x40\x00", 4), std::string("GET / HT")}) {
+        const auto socket = running.connect();
+        socket.send(half);
+        running.require_prompt_service();
+        CHECK(socket.closed_by_peer());
+    }
+    CHECK(running.metric("muster_connections_refused_total") == 2);
+    CHECK(log.text().find("no whole request within 200 ms") != std::string::npos);
+}
+
+TEST_CASE("a silent connection is closed at the handshake deadline") {
+    const RunningDaemon running(hasty());
+    const auto socket = running.connect();
+    const auto start = std::chrono::steady_clock::now();
+    running.require_prompt_service();
+    CHECK(socket.closed_by_peer());
+    CHECK(std::chrono::steady_clock::now() - start > 100ms);
+}
+
+TEST_CASE("a length of 1 GB costs nothing but its own connection") {
+    const RunningDaemon running;
+    const auto before = resident_bytes();
+    const std::string gigabyte = c10d_bytes::number(1u << 30);
+    const std::string frame{"\xB5\x01\x00\x00\x00\x40", 6};
+    for (const std::string& bytes :
+         {c10d_bytes::validate + '\x01' + gigabyte, c10d_bytes::validate + '\x01' + c10d_bytes::text("/k") + gigabyte,
+          c10d_bytes::validate + '\x06' + gigabyte, frame}) {
+        const auto socket = running.connect();
+        socket.send(bytes);
+        running.require_prompt_service();
+        CHECK(socket.closed_by_peer());
+    }
+    CHECK(resident_bytes() < before + (64u << 20));
+}
+
+TEST_CASE("a port scan with 1,000 connections of garbage delays nobody and leaves nothing behind") {
+    const CapturedLog log;
+    const RunningDaemon running(hasty());
+    const auto honest = running.connect();
+    honest.send(c10d_bytes::validate + c10d_bytes::ping());
+    REQUIRE(honest.receive(4) == c10d_bytes::pong);
+    const auto before = resident_bytes();
+    std::mt19937 random(2);
+    for (int scan = 0; scan < 1'000; ++scan) {
+        const auto socket = running.connect();
+        std::string bytes(random() % 600, '\0');
+        for (char& byte : bytes) byte = static_cast<char>(random());
+        socket.send(bytes);  // the daemon may have closed already
+        if (scan % 100 != 0) continue;
+        honest.send(c10d_bytes::ping());
+        REQUIRE(honest.receive(4) == c10d_bytes::pong);
+    }
+    running.require_prompt_service();
+    CHECK(resident_bytes() < before + (64u << 20));
+    // A second is not enough for more than ten lines, and the scan took a few at most.
+    const std::string lines = log.text();
+    CHECK(std::count(lines.begin(), lines.end(), '\n') < 200);
+    CHECK(lines.find("closed: ") != std::string::npos);
+}
+
+TEST_CASE("connections beyond the quota are closed at once, whatever they speak, and a freed place can be taken") {
+    DaemonConfig config;
+    config.limits.connections_max = 8;
+    const RunningDaemon running(std::move(config));
+    std::vector<PlainSocket> taken;
+    std::string agent;
+    native::Hello hello;
+    hello.job = "quota";
+    native::append_frame(agent, hello);
+    native::append_frame(agent, native::Ping{});
+    for (int i = 0; i < 8; ++i) {
+        taken.push_back(running.connect());
+        taken.back().send(i % 2 == 0 ? c10d_bytes::validate + c10d_bytes::ping() : agent);
+        REQUIRE(taken.back().receive(1).size() == 1);
+    }
+    const auto start = std::chrono::steady_clock::now();
+    CHECK(running.connect().closed_by_peer());
+    CHECK(std::chrono::steady_clock::now() - start < 5s);  // not by the handshake deadline
+    taken.pop_back();
+    // The daemon learns of the end by itself; until then it may refuse.
+    bool served = false;
+    for (const auto until = std::chrono::steady_clock::now() + 10s;
+         !served && std::chrono::steady_clock::now() < until;) {
+        const auto socket = running.connect();
+        socket.send(c10d_bytes::validate + c10d_bytes::ping());
+        served = socket.receive(4) == c10d_bytes::pong;
+    }
+    CHECK(served);
+}
+
+TEST_CASE("who asks for much and reads nothing is not served further, and does not fill the memory") {
+    const RunningDaemon running;
+    constexpr std::size_t count = 20'000;
+    const std::string value(2'000, 'v');  // small enough to be copied into each answer: 40 MB of them
+    const auto writer = running.connect();
+    writer.send(c10d_bytes::validate + c10d_bytes::set("/k", value) + c10d_bytes::ping());
+    REQUIRE(writer.receive(4) == c10d_bytes::pong);
+    const auto before = resident_bytes();
+    const PlainSocket greedy("127.0.0.1", running.port(), 4096);
+    std::string requests = c10d_bytes::validate;
+    for (std::size_t i = 0; i < count; ++i) requests += c10d_bytes::get("/k");
+    REQUIRE(greedy.send(requests));
+    for (int i = 0; i < 20; ++i) running.require_prompt_service();
+    CHECK(resident_bytes() < before + (16u << 20));
+    // Once it reads, it gets all that it asked for.
+    std::size_t answers = 0;
+    while (answers < count && greedy.receive(8 + value.size()) == c10d_bytes::text(value)) ++answers;
+    CHECK(answers == count);
+}
+
+TEST_CASE("an agent that reads nothing is closed when its limit is reached") {
+    DaemonConfig config;
+    config.limits.agent_unsent_bytes_max = 100'000;
+    const RunningDaemon running(std::move(config));
+    const PlainSocket deaf("127.0.0.1", running.port(), 4096);
+    std::string bytes;
+    native::Hello hello;
+    hello.job = "deaf";
+    hello.node = {.host = "here", .pid = 1, .incarnation = 9};
+    native::append_frame(bytes, hello);
+    std::string ping;
+    native::append_frame(ping, native::Ping{});
+    for (int i = 0; i < 2'000; ++i) bytes += ping;
+    bool open = deaf.send(bytes);
+    for (int i = 0; open && i < 1'000; ++i) open = deaf.send(bytes.substr(bytes.size() - 1'000 * ping.size()));
+    CHECK_FALSE(open);
+    running.require_prompt_service();
+}
+
+// In a child, because the limit of open files is the whole process's.
+TEST_CASE("a process without free descriptors turns connections away and recovers") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        ::alarm(60);
+        const CapturedLog log;
+        EventLoop loop;
+        auto store = RoundStore::open(loop, {});
+        if (!store) ::_exit(10);
+        std::vector<PlainSocket> sockets;
+        for (int i = 0; i < 40; ++i) sockets.emplace_back("127.0.0.1", (*store)->port());
+        // Room for about half of them on the accepting side.
+        const int next = ::dup(0);
+        ::close(next);
+        rlimit limit{};
+        ::getrlimit(RLIMIT_NOFILE, &limit);
+        limit.rlim_cur = static_cast<rlim_t>(next) + 20;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+        loop.start_thread();
+        std::size_t served = 0;
+        std::size_t closed = 0;
+        for (auto& socket : sockets) {
+            socket.send(c10d_bytes::validate + c10d_bytes::ping());
+            const bool answered = socket.receive(4) == c10d_bytes::pong;
+            answered ? ++served : ++closed;
+        }
+        if (served < 10 || closed < 10) ::_exit(11);
+        sockets.clear();
+        limit.rlim_cur += 100;
+        ::setrlimit(RLIMIT_NOFILE, &limit);
+        const PlainSocket late("127.0.0.1", (*store)->port());
+        late.send(c10d_bytes::validate + c10d_bytes::ping());
+        if (late.receive(4) != c10d_bytes::pong) ::_exit(12);
+        // One line a second, whatever happens. (Other lines: UBSan needs descriptors of its own and complains.)
+        std::size_t lines = 0;
+        const std::string text = log.text();
+        for (std::size_t at = 0; (at = text.find("muster error port", at)) != std::string::npos; ++at) ++lines;
+        ::_exit(lines <= 2 ? 0 : 13);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+}

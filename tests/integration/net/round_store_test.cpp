@@ -1,0 +1,145 @@
+// The workers' store of one round: fresh, on a port of its own, gone with the round; peers may ask there.
+#include "rendezvous/net/round_store.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <mutex>
+#include <thread>
+
+#include "rendezvous/wire/native/codec.h"
+#include "tests/integration/net/plain_socket.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+std::unique_ptr<RoundStore> open_store(EventLoop& loop, RoundStoreConfig config = {}) {
+    auto opened = RoundStore::open(loop, std::move(config));
+    REQUIRE(opened.has_value());
+    return std::move(*opened);
+}
+
+std::string question() {
+    std::string bytes;
+    native::append_frame(bytes, native::PeerAsk{.job = "job", .round = 3});
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("when the round is over its clients see the end at once, and the port is closed") {
+    EventLoop loop;
+    loop.start_thread();
+    auto store = open_store(loop);
+    const auto port = store->port();
+    const PlainSocket worker("127.0.0.1", port);
+    worker.send(c10d_bytes::validate + c10d_bytes::wait("/never"));
+    const PlainSocket other("127.0.0.1", port);
+    other.send(c10d_bytes::validate + c10d_bytes::ping());
+    REQUIRE(other.receive(4) == c10d_bytes::pong);
+    store.reset();
+    CHECK(worker.closed_by_peer());
+    CHECK(other.closed_by_peer());
+    CHECK_FALSE(PlainSocket("127.0.0.1", port).connected());
+}
+
+TEST_CASE("a key of one round cannot be read in the next, also not on the same port") {
+    EventLoop loop;
+    loop.start_thread();
+    auto store = open_store(loop);
+    const auto port = store->port();
+    {
+        const PlainSocket worker("127.0.0.1", port);
+        worker.send(c10d_bytes::validate + c10d_bytes::set("/k", "old") + c10d_bytes::get("/k"));
+        REQUIRE(worker.receive(11) == c10d_bytes::text("old"));
+    }
+    store.reset();
+    RoundStoreConfig config;
+    config.listen.ports = {port, port};
+    store = open_store(loop, std::move(config));
+    const PlainSocket worker("127.0.0.1", port);
+    worker.send(c10d_bytes::validate + c10d_bytes::get("/k"));
+    CHECK(worker.receive(8) == c10d_bytes::text(""));
+}
+
+TEST_CASE("a range of ports gives the first free one, and names the holder when none is free") {
+    EventLoop loop;
+    const auto first = open_store(loop);
+    RoundStoreConfig config;
+    config.listen.ports = {first->port(), first->port()};
+    const auto second = RoundStore::open(loop, config);
+    REQUIRE_FALSE(second.has_value());
+    CHECK(second.error().code == Errc::already_exists);
+    CHECK(second.error().context.find("held by process") != std::string::npos);
+}
+
+TEST_CASE("a peer's question is answered on the owner's thread, and the connection ends") {
+    EventLoop loop;
+    loop.start_thread();
+    boost::asio::io_context io;
+    RoundStoreConfig config;
+    std::thread::id asked_on;
+    config.answer = [&](const native::PeerAsk& ask) {
+        asked_on = std::this_thread::get_id();
+        return native::PeerAnswer{.round = ask.round, .leader_lost = true};
+    };
+    config.post = [&](std::function<void()> work) { boost::asio::post(io, std::move(work)); };
+    const auto store = open_store(loop, std::move(config));
+    const PlainSocket peer("127.0.0.1", store->port());
+    peer.send(question());
+    const auto work = boost::asio::make_work_guard(io);
+    CHECK(io.run_one_for(10s) == 1);
+    bool closed = false;
+    native::FrameReader reader(native::Sender::peer);
+    reader.append(peer.receive_all(closed));
+    CHECK(closed);
+    const auto answer = reader.next();
+    REQUIRE(answer.has_value());
+    REQUIRE(answer->has_value());
+    CHECK(std::get<native::PeerAnswer>(**answer) == native::PeerAnswer{.round = 3, .leader_lost = true});
+    CHECK(asked_on == std::this_thread::get_id());
+}
+
+TEST_CASE("a question that outlives the store is dropped without a call") {
+    EventLoop loop;
+    loop.start_thread();
+    std::mutex mutex;
+    std::vector<std::function<void()>> posted;
+    RoundStoreConfig config;
+    int calls = 0;
+    config.answer = [&](const native::PeerAsk&) { return ++calls, native::PeerAnswer{}; };
+    config.post = [&](std::function<void()> work) {
+        const std::lock_guard lock(mutex);
+        posted.push_back(std::move(work));
+    };
+    auto store = open_store(loop, std::move(config));
+    const PlainSocket peer("127.0.0.1", store->port());
+    peer.send(question());
+    const auto asked = [&] {
+        const std::lock_guard lock(mutex);
+        return !posted.empty();
+    };
+    const auto until = std::chrono::steady_clock::now() + 10s;
+    while (!asked() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+    REQUIRE(asked());
+    store.reset();
+    for (const auto& work : posted) work();
+    CHECK(calls == 0);
+    CHECK(peer.closed_by_peer());
+}
+
+TEST_CASE("what is no question is refused on the peer port") {
+    EventLoop loop;
+    loop.start_thread();
+    const auto store = open_store(loop);
+    std::string hello;
+    native::append_frame(hello, native::Hello{});
+    for (const std::string& bytes :
+         {hello, question() /* nobody answers here */, std::string("GET / HTTP/1.1\r\n\r\n")}) {
+        const PlainSocket socket("127.0.0.1", store->port());
+        socket.send(bytes);
+        CHECK(socket.closed_by_peer());
+    }
+}

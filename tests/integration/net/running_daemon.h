@@ -1,0 +1,61 @@
+// A daemon on a free port of this process, on a thread of its own.
+#pragma once
+
+#include <string>
+
+#include "rendezvous/net/daemon.h"
+#include "tests/integration/net/plain_socket.h"
+#include "tests/support/catch.h"
+
+namespace muster {
+
+class RunningDaemon {
+  public:
+    explicit RunningDaemon(rendezvous::DaemonConfig config = {}) {
+        if (config.listen.ports == rendezvous::PortRange{29400, 29400}) config.listen.ports = {0, 0};
+        auto opened = rendezvous::Daemon::open(loop_, std::move(config));
+        REQUIRE(opened.has_value());
+        daemon_ = std::move(*opened);
+        loop_.start_thread();
+    }
+
+    [[nodiscard]] std::uint16_t port() const { return daemon_->port(); }
+    [[nodiscard]] rendezvous::Daemon& daemon() { return *daemon_; }
+    [[nodiscard]] rendezvous::EventLoop& loop() { return loop_; }
+
+    [[nodiscard]] PlainSocket connect(const std::string& address = "127.0.0.1") const {
+        PlainSocket socket(address, port());
+        REQUIRE(socket.connected());
+        return socket;
+    }
+    /// The body of GET `path`.
+    [[nodiscard]] std::string page(const std::string& path) const {
+        const auto socket = connect();
+        socket.send("GET " + path + " HTTP/1.1\r\nHost: test\r\n\r\n");
+        bool closed = false;
+        const std::string answer = socket.receive_all(closed);
+        REQUIRE(closed);
+        return answer.substr(answer.find("\r\n\r\n") + 4);
+    }
+    /// A number of GET /metrics.
+    [[nodiscard]] double metric(const std::string& name) const {
+        const std::string text = page("/metrics");
+        const auto at = text.find("\n" + name + " ");
+        REQUIRE(at != std::string::npos);
+        return std::stod(text.substr(at + name.size() + 2));
+    }
+    /// A new store client asks and gets its answer: the daemon is alive, and not slow.
+    void require_prompt_service() const {
+        const auto start = std::chrono::steady_clock::now();
+        const auto socket = connect();
+        socket.send(c10d_bytes::validate + c10d_bytes::ping());
+        REQUIRE(socket.receive(4) == c10d_bytes::pong);
+        REQUIRE(std::chrono::steady_clock::now() - start < 2s);
+    }
+
+  private:
+    rendezvous::EventLoop loop_;
+    std::unique_ptr<rendezvous::Daemon> daemon_;
+};
+
+}  // namespace muster

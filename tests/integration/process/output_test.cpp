@@ -1,0 +1,304 @@
+// What workers print: to files, to the console, to the report.
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+#include <thread>
+
+#include "agent/process/console_writer.h"
+#include "tests/integration/process/host_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+using namespace muster::agent::test;
+
+namespace {
+
+StreamPlan shown(const std::string& prefix = {}) {
+    StreamPlan plan;
+    plan.inherit = false;
+    plan.console = true;
+    plan.prefix = prefix;
+    return plan;
+}
+
+StreamPlan kept_in(const std::string& file) {
+    StreamPlan plan;
+    plan.inherit = false;
+    plan.file = file;
+    return plan;
+}
+
+WorkerCommand lines(std::uint32_t local_rank, int count) {
+    auto command = act({}, local_rank);
+    command.argv = {MUSTER_WORKER_PROGRAMS "/lines", std::to_string(count)};
+    command.environment.push_back("LOCAL_RANK=" + std::to_string(local_rank));
+    return command;
+}
+
+Console on(const Pipe& pipe) {
+    return {pipe.write_end.get(), pipe.write_end.get()};
+}
+
+/// Empties a pipe that nobody else reads, until its end, in a thread.
+class Reader {
+  public:
+    explicit Reader(Pipe& pipe) : pipe_(pipe), thread_([this] { text_ = pipe_.read(60s); }) {}
+    std::string text() {
+        pipe_.write_end.reset();
+        thread_.join();
+        return text_.value_or("the pipe did not end");
+    }
+
+  private:
+    Pipe& pipe_;
+    std::optional<std::string> text_;
+    std::thread thread_;
+};
+
+/// The lines of each worker, in order; false if one is damaged.
+bool all_there(const std::string& text, std::uint32_t worker_count, int line_count, const std::string& prefix) {
+    std::vector<int> next(worker_count, 0);
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) {
+        std::uint32_t rank = 0;
+        int number = 0;
+        if (!line.starts_with(prefix)) return false;
+        line.erase(0, prefix.size());
+        if (line.size() != 79 || std::sscanf(line.c_str(), "%u %d ", &rank, &number) != 2) return false;
+        if (rank >= worker_count || number != next[rank]++) return false;
+    }
+    return std::all_of(next.begin(), next.end(), [&](int count) { return count == line_count; });
+}
+
+/// A full pipe that nobody reads: a console that has stopped.
+void fill(const Pipe& pipe) {
+    ::fcntl(pipe.write_end.get(), F_SETFL, O_NONBLOCK);
+    const std::string block(4096, '#');
+    while (::write(pipe.write_end.get(), block.data(), block.size()) > 0) {
+    }
+    ::fcntl(pipe.write_end.get(), F_SETFL, 0);
+}
+
+}  // namespace
+
+TEST_CASE("tee of eight workers: no line lost, none split, files complete") {
+    constexpr std::uint32_t worker_count = 8;
+    constexpr int line_count = 20'000;
+    const TemporaryDirectory directory;
+    Pipe console;
+    HostFixture fixture({}, on(console));
+    Reader reader(console);
+    std::vector<WorkerCommand> commands;
+    for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
+        auto command = lines(rank, line_count);
+        command.stdout_plan = shown("[x]: ");
+        command.stdout_plan.file = directory.file(std::to_string(rank));
+        command.stdout_plan.keep_tail = true;
+        commands.push_back(std::move(command));
+    }
+    fixture.host->start(std::move(commands));
+    REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
+    for (const auto& event : fixture.all<WorkerEnded>()) {  // the last words are read before the end is told
+        const auto last = "\n" + std::to_string(event.local_rank) + " " + std::to_string(line_count - 1) + " ";
+        CHECK(event.stdout_tail.find(last) != std::string::npos);
+    }
+    fixture.end();
+    CHECK(all_there(reader.text(), worker_count, line_count, "[x]: "));
+    for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
+        const auto text = contents(directory.file(std::to_string(rank)));
+        CHECK(std::count(text.begin(), text.end(), '\n') == line_count);
+        CHECK(text.size() == 80 * line_count);
+    }
+}
+
+TEST_CASE("without a prefix the bytes pass as they are, with one as whole lines") {
+    Pipe console;
+    HostFixture fixture({}, on(console));
+    Reader reader(console);
+    auto command = act({"say", "a\r\nb\rc"});
+    command.stdout_plan = shown();
+    fixture.run(command);
+    command.argv[2] = "\nd\r\ne\rf";
+    command.stdout_plan = shown("[0]:");
+    fixture.run(command);
+    fixture.end();
+    CHECK(reader.text() == "a\r\nb\rc[0]:\n[0]:d\n[0]:e\n[0]:f\n");
+}
+
+TEST_CASE("a line without its end is shown after 200 ms, while the worker lives") {
+    Pipe console;
+    HostFixture fixture({}, on(console));
+    auto command = act({"say-wait", "loading..."});
+    command.stdout_plan = shown("[0]:");
+    const auto from = std::chrono::steady_clock::now();
+    fixture.host->start({command});
+    pollfd ready{console.read_end.get(), POLLIN, 0};
+    while (::poll(&ready, 1, 0) == 0 && std::chrono::steady_clock::now() - from < 5s) fixture.run_for(5ms);
+    CHECK(std::chrono::steady_clock::now() - from < 5s);
+    CHECK(std::chrono::steady_clock::now() - from >= 200ms);
+    CHECK(fixture.all<WorkerEnded>().empty());
+    fixture.end();
+    CHECK(console.read_to_end(1s) == "[0]:loading...\n");
+}
+
+TEST_CASE("the tails come with the end, and a file is appended to under a heading") {
+    const TemporaryDirectory directory;
+    HostFixture fixture;
+    auto command = act({"say", "oh no", "3"});
+    command.stdout_plan = kept_in(directory.file("attempt 0/out.log"));
+    command.stderr_plan = kept_in(directory.file("attempt 0/err.log"));
+    command.stderr_plan.keep_tail = true;
+    command.heading = "--- round 0 ---";
+    const auto event = fixture.run(command);
+    CHECK(event.stderr_tail == "oh no");
+    CHECK(event.stdout_tail.empty());
+    command.heading = "--- round 1 ---";
+    fixture.run(command);
+    CHECK(contents(command.stdout_plan.file) == "--- round 0 ---\noh no\n--- round 1 ---\noh no");
+}
+
+TEST_CASE("a file that cannot be opened is a worker that has not started, and says which") {
+    const TemporaryDirectory directory;
+    HostFixture fixture;
+    auto command = act({"exit", "0"});
+    command.stdout_plan = kept_in(directory.file("x"));
+    fixture.run(command);
+    command.stdout_plan.file += "/y";  // x is a file
+    const auto event = fixture.run(command);
+    CHECK(describe(event.end) == describe(NotStarted{ENOTDIR, "open " + command.stdout_plan.file}));
+}
+
+TEST_CASE("filters copy whole lines of all workers to one file, with their prefix") {
+    const TemporaryDirectory directory;
+    HostFixture fixture;
+    for (std::uint32_t rank = 0; rank < 2; ++rank) {
+        auto command = act({"say", "loss 1\nother\nacc 2\nlast loss"}, rank);
+        command.stdout_plan = kept_in(directory.file(std::to_string(rank)));
+        command.stdout_plan.prefix = "[" + std::to_string(rank) + "]:";
+        command.stdout_plan.filters = {"loss", "acc"};
+        command.stdout_plan.filtered_file = directory.file("filtered");
+        fixture.run(command);
+    }
+    fixture.end();
+    CHECK(contents(directory.file("filtered")) ==
+          "[0]:loss 1\n[0]:acc 2\n[0]:last loss\n[1]:loss 1\n[1]:acc 2\n[1]:last loss\n");
+    CHECK(contents(directory.file("1")) == "loss 1\nother\nacc 2\nlast loss");
+}
+
+TEST_CASE("a grandchild that holds the pipe does not hold up the end") {
+    Pipe console;
+    HostFixture fixture({}, on(console));
+    for (const bool terminal : {false, true}) {
+        auto command = act({"holder", "4"});
+        command.stderr_plan = shown();
+        command.stderr_plan.terminal = terminal;
+        command.stderr_plan.keep_tail = true;
+        command.stdout_plan = shown();
+        const auto event = fixture.run(command);
+        CHECK(describe(event.end) == describe(Exited{4}));
+        CHECK(std::chrono::steady_clock::now() - event.at < 1s);
+        fixture.host->kill_tree();
+        REQUIRE(fixture.wait_for<TreeEmpty>(terminal ? 2 : 1));
+    }
+}
+
+TEST_CASE("a terminal is a terminal for the worker, of the console's size, and bytes pass it unchanged") {
+    int ours = -1, theirs = -1;
+    winsize size{.ws_row = 33, .ws_col = 77, .ws_xpixel = 0, .ws_ypixel = 0};
+    REQUIRE(::openpty(&ours, &theirs, nullptr, nullptr, &size) == 0);
+    const FileDescriptor held(ours), console(theirs);
+    const TemporaryDirectory directory;
+    HostFixture fixture({}, {theirs, theirs});
+    auto command = act({"terminal"});
+    command.stdout_plan = kept_in(directory.file("out"));
+    command.stderr_plan = shown();
+    command.stderr_plan.terminal = true;
+    fixture.run(command);
+    CHECK(contents(directory.file("out")) == "1 33 77\n");
+    command = act({"say", "line\n\033[31mred\r"});
+    command.stderr_plan = shown();
+    command.stderr_plan.terminal = true;
+    command.stderr_plan.keep_tail = true;
+    CHECK(fixture.run(command).stderr_tail == "line\n\033[31mred\r");
+}
+
+TEST_CASE("a console that has stopped costs lines, never the worker, its file, or the agent") {
+    const TemporaryDirectory directory;
+    Pipe console;
+    fill(console);
+    HostFixture fixture({}, on(console));
+    auto command = lines(0, 200'000);
+    command.stdout_plan = shown("[0]:");
+    command.stdout_plan.file = directory.file("out");
+    CHECK(describe(fixture.run(command).end) == describe(Exited{0}));
+    CHECK(contents(command.stdout_plan.file).size() == 200'000 * 80);
+    const auto from = std::chrono::steady_clock::now();
+    fixture.end();
+    CHECK(std::chrono::steady_clock::now() - from < 3s);
+}
+
+TEST_CASE("a slow console says how many lines it has missed") {
+    Pipe console;
+    fill(console);
+    ConsoleWriter writer(console.write_end.get(), "stdout", {.buffer_max_bytes = 1000, .patience = 10ms});
+    const std::string line = std::string(99, 'x') + "\n";
+    for (int i = 0; i < 100; ++i) writer.add(line);
+    Reader reader(console);
+    REQUIRE(writer.flush(5s));
+    writer.add("last\n");
+    REQUIRE(writer.flush(5s));
+    auto text = reader.text();
+    text.erase(0, text.find_first_not_of('#'));
+    const auto skipped = text.find("... ");
+    REQUIRE(skipped != std::string::npos);
+    const auto kept = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) - 2;  // the notice, "last"
+    CHECK(text.substr(skipped) == "... " + std::to_string(100 - kept) + " lines skipped\nlast\n");
+}
+
+TEST_CASE("a console that is full or closed, and a full disk, leave the worker alone") {
+    const FileDescriptor full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    Pipe closed;
+    closed.read_end.reset();
+    for (const int console : {full.get(), closed.write_end.get()}) {
+        HostFixture fixture({}, {console, console});
+        auto command = lines(0, 10'000);
+        command.stdout_plan = shown("[0]:");
+        command.stdout_plan.keep_tail = true;
+        const auto event = fixture.run(command);
+        CHECK(describe(event.end) == describe(Exited{0}));
+        CHECK(event.stdout_tail.size() > 60'000);
+        command.stdout_plan = kept_in("/dev/full");
+        CHECK(describe(fixture.run(command).end) == describe(Exited{0}));
+    }
+}
+
+TEST_CASE("a worker whose launcher has no stdout gets /dev/null, not a descriptor of ours") {
+    const int saved = ::dup(1);
+    ::close(1);
+    {
+        HostFixture fixture;
+        auto command = act({"say", "into the void"});
+        command.stdout_plan.inherit = true;
+        CHECK(describe(fixture.run(command).end) == describe(Exited{0}));
+    }
+    ::dup2(saved, 1);
+    ::close(saved);
+}
+
+TEST_CASE("a flood is killed as fast as silence") {
+    const TemporaryDirectory directory;
+    HostFixture fixture;
+    auto command = act({"flood"});
+    command.stdout_plan = kept_in(directory.file("out"));
+    fixture.host->start({command});
+    REQUIRE(fixture.wait_for<WorkerStarted>());
+    fixture.host->kill_tree();
+    CHECK(fixture.wait_for<TreeEmpty>(1, 2s));
+}

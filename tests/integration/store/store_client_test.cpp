@@ -1,0 +1,172 @@
+// The blocking client against a real store over loopback, and against servers that misbehave.
+#include "rendezvous/client/store_client.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "rendezvous/net/round_store.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+struct RunningStore {
+    RunningStore() : store(RoundStore::open(loop, {}).value()) { loop.start_thread(); }
+    ~RunningStore() { store.reset(); }
+    [[nodiscard]] Endpoint endpoint(std::string host = "127.0.0.1") const { return {std::move(host), store->port()}; }
+    [[nodiscard]] StoreClient client() const {
+        return StoreClient::connect(endpoint(), {.connect_timeout = 10s, .timeout = 10s}).value();
+    }
+
+    EventLoop loop;
+    std::unique_ptr<RoundStore> store;
+};
+
+/// A listening socket that accepts and says what the test wants.
+class FakeServer {
+  public:
+    FakeServer() : descriptor_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        REQUIRE(::bind(descriptor_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+        REQUIRE(::listen(descriptor_, 16) == 0);
+        REQUIRE(::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+        port_ = ntohs(address.sin_port);
+    }
+    ~FakeServer() { ::close(descriptor_); }
+    [[nodiscard]] Endpoint endpoint() const { return {"127.0.0.1", port_}; }
+    [[nodiscard]] int accept() const { return ::accept(descriptor_, nullptr, nullptr); }
+
+  private:
+    int descriptor_;
+    std::uint16_t port_ = 0;
+};
+
+bool read_exactly(int descriptor, std::size_t size) {
+    std::string buffer(size, '\0');
+    return ::recv(descriptor, buffer.data(), size, MSG_WAITALL) == static_cast<ssize_t>(size);
+}
+
+}  // namespace
+
+TEST_CASE("Every operation works over a socket, and knows our server") {
+    RunningStore store;
+    auto client = store.client();
+    CHECK(client.server_is_ours());
+    CHECK(client.address() == "127.0.0.1");
+    CHECK(client.set("k", "v").has_value());
+    CHECK(client.get("k").value() == "v");
+    CHECK(client.append("k", "w").has_value());
+    CHECK(client.get("k").value() == "vw");
+    CHECK(client.add("n", 5).value() == 5);
+    CHECK(client.compare_set("c", "", "x").value() == "x");
+    CHECK(client.check({"k", "n"}).value());
+    CHECK_FALSE(client.check({"k", "missing"}).value());
+    CHECK(client.multi_set({{"a", "1"}, {"b", ""}}).has_value());
+    CHECK(client.multi_get({"a", "b"}).value() == std::vector<std::string>{"1", ""});
+    CHECK(client.wait({"a"}).has_value());
+    CHECK(client.queue_push("q", "head").has_value());
+    CHECK(client.queue_length("q").value() == 1);
+    CHECK(client.queue_wait_pop("q").value() == "head");
+    CHECK_FALSE(client.queue_pop("q").value());
+    CHECK(client.barrier("bar", 1).has_value());
+    CHECK(client.count_worker().value() == 1);
+    CHECK(client.list_keys().value() == std::vector<std::string>{"k", "n", "c", "a", "b", "bar"});
+    CHECK(client.num_keys().value() == 7);
+    CHECK(client.delete_key("a").value());
+    CHECK_FALSE(client.delete_key("a").value());
+    const std::string large(8 * 1024 * 1024, 'L');
+    CHECK(client.set("large", large).has_value());
+    CHECK(client.get("large").value() == large);
+}
+
+TEST_CASE("A name that has an IPv6 address, too, is connected to") {
+    RunningStore store;
+    auto client = StoreClient::connect(store.endpoint("localhost"), {.connect_timeout = 10s});
+    REQUIRE(client.has_value());
+    CHECK(client->add("n", 1).value() == 1);
+}
+
+TEST_CASE("A wait that times out says so, and the client goes on") {
+    RunningStore store;
+    auto client = store.client();
+    for (const auto& failure : {client.wait({"never"}, 30ms).error(), client.get("never", 30ms).error(),
+                                client.barrier("b", 2, 30ms).error()}) {
+        CHECK(failure.code == Errc::timed_out);
+        CHECK(failure.context.find("127.0.0.1 port ") != std::string::npos);
+    }
+    CHECK(client.add("n", 1).value() == 1);
+}
+
+TEST_CASE("A waiting get ends when another client sets the key") {
+    RunningStore store;
+    auto waiting = store.client();
+    auto setting = store.client();
+    std::thread setter([&] { setting.set("k", "at last").value(); });
+    CHECK(waiting.get("k").value() == "at last");
+    setter.join();
+}
+
+TEST_CASE("What is too large is refused here, and the connection is not lost by it") {
+    RunningStore store;
+    auto client = store.client();
+    CHECK(client.set("k", std::string(8 * 1024 * 1024 + 1, 'x')).error().code == Errc::limit_exceeded);
+    CHECK(client.set(std::string(8 * 1024, 'k'), "").error().code == Errc::limit_exceeded);
+    CHECK(client.num_keys().value() == 0);
+}
+
+TEST_CASE("When the store goes away the call fails, and every later one with the same reason") {
+    auto store = std::make_unique<RunningStore>();
+    auto client = store->client();
+    store.reset();
+    const auto first = client.get("k", 5s).error();
+    CHECK(first.code == Errc::peer_closed);
+    CHECK(client.add("n", 1, 5s).error().code == Errc::peer_closed);
+}
+
+TEST_CASE("Nobody there: the error lists what was tried, at the deadline") {
+    std::uint16_t port = 0;
+    {
+        const FakeServer server;
+        port = server.endpoint().port;
+    }
+    const auto started = std::chrono::steady_clock::now();
+    const auto client = StoreClient::connect({"127.0.0.1", port}, {.connect_timeout = 200ms});
+    REQUIRE_FALSE(client.has_value());
+    CHECK(client.error().code == Errc::unreachable);
+    CHECK(client.error().context.find("127.0.0.1: Connection refused") != std::string::npos);
+    CHECK(std::chrono::steady_clock::now() - started < 2s);
+}
+
+TEST_CASE("A server that closes on PING is greeted again without it") {
+    const FakeServer server;
+    std::thread serving([&] {
+        const int first = server.accept();
+        read_exactly(first, 5 + 5);
+        ::close(first);
+        const int second = server.accept();
+        read_exactly(second, 5 + 1 + 8 + 8 + 15);
+        ::send(second, "\1", 1, 0);
+        read_exactly(second, 1);
+        ::close(second);
+    });
+    auto client = StoreClient::connect(server.endpoint(), {.connect_timeout = 5s});
+    serving.detach();
+    REQUIRE(client.has_value());
+    CHECK_FALSE(client->server_is_ours());
+}
+
+TEST_CASE("A server that accepts and says nothing is given up at the deadline") {
+    const FakeServer server;
+    const auto client = StoreClient::connect(server.endpoint(), {.connect_timeout = 300ms, .attempt_timeout = 100ms});
+    REQUIRE_FALSE(client.has_value());
+    CHECK(client.error().code == Errc::unreachable);
+    CHECK(client.error().context.find("no answer to PING in time") != std::string::npos);
+}

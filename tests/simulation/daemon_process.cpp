@@ -1,0 +1,204 @@
+#include "tests/simulation/daemon_process.h"
+
+#include <algorithm>
+
+namespace muster::simulation {
+
+/// One of the plants makes time fly for this daemon alone.
+Instant DaemonProcess::now() const {
+    const Moment moment = world_.events.now();
+    const bool hasty = world_.plant == Plant::seals_too_early;
+    return clock_.local(hasty ? started_ + (moment - started_) * 4 : moment);
+}
+
+void DaemonProcess::start() {
+    started_ = world_.events.now();
+    world_.chronicle.tell("daemon starts");
+    world_.invariants.daemon_started();
+    server_ = std::make_unique<rendezvous::Server>(rendezvous::ServerConfig{.quiet_start = true}, now());
+    paused_ = false;
+    world_.network.listen(address_, this);
+    arm();
+}
+
+void DaemonProcess::kill() {
+    if (!server_) return;
+    world_.chronicle.count(Happening::daemon_killed);
+    world_.chronicle.tell("daemon is killed");
+    world_.invariants.daemon_ended();
+    server_.reset();
+    posted_.clear();
+    readers_.clear();
+    armed_deadline_ = no_deadline;
+    alarm_.set(never);
+    world_.network.process_gone(this);
+}
+
+void DaemonProcess::pause() {
+    if (!server_ || paused_) return;
+    world_.chronicle.count(Happening::daemon_paused);
+    world_.chronicle.tell("daemon is paused");
+    world_.invariants.daemon_paused();
+    paused_ = true;
+}
+
+/// The loop serves sockets before it looks at the clock (net/event_loop.h).
+void DaemonProcess::go_on() {
+    if (!paused_) return;
+    world_.chronicle.tell("daemon continues");
+    paused_ = false;
+    run_posted();
+    tick();
+}
+
+void DaemonProcess::post(std::function<void()> work) {
+    if (!server_) return;
+    posted_.push_back(std::move(work));
+    if (!in_loop_) run_posted();
+}
+
+void DaemonProcess::run_posted() {
+    in_loop_ = true;
+    while (server_ && !paused_ && !posted_.empty()) {
+        const auto work = std::move(posted_.front());
+        posted_.pop_front();
+        work();
+    }
+    in_loop_ = false;
+    arm();
+}
+
+void DaemonProcess::tick() {
+    armed_deadline_ = no_deadline;
+    if (!server_ || paused_) return;
+    post([this] { give(rendezvous::Elapsed{}); });
+}
+
+void DaemonProcess::arm() {
+    if (!server_ || paused_) return;
+    const Instant deadline = server_->deadline();
+    if (deadline == armed_deadline_) return;
+    armed_deadline_ = deadline;
+    if (deadline == no_deadline) return alarm_.set(never);
+    const bool hasty = world_.plant == Plant::seals_too_early;
+    const Moment due = hasty ? world_.events.now() + (deadline - now()) / 4 + 1us : clock_.moment(deadline);
+    alarm_.set(due + random_.between(Duration{0}, Duration{1ms}));
+}
+
+void DaemonProcess::give(const rendezvous::ServerEvent& event) {
+    const rendezvous::ServerStep step = server_->step(event, now());
+    for (const auto& line : step.why) world_.chronicle.tell("daemon: ", line);
+    for (const auto& action : step.actions) {
+        if (server_) carry_out(action);
+    }
+    world_.invariants.daemon_step_over();
+}
+
+void DaemonProcess::carry_out(const rendezvous::ServerAction& action) {
+    if (const auto* said = std::get_if<rendezvous::SendTo>(&action)) send(*said);
+    if (const auto* close = std::get_if<rendezvous::CloseConnection>(&action)) {
+        if (world_.plant == Plant::keeps_old_connection) return;
+        readers_.erase(close->connection);
+        world_.invariants.connection_over(close->connection);
+        world_.network.close(close->connection);
+    }
+    if (const auto* forgotten = std::get_if<rendezvous::JobForgotten>(&action)) {
+        world_.invariants.job_forgotten(forgotten->job);
+    }
+}
+
+void DaemonProcess::send(rendezvous::SendTo said) {
+    if (world_.plant == Plant::keeps_old_connection) {
+        for (const StreamId newer : std::vector<StreamId>(said.connections)) {
+            const auto older = replaced_.find(newer);
+            if (older != replaced_.end()) said.connections.push_back(older->second);
+        }
+    }
+    for (std::size_t i = 0; i < said.connections.size(); ++i) {
+        rendezvous::SendTo one{{said.connections[i]}, said.message};
+        corrupt(one.message);
+        world_.invariants.daemon_said(one);
+        std::string frame;
+        native::append_frame(frame, one.message);
+        const int times = world_.plant == Plant::floods ? 2000 : 1;
+        for (int repeat = 0; repeat < times; ++repeat) world_.network.send(said.connections[i], frame);
+        world_.invariants.check_unsent(world_.network.unsent_bytes(said.connections[i]));
+    }
+}
+
+/// What the plants make of a message on its way out.
+void DaemonProcess::corrupt(native::Message& message) const {
+    auto* assigned = std::get_if<native::Assigned>(&message);
+    if (assigned == nullptr) return;
+    switch (world_.plant) {
+        case Plant::reuses_round_number: assigned->round -= assigned->round % 2; break;
+        case Plant::duplicate_rank:
+            if (assigned->group_rank == 1) assigned->rank_base = 0;
+            break;
+        case Plant::charges_twice: assigned->restart_count *= 2; break;
+        case Plant::uneven_restart_count:
+            if (assigned->group_rank == 1) ++assigned->restart_count;
+            break;
+        case Plant::charges_lost_node: assigned->restart_count = static_cast<std::uint32_t>(assigned->round); break;
+        default: break;
+    }
+}
+
+// ---- the network ----
+
+void DaemonProcess::stream_accepted(StreamId stream, std::uint16_t) {
+    post([this, stream] {
+        readers_.emplace(stream, native::FrameReader(native::Sender::agent));
+        give(rendezvous::ConnectionAccepted{stream, "10.0.0.1"});
+    });
+}
+
+void DaemonProcess::stream_received(StreamId stream, std::string bytes) {
+    post([this, stream, bytes = std::move(bytes)] { this->bytes(stream, bytes); });
+}
+
+void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
+    auto found = readers_.find(stream);
+    if (found == readers_.end()) return;
+    found->second.append(bytes);
+    // A message may make the server close this connection.
+    while (server_ && (found = readers_.find(stream)) != readers_.end()) {
+        auto next = found->second.next();
+        if (next.has_error()) {
+            world_.chronicle.violated("codec", describe(next.error()));
+            return drop(stream, describe(next.error()));
+        }
+        if (!next.value()) return;
+        native::Message message = std::move(*next.value());
+        if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
+            ++join->terms.nodes_max;
+        }
+        if (const auto* hello = std::get_if<native::Hello>(&message)) {
+            const auto older = newest_.find(hello->node.incarnation);
+            if (older != newest_.end()) replaced_[stream] = older->second;
+            newest_[hello->node.incarnation] = stream;
+        }
+        world_.invariants.daemon_heard(stream, message);
+        if (world_.chronicle.tracing() && !std::holds_alternative<native::Ping>(message)) {
+            world_.chronicle.tell("daemon gets ", native::name(message), " on ", stream);
+        }
+        give(rendezvous::Received{stream, std::move(message)});
+    }
+}
+
+void DaemonProcess::drop(StreamId stream, std::string why) {
+    readers_.erase(stream);
+    world_.network.close(stream);
+    world_.invariants.connection_over(stream);
+    give(rendezvous::ConnectionEnded{stream, std::move(why)});
+}
+
+void DaemonProcess::stream_closed(StreamId stream, std::string why) {
+    post([this, stream, why = std::move(why)] {
+        if (readers_.erase(stream) == 0) return;
+        world_.invariants.connection_over(stream);
+        give(rendezvous::ConnectionEnded{stream, why});
+    });
+}
+
+}  // namespace muster::simulation

@@ -1,0 +1,66 @@
+// The daemon of the simulated world: the real Server and the real codec behind simulated TCP. It is what net/daemon.cpp
+// is in the real one. It can be killed (and forgets everything) and paused.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "rendezvous/core/server.h"
+#include "rendezvous/wire/native/codec.h"
+#include "tests/simulation/agent_process.h"
+
+namespace muster::simulation {
+
+class DaemonProcess final : public StreamHandler {
+  public:
+    DaemonProcess(Surroundings& world, Random random, const HostClock& clock, Address address)
+        : world_(world), random_(random), clock_(clock), address_(address), alarm_(world.events, [this] { tick(); }) {}
+
+    void start();
+    /// SIGKILL: its memory is lost.
+    void kill();
+    void pause();
+    void go_on();
+    [[nodiscard]] bool running() const { return server_ != nullptr; }
+    [[nodiscard]] bool paused() const { return paused_; }
+    [[nodiscard]] std::string status() const { return server_ ? server_->status_json(now()) : "{}"; }
+
+    void stream_opened(StreamId) override {}
+    void stream_failed(StreamId, std::string) override {}
+    void stream_accepted(StreamId stream, std::uint16_t port) override;
+    void stream_received(StreamId stream, std::string bytes) override;
+    void stream_closed(StreamId stream, std::string why) override;
+
+  private:
+    void post(std::function<void()> work);
+    void run_posted();
+    void tick();
+    void arm();
+    void give(const rendezvous::ServerEvent& event);
+    void carry_out(const rendezvous::ServerAction& action);
+    void send(rendezvous::SendTo said);
+    void corrupt(native::Message& message) const;
+    void bytes(StreamId stream, const std::string& bytes);
+    void drop(StreamId stream, std::string why);
+    [[nodiscard]] Instant now() const;
+
+    Surroundings& world_;
+    Random random_;
+    const HostClock& clock_;
+    Address address_;
+    Moment started_{};
+    std::unique_ptr<rendezvous::Server> server_;
+    bool paused_ = false;
+    std::deque<std::function<void()>> posted_;
+    bool in_loop_ = false;
+    Alarm alarm_;
+    Instant armed_deadline_ = no_deadline;
+    std::map<StreamId, native::FrameReader> readers_;
+    std::map<Incarnation, StreamId> newest_;  ///< for the plants only
+    std::map<StreamId, StreamId> replaced_;   ///< newer to older, for the plants only
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,68 @@
+// Everything that a set of runs must have gone through: the faults that the simulator brings about, and the marks that
+// show that the interesting answers to them were taken. Each is counted; one that never happened fails the set.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace muster::simulation {
+
+enum class Happening : std::uint8_t {
+    // -- faults of the network --
+    chunks_split,
+    connection_reset,
+    connection_stalled,
+    connect_refused,
+    connect_timed_out,
+    partition_one_way,
+    partition_two_way,
+    half_open_peer,
+    reconnect_overtook,
+    // -- faults of processes and hosts --
+    agent_killed,
+    agent_stopped,
+    agent_restarted,
+    guardian_killed,
+    host_power_lost,
+    daemon_killed,
+    daemon_restarted,
+    daemon_paused,
+    // -- faults of workers --
+    worker_not_started,
+    worker_exited_nonzero,
+    worker_died_by_signal,
+    worker_ignored_sigterm,
+    worker_left_grandchild,
+    // -- people --
+    stop_requested,
+    stop_requested_twice,
+    node_joined_late,
+    terms_differed,
+    // -- marks: what the faults led to --
+    round_sealed,
+    round_restarted,
+    spare_parked,
+    spare_took_over,
+    peer_asked,
+    agent_fenced,
+    guardian_killed_unfed,
+    agent_died_reported,
+    budget_spent,
+    job_succeeded,
+    job_failed,
+    daemon_taught_anew,
+    rendezvous_lost,
+    count_,
+};
+
+inline constexpr std::size_t happening_count = static_cast<std::size_t>(Happening::count_);
+
+/// The enumerator's own name.
+std::string_view name(Happening happening);
+
+/// How often each happened.
+using Tally = std::array<std::uint64_t, happening_count>;
+
+}  // namespace muster::simulation

@@ -1,0 +1,166 @@
+// The truth about all jobs of a world, seen from above, and the invariants (house numbers S1..S9 and the budget's).
+//
+// The parts of the world report what really happened (a process started, a message left the daemon); nothing here asks
+// a core what it believes. L1..L3 are about time and are the world's own (world.cpp).
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/core/server.h"
+#include "tests/simulation/chronicle.h"
+#include "tests/simulation/guardian.h"
+#include "tests/simulation/scenario.h"
+
+namespace muster::simulation {
+
+/// One agent of the world: what it is, and what has befallen it.
+struct AgentTruth {
+    std::size_t job = 0;
+    std::string name;  ///< "job0/n2#1"
+    std::uint32_t slots = 1;
+    std::string role;
+    bool gone = false;          ///< finished, killed, or without power
+    bool parked = false;        ///< waits as a spare
+    bool left = false;          ///< was told to stop, or left
+    Round knows = no_round;     ///< the last round it was told to be in
+    Moment last_trouble{-1};    ///< when something other than the daemon's end last befell it or its link
+    Moment heard_daemon{-1};    ///< when the daemon's last message reached it; negative: none has
+    Duration silence_before{};  ///< how long it had heard nothing until then
+    bool in_trouble = false;    ///< stopped or cut off right now
+};
+
+struct RoundTruth {
+    std::map<std::uint32_t, native::Assigned> told;  ///< by group rank
+    std::map<std::uint32_t, Incarnation> members;    ///< by group rank
+    std::set<Incarnation> delivered;                 ///< whose agents know of the round
+    Moment sealed{};
+    std::uint32_t alive_count = 0;   ///< processes, grandchildren included
+    std::uint32_t worker_count = 0;  ///< of these, workers
+    std::uint32_t failed_count = 0;  ///< workers that ended badly by themselves
+    std::optional<native::RoundEndReason> ended;
+    bool half_told = false;  ///< the daemon died before every member knew of it
+};
+
+struct JobTruth {
+    std::string name;
+    native::JobTerms terms;
+    std::uint64_t life = 0;  ///< of the daemon, as far as this job's memory goes
+    /// Numbers may begin again when a daemon that remembers nothing meets nobody who does; `life` tells them apart.
+    std::map<std::pair<std::uint64_t, Round>, RoundTruth> rounds;
+    std::set<std::pair<std::uint64_t, Round>> running;  ///< those with a live process
+    std::optional<Round> last_sealed;                   ///< in this life of the daemon, or reported to it
+    std::optional<std::uint32_t> last_restart_count;    ///< in this life
+    std::optional<native::RoundEndReason> last_end;     ///< of the last sealed round
+    std::optional<native::JobOutcome> outcome;          ///< in this life
+    bool ever_ended = false;
+    bool taught = false;  ///< by agents, in this life, before it sealed anything
+    Moment last_newcomer{-1};
+};
+
+/// Why an agent put an end to workers that had not ended by themselves.
+enum class DoomCause {
+    round_ended,
+    job_ended,
+    drain,
+    refused,
+    fenced,
+    lost,
+    worker_ended,
+    guardian_lost,
+    stop,
+    unfed,
+    other
+};
+
+class Invariants {
+  public:
+    Invariants(const EventQueue& events, Chronicle& chronicle, Duration lease, bool calm_connects)
+        : events_(events), chronicle_(chronicle), lease_(lease), calm_connects_(calm_connects) {}
+
+    std::size_t add_job(std::string name, native::JobTerms terms);
+    void newcomer(Incarnation incarnation, AgentTruth truth);
+    [[nodiscard]] AgentTruth& agent(Incarnation incarnation) { return agents_.at(incarnation); }
+    [[nodiscard]] const JobTruth& job(std::size_t index) const { return jobs_[index]; }
+    [[nodiscard]] RoundTruth* round_of(Incarnation incarnation, Round round);
+
+    // -- processes (guardian.h) --
+    void process_started(Incarnation agent, Round round, std::int32_t pid, ProcessKind kind);
+    void process_ended(Incarnation agent, Round round, std::int32_t pid);
+    void worker_failed(Incarnation agent, Round round);
+    void end_reported(Incarnation agent, Round round, std::int32_t pid);
+
+    // -- the daemon --
+    void daemon_started();
+    void daemon_ended();
+    void daemon_paused();
+    void daemon_heard(rendezvous::ConnectionId connection, const native::Message& message);
+    void daemon_said(const rendezvous::SendTo& said);
+    void job_forgotten(const std::string& name);
+    void daemon_step_over();
+    void connection_over(rendezvous::ConnectionId connection) { connections_.erase(connection); }
+    void check_unsent(std::size_t bytes);
+
+    // -- agents --
+    void assigned(Incarnation agent, const native::Assigned& assignment);
+    /// The agent says that nothing of its runs any more: it joins, or it finishes.
+    void drained(Incarnation agent);
+    void doomed(Incarnation agent, Round round, DoomCause cause, const native::Message* said);
+    void acted_after_finish(Incarnation agent);
+    void trouble(Incarnation agent);
+    /// Bytes of the daemon have reached it.
+    void heard(Incarnation agent);
+
+    /// After every event.
+    void check();
+
+  private:
+    struct Talk {
+        Incarnation incarnation = 0;
+        std::uint32_t number = 0;  ///< how many connections the agent had opened with it
+        bool counts = true;        ///< no newer one of the same agent has spoken, and it is not its guardian's
+        std::size_t job = 0;
+    };
+    struct ProcessTruth {
+        Incarnation agent = 0;
+        std::pair<std::uint64_t, Round> round;
+        bool ended = false;
+        int reported_count = 0;
+        ProcessKind kind = ProcessKind::worker;
+    };
+
+    [[nodiscard]] bool replaced(const Talk& talk) const;
+    void replace_older(const Talk& speaking);
+    static void begin_life(JobTruth& job);
+    void check_seal(JobTruth& job, Round number, RoundTruth& round);
+    void check_ranks(const JobTruth& job, Round number, const RoundTruth& round);
+    void check_budget(const JobTruth& job, Round number, const RoundTruth& round);
+    void check_outcome(JobTruth& job, const native::JobEnded& ended);
+    [[nodiscard]] bool member_trouble(const RoundTruth& round, Moment since) const;
+    [[nodiscard]] bool gave_up(const AgentTruth& agent) const;
+    [[nodiscard]] bool job_trouble(std::size_t job, Moment since) const;
+    [[nodiscard]] bool excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
+                               const native::Message* said) const;
+    void on_assigned(Talk& talk, const native::Assigned& assigned);
+    void violated(std::string_view invariant, std::string what) {
+        chronicle_.violated(std::string(invariant), std::move(what));
+    }
+
+    const EventQueue& events_;
+    Chronicle& chronicle_;
+    Duration lease_;
+    bool calm_connects_;  ///< connects are neither refused nor lost in this world
+    std::vector<JobTruth> jobs_;
+    std::map<Incarnation, AgentTruth> agents_;
+    std::map<rendezvous::ConnectionId, Talk> connections_;
+    std::map<std::int32_t, ProcessTruth> processes_;
+    std::set<std::pair<std::size_t, Round>> sealed_in_step_;
+    Moment daemon_started_{};
+    Moment daemon_failed_{-1h};    ///< was killed or stood still
+    Moment daemon_relapsed_{-1h};  ///< failed again while its agents were still coming back to it
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,72 @@
+// Planted bugs: each invariant must be shown to catch one, else its being green proves nothing.
+//
+// A plant corrupts one decision of a real core on its way to the simulated world (or what the world reports back), as a
+// bug in that core would. `simulation --plant NAME` runs with it; `--catch` demands that every plant is caught.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace muster::simulation {
+
+enum class Plant : std::uint8_t {
+    none,
+    reuses_round_number,   ///< the daemon gives every second round the number of the one before
+    duplicate_rank,        ///< the second node is told rank 0 too
+    seals_beyond_max,      ///< one node more than the maximum is let in
+    skips_kill_of_tree,    ///< the guardian says the tree is empty without having looked
+    loses_end,             ///< the guardian forgets to report some ends
+    reports_end_twice,     ///< and here it reports each one twice
+    keeps_old_connection,  ///< the daemon goes on talking to a connection that a newer one has replaced
+    floods,                ///< the daemon repeats what it says without end
+    ignores_fencing,       ///< the agent does not hear that it is fenced, and its guardian is never hungry
+    seals_too_early,       ///< the daemon's clock runs four times too fast: no fencing time
+    ends_with_daemon,      ///< the agent kills its workers when the connection is gone
+    acts_after_finish,     ///< the supervisor joins again after its end
+    charges_twice,         ///< a failure costs two restarts
+    uneven_restart_count,  ///< one node of a round is told another count
+    charges_lost_node,     ///< every new round is charged
+    never_rejoins,         ///< the agent does not join a second time
+    deaf_to_stop,          ///< the agent does not hear the stop signal
+    never_finishes,        ///< the launcher never exits
+    count_,
+};
+
+struct PlantFacts {
+    Plant plant;
+    std::string_view name;
+    std::string_view caught_by;  ///< the invariants that may catch it, separated by blanks
+};
+
+inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)> plants = {{
+    {Plant::none, "none", ""},
+    {Plant::reuses_round_number, "reuses_round_number", "S1"},
+    {Plant::duplicate_rank, "duplicate_rank", "S2"},
+    {Plant::seals_beyond_max, "seals_beyond_max", "S3"},
+    {Plant::skips_kill_of_tree, "skips_kill_of_tree", "S4 S8"},
+    {Plant::loses_end, "loses_end", "S5 L1 L2 L3"},
+    {Plant::reports_end_twice, "reports_end_twice", "S5"},
+    {Plant::keeps_old_connection, "keeps_old_connection", "S6"},
+    {Plant::floods, "floods", "S7"},
+    {Plant::ignores_fencing, "ignores_fencing", "S8"},
+    {Plant::seals_too_early, "seals_too_early", "S8"},
+    {Plant::ends_with_daemon, "ends_with_daemon", "S9"},
+    {Plant::acts_after_finish, "acts_after_finish", "finish"},
+    {Plant::charges_twice, "charges_twice", "budget"},
+    {Plant::uneven_restart_count, "uneven_restart_count", "budget"},
+    {Plant::charges_lost_node, "charges_lost_node", "budget"},
+    {Plant::never_rejoins, "never_rejoins", "L1"},
+    {Plant::deaf_to_stop, "deaf_to_stop", "L2 L3"},
+    {Plant::never_finishes, "never_finishes", "L3"},
+}};
+
+inline std::optional<Plant> parse_plant(std::string_view name) {
+    for (const auto& facts : plants) {
+        if (facts.name == name) return facts.plant;
+    }
+    return std::nullopt;
+}
+
+}  // namespace muster::simulation

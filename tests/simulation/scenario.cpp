@@ -1,0 +1,138 @@
+#include "tests/simulation/scenario.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::simulation {
+
+namespace {
+
+std::uint32_t small(Random& random, std::int64_t low, std::int64_t high) {
+    return static_cast<std::uint32_t>(random.between(low, high));
+}
+
+std::uint32_t milliseconds(Duration duration) {
+    return static_cast<std::uint32_t>(duration / 1ms);
+}
+
+/// Swarm testing: each world knows only some of the faults, so that rare combinations are not drowned by common ones.
+Duration mean_or_never(Random& random, std::uint32_t permille, Duration low, Duration high) {
+    const Duration mean = random.between(low, high);
+    return random.chance(permille) ? mean : never;
+}
+
+native::JobTerms draw_terms(Random& random, Duration lease) {
+    native::JobTerms terms;
+    terms.nodes_max = small(random, 1, random.chance(200) ? 6 : 4);
+    terms.fixed_world = random.chance(150);
+    terms.nodes_min = terms.fixed_world ? terms.nodes_max : small(random, 1, terms.nodes_max);
+    terms.spares = terms.fixed_world || random.chance(600) ? 0 : small(random, 1, 2);
+    terms.restarts_max = random.chance(200) ? 0 : small(random, 1, 5);
+    terms.last_call_ms = milliseconds(random.between(Duration{200ms}, Duration{4s}));
+    terms.lease_ms = milliseconds(lease);
+    terms.lost_timeout_ms = milliseconds(random.between(lease * 3, lease * 10));
+    return terms;
+}
+
+void draw_nodes(Random& random, JobScenario& job) {
+    const std::uint32_t surplus = job.terms.fixed_world || random.chance(500) ? 0 : small(random, 0, 2);
+    const bool ranked = job.terms.fixed_world || random.chance(150);
+    const bool late = random.chance(300);
+    for (std::uint32_t i = 0; i < job.terms.nodes_max + surplus; ++i) {
+        NodeScenario node;
+        node.slots = small(random, 1, 3);
+        if (random.chance(200)) node.role = "reader";
+        if (ranked) node.node_rank = static_cast<std::int32_t>(i);
+        node.joins_after = random.between(Duration{0}, Duration{500ms});
+        if (late && i + 1 == job.terms.nodes_max + surplus) {
+            node.joins_after = random.between(Duration{5s}, Duration{20s});
+        }
+        job.nodes.push_back(node);
+    }
+}
+
+JobScenario draw_job(Random& random, std::size_t index, Duration lease) {
+    JobScenario job;
+    job.name = cat("job", index);
+    job.terms = draw_terms(random, lease);
+    draw_nodes(random, job);
+    job.grace = random.between(Duration{500ms}, Duration{3s});
+    job.join_timeout = random.between(Duration{40s}, Duration{80s});
+    job.work = random.between(Duration{2s}, Duration{30s});
+    job.endless = random.chance(250);
+    if (random.chance(600)) job.fail_permille = small(random, 20, 300);
+    if (random.chance(150)) job.not_start_permille = small(random, 10, 100);
+    if (random.chance(500)) job.victim_permille = small(random, 100, 900);
+    if (random.chance(300)) job.ignore_permille = small(random, 50, 400);
+    if (random.chance(300)) job.grandchild_permille = small(random, 50, 500);
+    job.odd_one_out = random.chance(50);
+    job.agents_come_back = random.chance(800);
+    return job;
+}
+
+FaultScenario draw_faults(Random& random) {
+    FaultScenario faults;
+    if (random.chance(100)) return faults;  // a world without faults must work too
+    faults.reset = mean_or_never(random, 350, 2s, 20s);
+    faults.stall = mean_or_never(random, 250, 3s, 20s);
+    faults.partition = mean_or_never(random, 350, 5s, 30s);
+    faults.agent_kill = mean_or_never(random, 350, 5s, 30s);
+    faults.agent_stop = mean_or_never(random, 300, 4s, 25s);
+    faults.guardian_kill = mean_or_never(random, 100, 10s, 40s);
+    faults.power_loss = mean_or_never(random, 200, 10s, 40s);
+    faults.daemon_kill = mean_or_never(random, 350, 6s, 40s);
+    faults.daemon_pause = mean_or_never(random, 200, 4s, 30s);
+    faults.stop_request = mean_or_never(random, 100, 10s, 60s);
+    return faults;
+}
+
+NetworkTemper draw_temper(Random& random, Duration lease) {
+    NetworkTemper temper;
+    temper.latency_min = 20us;
+    // A question between peers takes two round trips and has 0.08 lease (rendezvous/client/fencing.h).
+    temper.latency_max = random.chance(200) ? lease / 100 : std::min<Duration>(3ms, lease / 500);
+    temper.split_permille = random.chance(500) ? 0 : small(random, 10, 400);
+    if (random.chance(150)) temper.refuse_permille = small(random, 10, 300);
+    if (random.chance(150)) temper.lose_syn_permille = small(random, 10, 200);
+    if (random.chance(500)) temper.user_timeout = lease;
+    return temper;
+}
+
+std::string mean(std::string_view what, Duration value) {
+    return value == never ? std::string{} : cat(' ', what, " every ", describe(value), ',');
+}
+
+}  // namespace
+
+Scenario draw_scenario(Random& random) {
+    Scenario scenario;
+    scenario.lease = random.between(Duration{1s}, Duration{4s});
+    const std::size_t job_count = random.chance(150) ? 2 : 1;
+    for (std::size_t i = 0; i < job_count; ++i) scenario.jobs.push_back(draw_job(random, i, scenario.lease));
+    scenario.faults = draw_faults(random);
+    scenario.temper = draw_temper(random, scenario.lease);
+    scenario.faults_last = random.between(Duration{10s}, Duration{60s});
+    scenario.drift_ppm_max = random.chance(300) ? 2000 : 100;
+    return scenario;
+}
+
+std::string story_of(const Scenario& scenario) {
+    std::string out = cat("lease ", describe(scenario.lease), ", faults for ", describe(scenario.faults_last), ';');
+    const FaultScenario& faults = scenario.faults;
+    out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
+               mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),
+               mean("guardian kill", faults.guardian_kill), mean("power loss", faults.power_loss),
+               mean("daemon kill", faults.daemon_kill), mean("daemon pause", faults.daemon_pause),
+               mean("stop request", faults.stop_request));
+    for (const JobScenario& job : scenario.jobs) {
+        const native::JobTerms& terms = job.terms;
+        out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),
+                   ", spares ", terms.spares, ", restarts ", terms.restarts_max, ", last call ", terms.last_call_ms,
+                   " ms, lost time-out ", terms.lost_timeout_ms, " ms, work ", describe(job.work),
+                   terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "");
+    }
+    return out;
+}
+
+}  // namespace muster::simulation

@@ -1,0 +1,66 @@
+// What one seed stands for: how large the world is, what its jobs want, and which faults may befall it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/wire/native/messages.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/random.h"
+
+namespace muster::simulation {
+
+struct NodeScenario {
+    std::uint32_t slots = 1;
+    std::string role = "default";
+    std::int32_t node_rank = -1;
+    Duration joins_after{};
+};
+
+struct JobScenario {
+    std::string name;
+    native::JobTerms terms;
+    std::vector<NodeScenario> nodes;
+    Duration grace{};
+    Duration join_timeout{};
+    Duration work{};                  ///< how long a round's workers must run undisturbed to be done
+    bool endless = false;             ///< its workers never end by themselves: it has to be stopped
+    std::uint32_t fail_permille = 0;  ///< workers that fail before they are done
+    std::uint32_t not_start_permille = 0;
+    std::uint32_t victim_permille = 0;  ///< workers that exit when another one of their round has failed
+    std::uint32_t ignore_permille = 0;  ///< workers that ignore SIGTERM
+    std::uint32_t grandchild_permille = 0;
+    bool odd_one_out = false;      ///< an agent with other terms comes along
+    bool agents_come_back = true;  ///< somebody starts a new agent where one was killed
+};
+
+/// Mean times between faults of a kind; never: that kind does not happen in this world.
+struct FaultScenario {
+    Duration reset = never;
+    Duration stall = never;
+    Duration partition = never;
+    Duration agent_kill = never;
+    Duration agent_stop = never;
+    Duration guardian_kill = never;
+    Duration power_loss = never;
+    Duration daemon_kill = never;
+    Duration daemon_pause = never;
+    Duration stop_request = never;
+};
+
+struct Scenario {
+    std::vector<JobScenario> jobs;
+    FaultScenario faults;
+    NetworkTemper temper;
+    Duration faults_last{};  ///< then they stop, and liveness is demanded
+    std::int64_t drift_ppm_max = 0;
+    Duration lease{};
+};
+
+Scenario draw_scenario(Random& random);
+
+/// One line for the story.
+std::string story_of(const Scenario& scenario);
+
+}  // namespace muster::simulation

@@ -1,0 +1,149 @@
+#include "tests/simulation/world.h"
+
+#include <csignal>
+
+namespace muster::simulation {
+
+namespace {
+
+constexpr Address daemon_address{0, 29400};
+constexpr std::uint64_t events_max = 3'000'000;  ///< a world that is still busy then runs in circles
+
+}  // namespace
+
+World::World(std::uint64_t seed, Plant plant, Chronicle::Mode mode)
+    : chronicle_(events_, mode),
+      random_(seed),
+      scenario_(draw_scenario(random_)),
+      invariants_(events_, chronicle_, scenario_.lease,
+                  scenario_.temper.refuse_permille == 0 && scenario_.temper.lose_syn_permille == 0),
+      network_(events_, chronicle_, random_.fork(), scenario_.temper),
+      surroundings_{events_, chronicle_, network_, invariants_, plant},
+      daemon_clock_{random_.between(Duration{0}, Duration{3600s}), 0},
+      daemon_(surroundings_, random_.fork(), daemon_clock_, daemon_address) {
+    chronicle_.tell("seed ", seed, ": ", story_of(scenario_));
+    for (const JobScenario& job : scenario_.jobs) add_job(job);
+    events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(); });
+    plan_faults();
+    events_.at(scenario_.faults_last, [this] { make_peace(); });
+}
+
+void World::add_job(const JobScenario& job) {
+    const std::size_t index = invariants_.add_job(job.name, job.terms);
+    for (std::size_t i = 0; i < job.nodes.size() + (job.odd_one_out ? 1 : 0); ++i) {
+        Node node;
+        node.job = index;
+        node.host = static_cast<HostIndex>(nodes_.size() + 1);
+        node.odd = i == job.nodes.size();
+        if (!node.odd) node.scenario = job.nodes[i];
+        if (node.odd) node.scenario.joins_after = random_.between(Duration{4s}, Duration{10s});
+        node.name = cat(job.name, "/n", i);
+        node.clock = {random_.between(Duration{0}, Duration{3600s}),
+                      random_.between(-scenario_.drift_ppm_max, scenario_.drift_ppm_max)};
+        nodes_.push_back(std::move(node));
+        plan_start(nodes_.size() - 1, nodes_.back().scenario.joins_after);
+        if (nodes_.back().scenario.joins_after > 4s) chronicle_.count(Happening::node_joined_late);
+    }
+}
+
+void World::plan_start(std::size_t index, Duration after) {
+    events_.after(after, [this, index] {
+        const Node& node = nodes_[index];
+        const bool first = node.agents.empty() && events_.now() < 2s;
+        if (!first && !network_faults_allowed()) return plan_start(index, 100ms);
+        const bool over = invariants_.job(node.job).ever_ended;
+        if (!node.alive() && !node.dark && !node.dismissed && !over) start_agent(index);
+    });
+}
+
+rendezvous::ClientConfig World::client_config(const Node& node) {
+    const JobScenario& job = scenario_.jobs[node.job];
+    rendezvous::ClientConfig config;
+    config.endpoint = {"host0", daemon_address.port};
+    config.job = job.name;
+    config.node = {cat("host", node.host), next_pid_++, 0x1000 + ++incarnation_count_};
+    config.join_timeout = job.join_timeout;
+    config.connect_timeout = std::min<Duration>(2s, scenario_.lease / 2);
+    config.lease = Duration{1ms} * job.terms.lease_ms;
+    config.lost_timeout = Duration{1ms} * job.terms.lost_timeout_ms;
+    return config;
+}
+
+agent::SupervisorConfig World::supervisor_config(const Node& node) const {
+    const JobScenario& job = scenario_.jobs[node.job];
+    agent::SupervisorConfig config;
+    config.host = cat("host", node.host);
+    config.grace = job.grace;
+    config.join.terms = job.terms;
+    if (node.odd) ++config.join.terms.restarts_max;
+    config.join.slots = node.scenario.slots;
+    config.join.role = node.scenario.role;
+    config.join.node_rank = node.scenario.node_rank;
+    config.join.addresses = {config.host};
+    config.join.entry = "train.py";
+    return config;
+}
+
+void World::start_agent(std::size_t index) {
+    Node& node = nodes_[index];
+    // An agent with other terms would set them if it came first.
+    if (node.odd && (!invariants_.job(node.job).last_sealed || !daemon_.running() || peace_)) return;
+    if (node.odd) chronicle_.count(Happening::terms_differed);
+    if (!node.agents.empty()) chronicle_.count(Happening::agent_restarted);
+    AgentProcess::Setting setting;
+    setting.name = cat(node.name, '#', node.agents.size());
+    setting.host = node.host;
+    setting.clock = &nodes_[index].clock;
+    setting.daemon = daemon_address;
+    setting.client = client_config(node);
+    setting.supervisor = supervisor_config(node);
+    setting.port_first = static_cast<std::uint16_t>(30000 + node.agents.size() % 100 * 100);
+    setting.script = [this, job = node.job](Round, std::uint32_t) { return draw_script(job); };
+    setting.next_pid = [this] { return next_pid_++; };
+    setting.worker_failed = [this, job = node.job](Round round) { worker_failed(job, round); };
+    AgentTruth truth;
+    truth.job = node.job;
+    truth.name = setting.name;
+    truth.slots = node.scenario.slots;
+    truth.role = node.scenario.role;
+    truth.in_trouble = trouble_count_[node.host] > 0;
+    invariants_.newcomer(setting.client.node.incarnation, std::move(truth));
+    node.agents.push_back(std::make_unique<AgentProcess>(surroundings_, random_.fork(), std::move(setting)));
+    node.agent()->begin();
+}
+
+WorkerScript World::draw_script(std::size_t index) {
+    const JobScenario& job = scenario_.jobs[index];
+    WorkerScript script;
+    script.lives = job.endless ? never : job.work + random_.between(Duration{0}, Duration{50ms});
+    script.end = Exited{0};
+    script.stops_within = random_.between(Duration{0}, job.grace * 3 / 2);
+    script.ignores_sigterm = random_.chance(job.ignore_permille);
+    script.leaves_grandchild = random_.chance(job.grandchild_permille);
+    if (peace_) return script;
+    script.starts = !random_.chance(job.not_start_permille);
+    if (random_.chance(job.fail_permille)) {
+        script.lives = random_.between(Duration{1ms}, std::min<Duration>(job.work, 10s));
+        script.end = random_.chance(400) ? WorkerEnd{Signaled{.signal = SIGSEGV, .core_dumped = true}}
+                                         : WorkerEnd{Exited{static_cast<std::int32_t>(random_.between(1, 100))}};
+    }
+    return script;
+}
+
+/// The others of the round may see that their peer is gone, and fail too.
+void World::worker_failed(std::size_t job, Round round) {
+    for (Node& node : nodes_) {
+        if (node.job != job || !node.alive() || !random_.chance(scenario_.jobs[job].victim_permille)) continue;
+        node.agent()->guardian().peer_vanished(round, random_.between(Duration{1ms}, Duration{400ms}));
+    }
+}
+
+WorldResult World::run() {
+    while (!chronicle_.violation() && !over() && events_.run_one()) {
+        invariants_.check();
+        if (events_.done_count() > events_max) chronicle_.violated("limit", "the world runs in circles");
+    }
+    return {chronicle_.violation(), chronicle_.tally(), events_.done_count(), events_.now()};
+}
+
+}  // namespace muster::simulation

@@ -1,0 +1,107 @@
+// One simulated world, from one seed to its end: first faults, then peace, in which it has to come right.
+//
+// What it takes for granted, because no protocol could do without:
+//   - clocks differ by their offsets and drift by 0.2 % at most;
+//   - a daemon that is killed forgets everything, and learns it again from its agents within the lease in which it
+//   seals
+//     nothing. It cannot know of members that cannot reach it, nor tell a new launcher from one that it knew. So when
+//     it is killed partitions, stalls and refused connects end, and none begins and no agent is started until that
+//     lease is over. Resets, and all that befalls processes, go on;
+//   - a guardian runs as long as its host does, or is killed: it is never stopped for longer than moments.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/daemon_process.h"
+#include "tests/simulation/scenario.h"
+
+namespace muster::simulation {
+
+struct WorldResult {
+    std::optional<Violation> violation;
+    Tally tally{};
+    std::uint64_t event_count = 0;
+    Moment lasted{};
+};
+
+class World {
+  public:
+    World(std::uint64_t seed, Plant plant, Chronicle::Mode mode);
+    WorldResult run();
+
+  private:
+    struct Node {
+        std::size_t job = 0;
+        HostIndex host = 0;
+        NodeScenario scenario;
+        std::string name;
+        HostClock clock;
+        bool dark = false;                                  ///< its host has no power
+        bool dismissed = false;                             ///< somebody told it to stop: nobody starts it again
+        bool odd = false;                                   ///< comes with other terms than the rest
+        std::vector<std::unique_ptr<AgentProcess>> agents;  ///< one after another; all are kept, events refer to them
+        [[nodiscard]] AgentProcess* agent() const { return agents.empty() ? nullptr : agents.back().get(); }
+        [[nodiscard]] bool alive() const { return agent() != nullptr && agent()->alive(); }
+    };
+
+    // -- building (world.cpp) --
+    void add_job(const JobScenario& job);
+    void start_agent(std::size_t node);
+    void plan_start(std::size_t node, Duration after);
+    WorkerScript draw_script(std::size_t job);
+    void worker_failed(std::size_t job, Round round);
+    [[nodiscard]] rendezvous::ClientConfig client_config(const Node& node);
+    [[nodiscard]] agent::SupervisorConfig supervisor_config(const Node& node) const;
+
+    // -- faults (world_faults.cpp) --
+    static NetworkTemper calm(NetworkTemper temper);
+    void plan_faults();
+    void plan_fault(Duration mean, void (World::*fault)());
+    void reset_connection();
+    void stall_connection();
+    void partition();
+    void cut(HostIndex from, HostIndex to, Duration duration);
+    void kill_agent();
+    void stop_agent();
+    void kill_guardian();
+    void lose_power();
+    void kill_daemon();
+    void pause_daemon();
+    void request_stop();
+    void start_daemon();
+    Node* pick_alive();
+    void mark(Node& node);
+    void mark_host(HostIndex host);
+    void set_trouble(HostIndex host, bool in_trouble);
+    [[nodiscard]] bool network_faults_allowed() const;
+
+    // -- peace (world_peace.cpp) --
+    void make_peace();
+    void demand_running();
+    void demand_stopped(std::size_t node, AgentProcess* agent);
+    void demand_end();
+    void stop_endless();
+    [[nodiscard]] Duration settle_limit(const JobScenario& job) const;
+    [[nodiscard]] bool over() const;
+
+    EventQueue events_;
+    Chronicle chronicle_;
+    Random random_;
+    Scenario scenario_;
+    Invariants invariants_;
+    Network network_;
+    Surroundings surroundings_;
+    HostClock daemon_clock_;
+    DaemonProcess daemon_;
+    std::vector<Node> nodes_;
+    bool peace_ = false;
+    Moment calm_until_{};  ///< no partition and no stall before: a daemon without memory is learning
+    std::uint64_t incarnation_count_ = 0;
+    std::int32_t next_pid_ = 1000;
+    std::map<HostIndex, int> trouble_count_;
+};
+
+}  // namespace muster::simulation

@@ -1,0 +1,209 @@
+// The faults that befall a world while there is no peace.
+#include <algorithm>
+#include <csignal>
+
+#include "tests/simulation/world.h"
+
+namespace muster::simulation {
+
+void World::plan_faults() {
+    const FaultScenario& faults = scenario_.faults;
+    plan_fault(faults.reset, &World::reset_connection);
+    plan_fault(faults.stall, &World::stall_connection);
+    plan_fault(faults.partition, &World::partition);
+    plan_fault(faults.agent_kill, &World::kill_agent);
+    plan_fault(faults.agent_stop, &World::stop_agent);
+    plan_fault(faults.guardian_kill, &World::kill_guardian);
+    plan_fault(faults.power_loss, &World::lose_power);
+    plan_fault(faults.daemon_kill, &World::kill_daemon);
+    plan_fault(faults.daemon_pause, &World::pause_daemon);
+    plan_fault(faults.stop_request, &World::request_stop);
+}
+
+void World::plan_fault(Duration mean, void (World::*fault)()) {
+    if (mean == never) return;
+    events_.after(random_.between(mean / 3, mean * 5 / 3), [this, mean, fault] {
+        if (peace_) return;
+        (this->*fault)();
+        plan_fault(mean, fault);
+    });
+}
+
+World::Node* World::pick_alive() {
+    std::vector<Node*> alive;
+    for (Node& node : nodes_) {
+        if (node.alive()) alive.push_back(&node);
+    }
+    return alive.empty() ? nullptr : random_.pick(alive);
+}
+
+// ---- what the invariants have to know: who was disturbed, and when ----
+
+void World::mark(Node& node) {
+    if (node.agent() != nullptr) invariants_.trouble(node.agent()->incarnation());
+}
+
+void World::set_trouble(HostIndex host, bool in_trouble) {
+    trouble_count_[host] += in_trouble ? 1 : -1;
+    for (Node& node : nodes_) {
+        if (node.host != host || node.agent() == nullptr) continue;
+        AgentTruth& truth = invariants_.agent(node.agent()->incarnation());
+        truth.in_trouble = trouble_count_[host] > 0 || node.agent()->life() == AgentProcess::Life::stopped;
+        truth.last_trouble = events_.now();
+    }
+}
+
+/// The same network without lost or refused connects.
+NetworkTemper World::calm(NetworkTemper temper) {
+    temper.refuse_permille = 0;
+    temper.lose_syn_permille = 0;
+    return temper;
+}
+
+bool World::network_faults_allowed() const {
+    return daemon_.running() && events_.now() >= calm_until_;
+}
+
+// ---- the network ----
+
+void World::reset_connection() {
+    Node* const node = pick_alive();
+    if (node == nullptr || !network_.reset_one(node->host)) return;
+    chronicle_.count(Happening::connection_reset);
+    chronicle_.tell("a connection of ", node->name, " is reset");
+    mark(*node);
+}
+
+void World::stall_connection() {
+    Node* const node = pick_alive();
+    const Duration duration = random_.between(scenario_.lease / 5, scenario_.lease * 2);
+    if (node == nullptr || !network_faults_allowed() || !network_.stall_one(node->host, duration)) return;
+    chronicle_.count(Happening::connection_stalled);
+    chronicle_.tell("a connection of ", node->name, " stalls for ", describe(duration));
+    set_trouble(node->host, true);
+    events_.after(duration, [this, host = node->host] { set_trouble(host, false); });
+}
+
+/// One group of hosts, which may hold the daemon's, is cut off from the others, in one direction or in both.
+void World::partition() {
+    if (!network_faults_allowed()) return;
+    std::vector<HostIndex> apart;
+    std::vector<HostIndex> rest;
+    for (HostIndex host = 0; host <= nodes_.size(); ++host) (random_.chance(400) ? apart : rest).push_back(host);
+    if (apart.empty() || rest.empty()) return;
+    const bool one_way = random_.chance(400);
+    const Duration longest = random_.chance(200) ? scenario_.lease * 12 : scenario_.lease * 3;
+    const Duration duration = random_.between(scenario_.lease / 5, longest);
+    chronicle_.count(one_way ? Happening::partition_one_way : Happening::partition_two_way);
+    std::string names;
+    for (const HostIndex host : apart) names += cat(" host", host);
+    chronicle_.tell("partition", one_way ? " (one way)" : "", " of", names, " for ", describe(duration));
+    for (const HostIndex a : apart) {
+        for (const HostIndex b : rest) {
+            cut(a, b, duration);
+            if (!one_way) cut(b, a, duration);
+        }
+    }
+}
+
+void World::cut(HostIndex from, HostIndex to, Duration duration) {
+    network_.cut(from, to);
+    set_trouble(from, true);
+    set_trouble(to, true);
+    events_.after(duration, [this, from, to] {
+        network_.heal(from, to);
+        set_trouble(from, false);
+        set_trouble(to, false);
+    });
+}
+
+// ---- processes and hosts ----
+
+void World::kill_agent() {
+    Node* const node = pick_alive();
+    if (node == nullptr) return;
+    node->agent()->kill();
+    const auto index = static_cast<std::size_t>(node - nodes_.data());
+    if (!scenario_.jobs[node->job].agents_come_back) return;
+    plan_start(index, random_.between(Duration{20ms}, Duration{4s}));
+}
+
+void World::stop_agent() {
+    Node* const node = pick_alive();
+    if (node == nullptr) return;
+    AgentProcess* const agent = node->agent();
+    agent->stop();
+    const Duration longest = random_.chance(150) ? scenario_.lease * 12 : scenario_.lease * 2;
+    events_.after(random_.between(Duration{50ms}, longest), [agent] { agent->go_on(); });
+}
+
+void World::kill_guardian() {
+    Node* const node = pick_alive();
+    if (node != nullptr) node->agent()->guardian().killed();
+}
+
+void World::lose_power() {
+    Node* const node = pick_alive();
+    if (node == nullptr) return;
+    chronicle_.count(Happening::host_power_lost);
+    chronicle_.tell("host", node->host, " of ", node->name, " loses its power");
+    node->dark = true;
+    network_.power_lost(node->host);
+    node->agent()->power_lost();
+    const auto index = static_cast<std::size_t>(node - nodes_.data());
+    events_.after(random_.between(Duration{500ms}, scenario_.lease * 4), [this, index] {
+        nodes_[index].dark = false;
+        network_.power_back(nodes_[index].host);
+        if (scenario_.jobs[nodes_[index].job].agents_come_back) plan_start(index, 200ms);
+    });
+}
+
+void World::kill_daemon() {
+    if (!daemon_.running()) return;
+    daemon_.kill();
+    network_.heal_all();
+    network_.set_temper(calm(scenario_.temper));
+    // One that comes with other terms would teach them to the next daemon, and one that has not been heard yet would
+    // look like one that is started later.
+    for (Node& node : nodes_) {
+        if (!node.alive()) continue;
+        const bool unheard = invariants_.agent(node.agent()->incarnation()).heard_daemon < Moment{0};
+        if (node.odd || (unheard && invariants_.job(node.job).last_sealed)) node.agent()->kill();
+    }
+    const Duration lost_timeout = Duration{1ms} * scenario_.jobs[0].terms.lost_timeout_ms;
+    const Duration longest = random_.chance(150) ? lost_timeout * 3 / 2 : std::min<Duration>(lost_timeout / 2, 10s);
+    events_.after(random_.between(Duration{20ms}, longest), [this] { start_daemon(); });
+}
+
+void World::start_daemon() {
+    if (daemon_.running()) return;
+    if (events_.now() > 1s) chronicle_.count(Happening::daemon_restarted);
+    calm_until_ = events_.now() + scenario_.lease * 3 / 2;
+    daemon_.start();
+    events_.at(calm_until_, [this] {
+        if (!peace_ && network_faults_allowed()) network_.set_temper(scenario_.temper);
+    });
+}
+
+void World::pause_daemon() {
+    if (!daemon_.running() || daemon_.paused()) return;
+    daemon_.pause();
+    events_.after(random_.between(Duration{50ms}, scenario_.lease * 2), [this] { daemon_.go_on(); });
+}
+
+// ---- people ----
+
+void World::request_stop() {
+    Node* const node = pick_alive();
+    if (node == nullptr) return;
+    node->dismissed = true;
+    AgentProcess* const agent = node->agent();
+    agent->request_stop(SIGTERM);
+    const auto index = static_cast<std::size_t>(node - nodes_.data());
+    if (random_.chance(300)) {
+        events_.after(random_.between(Duration{10ms}, Duration{2s}), [agent] { agent->request_stop(SIGINT); });
+    }
+    demand_stopped(index, agent);
+}
+
+}  // namespace muster::simulation

@@ -1,0 +1,315 @@
+#include "tests/transcripts/story.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::test {
+
+namespace {
+
+using namespace rendezvous;
+
+Duration duration_of(std::string_view text) {
+    std::int64_t number = 0;
+    const auto unit = text.find_first_not_of("0123456789");
+    MUSTER_CHECK(unit != std::string_view::npos && parse_number(text.substr(0, unit), number), text);
+    const auto name = text.substr(unit);
+    if (name == "us") return std::chrono::microseconds(number);
+    if (name == "ms") return std::chrono::milliseconds(number);
+    MUSTER_CHECK(name == "s", text);
+    return std::chrono::seconds(number);
+}
+
+std::uint32_t ms_of(std::string_view text) {
+    return static_cast<std::uint32_t>(std::chrono::duration_cast<std::chrono::milliseconds>(duration_of(text)).count());
+}
+
+template <class Number>
+void take(const std::map<std::string, std::string>& words, const char* key, Number& value) {
+    const auto found = words.find(key);
+    if (found != words.end()) MUSTER_CHECK(parse_number(found->second, value), key, found->second);
+}
+
+std::int64_t ns(Instant at) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+}
+
+}  // namespace
+
+Story::Story(std::string_view terms) {
+    run(cat("terms ", terms));
+}
+
+std::string Story::tell(std::string_view lines) {
+    out_.clear();
+    for (const auto piece : split(lines, '\n')) {
+        const auto text = trim(piece);
+        if (text.empty()) {
+            if (!out_.empty() && !out_.ends_with("\n\n")) out_ += "\n";
+            continue;
+        }
+        out_ += cat(text, "\n");
+        if (!text.starts_with('#')) run(text);
+    }
+    while (out_.ends_with("\n\n")) out_.pop_back();
+    return out_;
+}
+
+std::string Story::answers(std::string_view lines) {
+    out_.clear();
+    for (const auto piece : split(lines, '\n')) {
+        const auto text = trim(piece);
+        if (!text.empty() && !text.starts_with('#')) run(text);
+    }
+    return "\n" + out_;
+}
+
+void Story::run(std::string_view text) {
+    std::vector<std::string> pieces;
+    for (const auto piece : split(text, ' '))
+        if (!piece.empty()) pieces.emplace_back(piece);
+    const auto verb = pieces.at(0);
+    Words words;
+    for (std::size_t i = 1; i < pieces.size(); ++i) {
+        const auto equals = pieces[i].find('=');
+        words[pieces[i].substr(0, equals)] = equals == std::string::npos ? "" : pieces[i].substr(equals + 1);
+    }
+    if (verb == "terms") return set_terms(words);
+    if (verb == "advance") return advance(duration_of(pieces.at(1)));
+    if (verb == "restart") return restart();
+    if (verb == "show") return show(pieces.at(1));
+    if (verb == "stall") {
+        now_ += duration_of(pieces.at(1));
+        return step(Elapsed{});
+    }
+    const bool known = run_agent(verb, puppet(pieces.at(1)), words);
+    MUSTER_CHECK(known, text);
+}
+
+void Story::set_terms(const Words& words) {
+    take(words, "min", terms_.nodes_min);
+    take(words, "max", terms_.nodes_max);
+    take(words, "spares", terms_.spares);
+    take(words, "restarts", terms_.restarts_max);
+    if (words.contains("last_call")) terms_.last_call_ms = ms_of(words.at("last_call"));
+    if (words.contains("lease")) terms_.lease_ms = ms_of(words.at("lease"));
+    if (words.contains("lost")) terms_.lost_timeout_ms = ms_of(words.at("lost"));
+    terms_.fixed_world = terms_.fixed_world || words.contains("fixed");
+    config_.quiet_start = config_.quiet_start || words.contains("quiet") || words.contains("quiet_always");
+    config_.quiet_always = config_.quiet_always || words.contains("quiet_always");
+    server_ = std::make_unique<Server>(config_, now_);
+}
+
+bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words) {
+    if (verb == "join")
+        join(agent, words);
+    else if (verb == "fail")
+        fail(agent, words);
+    else if (verb == "twin")
+        twin(agent);
+    else if (verb == "close")
+        close(agent);
+    else if (verb == "died")
+        died(agent);
+    else if (verb == "lose")
+        agent.assigned = {};
+    else if (verb == "silence")
+        agent.silent = true;
+    else if (verb == "speak")
+        agent.silent = false;
+    else if (verb == "succeed")
+        hear(agent, native::WorkersSucceeded{agent.assigned.round});
+    else if (verb == "leave")
+        hear(agent, native::Leave{"stopped by SIGTERM"});
+    else if (verb == "ack")
+        hear(agent, native::EndAcknowledged{});
+    else if (verb == "report" || verb == "rejoin") {
+        native::RoundReport report{agent.assigned.round, {}, 0};
+        take(words, "stopped", report.stopped_count);
+        hear(agent, report);
+        if (verb == "rejoin") join(agent, words);
+    } else if (verb == "kill") {
+        close(agent);
+        died(agent);
+    } else if (verb == "resume") {
+        connect(agent);
+        hear(agent, native::Resume{agent.assigned.round, words.contains("done"), agent.join, agent.assigned});
+    } else {
+        return false;
+    }
+    return true;
+}
+
+Story::Puppet& Story::puppet(const std::string& name) {
+    const auto [at, added] = puppets_.try_emplace(name);
+    auto& agent = at->second;
+    if (added) {
+        agent.name = name;
+        agent.node = {name, static_cast<std::int32_t>(100 + puppets_.size()), 1000 + puppets_.size()};
+        agent.join.addresses = {cat(name, ".net")};
+        agent.join.store_port = static_cast<std::uint16_t>(5000 + puppets_.size());
+        agent.join.peer_port = static_cast<std::uint16_t>(6000 + puppets_.size());
+    }
+    return agent;
+}
+
+void Story::connect(Puppet& agent) {
+    agent.connection = next_connection_++;
+    names_[agent.connection] = agent.name;
+    step(ConnectionAccepted{agent.connection, "10.0.0.1"});
+    native::Hello hello;
+    hello.job = "job";
+    hello.node = agent.node;
+    hello.connection = ++agent.connection_number;
+    if (!agent.version.empty()) hello.versions = {{"muster", agent.version}};
+    step(Received{agent.connection, hello});
+    agent.next_ping = now_ + std::chrono::milliseconds(terms_.lease_ms) / 5;
+}
+
+void Story::join(Puppet& agent, const Words& words) {
+    agent.join.terms = terms_;
+    auto& terms = agent.join.terms;
+    take(words, "min", terms.nodes_min);
+    take(words, "max", terms.nodes_max);
+    take(words, "restarts", terms.restarts_max);
+    take(words, "slots", agent.join.slots);
+    take(words, "rank", agent.join.node_rank);
+    if (words.contains("role")) agent.join.role = words.at("role");
+    if (words.contains("entry")) agent.join.entry = words.at("entry");
+    if (words.contains("version")) agent.version = words.at("version");
+    agent.join.hosts_endpoint = words.contains("hosts");
+    agent.join.last_round = agent.assigned.round;
+    if (agent.connection == 0) connect(agent);
+    hear(agent, agent.join);
+}
+
+void Story::fail(Puppet& agent, const Words& words) {
+    native::WorkersFailed failed{agent.assigned.round, {}};
+    auto& failure = failed.failures.emplace_back();
+    failure.host = agent.name;
+    failure.group_rank = static_cast<std::int32_t>(agent.assigned.group_rank);
+    failure.rank = static_cast<std::int32_t>(agent.assigned.rank_base);
+    failure.local_rank = 0;
+    failure.pid = agent.node.pid + 1;
+    std::int32_t number = 1;
+    take(words, "code", number);
+    failure.end = Exited{number};
+    if (words.contains("signal")) {
+        take(words, "signal", number);
+        failure.end = Signaled{number, false};
+        failure.kind = FailureKind::killed;
+    }
+    if (words.contains("comm")) failure.kind = FailureKind::communication_error;
+    failure.at_ns = ns(now_ - (words.contains("ago") ? duration_of(words.at("ago")) : 0ms));
+    failure.uncertainty_ns = words.contains("error") ? duration_of(words.at("error")).count() : 0;
+    hear(agent, failed);
+}
+
+void Story::twin(Puppet& agent) {
+    const auto connection = next_connection_++;
+    names_[connection] = cat("twin of ", agent.name);
+    step(ConnectionAccepted{connection, "10.0.0.2"});
+    native::Hello hello;
+    hello.job = "job";
+    hello.node = agent.node;
+    hello.connection = agent.connection_number;
+    step(Received{connection, hello});
+    step(Received{connection, agent.join});
+}
+
+void Story::close(Puppet& agent) {
+    const auto connection = std::exchange(agent.connection, 0);
+    if (connection != 0) step(ConnectionEnded{connection, "reset"});
+}
+
+void Story::died(Puppet& agent) {
+    const auto connection = next_connection_++;
+    names_[connection] = cat("guardian of ", agent.name);
+    step(ConnectionAccepted{connection, "10.0.0.1"});
+    native::Hello hello;
+    hello.job = "job";
+    hello.node = agent.node;
+    step(Received{connection, hello});
+    step(Received{connection, native::AgentDied{"killed by signal 9"}});
+}
+
+void Story::hear(Puppet& agent, const native::Message& message) {
+    MUSTER_CHECK(agent.connection != 0, agent.name);
+    step(Received{agent.connection, message});
+}
+
+void Story::advance(Duration duration) {
+    const auto until = now_ + duration;
+    for (;;) {
+        Puppet* next = nullptr;
+        for (auto& [name, agent] : puppets_) {
+            if (agent.connection == 0 || agent.silent) continue;
+            if (next == nullptr || agent.next_ping < next->next_ping) next = &agent;
+        }
+        const auto ping_at = next == nullptr ? no_deadline : std::max(next->next_ping, now_);
+        const auto wake_at = std::max(server_->deadline(), now_);
+        if (std::min(ping_at, wake_at) > until) break;
+        now_ = std::min(ping_at, wake_at);
+        if (ping_at <= wake_at) {
+            next->next_ping = now_ + std::chrono::milliseconds(terms_.lease_ms) / 5;
+            hear(*next, native::Ping{1, 0});
+        } else {
+            step(Elapsed{});
+        }
+    }
+    now_ = until;
+}
+
+void Story::restart() {
+    for (auto& [name, agent] : puppets_) agent.connection = 0;
+    server_ = std::make_unique<Server>(config_, now_);
+}
+
+void Story::show(const std::string& what) {
+    if (what == "job") return line(server_->status_json(now_));
+    for (const auto& [name, agent] : puppets_)
+        if (agent.assigned.round != no_round)
+            line(cat(name, ": round ", agent.assigned.round, ", group rank ", agent.assigned.group_rank, " of ",
+                     agent.assigned.group_world_size));
+}
+
+std::string Story::name_of(ConnectionId connection) const {
+    const auto found = names_.find(connection);
+    return found == names_.end() ? cat("connection ", connection) : found->second;
+}
+
+void Story::step(const ServerEvent& event) {
+    print(server_->step(event, now_));
+}
+
+void Story::print(const ServerStep& step) {
+    for (const auto& why : step.why) line(cat("log: ", why));
+    for (const auto& record : step.records)
+        if (record.value.empty()) line(cat("state: ", record.key, " deleted"));
+    for (const auto& action : step.actions) {
+        if (const auto* send = std::get_if<SendTo>(&action)) {
+            if (std::holds_alternative<native::Pong>(send->message)) continue;
+            std::vector<std::string> names;
+            for (const auto connection : send->connections) {
+                names.push_back(name_of(connection));
+                const auto* assigned = std::get_if<native::Assigned>(&send->message);
+                if (assigned != nullptr) puppets_.at(names.back()).assigned = *assigned;
+            }
+            std::sort(names.begin(), names.end());
+            line(cat(muster::join(names, " "), " <- ", describe(send->message)));
+        } else if (const auto* closed = std::get_if<CloseConnection>(&action)) {
+            line(cat("close ", name_of(closed->connection), ": ", closed->why));
+            for (auto& [name, agent] : puppets_)
+                if (agent.connection == closed->connection) agent.connection = 0;
+        } else if (const auto* fresh = std::get_if<FreshStore>(&action)) {
+            line(cat("fresh store for ", fresh->job));
+        } else if (const auto* forgotten = std::get_if<JobForgotten>(&action)) {
+            line(cat("forgotten: ", forgotten->job));
+        }
+    }
+}
+
+}  // namespace muster::test

@@ -1,0 +1,82 @@
+// A story about one daemon and its agents, told in lines: what happens on the left side of a transcript, what the
+// daemon does about it on the right. The real Server runs; the agents are puppets that say what the line says, and ping
+// every fifth of the lease while they are connected and not silenced.
+//
+//   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed quiet quiet_always   before the first
+//   join join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Hello on a new connection if need be,
+//   Join report n0 [stopped=2]      RoundReport rejoin n0                  report, join fail n0 [code=1|signal=9|comm]
+//   [ago=20ms] [error=1ms]    WorkersFailed succeed n0 | leave n0 | ack n0 close n0                   the connection
+//   breaks resume n0 [done]           a new connection, Hello and Resume died n0                    the guardian
+//   speaks; with the connection broken before: kill n0 lose n0                    it never saw its Assigned silence n0
+//   | speak n0      stops and goes on pinging twin n0                    another agent with the incarnation and
+//   connection number of n0 joins advance 500ms              time passes; the daemon is called at its deadlines stall
+//   3s                   time passes, and neither the daemon nor the agents' words are served restart the daemon starts
+//   anew and has forgotten everything; all connections break show round | show job # a comment
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/core/server.h"
+
+namespace muster::test {
+
+class Story {
+  public:
+    explicit Story(std::string_view terms = "");
+
+    /// Runs the lines; returns what the daemon did, one line each, indented, under the line that caused it.
+    std::string tell(std::string_view lines);
+    /// The same without the lines themselves, for dialogues.
+    std::string answers(std::string_view lines);
+
+  private:
+    struct Puppet {
+        std::string name;
+        NodeIdentity node;
+        std::uint32_t connection_number = 0;
+        rendezvous::ConnectionId connection = 0;
+        bool silent = false;
+        native::Join join;
+        native::Assigned assigned;
+        std::string version;
+        Instant next_ping;
+    };
+    using Words = std::map<std::string, std::string>;  ///< "slots" -> "2"; a bare word maps to ""
+
+    void run(std::string_view line);
+    void set_terms(const Words& words);
+    bool run_agent(const std::string& verb, Puppet& puppet, const Words& words);
+    void join(Puppet& puppet, const Words& words);
+    void fail(Puppet& puppet, const Words& words);
+    void twin(Puppet& puppet);
+    void connect(Puppet& puppet);
+    void close(Puppet& puppet);
+    void died(Puppet& puppet);
+    void advance(Duration duration);
+    void restart();
+    void show(const std::string& what);
+    Puppet& puppet(const std::string& name);
+    void hear(Puppet& puppet, const native::Message& message);
+    void step(const rendezvous::ServerEvent& event);
+    void print(const rendezvous::ServerStep& step);
+    [[nodiscard]] std::string name_of(rendezvous::ConnectionId connection) const;
+    void line(const std::string& text) { out_ += "    " + text + "\n"; }
+
+    native::JobTerms terms_;
+    rendezvous::ServerConfig config_;
+    Instant now_ = Instant(1000s);
+    std::unique_ptr<rendezvous::Server> server_;
+    std::map<std::string, Puppet> puppets_;
+    std::map<rendezvous::ConnectionId, std::string> names_;
+    rendezvous::ConnectionId next_connection_ = 1;
+    std::string out_;
+};
+
+/// One line for a message of the daemon, e.g. "Assigned round 0: group rank 1 of 2, ranks 2.. of 4, ...".
+std::string describe(const native::Message& message);
+
+}  // namespace muster::test

@@ -1,0 +1,176 @@
+#include "agent/agent_channel.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstring>
+
+#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/local/codec.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+/// A worker that speaks the channel in bytes.
+class Worker {
+  public:
+    explicit Worker(const std::string& address) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+        sockaddr_un name{};
+        name.sun_family = AF_UNIX;
+        address.copy(name.sun_path + 1, sizeof name.sun_path - 2, 1);
+        const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+        REQUIRE(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
+    }
+    void say(const local::Message& message) { say_bytes(local::encode(message)); }
+    void say_bytes(const std::string& bytes) {
+        REQUIRE(::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
+    }
+    void give(const local::Give& give, int descriptor) {
+        std::string bytes = local::encode(give);
+        iovec piece{bytes.data(), bytes.size()};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+        msghdr header{};
+        header.msg_iov = &piece;
+        header.msg_iovlen = 1;
+        header.msg_control = control;
+        header.msg_controllen = sizeof control;
+        cmsghdr* part = CMSG_FIRSTHDR(&header);
+        part->cmsg_level = SOL_SOCKET;
+        part->cmsg_type = SCM_RIGHTS;
+        part->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(part), &descriptor, sizeof descriptor);
+        REQUIRE(::sendmsg(socket_.get(), &header, MSG_NOSIGNAL) > 0);
+    }
+    /// What the agent sent, or nothing at the end of the channel.
+    std::string hear() {
+        char bytes[4096];
+        const auto size = ::recv(socket_.get(), bytes, sizeof bytes, 0);
+        return size <= 0 ? std::string() : std::string(bytes, static_cast<std::size_t>(size));
+    }
+    void go() { socket_.reset(); }
+
+  private:
+    FileDescriptor socket_;
+};
+
+struct Rig {
+    Rig() : channel(std::move(AgentChannel::open(loop, 3).value())) {}
+    bool run_until(const std::function<bool()>& done) {
+        const auto deadline = std::chrono::steady_clock::now() + 5s;
+        while (!done() && std::chrono::steady_clock::now() < deadline) {
+            loop.restart();
+            loop.run_one_for(20ms);
+        }
+        return done();
+    }
+    const WorkerFacts& facts() const { return channel->facts(); }
+
+    boost::asio::io_context loop;
+    std::unique_ptr<AgentChannel> channel;
+};
+
+}  // namespace
+
+TEST_CASE("what a worker tells about itself is known to its agent") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    worker.say(local::Hello{1, 42, "muster 0.1.0"});
+    worker.say(local::Progress{17});
+    worker.say(local::Section{"checkpoint"});
+    REQUIRE(rig.run_until([&] { return rig.facts().section == "checkpoint"; }));
+    CHECK(rig.facts().connected);
+    CHECK(rig.facts().runtime == "muster 0.1.0");
+    CHECK(rig.facts().step == 17);
+}
+
+TEST_CASE("a worker hears that its round is over") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    rig.channel->send(local::RoundEnded{"gpu07 was lost"});
+    CHECK(local::decode(worker.hear(), local::Sender::agent).value() ==
+          local::Message(local::RoundEnded{"gpu07 was lost"}));
+}
+
+TEST_CASE("without a worker, and to a worker that does not listen, nothing waits") {
+    Rig rig;
+    rig.channel->send(local::RoundEnded{"nobody hears"});
+    Worker deaf(rig.channel->address());
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    for (int i = 0; i < 10'000; ++i) rig.channel->send(local::RoundEnded{std::string(1000, 'x')});
+    CHECK(rig.facts().connected);
+}
+
+TEST_CASE("a worker that breaks the rules loses the channel, and may open it anew") {
+    Rig rig;
+    for (const std::string& bytes : {std::string("\x41\0\0", 3), std::string(5000, '\x02'), std::string("\x02")}) {
+        Worker worker(rig.channel->address());
+        REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+        worker.say_bytes(bytes);
+        REQUIRE(rig.run_until([&] { return !rig.facts().connected; }));
+        CHECK(worker.hear().empty());
+    }
+    Worker better(rig.channel->address());
+    better.say(local::Progress{1});
+    CHECK(rig.run_until([&] { return rig.facts().step == 1; }));
+}
+
+TEST_CASE("a message of a newer runtime is passed over") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    worker.say_bytes("\x30 what is this");
+    worker.say(local::Progress{2});
+    CHECK(rig.run_until([&] { return rig.facts().step == 2; }));
+}
+
+TEST_CASE("a second connection is closed and the first one stays") {
+    Rig rig;
+    Worker first(rig.channel->address());
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    Worker second(rig.channel->address());
+    rig.run_until([&] { return rig.loop.poll() == 0; });
+    CHECK(second.hear().empty());
+    first.say(local::Progress{3});
+    CHECK(rig.run_until([&] { return rig.facts().step == 3; }));
+}
+
+TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
+    Rig rig;
+    FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+    REQUIRE(::write(memory.get(), "weights", 7) == 7);
+    Worker worker(rig.channel->address());
+    worker.give({local::GiftKind::snapshot, 7}, memory.get());
+    REQUIRE(rig.run_until([&] { return rig.channel->gift(local::GiftKind::snapshot) >= 0; }));
+    worker.go();
+    memory.reset();
+    REQUIRE(rig.run_until([&] { return !rig.facts().connected; }));
+    char bytes[8] = {};
+    CHECK(::pread(rig.channel->gift(local::GiftKind::snapshot), bytes, 7, 0) == 7);
+    CHECK(std::string(bytes) == "weights");
+    CHECK(rig.channel->gift(local::GiftKind::flight_record) == -1);
+}
+
+TEST_CASE("a gift without its memory breaks the rules") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    worker.say(local::Give{local::GiftKind::snapshot, 7});
+    CHECK(rig.run_until([&] { return !rig.facts().connected; }));
+}
+
+TEST_CASE("a closed channel is gone for its worker at once") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    rig.channel.reset();
+    CHECK(worker.hear().empty());
+    rig.loop.poll();
+}

@@ -1,0 +1,44 @@
+#include "agent/core/error_file.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster::agent;
+
+TEST_CASE("the file that @record writes gives its traceback and time") {
+    const auto error = parse_error_file(
+        R"({"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "Traceback\nValueError: bad\n", "timestamp": "1700000000"}}})");
+    CHECK(error.message == "Traceback\nValueError: bad\n");
+    CHECK(error.timestamp_s == 1700000000);
+}
+
+TEST_CASE("the short form and missing parts are read") {
+    CHECK(parse_error_file(R"({"message": "it broke", "timestamp": 5})").message == "it broke");
+    CHECK(parse_error_file(R"({"message": "it broke", "timestamp": 5})").timestamp_s == 5);
+    CHECK(parse_error_file(R"({"message": {"message": "it broke"}})").message == "it broke");
+    CHECK(parse_error_file(R"({"message": {"message": "it broke", "extraInfo": 3}})").message == "it broke");
+    CHECK(parse_error_file(R"({"message": "x", "timestamp": "soon"})").timestamp_s == 0);
+}
+
+TEST_CASE("what is no error file is quoted, briefly") {
+    for (const std::string& text :
+         {std::string(), std::string("{"), std::string("[]"), std::string("\"x\""), std::string(R"({"message": 3})"),
+          std::string(R"({"message": {}})"), std::string("\xff\xfe{}"), std::string(R"({"message": "cut of)"),
+          std::string(100'000, '['), std::string(error_file_bytes_max + 1, ' ')}) {
+        const auto error = parse_error_file(text);
+        CHECK(error.message.starts_with("unreadable error file: "));
+        CHECK(error.message.size() <= 250);
+    }
+}
+
+TEST_CASE("of a long message the end is kept") {
+    const auto error = parse_error_file("{\"message\": \"" + std::string(100'000, 'x') + "END\"}");
+    CHECK(error.message.size() == 16 * 1024);
+    CHECK(error.message.ends_with("xEND"));
+}
+
+TEST_CASE("every truncation of an error file is survived") {
+    const std::string text =
+        R"({"message": {"message": "ValueError: \u00e9", "extraInfo": {"py_callstack": "T", "timestamp": "17"}}})";
+    for (std::size_t size = 0; size < text.size(); ++size)
+        CHECK(parse_error_file(std::string_view(text).substr(0, size)).message.starts_with("unreadable"));
+}

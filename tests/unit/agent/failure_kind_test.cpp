@@ -1,0 +1,69 @@
+#include "agent/core/failure_kind.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+struct Row {
+    const char* what;
+    WorkerEnd end;
+    const char* message;
+    std::string stderr_tail;
+    FailureKind kind;
+};
+
+constexpr auto killed = FailureKind::killed;
+constexpr auto worker_error = FailureKind::worker_error;
+constexpr auto communication_error = FailureKind::communication_error;
+
+}  // namespace
+
+TEST_CASE("causes and victims are told apart") {
+    const std::vector<Row> rows = {
+        {"an exit without a word", Exited{7}, "", "", worker_error},
+        {"an exception of its own", Exited{1}, "", "Traceback (most recent call last):\nValueError: bad batch\n",
+         worker_error},
+        {"never started", NotStarted{2, "execvpe"}, "", "", killed},
+        {"out of memory", Signaled{9, false}, "", "", killed},
+        {"a crash, even with a victim's words", Signaled{11, true}, "", "Connection reset by peer", killed},
+        {"a failed check", Signaled{6, true}, "", "Assertion `x' failed.", killed},
+        {"NCCL's watchdog aborts a victim", Signaled{6, true}, "",
+         "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  [Rank 0] NCCL error: "
+         "remote "
+         "process exited or there was a network error, NCCL version 2.28.9",
+         communication_error},
+        {"gloo, torch 2.13: peer killed", Exited{1}, "",
+         "[rank0]: Traceback (most recent call last):\n[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:537] Read "
+         "error "
+         "[127.0.0.1]:27009: Connection reset by peer. This is typically caused by a remote worker hanging",
+         communication_error},
+        {"gloo, torch 2.13: peer ended", Exited{1}, "",
+         "[rank0]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:19693.",
+         communication_error},
+        {"the store is gone", Exited{1}, "",
+         "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the "
+         "remote "
+         "server shutdown or crash?",
+         communication_error},
+        {"the error file is asked before stderr", Exited{1}, "ValueError: bad batch", "Connection reset by peer",
+         worker_error},
+        {"the error file of a victim", Exited{1}, "RuntimeError: ... Connection closed by peer [::1]:1", "",
+         communication_error},
+        {"an old warning before the last traceback", Exited{1}, "",
+         "warning: upload: Connection reset by peer, trying again\nTraceback (most recent call last):\nKeyError: 'x'\n",
+         worker_error},
+        {"an old warning far before the end", Exited{1}, "", "Broken pipe\n" + std::string(9000, '.'), worker_error},
+    };
+    for (const auto& row : rows) {
+        INFO(row.what);
+        CHECK(failure_kind(row.end, row.message, row.stderr_tail) == row.kind);
+    }
+}
+
+TEST_CASE("the known message is quoted as the table has it") {
+    CHECK(known_victim_message("x: Broken pipe (32)") == "Broken pipe");
+    CHECK(known_victim_message("all is well").empty());
+}

@@ -1,0 +1,110 @@
+#include "agent/core/failure_report.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+const ReportContext context{"job7", "gpu01", "muster", 3};
+
+Failure killed_worker() {
+    Failure failure;
+    failure.kind = FailureKind::killed;
+    failure.host = "gpu07";
+    failure.role = "default";
+    failure.rank = 5;
+    failure.local_rank = 1;
+    failure.pid = 4242;
+    failure.end = Signaled{9, false};
+    failure.log_directory = "/logs/1";
+    return failure;
+}
+
+JobFailed failed(std::optional<Failure> first, std::uint32_t others, std::uint32_t stopped) {
+    return {native::JobEnded{native::JobOutcome::failed, Verdict{3, std::move(first), others, stopped}, 3,
+                             "rank 5 failed and no restart is left (3 of 3 used)"}};
+}
+
+}  // namespace
+
+TEST_CASE("the report tells the first failure in full and counts the rest") {
+    CHECK(report(failed(killed_worker(), 2, 5), context) ==
+          "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+          "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL) - killed from outside, most "
+          "often "
+          "because memory ran out: look at dmesg and the memory limit\n"
+          "  logs: /logs/1 on gpu07\n"
+          "  2 others failed after it\n"
+          "  5 workers were stopped by muster because of it\n");
+}
+
+TEST_CASE("the last lines of stderr are shown, and how many came before") {
+    Failure failure = killed_worker();
+    failure.host = "gpu01";
+    failure.end = Exited{3};
+    failure.log_directory.clear();
+    failure.stderr_tail = "one\ntwo\nthree\r\nfour\n\n";
+    CHECK(report(failed(failure, 1, 1), context) ==
+          "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+          "  first failure: rank 5 (local rank 1) on gpu01 (this host), pid 4242: exit code 3\n"
+          "  its last lines on stderr:\n"
+          "    (1 line before)\n"
+          "    two\n"
+          "    three\n"
+          "    four\n"
+          "  1 other failed after it\n"
+          "  1 worker was stopped by muster because of it\n");
+}
+
+TEST_CASE("the error file's message is shown once, not again from stderr") {
+    Failure failure = killed_worker();
+    failure.end = Exited{1};
+    failure.log_directory.clear();
+    failure.role = "reader";
+    failure.message = "Traceback\n  File \"t.py\"\nValueError: bad batch\n";
+    failure.stderr_tail = "[rank5]: Traceback\n[rank5]: ValueError: bad batch\n";
+    CHECK(report(failed(failure, 0, 0), context) ==
+          "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+          "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: exit code 1\n"
+          "  role: reader\n"
+          "  error file:\n"
+          "    Traceback\n"
+          "      File \"t.py\"\n"
+          "    ValueError: bad batch\n");
+}
+
+TEST_CASE("a lost node is named as a node") {
+    Failure failure;
+    failure.kind = FailureKind::node_lost;
+    failure.host = "gpu07";
+    failure.message = "silent for 5 s";
+    CHECK(report(failed(failure, 0, 7), context) ==
+          "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+          "  first failure: node gpu07 was lost\n"
+          "    silent for 5 s\n"
+          "  7 workers were stopped by muster because of it\n");
+}
+
+TEST_CASE("a worker's own 75 to 78 is said to be the worker's") {
+    Failure failure = killed_worker();
+    failure.log_directory.clear();
+    for (const int code : {75, 76, 77, 78}) {
+        failure.end = Exited{code};
+        const auto text = report(failed(failure, 0, 0), context);
+        CHECK(text.find("the worker's own code; it is passed through as " + std::to_string(code)) != std::string::npos);
+    }
+}
+
+TEST_CASE("every other ending is one line, and success is silent") {
+    CHECK(report(JobSucceeded{}, context).empty());
+    CHECK(report(Cancelled{15}, context) == "muster: job job7: stopped by SIGTERM; this node has left\n");
+    CHECK(report(NoRendezvous{"no answer from head:29400 in 10 min"}, context) ==
+          "muster: job job7: no rendezvous: no answer from head:29400 in 10 min\n");
+    CHECK(report(JoinRefused{{native::RefusalReason::terms_differ, "the job has max 2, this node says 3"}}, context) ==
+          "muster: job job7: this node was refused: the job has max 2, this node says 3\n");
+    CHECK(report(AgentFailed{"the guardian is gone"}, context) == "muster: job job7: the guardian is gone\n");
+    CHECK(report(Drained{"maintenance"}, context) ==
+          "muster: job job7: this node was asked to leave, and has left: maintenance\n");
+}

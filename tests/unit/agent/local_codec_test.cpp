@@ -1,0 +1,73 @@
+#include "rendezvous/wire/local/codec.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::local;
+
+namespace {
+
+Sender sender_of(const Message& message) {
+    return std::holds_alternative<RoundEnded>(message) || std::holds_alternative<Notice>(message) ? Sender::agent
+                                                                                                  : Sender::worker;
+}
+
+const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0"},
+                                          Progress{1234567},
+                                          Section{"all_reduce"},
+                                          Heartbeat{},
+                                          Give{GiftKind::flight_record, 1ULL << 40},
+                                          RoundEnded{"rank 3 on gpu07 failed"},
+                                          Notice{-1, "preempted in 30 s"}};
+
+}  // namespace
+
+TEST_CASE("every message of the agent-worker channel survives the wire") {
+    REQUIRE(one_of_each.size() == std::variant_size_v<Message>);
+    for (const auto& message : one_of_each) {
+        INFO(name(message));
+        CHECK(decode(encode(message), sender_of(message)).value() == message);
+    }
+}
+
+TEST_CASE("the bytes are those of the table") {
+    CHECK(encode(Progress{0x0102}) == std::string("\x02\x02\x01\0\0\0\0\0\0", 9));
+    CHECK(encode(RoundEnded{"ab"}) == std::string("\x41\x02\0ab", 5));
+}
+
+TEST_CASE("every truncation and every surplus byte is refused") {
+    for (const auto& message : one_of_each) {
+        const std::string bytes = encode(message);
+        for (std::size_t size = 0; size < bytes.size(); ++size)
+            CHECK(decode(std::string_view(bytes).substr(0, size), sender_of(message)).has_error());
+        CHECK(decode(bytes + '\0', sender_of(message)).has_error());
+    }
+}
+
+TEST_CASE("a flipped byte gives an error or a message that encodes to the same bytes") {
+    for (const auto& message : one_of_each) {
+        for (std::size_t at = 0; at < encode(message).size(); ++at) {
+            for (int bit = 0; bit < 8; ++bit) {
+                std::string bytes = encode(message);
+                bytes[at] = static_cast<char>(bytes[at] ^ (1 << bit));
+                for (const Sender sender : {Sender::worker, Sender::agent}) {
+                    const auto decoded = decode(bytes, sender);
+                    if (decoded.has_value()) CHECK(encode(decoded.value()) == bytes);
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("a side that speaks the other's words is refused, and a newer one's words are passed over") {
+    CHECK(decode(encode(RoundEnded{"x"}), Sender::worker).error().code == Errc::bad_frame);
+    CHECK(decode(encode(Heartbeat{}), Sender::agent).error().code == Errc::bad_frame);
+    CHECK(decode("\x3f", Sender::worker).error().code == Errc::unsupported);
+    CHECK(decode("\x7f", Sender::agent).error().code == Errc::unsupported);
+    CHECK(decode(std::string(4096, '\x02'), Sender::worker).error().code == Errc::bad_frame);
+}
+
+TEST_CASE("a sentence that is too long is cut and not refused") {
+    const auto decoded = decode(encode(RoundEnded{std::string(5000, 'x')}), Sender::agent);
+    CHECK(std::get<RoundEnded>(decoded.value()).why.size() == sentence_bytes_max);
+}

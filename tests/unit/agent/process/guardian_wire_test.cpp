@@ -1,0 +1,81 @@
+#include "agent/process/guardian_wire.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+using namespace muster::agent::guardian_wire;
+
+namespace {
+
+std::vector<Message> one_of_each() {
+    return {Spawn{.id = 7, .has_stdout = true, .has_stderr = false},
+            Signal{15, SignalTarget::group},
+            Kill{},
+            Feed{},
+            Testament{"last words"},
+            Farewell{},
+            Spawned{8, 1234},
+            Ended{.id = 9, .pid = 1, .end = Exited{255}, .at_ns = 5},
+            Ended{.id = 9, .pid = 1, .end = Signaled{11, true}, .at_ns = 5, .unfed = true},
+            Ended{.id = 9, .end = NotStarted{2, "execve"}, .at_ns = 5},
+            Emptied{},
+            Stuck{{1, 2, 3}}};
+}
+
+}  // namespace
+
+TEST_CASE("every message comes back as it was") {
+    for (const auto& message : one_of_each()) {
+        const auto bytes = encode(message);
+        const auto back = decode(bytes);
+        REQUIRE(back);
+        CHECK(back->index() == message.index());
+        CHECK(encode(*back) == bytes);
+    }
+}
+
+TEST_CASE("a truncated or lengthened message is refused, a damaged one never crashes") {
+    for (const auto& message : one_of_each()) {
+        const auto bytes = encode(message);
+        for (std::size_t size = 0; size < bytes.size(); ++size) CHECK_FALSE(decode(bytes.substr(0, size)));
+        CHECK_FALSE(decode(bytes + '\0'));
+        for (std::size_t at = 0; at < bytes.size(); ++at) {
+            for (int bit = 0; bit < 8; ++bit) {
+                auto damaged = bytes;
+                damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+                if (const auto read = decode(damaged)) CHECK(encode(*read) == damaged);
+            }
+        }
+    }
+}
+
+TEST_CASE("argv and environment come back, blanks and empty texts included") {
+    auto bytes = image_bytes({"/bin/a b", "", "x=y"}, {"A=1", "B="});
+    const auto image = parse_image(bytes);
+    REQUIRE(image);
+    REQUIRE(image->argv.size() == 4);
+    CHECK(std::string(image->argv[0]) == "/bin/a b");
+    CHECK(std::string(image->argv[1]).empty());
+    CHECK(image->argv[3] == nullptr);
+    REQUIRE(image->environment.size() == 3);
+    CHECK(std::string(image->environment[1]) == "B=");
+}
+
+TEST_CASE("an image without a program, with a NUL byte, or too large is not made") {
+    CHECK(image_bytes({}, {}).empty());
+    CHECK(image_bytes({""}, {}).empty());
+    CHECK(image_bytes({"a", std::string("b\0c", 3)}, {}).empty());
+    CHECK(image_bytes({"a"}, {std::string(image_max_bytes, 'x')}).empty());
+}
+
+TEST_CASE("a damaged image is refused") {
+    const auto whole = image_bytes({"a", "b"}, {"C=d"});
+    for (std::size_t size = 0; size < whole.size(); ++size) {
+        auto cut = whole.substr(0, size);
+        CHECK_FALSE(parse_image(cut));
+    }
+    auto counts = whole;
+    counts[0] = '\xff';
+    CHECK_FALSE(parse_image(counts));
+}

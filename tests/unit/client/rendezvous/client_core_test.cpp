@@ -1,0 +1,197 @@
+#include "rendezvous/client/client_core.h"
+
+#include "tests/support/catch.h"
+#include "tests/unit/client/rendezvous/dialogue.h"
+
+namespace muster::test {
+
+TEST_CASE("an agent introduces itself and joins in one go") {
+    Dialogue talk;
+    CHECK(talk.join() == Lines{"connect"});
+    CHECK(talk.open() == Lines{"send Hello", "send Join", "send Ping"});
+    CHECK(talk.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
+}
+
+TEST_CASE("failed attempts back off from 20 ms, doubling up to 500 ms") {
+    Dialogue talk;
+    talk.join();
+    std::vector<Duration> waits;
+    for (int attempt = 0; attempt < 7; ++attempt) {
+        talk.hears(ConnectionFailed{"10.0.0.1: connection refused"});
+        const auto failed = talk.now;
+        while (!any_starts_with(talk.pass(10ms), "connect")) {
+        }
+        waits.push_back(talk.now - failed);
+    }
+    CHECK(waits == std::vector<Duration>{20ms, 40ms, 80ms, 160ms, 320ms, 500ms, 500ms});
+}
+
+TEST_CASE("a ping goes out each fifth of the lease") {
+    Dialogue talk;
+    talk.settle_in();
+    CHECK(talk.pass(5s, true) == Lines(5, "send Ping"));
+}
+
+TEST_CASE("a connection lost while waiting is answered by joining again") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.pong();
+    CHECK(talk.broken().empty());
+    CHECK(talk.pass(20ms) == Lines{"connect"});
+    CHECK(talk.open() == Lines{"send Hello", "send Join", "send Ping"});
+}
+
+TEST_CASE("a connection lost while workers run harms nobody: the round is resumed") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.broken();
+    talk.pass(20ms);
+    CHECK(talk.open() == Lines{"send Hello", "send Resume", "send Ping"});
+    talk.pong();
+    CHECK(talk.pass(30s, true) == Lines(30, "send Ping"));
+}
+
+TEST_CASE("every word that the daemon was not seen to act upon is said again, at each step of a round") {
+    // The connection breaks after each step in turn.
+    const auto after = [](int steps) {
+        Dialogue talk;
+        talk.settle_in();
+        if (steps > 0) talk.lines(talk.core->workers_failed({Failure{}}, talk.now));
+        if (steps > 1) talk.daemon(native::RoundEnded{0, native::RoundEndReason::worker_failed, false, "x"});
+        if (steps > 2) talk.lines(talk.core->round_report({0, {}, 1}, talk.now));
+        if (steps > 3) talk.join(0);
+        if (steps > 4) talk.daemon(Dialogue::assigned(1));
+        if (steps > 5) talk.lines(talk.core->leave("stopped", talk.now));
+        talk.broken();
+        talk.pass(20ms);
+        return talk.open();
+    };
+    CHECK(after(0) == Lines{"send Hello", "send Resume", "send Ping"});
+    CHECK(after(1) == Lines{"send Hello", "send Resume", "send WorkersFailed", "send Ping"});
+    CHECK(after(2) == Lines{"send Hello", "send Resume", "send Ping"});
+    CHECK(after(3) == Lines{"send Hello", "send Resume", "send RoundReport", "send Ping"});
+    CHECK(after(4) == Lines{"send Hello", "send RoundReport", "send Join", "send Ping"});
+    CHECK(after(5) == Lines{"send Hello", "send Resume", "send Ping"});
+    CHECK(after(6) == Lines{});  // Leave was said
+}
+
+TEST_CASE("a leave without a connection is said on the next one") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.broken();
+    talk.lines(talk.core->leave("stopped", talk.now));
+    CHECK(talk.pass(20ms) == Lines{"connect"});
+    CHECK(talk.open() == Lines{"send Hello", "send Leave", "send Ping"});
+    CHECK(talk.broken().empty());
+    CHECK(talk.pass(100s).empty());
+}
+
+TEST_CASE("an assignment that is said again is not delivered again") {
+    Dialogue talk;
+    talk.settle_in();
+    CHECK(talk.daemon(Dialogue::assigned()).empty());
+}
+
+TEST_CASE("an assignment that lay unread too long is not acted upon") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.pong();
+    talk.now += 4s;  // stopped, say
+    const auto said = talk.daemon(Dialogue::assigned());
+    CHECK(said.at(0) == "disconnect");
+    CHECK(said.at(1) == "connect");
+    CHECK_FALSE(any_starts_with(said, "deliver"));
+    CHECK(talk.open() == Lines{"send Hello", "send Join", "send Ping"});
+}
+
+TEST_CASE("a connection over which nothing comes is replaced while there is time") {
+    Dialogue talk;
+    talk.settle_in();
+    const auto said = talk.pass(2500ms);
+    CHECK(any_starts_with(said, "disconnect"));
+    CHECK(said.back() == "connect");
+    CHECK_FALSE(any_starts_with(said, "ask"));
+}
+
+TEST_CASE("the end of the job is delivered once and acknowledged") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.lines(talk.core->workers_succeeded(talk.now));
+    CHECK(talk.daemon(native::JobEnded{}) == Lines{"deliver JobEnded"});
+    CHECK(talk.daemon(native::JobEnded{}).empty());
+    CHECK(talk.lines(talk.core->end_acknowledged(talk.now)) == Lines{"send EndAcknowledged"});
+    talk.broken();
+    CHECK(talk.pass(100s).empty());
+}
+
+TEST_CASE("after the end of the job a daemon that goes away is no loss, and no worker is killed") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(native::JobEnded{});
+    talk.broken();
+    CHECK(talk.pass(100s).empty());
+}
+
+TEST_CASE("a refusal is final") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    CHECK(talk.daemon(native::Refused{native::RefusalReason::terms_differ, "x"}) == Lines{"deliver Refused"});
+    talk.broken();
+    CHECK(talk.pass(1000s).empty());
+}
+
+TEST_CASE("without a round within the join time-out the rendezvous is lost, and the message says what was tried") {
+    Dialogue talk;
+    talk.join();
+    talk.hears(ConnectionFailed{"10.0.0.1: connection refused"});
+    Lines last;
+    while (!any_starts_with(last = talk.pass(1s), "lost:")) {
+        REQUIRE(talk.now < Instant(1700s));
+        if (any_starts_with(last, "connect")) talk.hears(ConnectionFailed{"10.0.0.1: connection refused"});
+    }
+    CHECK(last.back() == "lost: no round within 10 min: gpu00:29400 did not answer (10.0.0.1: connection refused)");
+    CHECK(talk.now == Instant(1600s));
+}
+
+TEST_CASE("a daemon that was heard and stays silent while this node waits is given up after the lost time-out") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.pong();
+    CHECK(any_starts_with(talk.pass(61s), "lost:"));
+}
+
+TEST_CASE("a spare waits for ever as long as the daemon is there") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.daemon(native::Parked{0});
+    CHECK_FALSE(any_starts_with(talk.pass(2000s, true), "lost:"));
+}
+
+TEST_CASE("the daemon's clock is known to half of the round trip") {
+    Dialogue talk;
+    CHECK(talk.core->daemon_time(talk.now) == std::pair<std::int64_t, std::int64_t>{0, -1});
+    talk.join();
+    talk.open();
+    const auto sent = talk.now;
+    talk.now += 10ms;
+    talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 5'000'000});
+    // In the middle of the round trip the daemon's clock showed 5 ms.
+    CHECK(talk.core->daemon_time(talk.now) == std::pair<std::int64_t, std::int64_t>{10'000'000, 5'000'000});
+    CHECK(talk.core->daemon_time(sent).first == 0);
+    // A tighter sample wins; a looser one does not.
+    talk.pass(990ms);
+    talk.now += 2ms;
+    talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 1'006'000'000});
+    CHECK(talk.core->daemon_time(talk.now).second == 1'000'000);
+    talk.pass(1s);
+    talk.now += 100ms;
+    talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 0});
+    CHECK(talk.core->daemon_time(talk.now).second < 2'000'000);
+}
+
+}  // namespace muster::test

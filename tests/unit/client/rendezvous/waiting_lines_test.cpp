@@ -1,0 +1,78 @@
+#include "rendezvous/client/waiting_lines.h"
+
+#include "tests/support/catch.h"
+
+namespace muster::rendezvous {
+namespace {
+
+struct Wait {
+    explicit Wait(const char* host = "gpu00") : lines({host, 29400}) { lines.begin(now, now + 600s); }
+    /// Everything that is said until then, the last line.
+    std::string until(Duration since_begin) {
+        std::string last;
+        count = 0;
+        while (lines.deadline() <= began + since_begin) {
+            now = std::max(now, lines.deadline());
+            if (auto line = lines.line(now)) {
+                last = *line;
+                ++count;
+            }
+        }
+        now = began + since_begin;
+        return last;
+    }
+
+    Instant began = Instant(1000s);
+    Instant now = began;
+    WaitingLines lines;
+    int count = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a short wait says nothing") {
+    Wait wait;
+    wait.lines.connected();
+    CHECK(wait.until(999ms).empty());
+}
+
+TEST_CASE("a wait says who is missing, where, and how long still") {
+    Wait wait;
+    wait.lines.connected();
+    wait.lines.gathering({2, 3, 4, -1, "1 more node"}, wait.now);
+    CHECK(wait.until(1s) == "2 of 3..4 nodes joined at gpu00:29400; waiting for 1 more node; gives up in 599 s");
+    wait.lines.gathering({3, 3, 4, 30'000, "up to 1 more node, until the last call ends"}, wait.now);
+    CHECK(wait.until(5s) ==
+          "3 of 3..4 nodes joined at gpu00:29400; waiting for up to 1 more node, until the last call "
+          "ends; last call ends in 29 s; gives up in 598 s");
+}
+
+TEST_CASE("after 10 s without a connection it says what to check, and then each 30 s") {
+    Wait wait;
+    CHECK(wait.until(9s) == "gpu00:29400 did not answer; gives up in 599 s");
+    wait.lines.disconnected("10.0.0.1: connection refused", wait.now);
+    const auto advice = wait.until(10s);
+    CHECK(advice.find("did not answer (10.0.0.1: connection refused)") != std::string::npos);
+    CHECK(advice.find("'gpu00'") != std::string::npos);
+    CHECK(advice.find("port 29400") != std::string::npos);
+    CHECK(advice.find("firewall") != std::string::npos);
+    wait.until(100s);
+    CHECK(wait.count == 3);
+}
+
+TEST_CASE("a loopback endpoint gets a hint after 10 s") {
+    Wait wait("localhost");
+    wait.lines.connected();
+    wait.lines.gathering({1, 2, 2, -1, "1 more node"}, wait.now);
+    CHECK(wait.until(9s).find("each machine itself") == std::string::npos);
+    CHECK(wait.until(40s).find("--rdzv-endpoint=HOST:29400") != std::string::npos);
+}
+
+TEST_CASE("a spare is told its place") {
+    Wait wait;
+    wait.lines.connected();
+    wait.lines.parked({2});
+    CHECK(wait.until(1s) == "this node is a spare at gpu00:29400 (2 before it)");
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,127 @@
+// Dialogues with the daemon, one for each rule of STATES.md that no transcript under tests/transcripts/stories tells.
+#include "tests/support/catch.h"
+#include "tests/transcripts/story.h"
+
+namespace muster::test {
+namespace {
+
+bool says(const std::string& answers, std::string_view what) {
+    return answers.find(what) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("an agent that lost the answer to its join gets it again") {
+    Story story("min=1 max=2");
+    story.answers("join n0\njoin n1\nclose n1");
+    // The join says that round -1 was its last: it has not seen round 0.
+    CHECK(says(story.answers("lose n1\njoin n1"), "n1 <- Assigned round 0: group rank 1 of 2"));
+}
+
+TEST_CASE("an agent that joins while its round runs has given it up, and the round ends for all") {
+    Story story("min=1 max=2");
+    story.answers("join n0\njoin n1");
+    const auto answers = story.answers("join n1");
+    CHECK(says(answers, "n0 <- RoundEnded 0 node_lost: n1 (pid 102) gave up its workers"));
+    CHECK(says(story.answers("rejoin n0"), "round 1 sealed with 2 nodes"));
+}
+
+TEST_CASE("a connection that overtakes the end of the older one replaces it") {
+    Story story("min=1 max=2");
+    story.answers("join n0\njoin n1");
+    CHECK(says(story.answers("resume n1"), "close n1: replaced by a newer one of the same agent"));
+    CHECK_FALSE(says(story.answers("advance 20s"), "ended"));
+}
+
+TEST_CASE("a failure that nobody but victims report is not charged as long as a node may be gone") {
+    Story story("min=1 max=2 restarts=0");
+    story.answers("join n0\njoin n1\nsilence n1\nadvance 1s");
+    CHECK(says(story.answers("fail n0 comm"), "n0 n1 <- RoundEnded 0 worker_failed: "));
+    CHECK_FALSE(says(story.answers("rejoin n0"), "sealed"));
+    const auto answers = story.answers("advance 6s");
+    CHECK(says(answers, "round 1 sealed with 1 node, 0 of 0 restarts used"));
+}
+
+TEST_CASE("a silent survivor holds up the seal, a silent spare does not") {
+    Story story("min=1 max=2 spares=1");
+    story.answers("join n0\njoin n1\njoin n2\nsilence n2\nadvance 1s");
+    story.answers("fail n0\nrejoin n0");
+    CHECK(says(story.answers("rejoin n1"), "round 1 sealed") == false);  // --max-restarts=0: over instead
+    Story other("min=1 max=2 spares=1 restarts=3");
+    other.answers("join n0\njoin n1\njoin n2\nclose n2\nfail n0\nrejoin n0");
+    // The spare's connection may come back for 500 ms.
+    CHECK_FALSE(says(other.answers("rejoin n1"), "sealed"));
+    CHECK(says(other.answers("advance 500ms"), "round 1 sealed with 2 nodes"));
+}
+
+TEST_CASE("a node that is through takes part in the next round if this one fails") {
+    Story story("min=2 max=2 restarts=1");
+    story.answers("join n0\njoin n1\nsucceed n0");
+    CHECK(says(story.answers("fail n1"), "n0 n1 <- RoundEnded 0 worker_failed"));
+    CHECK(says(story.answers("rejoin n0\nrejoin n1"), "round 1 sealed with 2 nodes, 1 of 1 restarts used"));
+}
+
+TEST_CASE("nothing is restarted for a late joiner once a node is through") {
+    Story story("min=1 max=3 last_call=1s");
+    story.answers("join n0\njoin n1\nadvance 1s\nsucceed n0");
+    CHECK(says(story.answers("join n2\nadvance 5s"), "n2 <- Parked 0"));
+    CHECK(says(story.answers("succeed n1"), "n0 n1 n2 <- JobEnded succeeded"));
+}
+
+TEST_CASE("several failures in one round cost one restart") {
+    Story story("min=2 max=2 restarts=2");
+    story.answers("join n0\njoin n1");
+    CHECK(says(story.answers("fail n0\nfail n1\nrejoin n0\nrejoin n1"), "1 of 2 restarts used"));
+}
+
+TEST_CASE("a member that dies while the last reports are awaited is not waited for") {
+    Story story("min=2 max=2");
+    story.answers("join n0\njoin n1\nfail n0");
+    CHECK_FALSE(says(story.answers("report n0"), "JobEnded"));
+    CHECK(says(story.answers("kill n1"), "n0 <- JobEnded failed"));
+}
+
+TEST_CASE("an agent that never acknowledges the end is waited for 10 s") {
+    Story story("min=1 max=1");
+    story.answers("join n0\nsucceed n0");
+    CHECK_FALSE(says(story.answers("advance 9999ms"), "forgotten"));
+    CHECK(says(story.answers("advance 1ms"), "forgotten: job"));
+}
+
+TEST_CASE("a job whose nodes have all left is forgotten at once") {
+    Story story("min=1 max=1");
+    story.answers("join n0");
+    CHECK(says(story.answers("leave n0"), "forgotten: job"));
+}
+
+TEST_CASE("a full set of fresh agents need not wait out a daemon's quiet start, fewer must") {
+    Story full("min=1 max=2 quiet");
+    CHECK(says(full.answers("join n0\njoin n1"), "round 0 sealed"));
+    Story fewer("min=1 max=2 quiet last_call=1s lease=5s");
+    CHECK_FALSE(says(fewer.answers("join n0\nadvance 4999ms"), "sealed"));
+    CHECK(says(fewer.answers("advance 1ms"), "round 0 sealed"));
+}
+
+TEST_CASE("a daemon that may be started again beneath its jobs waits out the lease in any case") {
+    Story story("min=1 max=1 quiet_always lease=5s");
+    CHECK_FALSE(says(story.answers("join n0\nadvance 4999ms"), "sealed"));
+    CHECK(says(story.answers("advance 1ms"), "round 0 sealed"));
+    // Once only: what this daemon sealed it knows.
+    CHECK(says(story.answers("kill n0\njoin n1"), "round 1 sealed"));
+}
+
+TEST_CASE("agents that resume different rounds end both") {
+    Story story("min=1 max=4 restarts=9 last_call=1s");
+    story.answers("join n0\nadvance 1s\nclose n0\nadvance 70s\njoin n1\nadvance 1s\nrestart\nresume n0");
+    const auto answers = story.answers("resume n1");
+    CHECK(says(answers, "daemon_restarted"));
+    CHECK(says(answers, "n0 <- RoundEnded 0"));
+    CHECK(says(answers, "n1 <- RoundEnded 1"));
+}
+
+TEST_CASE("text that is not UTF-8 does not break the status") {
+    Story story("min=1 max=1");
+    CHECK(says(story.answers("join n\xff\nshow job"), "\xef\xbf\xbd"));
+}
+
+}  // namespace muster::test

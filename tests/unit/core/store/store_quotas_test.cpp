@@ -1,0 +1,111 @@
+// Quotas, and the memory that a peer can make the store hold.
+#include "store_fixture.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+using namespace muster::rendezvous::test;
+
+TEST_CASE("A full store closes the connection that wanted more, and keeps serving the others") {
+    StoreFixture store({.bytes_max = 10'000});
+    auto& greedy = store.open_newer();
+    auto& modest = store.open_newer();
+    store.tell(greedy, newer.set("/a", std::string(5'000, 'a')));
+    CHECK_FALSE(greedy.closed);
+    store.tell(greedy, newer.set("/b", std::string(5'000, 'b')));
+    REQUIRE(greedy.closed);
+    CHECK(greedy.closed->starts_with("SET: the store is full: "));
+    CHECK(store.ask(modest, newer.check({"/b"})) == canceled);
+    CHECK(store.ask(modest, newer.set("/a", "small") + newer.set("/b", "ok") + newer.get("/b")) == blob("ok"));
+    CHECK(store.server.usage().bytes < 1'000);
+}
+
+TEST_CASE("Half-received requests count against the bytes, and are given back") {
+    StoreFixture store({.bytes_max = 100'000});
+    auto& a = store.open_newer();
+    auto& b = store.open_newer();
+    const auto large = newer.set("/k", std::string(60'000, 'x'));
+    store.tell(a, std::string_view(large).substr(0, 55'000));
+    CHECK(store.server.usage().bytes >= 55'000);
+    store.tell(b, std::string_view(large).substr(0, 55'000));
+    REQUIRE(b.closed);
+    CHECK(b.closed->starts_with("the store is full: "));
+    store.tell(a, std::string_view(large).substr(55'000));
+    CHECK_FALSE(a.closed);
+    CHECK(store.ask(a, newer.get("/k")).size() == 60'008);
+    store.tell(a, newer.key(Operation::delete_key, "/k"));
+    CHECK(store.server.usage().bytes == 0);
+    auto& c = store.open_newer();
+    store.tell(c, std::string_view(large).substr(0, 55'000));
+    store.end(c);
+    CHECK(store.server.usage().bytes == 0);
+}
+
+TEST_CASE("Keys, waits and connections have their quotas, each with its reason") {
+    StoreFixture store({.key_count_max = 2, .connection_count_max = 4, .wait_count_max = 3});
+    auto& a = store.open_newer();
+    store.tell(a, newer.set("/1", "") + newer.set("/2", "") + newer.set("/3", ""));
+    CHECK(a.closed.value_or("") == "SET: the store holds 2 keys, its maximum");
+    auto& b = store.open_newer();
+    store.tell(b, newer.key(Operation::delete_key, "/1") + newer.key(Operation::delete_key, "/2"));
+    store.tell(b, newer.wait({"/1", "/2", "/1"}));
+    CHECK_FALSE(b.closed);
+    auto& c = store.open_newer();
+    store.tell(c, newer.wait({"/1"}));
+    CHECK(c.closed.value_or("") == "WAIT: 3 keys are being waited for, the maximum");
+    auto& d = store.open_newer();
+    CHECK(d.connection != nullptr);
+    auto& e = store.open();
+    CHECK(e.connection == nullptr);
+    CHECK(e.closed.value_or("") == "the store serves 4 connections, its maximum");
+    CHECK(store.server.usage().wait_count == 3);
+    store.end(c);
+    CHECK(store.open().connection != nullptr);
+}
+
+TEST_CASE("A WAIT that breaks the quota half-way leaves nothing parked") {
+    StoreFixture store({.wait_count_max = 2});
+    auto& peer = store.open_newer();
+    store.tell(peer, newer.wait({"/1", "/2", "/3"}));
+    CHECK(peer.closed);
+    CHECK(store.server.usage().wait_count == 0);
+    CHECK(store.server.usage().bytes == 0);
+}
+
+TEST_CASE("A peer that asks for much is served on only when its replies have been written") {
+    StoreFixture store({.output_bytes_pause = 1'000});
+    auto& peer = store.open_newer();
+    store.tell(peer, newer.set("/k", std::string(600, 'v')));
+    std::string requests;
+    for (int i = 0; i < 5; ++i) requests += newer.get("/k");
+    store.tell(peer, requests + "\x63");
+    CHECK(peer.flow == StoreFlow::paused);
+    CHECK(peer.take().size() == 2 * 608);
+    peer.flow = store.server.resume(*peer.connection, store.now);
+    CHECK(peer.flow == StoreFlow::paused);
+    CHECK(peer.take().size() == 2 * 608);
+    peer.flow = store.server.resume(*peer.connection, store.now);
+    CHECK(peer.take().size() == 608);
+    CHECK(peer.flow == StoreFlow::closed);
+    CHECK(peer.closed.value_or("") == "unknown operation 99");
+}
+
+TEST_CASE("A small value after a large one does not keep the large one's memory in the account") {
+    StoreFixture store;
+    auto& peer = store.open_newer();
+    store.tell(peer, newer.set("/k", std::string(1'000'000, 'x')) + newer.set("/k", "y"));
+    CHECK(store.server.usage().bytes < 1'000);
+}
+
+TEST_CASE("The driver hears how many bytes are missing from a request, and that any may matter between requests") {
+    StoreFixture store;
+    auto& peer = store.open_newer();
+    CHECK(store.server.missing_bytes(*peer.connection) == 0);
+    const auto request = newer.set("/k", std::string(100'000, 'v'));
+    store.tell(peer, std::string_view(request).substr(0, 5));
+    CHECK(store.server.missing_bytes(*peer.connection) == 4);
+    store.tell(peer, std::string_view(request).substr(5, 95));
+    CHECK(store.server.missing_bytes(*peer.connection) == request.size() - 100);
+    store.tell(peer, std::string_view(request).substr(100));
+    CHECK(store.server.missing_bytes(*peer.connection) == 0);
+}

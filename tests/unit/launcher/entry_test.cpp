@@ -1,0 +1,152 @@
+// What is run for which file, and what is refused before anything else happens.
+#include "launcher/entry.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster::launcher;
+using Argv = std::vector<std::string>;
+
+namespace {
+
+class Files {
+  public:
+    Files() {
+        make("bin/python3", "#!/bin/sh\n", 0755);
+        environment["PATH"] = folder / "bin";
+    }
+
+    std::string make(const std::string& name, const std::string& content, mode_t mode = 0644) {
+        const auto path = folder / name;
+        std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+        std::ofstream(path) << content;
+        ::chmod(path.c_str(), mode);
+        return path;
+    }
+    [[nodiscard]] std::variant<Entry, NotRunnable> resolve(const std::string& script,
+                                                           EntryKind kind = EntryKind::by_content) const {
+        LaunchConfig config;
+        config.entry = kind;
+        config.script = script;
+        config.arguments = {"-a", "b c"};
+        return resolve_entry(config, environment);
+    }
+    [[nodiscard]] Argv argv(const std::string& script, EntryKind kind = EntryKind::by_content) const {
+        const auto entry = resolve(script, kind);
+        if (const auto* wrong = std::get_if<NotRunnable>(&entry)) FAIL(wrong->why);
+        return std::get<Entry>(entry).argv;
+    }
+    [[nodiscard]] NotRunnable refusal(const std::string& script, EntryKind kind = EntryKind::by_content) const {
+        const auto entry = resolve(script, kind);
+        REQUIRE(std::holds_alternative<NotRunnable>(entry));
+        return std::get<NotRunnable>(entry);
+    }
+    [[nodiscard]] std::string python() const { return folder / "bin/python3"; }
+
+    muster::test::ScratchFolder folder;
+    Environment environment;
+};
+
+bool holds(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a Python script runs under the interpreter, unbuffered") {
+    Files files;
+    for (const auto& script :
+         {files.make("train.py", "print(1)\n"), files.make("no_suffix", "print(1)\n"), files.make("empty", ""),
+          files.make("with_line", "#!/usr/bin/env python3\n", 0755), files.make("odd.py", "#!/bin/sh\n", 0755),
+          files.make("v", "#!/opt/x/bin/python3.11 -E\n", 0755), files.make("archive", "PK\x03\x04zip")})
+        CHECK(files.argv(script) == Argv{files.python(), "-u", script, "-a", "b c"});
+}
+
+TEST_CASE("a directory or a module runs under the interpreter") {
+    Files files;
+    files.make("app/__main__.py", "");
+    files.make("data/x", "");
+    CHECK(files.argv(files.folder / "app") == Argv{files.python(), "-u", files.folder / "app", "-a", "b c"});
+    CHECK(files.argv("pkg.train", EntryKind::module) == Argv{files.python(), "-u", "-m", "pkg.train", "-a", "b c"});
+    CHECK(files.refusal(files.folder / "data").exit_code == 126);
+    CHECK(holds(files.refusal(files.folder / "data").why, "__main__.py"));
+}
+
+TEST_CASE("an ELF file and a script with another shebang run without Python") {
+    Files files;
+    const auto binary = files.make("tool",
+                                   "\x7f"
+                                   "ELF\x02",
+                                   0755);
+    const auto script = files.make("run.sh", "#!/bin/sh -e\n", 0755);
+    const auto through_env = files.make("run2", "#!/usr/bin/env -S X=1 bash\n", 0755);
+    CHECK(files.argv(binary) == Argv{binary, "-a", "b c"});
+    CHECK(files.argv(script) == Argv{script, "-a", "b c"});
+    CHECK(files.argv(through_env) == Argv{through_env, "-a", "b c"});
+    const auto cwd = std::filesystem::current_path();
+    std::filesystem::current_path(files.folder.string());
+    CHECK(files.argv("tool")[0] == "./tool");
+    std::filesystem::current_path(cwd);
+}
+
+TEST_CASE("--no-python looks in PATH, --run-path uses runpy") {
+    Files files;
+    const auto tool = files.make("bin/tool", "#!/bin/sh\n", 0755);
+    CHECK(files.argv("tool", EntryKind::program) == Argv{"tool", "-a", "b c"});
+    const auto script = files.make("s.py", "");
+    const auto argv = files.argv(script, EntryKind::run_path);
+    REQUIRE(argv.size() == 7);
+    CHECK(argv[2] == "-c");
+    CHECK(holds(argv[3], "runpy.run_path"));
+    CHECK(argv[4] == script);
+}
+
+TEST_CASE("what is missing or not executable is refused with the shell's code and the reason") {
+    Files files;
+    CHECK(files.refusal("missing.py").exit_code == 127);
+    CHECK(holds(files.refusal("missing.py").why, "'missing.py': No such file"));
+    CHECK(files.refusal("/nowhere/tool", EntryKind::program).exit_code == 127);
+    CHECK(files.refusal("tool", EntryKind::program).exit_code == 127);
+    files.make("bin/tool", "x", 0644);
+    CHECK(files.refusal("tool", EntryKind::program).exit_code == 126);
+    CHECK(files
+              .refusal(files.make("a.out",
+                                  "\x7f"
+                                  "ELF",
+                                  0644))
+              .exit_code == 126);
+    CHECK(holds(files.refusal(files.folder / "a.out").why, "not executable"));
+    CHECK(files.refusal(files.folder.string(), EntryKind::program).exit_code == 126);
+    const auto orphan = files.refusal(files.make("orphan", "#!/nowhere/interpreter\n", 0755));
+    CHECK(orphan.exit_code == 127);
+    CHECK(holds(orphan.why, "/nowhere/interpreter"));
+    files.make("bin/train", "#!/bin/sh\n", 0755);
+    CHECK(holds(files.refusal("train").why, "--no-python"));
+}
+
+TEST_CASE("the interpreter is PYTHON_EXEC, else the active environment's, else the first in PATH") {
+    Files files;
+    const auto venv = files.make("venv/bin/python3", "", 0755);
+    const auto conda = files.make("conda/bin/python3", "", 0755);
+    const auto own = files.make("own/python", "", 0755);
+    const auto script = files.make("t.py", "");
+    CHECK(files.argv(script)[0] == files.python());
+    files.environment["CONDA_PREFIX"] = files.folder / "conda";
+    CHECK(files.argv(script)[0] == conda);
+    files.environment["VIRTUAL_ENV"] = files.folder / "venv";
+    CHECK(files.argv(script)[0] == venv);
+    files.environment["PYTHON_EXEC"] = own;
+    CHECK(files.argv(script)[0] == own);
+    files.environment["PYTHON_EXEC"] = "/nowhere/python";
+    CHECK(files.refusal(script).exit_code == 127);
+    CHECK(holds(files.refusal(script).why, "PYTHON_EXEC"));
+    files.environment = {{"PATH", files.folder / "venv"}};
+    CHECK(files.refusal(script).exit_code == 127);
+    CHECK(holds(files.refusal(script).why, "set PYTHON_EXEC"));
+}

@@ -1,0 +1,53 @@
+#include "launcher/exit_code.h"
+
+#include <cerrno>
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+agent::JobFailed failed_with(WorkerEnd end, FailureKind kind = FailureKind::worker_error) {
+    agent::JobFailed failed;
+    failed.report.outcome = native::JobOutcome::failed;
+    failed.report.verdict.first = Failure{};
+    failed.report.verdict.first->kind = kind;
+    failed.report.verdict.first->end = end;
+    return failed;
+}
+
+}  // namespace
+
+TEST_CASE("each kind of end has its exit code, and torchrun's style knows 1 alone") {
+    struct Case {
+        agent::Ending ending;
+        int expected;
+    };
+    agent::JobFailed without_cause;
+    const std::vector<Case> cases{
+        {agent::JobSucceeded{}, 0},
+        {failed_with(Exited{7}), 7},
+        {failed_with(Exited{76}), 76},
+        {failed_with(Exited{256 + 3}), 3},
+        {failed_with(Exited{0}), 1},
+        {failed_with(Signaled{9, false}, FailureKind::killed), 137},
+        {failed_with(NotStarted{ENOENT, "execvpe"}, FailureKind::killed), 127},
+        {failed_with(NotStarted{EACCES, "execvpe"}, FailureKind::killed), 126},
+        {failed_with(Exited{0}, FailureKind::node_lost), 75},
+        {without_cause, 1},
+        {agent::Cancelled{15}, 143},
+        {agent::NoRendezvous{"late"}, 75},
+        {agent::JoinRefused{}, 78},
+        {agent::Drained{"maintenance"}, 76},
+        {agent::AgentFailed{"bug"}, 70},
+    };
+    for (const auto& one : cases) {
+        CHECK(exit_code(one.ending, ExitCodeStyle::muster) == one.expected);
+        CHECK(exit_code(one.ending, ExitCodeStyle::torchrun) == (one.expected == 0 ? 0 : 1));
+    }
+    CHECK(exit_code(exit_codes::usage, ExitCodeStyle::torchrun) == 2);
+    CHECK(exit_code(exit_codes::not_found, ExitCodeStyle::torchrun) == 1);
+    CHECK(exit_code(exit_codes::not_found, ExitCodeStyle::muster) == 127);
+}

@@ -1,0 +1,276 @@
+// argv and environment in, configuration or message out.
+#include "launcher/options.h"
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+#include "launcher/command_line.h"
+#include "launcher/option_table.h"
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+LaunchConfig config_of(std::vector<std::string> words, const Environment& environment = {}) {
+    words.push_back("train.py");
+    const auto parsed = parse_options(words, environment);
+    if (const auto* error = std::get_if<UsageError>(&parsed)) FAIL(error->line);
+    return std::get<Launch>(parsed).config;
+}
+
+std::string error_of(std::vector<std::string> words, const Environment& environment = {}) {
+    const auto parsed = parse_options(words, environment);
+    const auto* error = std::get_if<UsageError>(&parsed);
+    return error != nullptr ? error->line : "no error";
+}
+
+bool holds(const std::string& text, std::string_view part) {
+    return text.find(part) != std::string::npos;
+}
+
+/// A value that the option accepts and that is not its default.
+std::string sample_value(std::string_view name) {
+    static const std::map<std::string_view, std::string> samples{{"nnodes", "1:1"},
+                                                                 {"nproc-per-node", "4"},
+                                                                 {"node-rank", "0"},
+                                                                 {"role", "r"},
+                                                                 {"spares", "2"},
+                                                                 {"rdzv-backend", "c10d"},
+                                                                 {"rdzv-endpoint", "h:1"},
+                                                                 {"rdzv-id", "j"},
+                                                                 {"rdzv-conf", "join_timeout=5"},
+                                                                 {"master-addr", "h"},
+                                                                 {"master-port", "1"},
+                                                                 {"local-addr", "h"},
+                                                                 {"store-port", "5-6"},
+                                                                 {"lease", "2"},
+                                                                 {"rdzv-lost-timeout", "9"},
+                                                                 {"numa-binding", "node"},
+                                                                 {"max-restarts", "3"},
+                                                                 {"shutdown-timeout", "7"},
+                                                                 {"signals-to-handle", "SIGTERM"},
+                                                                 {"exit-code", "torchrun"},
+                                                                 {"log-dir", "d"},
+                                                                 {"redirects", "3"},
+                                                                 {"tee", "3"},
+                                                                 {"local-ranks-filter", "0"},
+                                                                 {"duplicate-stdout-filters", "a"},
+                                                                 {"duplicate-stderr-filters", "a"},
+                                                                 {"prefix", "host"},
+                                                                 {"log-level", "debug"},
+                                                                 {"monitor-interval", "1"},
+                                                                 {"start-method", "fork"},
+                                                                 {"event-log-handler", "null"},
+                                                                 {"logs-specs", "default"}};
+    const auto found = samples.find(name);
+    return found == samples.end() ? std::string{} : found->second;
+}
+
+const GivenOption* only_option(const std::vector<std::string>& words) {
+    static std::variant<CommandLine, CommandLineError> read;
+    read = read_command_line(words);
+    if (const auto* error = std::get_if<CommandLineError>(&read)) FAIL(error->line);
+    const auto& line = std::get<CommandLine>(read);
+    REQUIRE(line.options.size() == 1);
+    return &line.options.front();
+}
+
+}  // namespace
+
+TEST_CASE("every option is read in both spellings, with its value attached or following, and as a variable") {
+    for (const auto& row : option_table()) {
+        if (row.accept == nullptr) continue;
+        std::string underscored(row.name);
+        std::replace(underscored.begin(), underscored.end(), '-', '_');
+        const bool flag = row.kind == ValueKind::flag;
+        const std::string value = flag ? "1" : sample_value(row.name);
+        INFO("option " << row.name);
+        REQUIRE_FALSE(value.empty());
+        for (const auto& name : {cat("--", row.name), cat("--", underscored)}) {
+            std::vector<std::vector<std::string>> forms;
+            if (flag)
+                forms = {{name}};
+            else
+                forms = {{name, value}, {cat(name, "=", value)}};
+            if (row.letter != 0 && flag) forms.push_back({cat('-', row.letter)});
+            if (row.letter != 0 && !flag) {
+                forms.push_back({cat('-', row.letter, value)});
+                forms.push_back({cat('-', row.letter), value});
+            }
+            for (auto words : forms) {
+                const auto* given = only_option(words);
+                CHECK(given->row == &row);
+                CHECK(given->value == value);
+                words.push_back("train.py");
+                CHECK(std::holds_alternative<Launch>(parse_options(words, {})));
+            }
+        }
+        std::string variable = underscored;
+        std::transform(variable.begin(), variable.end(), variable.begin(), ::toupper);
+        CHECK(std::holds_alternative<Launch>(parse_options({"train.py"}, {{"MUSTER_" + variable, value}})));
+        CHECK(std::holds_alternative<Launch>(parse_options({"train.py"}, {{"PET_" + variable, value}})));
+    }
+}
+
+TEST_CASE("a bad value in the environment is an error that names the variable, for every option that refuses any") {
+    const std::set<std::string_view> takes_any_text{"role",
+                                                    "rdzv-id",
+                                                    "local-addr",
+                                                    "log-dir",
+                                                    "signals-to-handle",
+                                                    "duplicate-stdout-filters",
+                                                    "duplicate-stderr-filters",
+                                                    "master-addr",
+                                                    "rdzv-endpoint",
+                                                    "rdzv-conf"};
+    for (const auto& row : option_table()) {
+        if (row.accept == nullptr || takes_any_text.contains(row.name)) continue;
+        std::string variable(row.name);
+        std::transform(variable.begin(), variable.end(), variable.begin(),
+                       [](char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+        INFO("option " << row.name);
+        const auto ours = error_of({"train.py"}, {{"MUSTER_" + variable, "\x01"}});
+        const auto torchs = error_of({"train.py"}, {{"PET_" + variable, "\x01"}});
+        const bool has_pet = row.from_environment && row.origin == Origin::torchrun;
+        CHECK(holds(ours, "MUSTER_" + variable + ": got '\x01'") == row.from_environment);
+        CHECK(holds(torchs, "PET_" + variable + ": got '\x01'") == has_pet);
+    }
+}
+
+TEST_CASE("the command line beats MUSTER_ which beats PET_, and only the winner is looked at") {
+    const Environment both{{"PET_MAX_RESTARTS", "nonsense"}, {"MUSTER_MAX_RESTARTS", "2"}};
+    CHECK(config_of({}, both).restarts_max == 2);
+    CHECK(config_of({"--max-restarts", "3"}, both).restarts_max == 3);
+    CHECK(config_of({}, {{"PET_MAX_RESTARTS", "5"}}).restarts_max == 5);
+    CHECK(holds(error_of({"t.py"}, {{"PET_MAX_RESTARTS", "x"}}), "PET_MAX_RESTARTS: got 'x'"));
+    CHECK(config_of({"--nproc-per-node=2", "--nproc_per_node=3"}).workers_per_node == 3);
+}
+
+TEST_CASE("flags in the environment are numbers, as torchrun has them") {
+    CHECK(
+        config_of({"--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}, {{"PET_STANDALONE", "1"}}).standalone);
+    CHECK_FALSE(config_of({"--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}, {{"PET_STANDALONE", "0"}}).standalone);
+    CHECK(error_of({"t.py"}, {{"PET_STANDALONE", "yes"}}) == "muster: PET_STANDALONE: got 'yes'; accepted is 1 or 0\n");
+}
+
+TEST_CASE("everything after the program is the program's, word for word") {
+    const auto parsed =
+        parse_options({"--nproc-per-node", "2", "train.py", "--nproc-per-node", "9", "--", "-t3", "x"}, {});
+    const auto& config = std::get<Launch>(parsed).config;
+    CHECK(config.script == "train.py");
+    CHECK(config.workers_per_node == 2);
+    CHECK(config.arguments == std::vector<std::string>{"--nproc-per-node", "9", "--", "-t3", "x"});
+}
+
+TEST_CASE("two dashes end the options") {
+    const auto parsed = parse_options({"--nproc-per-node=2", "--", "--odd-name.py", "-a"}, {});
+    CHECK(std::get<Launch>(parsed).config.script == "--odd-name.py");
+    CHECK(std::get<Launch>(parsed).config.arguments == std::vector<std::string>{"-a"});
+}
+
+TEST_CASE("an abbreviation counts when it fits one option, and torchrun's option wins over ours") {
+    CHECK(config_of({"--nproc", "2"}).workers_per_node == 2);
+    CHECK(config_of({"--rdzv-b", "c10d"}).backend == Backend::c10d);
+    CHECK(config_of({"--log-", "d"}).log_dir == "d");  // --log-level is ours
+    CHECK(config_of({"--stan"}).standalone);
+    CHECK(config_of({"--spar=1", "--nnodes=1:2", "--rdzv-endpoint=h:1"}).spares == 1);
+    CHECK(holds(error_of({"--rdzv", "x", "t.py"}), "is ambiguous; it could be --rdzv-backend, --rdzv-endpoint"));
+    CHECK(holds(error_of({"--duplicate", "x", "t.py"}), "--duplicate-stdout-filters, --duplicate-stderr-filters"));
+}
+
+TEST_CASE("short forms can be glued") {
+    CHECK(config_of({"-t3"}).tee.all == StreamMask::both);
+    CHECK(config_of({"-r=1"}).redirects.all == StreamMask::out);
+    CHECK(config_of({"-r", "0:1,12:3"}).redirects.by_local_rank.at(12) == StreamMask::both);
+    const auto both = config_of({"-mt2"});
+    CHECK(both.entry == EntryKind::module);
+    CHECK(both.tee.all == StreamMask::err);
+}
+
+TEST_CASE("a value may be a negative number but not another option") {
+    CHECK(holds(error_of({"--max-restarts", "-1", "t.py"}), "--max-restarts: got '-1'"));
+    CHECK(holds(error_of({"--rdzv-id", "--role", "x", "t.py"}),
+                "--rdzv-id: a value is missing, got the option '--role'"));
+    CHECK(holds(error_of({"--rdzv-id"}), "--rdzv-id: a value is missing, got nothing"));
+    CHECK(config_of({"--rdzv-id", "-5", "--rdzv-backend=c10d"}).job == "-5");
+    CHECK(config_of({"--role=--x"}).role == "--x");
+}
+
+TEST_CASE("help and version are given at once, also before a mistake") {
+    CHECK(std::holds_alternative<ShowText>(parse_options({"--help", "--nonsense"}, {})));
+    CHECK(std::holds_alternative<ShowText>(parse_options({"-h"}, {})));
+    CHECK(std::get<ShowText>(parse_options({"--version"}, {})).text.starts_with("muster "));
+    CHECK(holds(error_of({"--nonsense", "--help"}), "--nonsense"));
+    const auto help = std::get<ShowText>(parse_options({"--help"}, {{"MUSTER_LEASE", "7"}})).text;
+    for (const auto& row : option_table()) CHECK(holds(help, cat("--", row.name)));
+    CHECK(holds(help, "[MUSTER_LEASE=7]"));
+    CHECK(holds(help, "[1:1]"));
+}
+
+TEST_CASE("errors are one line that names the option, the value, what is accepted and the nearest") {
+    CHECK(error_of({"--nproc-per-nod=2x", "--x"}).starts_with("muster: "));
+    CHECK(error_of({"--nproc-per-nude=2", "t.py"}) ==
+          "muster: unknown option '--nproc-per-nude'; the nearest known option is --nproc-per-node (muster --help "
+          "lists all)\n");
+    CHECK(error_of({"-x", "t.py"}).starts_with("muster: unknown option '-x'; the nearest known option is --"));
+    CHECK(error_of({"--nnodes=2:1", "t.py"}) ==
+          "muster: --nnodes: got '2:1'; accepted is N or MIN:MAX with 0 < MIN <= MAX <= 20000, e.g. 2 or 1:4\n");
+    CHECK(holds(error_of({"--start-method=sporn", "t.py"}), "spawn, fork, forkserver (nearest: spawn)"));
+    CHECK(holds(error_of({"--standalone=1", "t.py"}), "--standalone: got '1', but it takes no value"));
+    CHECK(holds(error_of({"--nproc-per-node=2"}), "the program is missing"));
+    CHECK(holds(error_of({}), "the program is missing"));
+    for (const auto& words :
+         std::vector<std::vector<std::string>>{{"--nnodes=x", "t.py"}, {"--nope"}, {"-q"}, {"--rdzv-conf=a", "t.py"}}) {
+        const auto line = error_of(words);
+        CHECK(std::count(line.begin(), line.end(), '\n') == 1);
+    }
+}
+
+TEST_CASE("values outside of what an option takes are refused") {
+    const std::vector<std::pair<std::string, std::string>> refused{{"--nnodes", "0"},
+                                                                   {"--nnodes", "1:2:3"},
+                                                                   {"--nnodes", ""},
+                                                                   {"--nproc-per-node", "0"},
+                                                                   {"--nproc-per-node", "many"},
+                                                                   {"--nproc-per-node", "xpu"},
+                                                                   {"--max-restarts", "1.5"},
+                                                                   {"--monitor-interval", "0"},
+                                                                   {"--monitor-interval", "nan"},
+                                                                   {"--rdzv-backend", "zeus"},
+                                                                   {"--rdzv-backend", "etcd"},
+                                                                   {"--rdzv-backend", "etcd-v2"},
+                                                                   {"--logs-specs", "mine"},
+                                                                   {"--event-log-handler", "mine"},
+                                                                   {"--numa-binding", "cores"},
+                                                                   {"-r", "4"},
+                                                                   {"-t", "0:9"},
+                                                                   {"-t", "a:1"},
+                                                                   {"--local-ranks-filter", "0,x"},
+                                                                   {"--master-port", "70000"},
+                                                                   {"--store-port", "9-8"},
+                                                                   {"--lease", "0"},
+                                                                   {"--shutdown-timeout", "-1"},
+                                                                   {"--node-rank", "-1"},
+                                                                   {"--spares", "-2"},
+                                                                   {"--exit-code", "bash"},
+                                                                   {"--log-level", "loud"},
+                                                                   {"--prefix", "both"},
+                                                                   {"--rdzv-conf", "join_timeout=x"},
+                                                                   {"--rdzv-conf", "join_timeout"},
+                                                                   {"--rdzv-conf", "join_timeot=5"},
+                                                                   {"--rdzv-conf", "is_host=maybe"},
+                                                                   {"--rdzv-conf", "store_type=file"},
+                                                                   {"--rdzv-id", ""}};
+    for (const auto& [option, value] : refused) {
+        INFO(option << " " << value);
+        const auto line = error_of({option, value, "t.py"});
+        CHECK(line != "no error");
+        CHECK(holds(line, "accepted"));
+    }
+    CHECK(holds(error_of({"--rdzv-conf", "join_timeot=5", "t.py"}), "nearest is 'join_timeout'"));
+    CHECK(holds(error_of({"--rdzv-backend", "etcd", "t.py"}), "etcd is not supported yet"));
+}

@@ -1,0 +1,132 @@
+// The parts of the wiring that can be looked at one by one: what the agent is told, and the last words of a dead one.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "launcher/agent_config.h"
+#include "launcher/testament.h"
+#include "rendezvous/wire/native/codec.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+/// A listener on loopback that takes one connection and keeps what it is told.
+class OneListener {
+  public:
+    OneListener() {
+        fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof name;
+        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&name), size) == 0);
+        REQUIRE(::listen(fd_, 1) == 0);
+        REQUIRE(::getsockname(fd_, reinterpret_cast<sockaddr*>(&name), &size) == 0);
+        port_ = ntohs(name.sin_port);
+    }
+    ~OneListener() { ::close(fd_); }
+    OneListener(const OneListener&) = delete;
+    OneListener& operator=(const OneListener&) = delete;
+
+    std::string take_all() const {
+        const int peer = ::accept(fd_, nullptr, nullptr);
+        std::string bytes;
+        char piece[256];
+        for (ssize_t size = 0; (size = ::recv(peer, piece, sizeof piece, 0)) > 0;)
+            bytes.append(piece, static_cast<std::size_t>(size));
+        ::close(peer);
+        return bytes;
+    }
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  private:
+    int fd_ = -1;
+    std::uint16_t port_ = 0;
+};
+
+TestamentPlan plan_for(std::uint16_t port, std::vector<std::string> addresses) {
+    native::Hello hello;
+    hello.job = "j";
+    hello.node = {.host = "gpu07", .pid = 42, .incarnation = 99};
+    return {.addresses = std::move(addresses), .port = port, .hello = hello, .why = "its agent died"};
+}
+
+}  // namespace
+
+TEST_CASE("the last words reach the first address that answers: Hello and AgentDied") {
+    OneListener listener;
+    std::string bytes;
+    std::thread daemon([&] { bytes = listener.take_all(); });
+    deliver_testament(write_testament(plan_for(listener.port(), {"::1", "not-an-address", "127.0.0.1"})), 3s);
+    daemon.join();
+    native::FrameReader reader(native::Sender::agent);
+    reader.append(bytes);
+    const auto first = reader.next();
+    const auto second = reader.next();
+    REQUIRE((first.has_value() && first->has_value() && second.has_value() && second->has_value()));
+    CHECK(std::get<native::Hello>(**first).node.incarnation == 99);
+    CHECK(std::get<native::AgentDied>(**second).why == "its agent died");
+    CHECK(reader.buffered() == 0);
+}
+
+TEST_CASE("a daemon that does not answer, or a broken testament, holds the guardian up no longer than its limit") {
+    OneListener silent;  // accepts in the kernel, never reads, never closes
+    const auto started = std::chrono::steady_clock::now();
+    deliver_testament(write_testament(plan_for(silent.port(), {"127.0.0.1"})), 200ms);
+    deliver_testament("", 1s);
+    deliver_testament("no line end", 1s);
+    deliver_testament("port 127.0.0.1\nx", 1s);
+    deliver_testament("99999 127.0.0.1\nx", 1s);
+    CHECK(std::chrono::steady_clock::now() - started < 1s);
+}
+
+TEST_CASE("the agent and its client are told what the options said") {
+    LaunchConfig config;
+    config.backend = Backend::fixed;
+    config.nodes_min = config.nodes_max = 3;
+    config.node_rank = 2;
+    config.workers_per_node = 4;
+    config.endpoint = {"gpu01", 29511};
+    config.job = "j7";
+    config.script = "/x/train.py";
+    config.restarts_max = 5;
+    config.lease = 2s;
+    config.redirects.by_local_rank = {{1, StreamMask::err}};
+    config.tee.all = StreamMask::out;
+    const NodeFacts node{.identity = {.host = "gpu03", .pid = 7, .incarnation = 8},
+                         .addresses = {"10.0.0.3"},
+                         .hosts_endpoint = false,
+                         .stderr_is_terminal = true};
+    const auto agent = agent_config(config, Entry{{"python3", "-u", "/x/train.py"}}, {{"A", "b"}}, node);
+    const auto& join = agent.supervisor.join;
+    CHECK(join.terms.fixed_world);
+    CHECK(join.terms.nodes_min == 3);
+    CHECK(join.terms.restarts_max == 5);
+    CHECK(join.terms.lease_ms == 2'000);
+    CHECK(join.slots == 4);
+    CHECK(join.node_rank == 2);
+    CHECK(join.entry == "train.py");
+    CHECK(join.addresses == std::vector<std::string>{"10.0.0.3"});
+    CHECK(agent.workers.master_address == "gpu01");
+    CHECK(agent.workers.master_port == 29511);
+    CHECK(agent.workers.environment.at("A") == "b");
+    REQUIRE(agent.logs.redirects.size() == 4);
+    CHECK(agent.logs.redirects[1] == agent::StreamSet{.out = false, .err = true});
+    CHECK(agent.logs.redirects[2] == agent::StreamSet{});
+    CHECK(agent.logs.tee[3] == agent::StreamSet{.out = true, .err = false});
+    CHECK(agent.logs.stderr_is_terminal);
+
+    config.backend = Backend::c10d;
+    config.standalone = true;
+    const auto client = client_config(config, node);
+    CHECK(client.endpoint.host == "127.0.0.1");
+    CHECK(client.job == "j7");
+    CHECK(client.lease == 2s);
+    CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
+}

@@ -1,0 +1,117 @@
+#include "worker_runtime/examples/trainer_options.h"
+
+#include <array>
+#include <cstdlib>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr std::uint64_t most = 1'000'000'000;
+
+bool parse_count(const std::string& text, std::uint64_t& value) {
+    return parse_number(text, value) && value >= 1 && value <= most;
+}
+
+bool parse_decimal(const std::string& text, double lowest, double highest, double& value) {
+    char* end = nullptr;
+    value = std::strtod(text.c_str(), &end);
+    return !text.empty() && end == text.c_str() + text.size() && value >= lowest && value <= highest;
+}
+
+bool take_text(const std::string& text, std::string& value) {
+    value = text;
+    return !text.empty();
+}
+
+struct Option {
+    const char* name;
+    const char* accepted;
+    const char* meaning;
+    bool (*take)(const std::string& value, TrainerOptions& options);
+};
+
+constexpr std::array options_known{
+    Option{"--data", "a file", "digits, 65 numbers a line (worker_runtime/examples/data/digits.csv)",
+           [](const auto& value, auto& to) { return take_text(value, to.data); }},
+    Option{"--epochs", "a count", "passes over the training digits (30)",
+           [](const auto& value, auto& to) { return parse_count(value, to.plan.epochs); }},
+    Option{"--batch", "a count", "digits in one step, over all ranks (96)",
+           [](const auto& value, auto& to) { return parse_count(value, to.plan.batch_size); }},
+    Option{"--learning-rate", "a number above 0", "length of a step (0.5)",
+           [](const auto& value, auto& to) { return parse_decimal(value, 1e-9, 1e3, to.plan.learning_rate); }},
+    Option{"--checkpoint", "a file", "read at the start, written by rank 0 (none)",
+           [](const auto& value, auto& to) { return take_text(value, to.plan.checkpoint); }},
+    Option{"--checkpoint-every", "a count", "steps between two checkpoints (50)",
+           [](const auto& value, auto& to) { return parse_count(value, to.plan.checkpoint_every); }},
+    Option{"--accuracy-min", "percent", "exit code 1 if the test accuracy is lower (0)",
+           [](const auto& value, auto& to) { return parse_decimal(value, 0, 100, to.accuracy_min); }},
+    Option{"--die-at-step", "a count", "the last rank kills itself before this step, to show a restart (never)",
+           [](const auto& value, auto& to) { return parse_count(value, to.die_at_step); }},
+    Option{"--die-once", "a file", "made when it kills itself; while it is there nobody does (needed for the above)",
+           [](const auto& value, auto& to) { return take_text(value, to.die_once); }},
+};
+
+Error usage(const std::string& text) {
+    return {Errc::invalid_argument, cat(text, "; see digits_trainer --help")};
+}
+
+}  // namespace
+
+Result<TrainerOptions> parse_trainer_options(const std::vector<std::string>& arguments) {
+    TrainerOptions options;
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+        auto name = arguments[i];
+        if (name == "--help" || name == "-h") {
+            options.help = true;
+            continue;
+        }
+        const auto equals = name.find('=');
+        const Option* known = nullptr;
+        for (const auto& option : options_known)
+            if (name.substr(0, equals) == option.name) known = &option;
+        if (known == nullptr) return usage(cat("unknown option '", name, "'"));
+        if (equals == std::string::npos && i + 1 == arguments.size())
+            return usage(cat(name, " needs ", known->accepted));
+        const auto value = equals == std::string::npos ? arguments[++i] : name.substr(equals + 1);
+        if (!known->take(value, options)) return usage(cat(known->name, " is '", value, "', not ", known->accepted));
+    }
+    if ((options.die_at_step > 0) != !options.die_once.empty())
+        return usage("--die-at-step and --die-once go together: without the file every round would die");
+    return options;
+}
+
+std::string trainer_help() {
+    std::string text =
+        "digits_trainer: trains a softmax classifier on hand-written digits, data-parallel under muster or torchrun.\n"
+        "\n  muster --nproc-per-node=2 --max-restarts=3 digits_trainer --checkpoint model.ck\n\n";
+    for (const auto& option : options_known) {
+        const auto left = cat("  ", option.name, " ", option.accepted);
+        text += cat(left, std::string(left.size() < 40 ? 40 - left.size() : 1, ' '), option.meaning, "\n");
+    }
+    return text;
+}
+
+Result<LauncherFacts> read_launcher_facts(const std::function<std::string(const char*)>& variable) {
+    LauncherFacts facts;
+    if (variable("RANK").empty()) return facts;
+    if (!parse_number(variable("RANK"), facts.place.rank) || !parse_number(variable("WORLD_SIZE"), facts.place.world) ||
+        facts.place.rank >= facts.place.world) {
+        return usage(cat("RANK='", variable("RANK"), "' and WORLD_SIZE='", variable("WORLD_SIZE"),
+                         "' are no rank of a world; start this program with muster or torchrun"));
+    }
+    facts.store.host = variable("MASTER_ADDR");
+    if (facts.store.host.empty() || !parse_number(variable("MASTER_PORT"), facts.store.port) || facts.store.port == 0) {
+        return usage(cat("MASTER_ADDR='", variable("MASTER_ADDR"), "' and MASTER_PORT='", variable("MASTER_PORT"),
+                         "' name no store"));
+    }
+    if (variable("TORCHELASTIC_USE_AGENT_STORE") != "True")
+        return usage(
+            "the launcher runs no store (TORCHELASTIC_USE_AGENT_STORE is not True), and this example needs one");
+    facts.round = cat(variable("MUSTER_ROUND"), "-", variable("TORCHELASTIC_RESTART_COUNT"));
+    return facts;
+}
+
+}  // namespace muster::runtime
