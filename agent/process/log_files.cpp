@@ -31,7 +31,7 @@ void LogFile::append(std::string_view bytes) {
         const auto written = ::write(fd_.get(), bytes.data(), bytes.size());
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
-            if (!std::exchange(told_, true)) {
+            if (!told_.exchange(true)) {
                 log(LogLevel::error, "cannot write the log file ", path_, ": ", ::strerror(errno),
                     "; the worker goes on, and what it prints now is missing there");
             }
@@ -41,9 +41,20 @@ void LogFile::append(std::string_view bytes) {
     }
 }
 
+void LogFile::begin_section(std::string_view heading) {
+    if (heading.empty() || heading == heading_) return;
+    heading_ = heading;
+    append(cat(ends_inside_line(fd_.get()) ? "\n" : "", heading, '\n'));
+}
+
 std::shared_ptr<LogFile> LogFiles::open(const std::string& path, std::string_view heading, int& error_number) {
     std::erase_if(open_, [](const auto& entry) { return entry.second.expired(); });
-    if (const auto known = open_.find(path); known != open_.end()) return known->second.lock();
+    if (const auto known = open_.find(path); known != open_.end()) {
+        if (auto file = known->second.lock()) {
+            file->begin_section(heading);
+            return file;
+        }
+    }
     std::error_code ignored;  // open() below gives the reason that counts
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
     FileDescriptor fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
@@ -52,9 +63,8 @@ std::shared_ptr<LogFile> LogFiles::open(const std::string& path, std::string_vie
         error_number = errno;
         return nullptr;
     }
-    const bool inside_line = ends_inside_line(fd.get());
     auto file = std::make_shared<LogFile>(path, std::move(fd));
-    if (!heading.empty()) file->append(cat(inside_line ? "\n" : "", heading, '\n'));
+    file->begin_section(heading);
     open_[path] = file;
     return file;
 }

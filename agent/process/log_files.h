@@ -1,6 +1,7 @@
 // The files that workers' output is kept in.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,24 +12,28 @@
 namespace muster::agent {
 
 /// One file, appended to. Writing waits for the disk: that is the back-pressure which keeps files complete. A disk that
-/// is full costs the bytes that did not fit, and one log line that names the file; later bytes are tried again.
+/// is full costs the bytes that did not fit, and one log line that names the file; later bytes are tried again. Bytes
+/// come from the output pump's thread, headings from its caller's.
 class LogFile {
   public:
     LogFile(std::string path, FileDescriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
     void append(std::string_view bytes);
+    /// Writes `heading` as a line of its own, unless it is empty or the last one written here: the streams of one round
+    /// that share a file share its heading.
+    void begin_section(std::string_view heading);
 
   private:
     std::string path_;
     FileDescriptor fd_;
-    bool told_ = false;
+    std::string heading_;
+    std::atomic<bool> told_ = false;
 };
 
-/// Opens files, one object for each path however many streams write to it. Not thread-safe itself; the files may be
-/// used in another thread, one at a time.
+/// Opens files, one object for each path however many streams write to it. Not thread-safe.
 class LogFiles {
   public:
-    /// The file at `path`, made (with its directories) or opened for append. Unless it is open already, `heading` is
-    /// written as a line of its own, if not empty. A null pointer and an errno where that cannot be.
+    /// The file at `path`, made (with its directories) or opened for append, and its section begun with `heading`. A
+    /// stream of the round before may still have it open. A null pointer and an errno where that cannot be.
     std::shared_ptr<LogFile> open(const std::string& path, std::string_view heading, int& error_number);
 
   private:
