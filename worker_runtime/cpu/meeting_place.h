@@ -1,0 +1,37 @@
+// Where the ranks of a group find each other before any of them is connected: the round's store, or a map in tests.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::runtime {
+
+/// Thread-safe. Keys are never deleted: the store is the round's, and ends with it.
+class MeetingPlace {
+  public:
+    virtual ~MeetingPlace() = default;
+    virtual Result<void> publish(std::string_view key, std::string_view value, Instant deadline) = 0;
+    /// The values of all `keys`, once they are all there. timed_out names the first that is missing.
+    virtual Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) = 0;
+};
+
+/// Who makes a transport, and with whom. The same on all ranks but for `rank`.
+struct GroupTerms {
+    int rank = 0;
+    int size = 1;
+    std::string id;  ///< unique in the round, for keys and messages: "world", "world/0.1"
+    std::shared_ptr<MeetingPlace> place;
+    Duration meeting_timeout = std::chrono::seconds(300);  ///< for all ranks to come; torch's store default
+};
+
+/// Publishes `value` as this rank's under "`what`" and gives all ranks' values, in rank order. An error says which rank
+/// did not come.
+Result<std::vector<std::string>> exchange(const GroupTerms& terms, std::string_view what, std::string_view value,
+                                          Instant deadline);
+
+}  // namespace muster::runtime

@@ -1,0 +1,34 @@
+// The arithmetic of reductions: several ranks' elements become one, in rank order.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+#include "muster/data_type.h"
+#include "muster/operation.h"
+
+namespace muster::runtime {
+
+/// What one call reduces. `inputs` are `input_count` >= 1 arrays in rank order, `outputs` any number of arrays that
+/// each get the result; an output may be one of the inputs, else they do not overlap. No alignment is needed beyond the
+/// element's (2-byte elements may lie at odd multiples of 2).
+struct Reduction {
+    DataType type = DataType::f32;
+    ReduceOp reduce = ReduceOp::sum;
+    const void* const* inputs = nullptr;
+    int input_count = 0;
+    void* const* outputs = nullptr;
+    int output_count = 0;
+    std::size_t count = 0;           ///< elements
+    const float* weights = nullptr;  ///< of the inputs in an average; null: all 1
+};
+
+/// Sums of f16, bf16 and f32 run in f32, of f64 in f64; an average multiplies the sum once by 1 / (sum of weights), in
+/// the same precision; then one rounding to nearest even. The result does not depend on `count`, on alignment or on the
+/// instruction set, bit for bit.
+void reduce(const Reduction& reduction);
+
+/// Which instruction set reduce() uses here: "avx512", "avx2", "scalar". MUSTER_SIMD chooses a lower one.
+std::string_view instruction_set();
+
+}  // namespace muster::runtime

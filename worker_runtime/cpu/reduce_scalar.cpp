@@ -1,0 +1,1 @@
+#include "worker_runtime/cpu/reduce_kernels.h"

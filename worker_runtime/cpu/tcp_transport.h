@@ -1,0 +1,23 @@
+// Collectives over TCP: the ranks of several hosts, or of one that cannot share memory.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rendezvous/base/error.h"
+#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/cpu/transport.h"
+
+namespace muster::runtime {
+
+/// Which of its addresses a rank listens at and tells its peers.
+struct TcpOptions {
+    std::string address;           ///< numeric, the one that reached the store
+    int connections_per_peer = 0;  ///< 0: chosen by the number of cores
+};
+
+/// Connects this rank with all others of the group. Returns when every pair is connected; an error names the rank that
+/// did not come, with what was tried.
+Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options);
+
+}  // namespace muster::runtime

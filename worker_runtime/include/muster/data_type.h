@@ -1,0 +1,38 @@
+// The element types that collectives know.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace muster {
+
+/// Little-endian, as the host has them. The values travel in signatures and flight records: never renumber them.
+enum class DataType : std::uint8_t {
+    f32 = 0,
+    f64 = 1,
+    f16 = 2,   ///< IEEE 754 binary16
+    bf16 = 3,  ///< the upper half of an f32
+    i32 = 4,
+    i64 = 5,
+    u8 = 6,
+};
+inline constexpr int data_type_count = 7;
+
+/// Bytes of one element.
+constexpr std::size_t size_of(DataType type) {
+    constexpr std::size_t sizes[data_type_count] = {4, 8, 2, 2, 4, 8, 1};
+    return sizes[static_cast<int>(type)];
+}
+
+/// "f32".
+constexpr std::string_view name(DataType type) {
+    constexpr std::string_view names[data_type_count] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
+    return names[static_cast<int>(type)];
+}
+
+constexpr bool is_floating(DataType type) {
+    return type <= DataType::bf16;
+}
+
+}  // namespace muster
