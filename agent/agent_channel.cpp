@@ -11,7 +11,7 @@
 #include <map>
 #include <random>
 
-#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/wire/local/codec.h"
 

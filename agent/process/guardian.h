@@ -26,8 +26,8 @@
 #include <string>
 #include <string_view>
 
-#include "agent/process/file_descriptor.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::agent {

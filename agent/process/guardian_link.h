@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/process/file_descriptor.h"
 #include "agent/process/guardian_wire.h"
+#include "rendezvous/base/file_descriptor.h"
 
 namespace muster::agent {
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
-#include "agent/process/file_descriptor.h"
 #include "agent/process/process_host.h"
+#include "rendezvous/base/file_descriptor.h"
 
 namespace muster::agent {
 

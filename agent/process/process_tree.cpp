@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {

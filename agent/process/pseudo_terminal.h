@@ -1,8 +1,8 @@
 // A pty for a worker's stderr, so that progress bars and colours work as if nothing stood in between.
 #pragma once
 
-#include "agent/process/file_descriptor.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
 
 namespace muster::agent {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/file_descriptor.h"
 
 namespace muster::agent {
 

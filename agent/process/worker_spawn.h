@@ -6,8 +6,8 @@
 
 #include <string>
 
-#include "agent/process/file_descriptor.h"
 #include "agent/process/guardian_wire.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/wire/native/worker_end.h"
 
 namespace muster::agent {

@@ -9,7 +9,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/local/codec.h"
 #include "tests/support/catch.h"

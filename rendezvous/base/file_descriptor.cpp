@@ -1,8 +1,8 @@
-#include "agent/process/file_descriptor.h"
+#include "rendezvous/base/file_descriptor.h"
 
 #include <unistd.h>
 
-namespace muster::agent {
+namespace muster {
 
 void FileDescriptor::reset() {
     // Not retried on EINTR: Linux has closed it then, and the number may already be another thread's.
@@ -10,4 +10,4 @@ void FileDescriptor::reset() {
     fd_ = -1;
 }
 
-}  // namespace muster::agent
+}  // namespace muster

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-namespace muster::agent {
+namespace muster {
 
 /// Closes its descriptor when it goes. Movable; -1 means none.
 class FileDescriptor {
@@ -32,4 +32,4 @@ class FileDescriptor {
     int fd_ = -1;
 };
 
-}  // namespace muster::agent
+}  // namespace muster
