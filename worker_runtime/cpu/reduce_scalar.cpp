@@ -1,1 +1,22 @@
-#include "worker_runtime/cpu/reduce_kernels.h"
+#include "worker_runtime/cpu/reduce_instruction_sets.h"
+
+namespace {
+// What every 64-bit processor has; a compiler splits it where it is too much.
+constexpr int vector_bytes = 16;
+}  // namespace
+
+#include "worker_runtime/cpu/reduce_formats_body.h"
+
+namespace {
+using F16 = SoftwareF16;
+}  // namespace
+
+#include "worker_runtime/cpu/reduce_kernels_body.h"
+
+namespace muster::runtime {
+
+void reduce_scalar(const Reduction& reduction) {
+    reduce_here(reduction);
+}
+
+}  // namespace muster::runtime
