@@ -25,7 +25,7 @@ namespace muster {
 
 namespace runtime {
 class CommunicatorBody;
-class Transport;
+struct WorkState;
 }  // namespace runtime
 
 /// One started operation. Cheap to move; may be dropped without waiting (the operation goes on, and its memory must
@@ -40,9 +40,8 @@ class Work {
 
   private:
     friend class runtime::CommunicatorBody;
-    struct State;
-    explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
-    std::shared_ptr<State> state_;
+    explicit Work(std::shared_ptr<runtime::WorkState> state) : state_(std::move(state)) {}
+    std::shared_ptr<runtime::WorkState> state_;
 };
 
 /// Memory that a communicator can reduce in place. Freed with the last copy of the object; the communicator may go

@@ -1,0 +1,315 @@
+// Shared memory end to end: ranks as threads for what they compute, as processes for what happens when one is gone.
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "rendezvous/base/text.h"
+#include "tests/integration/runtime/shared_group.h"
+#include "tests/support/catch.h"
+#include "tests/support/ranks.h"
+
+namespace muster {
+
+using namespace runtime;
+using test::run_as_threads;
+
+namespace {
+
+/// Rank r's element i: small whole numbers, exact in every type.
+float element(int rank, std::size_t i) {
+    return static_cast<float>((static_cast<std::size_t>(rank) * 7 + i) % 5);
+}
+
+std::vector<float> elements(int rank, std::size_t count, std::size_t from = 0) {
+    std::vector<float> values(count);
+    for (std::size_t i = 0; i < count; ++i) values[i] = element(rank, from + i);
+    return values;
+}
+
+float sum_over(int size, std::size_t i) {
+    float sum = 0;
+    for (int rank = 0; rank < size; ++rank) sum += element(rank, i);
+    return sum;
+}
+
+/// Sizes around the edges: cache line, small path, window, and beyond two windows.
+const std::vector<std::size_t> counts{0, 1, 15, 16, 17, 4095, 4096, 4097, 262143, 262144, 262145, 600001};
+
+/// What went wrong on any rank, or nothing.
+class Findings {
+  public:
+    void expect(bool good, const std::string& what) {
+        const std::lock_guard lock(mutex_);
+        if (!good && text_.size() < 2000) text_ += what + "\n";
+    }
+    void expect(const Result<void>& result, const std::string& what) {
+        expect(result.has_value(), what + ": " + (result ? "" : result.error().context));
+    }
+    [[nodiscard]] std::string text() const { return text_; }
+
+  private:
+    std::mutex mutex_;
+    std::string text_;
+};
+
+std::size_t open_descriptors() {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
+}
+std::size_t threads_alive() {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
+}
+
+}  // namespace
+
+TEST_CASE("every collective over shared memory equals the serial result, for each world and size") {
+    for (const int size : {1, 2, 3, 4, 5, 8}) {
+        Findings findings;
+        run_as_threads(size, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            const int rank = terms.rank;
+            const auto ranks = static_cast<std::size_t>(size);
+            const auto own = static_cast<std::size_t>(rank);
+            for (const auto count : counts) {
+                const std::string what = cat("world ", size, ", rank ", rank, ", count ", count);
+                auto data = elements(rank, count);
+                findings.expect(world.run(all_reduce(buffer(std::span(data)), ReduceOp::sum)), what);
+                bool right = true;
+                for (std::size_t i = 0; i < count; ++i) right = right && data[i] == sum_over(size, i);
+                findings.expect(right, what + " all_reduce");
+
+                const auto wide = elements(rank, count * ranks);
+                const ConstBuffer input(wide.data(), wide.size(), DataType::f32);
+                std::vector<float> piece(count);
+                findings.expect(world.run(reduce_scatter(input, buffer(std::span(piece)), ReduceOp::sum)), what);
+                right = true;
+                for (std::size_t i = 0; i < count; ++i) right = right && piece[i] == sum_over(size, own * count + i);
+                findings.expect(right, what + " reduce_scatter");
+
+                std::vector<float> gathered(count * ranks);
+                const auto mine = elements(rank, count);
+                const ConstBuffer part(mine.data(), mine.size(), DataType::f32);
+                findings.expect(world.run(all_gather(part, buffer(std::span(gathered)))), what);
+                right = true;
+                for (std::size_t i = 0; i < gathered.size(); ++i) {
+                    right = right && gathered[i] == element(static_cast<int>(i / count), i % count);
+                }
+                findings.expect(right, what + " all_gather");
+
+                auto copy = elements(rank, count);
+                const int root = size - 1;
+                findings.expect(world.run(broadcast(buffer(std::span(copy)), root)), what);
+                findings.expect(copy == elements(root, count), what + " broadcast");
+
+                findings.expect(world.run(all_to_all(input, buffer(std::span(gathered)), size)), what);
+                right = true;
+                for (std::size_t i = 0; i < gathered.size(); ++i) {
+                    right = right && gathered[i] == element(static_cast<int>(i / count), own * count + i % count);
+                }
+                findings.expect(right, what + " all_to_all");
+                findings.expect(world.run(barrier()), what);
+            }
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE("an all_reduce in place has the bits of one through windows, whatever the layout") {
+    for (const int size : {2, 3, 4}) {
+        Findings findings;
+        run_as_threads(size, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            constexpr std::size_t count = 100'003;
+            std::vector<float> values(count);
+            std::uint32_t state = 12345u + static_cast<std::uint32_t>(terms.rank);
+            for (auto& value : values) {
+                state = state * 1664525u + 1013904223u;
+                value = static_cast<float>(state) / 1e9f - 2.1f;
+            }
+            auto memory = world.allocate(count * sizeof(float) + 64).value();
+            auto whole = values;
+            findings.expect(world.run(all_reduce(buffer(std::span(whole)), ReduceOp::avg)), "whole");
+            auto* const in_place = reinterpret_cast<float*>(memory.data()) + 3;
+            std::copy(values.begin(), values.end(), in_place);
+            findings.expect(world.run(all_reduce(buffer(std::span(in_place, count)), ReduceOp::avg)), "in place");
+            findings.expect(std::memcmp(in_place, whole.data(), count * sizeof(float)) == 0, "in place differs");
+            auto pieces = values;
+            for (std::size_t from = 0; from < count; from += 777) {
+                const std::span piece(pieces.data() + from, std::min<std::size_t>(777, count - from));
+                findings.expect(world.run(all_reduce(buffer(piece), ReduceOp::avg)), "pieces");
+            }
+            findings.expect(pieces == whole, "small pieces differ");
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE("an average counts each rank by its weight") {
+    Findings findings;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        for (const std::size_t count : {std::size_t{10}, std::size_t{50'000}}) {
+            std::vector<float> data(count, static_cast<float>(terms.rank + 1));  // 1, 2, 3 with weights 0, 1, 3
+            const float weight = terms.rank == 0 ? 0.0f : static_cast<float>(terms.rank * 2 - 1);
+            findings.expect(world.run(all_reduce_weighted(buffer(std::span(data)), weight)), "weighted");
+            findings.expect(data.front() == 2.75f && data.back() == 2.75f, cat("weighted average ", data.front()));
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("started operations run in order, beside sends and receives") {
+    for (const int size : {2, 4}) {
+        Findings findings;
+        run_as_threads(size, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            constexpr std::size_t count = 300'000;  // more than a channel holds: both directions must move at once
+            const int next = (terms.rank + 1) % size;
+            const int before = (terms.rank + size - 1) % size;
+            for (int turn = 0; turn < 5; ++turn) {
+                const auto outgoing = elements(terms.rank, count);
+                std::vector<float> incoming(count);
+                auto sent = world.start(send({outgoing.data(), count, DataType::f32}, next));
+                std::vector<std::vector<float>> buckets;
+                for (int i = 0; i < 6; ++i) buckets.push_back(elements(terms.rank, 5'000, static_cast<std::size_t>(i)));
+                std::vector<Work> works;
+                for (auto& bucket : buckets)
+                    works.push_back(world.start(all_reduce(buffer(std::span(bucket)), ReduceOp::sum)));
+                auto received = world.start(receive(buffer(std::span(incoming)), before));
+                findings.expect(world.run(barrier()), "barrier");
+                for (auto& work : works) findings.expect(work.done(), "the barrier has overtaken a started operation");
+                findings.expect(sent.wait(), "send");
+                findings.expect(received.wait(), "receive");
+                findings.expect(incoming == elements(before, count), "received");
+                for (std::size_t i = 0; i < buckets.size(); ++i) {
+                    findings.expect(buckets[i][0] == sum_over(size, i), "bucket");
+                }
+            }
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE("a group splits by color, in the order of the keys") {
+    Findings findings;
+    run_as_threads(5, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        auto half = world.split(terms.rank == 4 ? -1 : terms.rank % 2, -terms.rank);
+        findings.expect(half.has_value(), "split");
+        if (terms.rank == 4) {
+            findings.expect(*half == nullptr, "a negative color joins nothing");
+            return;
+        }
+        findings.expect((*half)->size() == 2 && (*half)->rank() == (terms.rank >= 2 ? 0 : 1), "place in the half");
+        std::vector<float> data{static_cast<float>(terms.rank)};
+        findings.expect((*half)->run(all_reduce(buffer(std::span(data)), ReduceOp::sum)), "half");
+        findings.expect(data[0] == static_cast<float>(terms.rank % 2 * 2 + 2), cat("sum of the half ", data[0]));
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("ranks that do different things both learn what the other does") {
+    struct Case {
+        Operation first;
+        Operation second;
+        std::vector<std::string> words;
+    };
+    std::vector<float> memory(100'000);
+    std::vector<double> doubles(100'000);
+    const auto of = [&](std::size_t count) { return buffer(std::span(memory.data(), count)); };
+    const std::vector<Case> cases{
+        {all_reduce(of(10), ReduceOp::sum), all_reduce(of(11), ReduceOp::sum), {"f32 x 10", "f32 x 11"}},
+        {all_reduce(of(90'000), ReduceOp::sum), all_reduce(of(5), ReduceOp::sum), {"f32 x 90000", "f32 x 5"}},
+        {all_reduce(of(10), ReduceOp::sum), all_reduce(of(10), ReduceOp::max), {"all_reduce sum", "all_reduce max"}},
+        {all_reduce(of(8), ReduceOp::sum),
+         all_reduce(buffer(std::span(doubles.data(), 8)), ReduceOp::sum),
+         {"f32", "f64"}},
+        {broadcast(of(10), 0), broadcast(of(10), 1), {"from rank 0", "from rank 1"}},
+        {barrier(), all_reduce(of(10), ReduceOp::sum), {"runs barrier", "runs all_reduce"}},
+    };
+    for (const auto& one : cases) {
+        Findings findings;
+        run_as_threads(2, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            const auto done = world.run(terms.rank == 0 ? one.first : one.second);
+            findings.expect(!done, "a mismatch went unnoticed");
+            if (done) return;
+            for (const auto& word : one.words) {
+                findings.expect(done.error().context.find(word) != std::string::npos, done.error().context);
+            }
+            const auto again = world.run(barrier());
+            findings.expect(!again && again.error().context == done.error().context, "the first failure is not kept");
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE("a rank that does not come is named at the deadline, and the others hear of it") {
+    Findings findings;
+    std::atomic<int> failed = 0;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        if (terms.rank == 2) {
+            while (failed < 2) std::this_thread::sleep_for(1ms);
+            return;
+        }
+        // Rank 0's deadline passes first; rank 1 has an hour.
+        const auto done = world.run(barrier(), terms.rank == 0 ? Duration(50ms) : Duration(3600s));
+        findings.expect(!done && done.error().context.find("rank 2 (pid") != std::string::npos,
+                        done ? "no error" : done.error().context);
+        ++failed;
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("an abort ends what all ranks are waiting in, and says why") {
+    Findings findings;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        auto waiting = world.start(terms.rank == 1 ? receive({}, 0) : barrier());
+        if (terms.rank == 1) world.abort("the loss is NaN");
+        const auto done = waiting.wait();
+        findings.expect(!done && done.error().context.find("the loss is NaN") != std::string::npos,
+                        done ? "no error" : done.error().context);
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("memory that this host does not have is refused before it is touched, and the group lives on") {
+    Findings findings;
+    run_as_threads(2, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        const auto memory = world.allocate(std::size_t{1} << 50);
+        findings.expect(!memory && memory.error().code == Errc::limit_exceeded &&
+                            memory.error().context.find("rank ") != std::string::npos,
+                        memory ? "no error" : memory.error().context);
+        findings.expect(world.run(barrier()), "the group is gone");
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("communicators leave neither descriptors nor threads behind") {
+    const auto cycle = [] {
+        run_as_threads(2, [](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            const auto memory = world.allocate(100'000);
+            std::vector<float> data(10);
+            (void)world.start(all_reduce(buffer(std::span(data)), ReduceOp::sum)).wait();
+        });
+    };
+    cycle();
+    const auto descriptors = open_descriptors();
+    const auto threads = threads_alive();
+    for (int i = 0; i < 100; ++i) cycle();
+    CHECK(open_descriptors() == descriptors);
+    CHECK(threads_alive() == threads);
+}
+
+}  // namespace muster

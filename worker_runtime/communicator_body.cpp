@@ -1,0 +1,279 @@
+#include "worker_runtime/communicator_body.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/thread_start.h"
+
+namespace muster::runtime {
+
+/// Operations that must not overtake each other.
+struct CommunicatorBody::Lane {
+    struct Started {
+        Operation operation;
+        Duration timeout;
+        std::shared_ptr<WorkState> state;
+    };
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Started> queue;
+    bool busy = false;  ///< an operation runs, in whatever thread
+    bool stop = false;
+    std::thread thread;
+};
+
+namespace {
+
+void finish(WorkState& state, const Result<void>& result) {
+    {
+        const std::lock_guard lock(state.mutex);
+        if (!result) state.failure = result.error();
+        state.over.store(true, std::memory_order_release);
+    }
+    state.changed.notify_all();
+}
+
+Error invalid(const Operation& operation, std::string_view why) {
+    return {Errc::invalid_argument, cat(describe(operation), ": ", why)};
+}
+
+}  // namespace
+
+CommunicatorBody::CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport)
+    : terms_(std::move(terms)), transport_(std::move(transport)) {
+    auto& lane = lanes_[{-1, false}];
+    lane = std::make_unique<Lane>();
+    collectives_ = lane.get();
+}
+
+CommunicatorBody::~CommunicatorBody() {
+    bool unfinished = false;
+    for (auto& [key, lane] : lanes_) {
+        const std::lock_guard lock(lane->mutex);
+        unfinished = unfinished || lane->busy || !lane->queue.empty();
+        lane->stop = true;
+        lane->changed.notify_all();
+    }
+    if (unfinished) abort("the communicator was destroyed while operations were going on");
+    for (auto& [key, lane] : lanes_) {
+        if (lane->thread.joinable()) lane->thread.join();
+    }
+}
+
+Result<void> CommunicatorBody::check(const Operation& operation) const {
+    const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
+    if (paired || operation.kind == OperationKind::broadcast) {
+        if (operation.peer < 0 || operation.peer >= size()) {
+            return invalid(operation, cat("the ranks are 0 to ", size() - 1));
+        }
+        if (paired && operation.peer == rank()) return invalid(operation, "a rank does not send to itself");
+    }
+    const bool reads = operation.kind != OperationKind::barrier && operation.kind != OperationKind::receive;
+    const bool writes = operation.kind != OperationKind::barrier && operation.kind != OperationKind::send;
+    if (operation.count > 0 && ((reads && !operation.input) || (writes && !operation.output))) {
+        return invalid(operation, "no memory was given");
+    }
+    if (operation.reduce == ReduceOp::avg && !is_floating(operation.type)) {
+        return invalid(operation, "an average of integers has no exact result; sum them, and divide as you need");
+    }
+    if (!(operation.weight >= 0)) return invalid(operation, "a weight is a number >= 0");
+    return {};
+}
+
+CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
+    const bool sends = operation.kind == OperationKind::send;
+    if (!sends && operation.kind != OperationKind::receive) return *collectives_;
+    const std::lock_guard lock(lanes_mutex_);
+    auto& lane = lanes_[{operation.peer, sends}];
+    if (!lane) lane = std::make_unique<Lane>();
+    return *lane;
+}
+
+Result<void> CommunicatorBody::execute(const Operation& operation, Duration timeout, Patience patience) {
+    if (failed_.load(std::memory_order_acquire)) return status();
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
+    const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
+    auto done = paired ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
+    if (!done) return fail(done.error());
+    return done;
+}
+
+Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout) {
+    if (auto checked = check(operation); !checked) return checked;
+    Lane& lane = lane_of(operation);
+    {
+        std::unique_lock lock(lane.mutex);
+        if (lane.busy || !lane.queue.empty()) {
+            lock.unlock();
+            return start(operation, timeout).wait();
+        }
+        lane.busy = true;
+    }
+    auto done = execute(operation, timeout, Patience::eager);
+    {
+        const std::lock_guard lock(lane.mutex);
+        lane.busy = false;
+        if (!lane.queue.empty() || lane.stop) lane.changed.notify_all();
+    }
+    return done;
+}
+
+Work CommunicatorBody::start(const Operation& operation, Duration timeout) {
+    auto state = std::make_shared<WorkState>();
+    if (auto checked = check(operation); !checked) {
+        finish(*state, checked);
+        return Work(std::move(state));
+    }
+    Lane& lane = lane_of(operation);
+    const std::lock_guard lock(lane.mutex);
+    lane.queue.push_back({operation, timeout, state});
+    if (!lane.thread.joinable()) {
+        auto thread = start_thread("muster-lane", [this, &lane] { serve(lane); });
+        if (!thread) {
+            lane.queue.pop_back();
+            finish(*state, fail(thread.error()));
+            return Work(std::move(state));
+        }
+        lane.thread = std::move(*thread);
+    }
+    lane.changed.notify_all();
+    return Work(std::move(state));
+}
+
+void CommunicatorBody::serve(Lane& lane) {
+    std::unique_lock lock(lane.mutex);
+    for (;;) {
+        lane.changed.wait(lock, [&lane] { return !lane.busy && (lane.stop || !lane.queue.empty()); });
+        if (lane.queue.empty()) return;
+        const Lane::Started next = lane.queue.front();
+        lane.queue.pop_front();
+        lane.busy = true;
+        lock.unlock();
+        finish(*next.state, execute(next.operation, next.timeout, Patience::frugal));
+        lock.lock();
+        lane.busy = false;
+    }
+}
+
+Result<Memory> CommunicatorBody::allocate(std::size_t size_bytes) {
+    // A collective like any other: it waits for what was started before it.
+    Lane& lane = *collectives_;
+    std::unique_lock lock(lane.mutex);
+    lane.changed.wait(lock, [&lane] { return !lane.busy && lane.queue.empty(); });
+    if (failed_.load(std::memory_order_acquire)) return status().error();
+    lane.busy = true;
+    lock.unlock();
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + terms_.timeout};
+    auto memory = transport_->allocate(size_bytes, terms);
+    lock.lock();
+    lane.busy = false;
+    lane.changed.notify_all();
+    lock.unlock();
+    // Too little memory is the one failure that leaves the group as it was.
+    if (!memory && memory.error().code != Errc::limit_exceeded) return fail(memory.error());
+    return memory;
+}
+
+Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key) {
+    struct Choice {
+        std::int32_t color;
+        std::int32_t key;
+    };
+    const Choice own{color, key};
+    std::vector<Choice> all(static_cast<std::size_t>(size()));
+    const ConstBuffer input(&own, 2, DataType::i32);
+    const Buffer output{.data = all.data(), .count = all.size() * 2, .type = DataType::i32};
+    if (auto gathered = run(all_gather(input, output), terms_.timeout); !gathered) return gathered.error();
+    const auto number = splits_++;
+    if (color < 0) return std::unique_ptr<Communicator>();
+    std::vector<int> members;
+    for (int rank = 0; rank < size(); ++rank) {
+        if (all[static_cast<std::size_t>(rank)].color == color) members.push_back(rank);
+    }
+    std::stable_sort(members.begin(), members.end(), [&all](int a, int b) {
+        return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
+    });
+    Terms terms = terms_;
+    terms.group.id = cat(terms_.group.id, "/", number, ".", color);
+    terms.group.size = static_cast<int>(members.size());
+    terms.group.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+    auto transport = terms_.make_transport(terms.group);
+    if (!transport) return fail(transport.error());
+    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(terms), std::move(*transport)));
+}
+
+void CommunicatorBody::abort(std::string_view why) {
+    fail({Errc::cancelled, cat("communicator ", terms_.group.id, " was aborted: ", why)});
+    transport_->abort(why);
+}
+
+Result<void> CommunicatorBody::status() const {
+    if (!failed_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(failure_mutex_);
+    return *failure_;
+}
+
+Error CommunicatorBody::fail(Error error) {
+    const std::lock_guard lock(failure_mutex_);
+    if (!failure_) failure_ = std::move(error);
+    failed_.store(true, std::memory_order_release);
+    return *failure_;
+}
+
+}  // namespace muster::runtime
+
+namespace muster {
+
+bool Work::done() const {
+    return !state_ || state_->over.load(std::memory_order_acquire);
+}
+
+Result<void> Work::wait() {
+    if (!state_) return {};
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [this] { return state_->over.load(std::memory_order_acquire); });
+    if (state_->failure) return *state_->failure;
+    return {};
+}
+
+Communicator::Communicator(std::shared_ptr<runtime::CommunicatorBody> body) : body_(std::move(body)) {}
+Communicator::~Communicator() = default;
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+int Communicator::rank() const {
+    return body_->rank();
+}
+int Communicator::size() const {
+    return body_->size();
+}
+std::string_view Communicator::transport() const {
+    return body_->transport();
+}
+Result<void> Communicator::run(const Operation& operation) {
+    return body_->run(operation, body_->timeout());
+}
+Result<void> Communicator::run(const Operation& operation, Duration timeout) {
+    return body_->run(operation, timeout);
+}
+Work Communicator::start(const Operation& operation) {
+    return body_->start(operation, body_->timeout());
+}
+Work Communicator::start(const Operation& operation, Duration timeout) {
+    return body_->start(operation, timeout);
+}
+Result<Memory> Communicator::allocate(std::size_t size_bytes) {
+    return body_->allocate(size_bytes);
+}
+Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
+    return body_->split(color, key);
+}
+void Communicator::abort(std::string_view why) {
+    body_->abort(why);
+}
+Result<void> Communicator::status() const {
+    return body_->status();
+}
+
+}  // namespace muster

@@ -1,0 +1,83 @@
+// What a Communicator points to: checks arguments, runs operations one after another, remembers the first failure.
+//
+// A blocking run() with nothing started before it uses the caller's own thread: no hand-over, lowest latency. Started
+// work goes to a lane, a queue with a thread of its own: one for collectives, and one for each direction of each pair,
+// because a send that nobody receives yet must not hold up another.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "muster/communicator.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/cpu/transport.h"
+
+namespace muster::runtime {
+
+/// What a Work points to.
+struct WorkState {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::atomic<bool> over = false;
+    std::optional<Error> failure;
+};
+
+class CommunicatorBody {
+  public:
+    using MakeTransport = std::function<Result<std::unique_ptr<Transport>>(const GroupTerms&)>;
+
+    struct Terms {
+        GroupTerms group;
+        Duration timeout = std::chrono::seconds(300);  ///< of an operation that names none
+        MakeTransport make_transport;                  ///< for split()
+    };
+
+    CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport);
+    ~CommunicatorBody();
+    CommunicatorBody(const CommunicatorBody&) = delete;
+    CommunicatorBody& operator=(const CommunicatorBody&) = delete;
+
+    [[nodiscard]] int rank() const { return terms_.group.rank; }
+    [[nodiscard]] int size() const { return terms_.group.size; }
+    [[nodiscard]] std::string_view transport() const { return transport_->name(); }
+    [[nodiscard]] Duration timeout() const { return terms_.timeout; }
+
+    Result<void> run(const Operation& operation, Duration timeout);
+    Work start(const Operation& operation, Duration timeout);
+    Result<Memory> allocate(std::size_t size_bytes);
+    Result<std::unique_ptr<Communicator>> split(int color, int key);
+    void abort(std::string_view why);
+    [[nodiscard]] Result<void> status() const;
+
+  private:
+    struct Lane;
+    [[nodiscard]] Result<void> check(const Operation& operation) const;
+    Lane& lane_of(const Operation& operation);
+    Result<void> execute(const Operation& operation, Duration timeout, Patience patience);
+    void serve(Lane& lane);
+    Error fail(Error error);
+
+    Terms terms_;
+    std::unique_ptr<Transport> transport_;
+    std::uint64_t splits_ = 0;
+
+    std::atomic<bool> failed_ = false;
+    mutable std::mutex failure_mutex_;
+    std::optional<Error> failure_;
+
+    std::mutex lanes_mutex_;
+    std::map<std::pair<int, bool>, std::unique_ptr<Lane>> lanes_;  ///< by (peer, sends); collectives under (-1, false)
+    Lane* collectives_ = nullptr;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,202 @@
+#include "muster/context.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+#include <mutex>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/client/store_client.h"
+#include "worker_runtime/communicator_body.h"
+#include "worker_runtime/core/environment.h"
+#include "worker_runtime/cpu/fd_watch.h"
+#include "worker_runtime/cpu/interface_address.h"
+#include "worker_runtime/make_transport.h"
+
+namespace muster {
+
+namespace runtime {
+
+namespace {
+
+/// The store under this round's prefix; also where ranks meet.
+class RoundStore final : public Store, public MeetingPlace {
+  public:
+    RoundStore(rendezvous::StoreClient client, std::string prefix)
+        : client_(std::move(client)), prefix_(std::move(prefix)) {}
+
+    Result<void> set(std::string_view key, std::string_view value) override {
+        const std::lock_guard lock(mutex_);
+        return client_.set(cat(prefix_, key), value);
+    }
+    Result<std::string> get(std::string_view key, Duration timeout) override {
+        const std::lock_guard lock(mutex_);
+        return client_.get(cat(prefix_, key), timeout);
+    }
+    Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
+        const std::lock_guard lock(mutex_);
+        return client_.add(cat(prefix_, key), delta);
+    }
+    Result<bool> erase(std::string_view key) override {
+        const std::lock_guard lock(mutex_);
+        return client_.delete_key(cat(prefix_, key));
+    }
+
+    Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
+        return set(cat("meeting/", key), value);
+    }
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) override {
+        std::vector<std::string> full;
+        for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
+        const std::lock_guard lock(mutex_);
+        const auto left = [&] { return std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms); };
+        auto come = client_.wait(full, left());
+        if (come) return client_.multi_get(full, left());
+        if (come.error().code != Errc::timed_out) return come.error();
+        for (std::size_t i = 0; i < full.size(); ++i) {
+            const auto there = client_.check({full[i]}, 5s);
+            if (there && !*there) return Error{Errc::timed_out, cat("nobody has published ", keys[i])};
+        }
+        return come.error();
+    }
+
+    [[nodiscard]] const std::string& address() const { return client_.address(); }
+
+  private:
+    std::mutex mutex_;
+    rendezvous::StoreClient client_;
+    const std::string prefix_;
+};
+
+std::optional<std::string> variable(const char* name) {
+    const char* const value = ::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
+Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
+    const auto text = variable("MUSTER_TRANSPORT");
+    if (!text || text->empty()) return otherwise;
+    if (*text == "automatic") return TransportChoice::automatic;
+    if (*text == "shared_memory") return TransportChoice::shared_memory;
+    if (*text == "tcp") return TransportChoice::tcp;
+    return Error{Errc::invalid_argument, cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp")};
+}
+
+/// The interface that reached the store, unless the user names another.
+Result<std::string> own_address(const std::string& store_address) {
+    for (const char* name : {"MUSTER_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+        const auto names = variable(name);
+        if (!names || names->empty() || names->starts_with('^')) continue;
+        in6_addr scratch;
+        const int family = ::inet_pton(AF_INET6, store_address.c_str(), &scratch) == 1 ? AF_INET6 : AF_INET;
+        auto address = address_of_interface(*names, family);
+        return address ? address : with_context(address.error(), cat(name, "=", *names));
+    }
+    return address_towards(store_address);
+}
+
+}  // namespace
+
+class ContextBody {
+  public:
+    Environment environment;
+    std::shared_ptr<RoundStore> store;
+    std::unique_ptr<Communicator> world;
+
+    Result<void> reach_store(const ContextOptions& options);
+    Result<void> meet(const ContextOptions& options);
+};
+
+Result<void> ContextBody::reach_store(const ContextOptions& options) {
+    if (environment.store_host.empty()) return {};
+    if (!environment.store_is_served) {
+        return Error{Errc::unsupported,
+                     "TORCHELASTIC_USE_AGENT_STORE=False: the runtime needs a store that the launcher serves; unset "
+                     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"};
+    }
+    auto client = rendezvous::StoreClient::connect({environment.store_host, environment.store_port},
+                                                   {.connect_timeout = options.meeting_timeout});
+    if (!client) {
+        return with_context(client.error(), cat("reach the workers' store (MASTER_ADDR=", environment.store_host,
+                                                ", MASTER_PORT=", environment.store_port, ")"));
+    }
+    const std::string prefix =
+        cat("muster/", environment.job, "/", environment.round, "/", environment.restart_count, "/");
+    store = std::make_shared<RoundStore>(std::move(*client), prefix);
+    return {};
+}
+
+Result<void> ContextBody::meet(const ContextOptions& options) {
+    TransportTerms terms;
+    auto choice = chosen_transport(options.transport);
+    if (!choice) return choice.error();
+    terms.choice = *choice;
+    if (store) {
+        auto address = own_address(store->address());
+        if (!address) return address.error();
+        terms.address = std::move(*address);
+        auto watch = FdWatch::start();
+        if (!watch) return watch.error();
+        terms.watch = std::move(*watch);
+    }
+    CommunicatorBody::Terms body{
+        .group = {.rank = environment.rank,
+                  .size = environment.world_size,
+                  .id = "world",
+                  .place = store,
+                  .meeting_timeout = options.meeting_timeout},
+        .timeout = options.operation_timeout,
+        .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); }};
+    auto transport = body.make_transport(body.group);
+    if (!transport) return transport.error();
+    world = std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
+    return {};
+}
+
+}  // namespace runtime
+
+Result<Context> Context::from_environment(const ContextOptions& options) {
+    auto body = std::make_unique<runtime::ContextBody>();
+    auto environment = runtime::read_environment(runtime::variable);
+    if (!environment) return environment.error();
+    body->environment = std::move(*environment);
+    if (auto reached = body->reach_store(options); !reached) return reached.error();
+    if (auto met = body->meet(options); !met) return met.error();
+    return Context(std::move(body));
+}
+
+Context::Context(std::unique_ptr<runtime::ContextBody> body) : body_(std::move(body)) {}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+int Context::rank() const {
+    return body_->environment.rank;
+}
+int Context::world_size() const {
+    return body_->environment.world_size;
+}
+int Context::local_rank() const {
+    return body_->environment.local_rank;
+}
+int Context::local_world_size() const {
+    return body_->environment.local_world_size;
+}
+int Context::group_rank() const {
+    return body_->environment.group_rank;
+}
+std::int64_t Context::round() const {
+    return body_->environment.round;
+}
+std::int64_t Context::restart_count() const {
+    return body_->environment.restart_count;
+}
+Communicator& Context::world() const {
+    return *body_->world;
+}
+Store* Context::store() const {
+    return body_->store.get();
+}
+
+}  // namespace muster

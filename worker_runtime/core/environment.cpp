@@ -1,0 +1,82 @@
+#include "worker_runtime/core/environment.h"
+
+#include <string_view>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Reads variables one after another; the first trouble stays.
+class Reader {
+  public:
+    explicit Reader(const Lookup& lookup) : lookup_(lookup) {}
+
+    template <class Number>
+    Number number(const char* name, std::optional<Number> otherwise, Number least) {
+        const auto text = lookup_(name);
+        if (!text && otherwise) return *otherwise;
+        Number value = least;
+        if (!text) {
+            complain(
+                cat(name, " is not set, though RANK or WORLD_SIZE is; a launcher (muster, torchrun) sets all of them"));
+        } else if (!parse_number(std::string_view(*text), value) || value < least) {
+            complain(cat(name, "=", *text, " is no whole number >= ", least));
+        }
+        return value;
+    }
+
+    void below(const char* name, int value, const char* limit_name, int limit) {
+        if (value >= limit) {
+            complain(cat(name, "=", value, " contradicts ", limit_name, "=", limit, ": it must be smaller"));
+        }
+    }
+    void at_most(const char* name, int value, const char* limit_name, int limit) {
+        if (value > limit) {
+            complain(cat(name, "=", value, " contradicts ", limit_name, "=", limit, ": it must not be larger"));
+        }
+    }
+
+    void complain(std::string trouble) {
+        if (trouble_.empty()) trouble_ = std::move(trouble);
+    }
+    [[nodiscard]] const std::string& trouble() const { return trouble_; }
+
+  private:
+    const Lookup& lookup_;
+    std::string trouble_;
+};
+
+}  // namespace
+
+Result<Environment> read_environment(const Lookup& lookup) {
+    Environment out;
+    const auto text = [&](const char* name) { return lookup(name).value_or(std::string()); };
+    out.job = text("TORCHELASTIC_RUN_ID");
+    out.agent_socket = text("MUSTER_AGENT_SOCKET");
+    if (!lookup("RANK") && !lookup("WORLD_SIZE")) return out;
+
+    Reader reader(lookup);
+    const std::optional<int> required;
+    out.world_size = reader.number("WORLD_SIZE", required, 1);
+    out.rank = reader.number("RANK", required, 0);
+    out.local_world_size = reader.number("LOCAL_WORLD_SIZE", required, 1);
+    out.local_rank = reader.number("LOCAL_RANK", required, 0);
+    out.group_rank = reader.number("GROUP_RANK", std::optional(0), 0);
+    out.restart_count = reader.number("TORCHELASTIC_RESTART_COUNT", std::optional<std::int64_t>(0), std::int64_t{0});
+    out.round = reader.number("MUSTER_ROUND", std::optional(out.restart_count), std::int64_t{0});
+    reader.below("RANK", out.rank, "WORLD_SIZE", out.world_size);
+    reader.below("LOCAL_RANK", out.local_rank, "LOCAL_WORLD_SIZE", out.local_world_size);
+    reader.at_most("LOCAL_WORLD_SIZE", out.local_world_size, "WORLD_SIZE", out.world_size);
+    if (out.world_size > 1) {
+        out.store_host = text("MASTER_ADDR");
+        if (out.store_host.empty()) reader.complain("MASTER_ADDR is not set; it is the host of the workers' store");
+        out.store_port = reader.number("MASTER_PORT", std::optional<std::uint16_t>(), std::uint16_t{1});
+        out.store_is_served = text("TORCHELASTIC_USE_AGENT_STORE") != "False";
+    }
+    if (!reader.trouble().empty()) return Error{Errc::invalid_argument, reader.trouble()};
+    return out;
+}
+
+}  // namespace muster::runtime

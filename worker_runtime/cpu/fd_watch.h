@@ -1,0 +1,47 @@
+// A thread that waits for descriptors to become readable: peers' pidfds (a process has ended) and the agent's channel.
+// One for a process, however many communicators it has.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster::runtime {
+
+class FdWatch {
+  public:
+    /// With the thread running; signals are blocked in it.
+    static Result<std::shared_ptr<FdWatch>> start();
+    ~FdWatch();
+    FdWatch(const FdWatch&) = delete;
+    FdWatch& operator=(const FdWatch&) = delete;
+
+    /// Calls `ready` once, in the watch's thread, when `fd` is readable or has ended. `fd` stays the caller's, and open
+    /// until remove() has returned.
+    Result<std::uint64_t> add(const FileDescriptor& fd, std::function<void()> ready);
+    /// Afterwards `ready` neither runs nor will run. Not from within a `ready`.
+    void remove(std::uint64_t id);
+
+  private:
+    struct Entry {
+        int fd = -1;
+        std::function<void()> ready;
+    };
+    FdWatch() = default;
+    void run();
+
+    FileDescriptor epoll_;
+    FileDescriptor stop_;
+    std::thread thread_;
+    std::mutex mutex_;  ///< held while a `ready` runs
+    std::map<std::uint64_t, Entry> entries_;
+    std::uint64_t next_id_ = 1;  ///< 0 is the stop descriptor's
+};
+
+}  // namespace muster::runtime

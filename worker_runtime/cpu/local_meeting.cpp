@@ -1,0 +1,229 @@
+#include "worker_runtime/cpu/local_meeting.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/descriptor_datagram.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr std::size_t trouble_bytes_max = 1024;
+
+std::string random_digits() {
+    unsigned char bytes[16] = {};
+    std::size_t filled = 0;
+    while (filled < sizeof bytes) {
+        const auto got = ::getrandom(bytes + filled, sizeof bytes - filled, 0);
+        if (got > 0) filled += static_cast<std::size_t>(got);
+    }
+    std::string digits;
+    for (const auto byte : bytes) {
+        digits += "0123456789abcdef"[byte >> 4];
+        digits += "0123456789abcdef"[byte & 15];
+    }
+    return digits;
+}
+
+sockaddr_un abstract_address(const std::string& digits, socklen_t& length) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const std::string name = cat("muster-", digits);
+    ::memcpy(address.sun_path + 1, name.data(), name.size());
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    return address;
+}
+
+std::string read_word(const char* path) {
+    std::ifstream file(path);
+    std::string word;
+    file >> word;
+    return word.empty() ? "unknown" : word;
+}
+
+}  // namespace
+
+LocalIdentity LocalIdentity::of_this_process() {
+    LocalIdentity identity;
+    char host[256] = {};
+    identity.host = ::gethostname(host, sizeof host - 1) == 0 && host[0] != '\0' ? host : "unknown";
+    identity.kernel = read_word("/proc/sys/kernel/random/boot_id");
+    struct stat facts {};
+    if (::stat("/proc/self/ns/net", &facts) == 0) identity.network_space = cat(facts.st_dev, "-", facts.st_ino);
+    if (identity.network_space.empty()) identity.network_space = "unknown";
+    identity.pid = ::getpid();
+    identity.address = random_digits();
+    return identity;
+}
+
+std::string LocalIdentity::encode() const {
+    return join({host, kernel, network_space, cat(pid), address}, " ");
+}
+
+Result<LocalIdentity> LocalIdentity::decode(const std::string& text) {
+    const auto words = split(text, ' ');
+    LocalIdentity identity;
+    if (words.size() != 5 || !parse_number(words[3], identity.pid) || words[4].size() != 32) {
+        return Error{Errc::bad_frame, cat("a rank's identity does not read: \"", text, '"')};
+    }
+    identity.host = words[0];
+    identity.kernel = words[1];
+    identity.network_space = words[2];
+    identity.address = words[4];
+    return identity;
+}
+
+bool can_meet(const LocalIdentity& a, const LocalIdentity& b) {
+    return a.kernel == b.kernel && a.kernel != "unknown" && a.network_space == b.network_space &&
+           a.network_space != "unknown";
+}
+
+namespace {
+
+/// Accepts the other ranks; each says its number.
+Result<void> accept_all(const FileDescriptor& listener, std::vector<FileDescriptor>& sockets,
+                        const std::vector<LocalIdentity>& identities, Instant deadline) {
+    for (std::size_t missing = sockets.size() - 1; missing > 0;) {
+        if (!wait_ready(listener.get(), POLLIN, deadline)) {
+            const auto absent = std::find_if(sockets.begin() + 1, sockets.end(), [](auto& s) { return !s.valid(); });
+            const auto rank = static_cast<std::size_t>(absent - sockets.begin());
+            return Error{Errc::timed_out, cat("rank ", rank, " (pid ", identities[rank].pid, " on ",
+                                              identities[rank].host, ") did not connect on this host")};
+        }
+        FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket.valid()) continue;
+        auto hello = receive_datagram(socket.get(), deadline);
+        std::size_t rank = 0;
+        if (!hello || !parse_number(std::string_view(hello->bytes), rank) || rank == 0 || rank >= sockets.size() ||
+            sockets[rank].valid()) {
+            continue;  // a stranger
+        }
+        sockets[rank] = std::move(socket);
+        --missing;
+    }
+    return {};
+}
+
+Result<FileDescriptor> listen_at(const std::string& digits, int backlog) {
+    FileDescriptor listener(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    socklen_t length = 0;
+    const sockaddr_un address = abstract_address(digits, length);
+    if (!listener.valid() || ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+        ::listen(listener.get(), backlog) != 0) {
+        return error_from_errno(errno, "listen for the ranks of this host");
+    }
+    return listener;
+}
+
+Result<FileDescriptor> connect_to(const LocalIdentity& leader, int rank, Instant deadline) {
+    socklen_t length = 0;
+    const sockaddr_un address = abstract_address(leader.address, length);
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    // The leader listens before it tells its address, so a refusal means that it has gone.
+    if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+        return error_from_errno(errno, cat("meet rank 0 (pid ", leader.pid, " on ", leader.host, ") on this host"));
+    }
+    if (auto sent = send_datagram(socket.get(), cat(rank), {}, deadline); !sent) return sent.error();
+    return socket;
+}
+
+/// On the wire a datagram is "." or the trouble of a rank.
+std::string words_of(const std::string& trouble) {
+    return trouble.empty() ? "." : trouble.substr(0, trouble_bytes_max);
+}
+
+std::string trouble_in(const Datagram& datagram, std::size_t descriptor_count) {
+    if (datagram.bytes != ".") return datagram.bytes;
+    return datagram.descriptors.size() == descriptor_count ? "" : "descriptors were lost: too many open files?";
+}
+
+Error about(const LocalIdentity& who, std::size_t rank, Error error) {
+    return with_context(std::move(error), cat("rank ", rank, " (pid ", who.pid, " on ", who.host, ")"));
+}
+
+}  // namespace
+
+Result<LocalDoor> LocalDoor::open(int group_size) {
+    LocalDoor door{LocalIdentity::of_this_process(), {}};
+    auto listener = listen_at(door.identity.address, group_size);
+    if (!listener) return listener.error();
+    door.listener = std::move(*listener);
+    return door;
+}
+
+Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities,
+                                        Instant deadline) {
+    MUSTER_CHECK(rank < static_cast<int>(identities.size()), rank, identities.size());
+    LocalMeeting meeting(rank, std::move(identities));
+    if (rank == 0) {
+        meeting.sockets_.resize(meeting.identities_.size());
+        if (auto all = accept_all(door.listener, meeting.sockets_, meeting.identities_, deadline); !all) {
+            return all.error();
+        }
+        return meeting;
+    }
+    auto socket = connect_to(meeting.identities_[0], rank, deadline);
+    if (!socket) return socket.error();
+    meeting.sockets_.push_back(std::move(*socket));
+    return meeting;
+}
+
+Result<std::vector<FileDescriptor>> LocalMeeting::share(const FileDescriptor& descriptor, const std::string& trouble,
+                                                        Instant deadline) {
+    return rank_ == 0 ? lead(descriptor, trouble, deadline) : follow(descriptor, trouble, deadline);
+}
+
+Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own, std::string trouble,
+                                                       Instant deadline) {
+    if (!trouble.empty()) trouble = cat("rank 0: ", trouble);
+    std::vector<FileDescriptor> all(sockets_.size());
+    all[0] = FileDescriptor(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0));
+    for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
+        auto parcel = receive_datagram(sockets_[rank].get(), deadline);
+        if (!parcel) return about(identities_[rank], rank, parcel.error());
+        const auto theirs = trouble_in(*parcel, 1);
+        if (theirs.empty()) all[rank] = std::move(parcel->descriptors[0]);
+        if (!theirs.empty() && trouble.empty()) trouble = cat("rank ", rank, ": ", theirs);
+    }
+    std::vector<int> numbers;
+    for (const auto& one : all) numbers.push_back(one.get());
+    if (!trouble.empty()) numbers.clear();
+    for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
+        auto sent = send_datagram(sockets_[rank].get(), words_of(trouble), numbers, deadline);
+        if (!sent) return about(identities_[rank], rank, sent.error());
+    }
+    if (!trouble.empty()) return Error{Errc::limit_exceeded, trouble};
+    return all;
+}
+
+Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& own, const std::string& trouble,
+                                                         Instant deadline) {
+    std::vector<int> numbers;
+    if (trouble.empty()) numbers.push_back(own.get());
+    if (auto sent = send_datagram(sockets_[0].get(), words_of(trouble), numbers, deadline); !sent) {
+        return about(identities_[0], 0, sent.error());
+    }
+    auto parcel = receive_datagram(sockets_[0].get(), deadline);
+    if (!parcel) return about(identities_[0], 0, parcel.error());
+    if (auto theirs = trouble_in(*parcel, identities_.size()); !theirs.empty()) {
+        return Error{Errc::limit_exceeded, theirs};
+    }
+    return std::move(parcel->descriptors);
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,101 @@
+// The ranks of one host around their shared memory: how they meet, go step by step, and learn that one of them is gone.
+//
+// Lockstep: step() raises this rank's word and waits until all others have come as far. What a rank wrote before its
+// step, all see after theirs. meet() is the step that begins an operation: signatures are compared there, before data
+// moves. Windows are used in turns (turn()): a half that was written before a step and read after it may be written
+// again two turns later, because every rank has then passed another step.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/communicator.h"
+#include "muster/operation.h"
+#include "worker_runtime/cpu/fd_watch.h"
+#include "worker_runtime/cpu/local_meeting.h"
+#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/cpu/shared_layout.h"
+#include "worker_runtime/cpu/shared_segment.h"
+#include "worker_runtime/cpu/transport.h"
+
+namespace muster::runtime {
+
+class SharedGroup {
+  public:
+    /// All ranks of `terms` must be able to meet (can_meet of their identities); `door` is this rank's.
+    static Result<std::unique_ptr<SharedGroup>> form(const GroupTerms& terms, LocalDoor door,
+                                                     std::vector<LocalIdentity> identities,
+                                                     std::shared_ptr<FdWatch> watch, Instant deadline);
+    ~SharedGroup();
+    SharedGroup(const SharedGroup&) = delete;
+    SharedGroup& operator=(const SharedGroup&) = delete;
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return size_; }
+
+    /// Begins `operation`: a step after which all ranks are known to do the same. invalid_argument, on every rank,
+    /// names the first two that differ.
+    Result<void> meet(const Operation& operation, const RunTerms& terms);
+    /// One more step of the operation that meet() began.
+    Result<void> step(const RunTerms& terms);
+
+    /// `rank`'s half of this turn.
+    [[nodiscard]] std::byte* window(int rank) const;
+    void turn() { ++turns_; }
+
+    /// After meet(): where each rank's data lies in memory from allocate(), if all of it lies at the same place in the
+    /// same allocation; else empty.
+    [[nodiscard]] std::vector<void*> common_memory() const;
+    /// After meet(): the ranks' weights; empty when all are 1.
+    [[nodiscard]] std::vector<float> weights() const;
+
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms);
+
+    [[nodiscard]] ChannelLine& channel(int from, int to) const;
+    [[nodiscard]] std::byte* channel_slot(int from, int to, std::uint64_t number) const;
+
+    /// Ends the group with this failure, unless it has one already; the first one is returned.
+    Error fail(Errc code, const std::string& text);
+    [[nodiscard]] Error failure() const;
+    /// What `rank` looks like in messages: "rank 3 (pid 4711 on gpu07)".
+    [[nodiscard]] std::string who(int rank) const;
+    /// Turns the end of a wait for `late` (ranks in words; not reached) into the group's failure.
+    Error end_of_wait(WaitEnd end, const std::string& late, const std::string& doing);
+    [[nodiscard]] Spin spin(Patience patience) const;
+
+  private:
+    struct Region;
+    SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::shared_ptr<FdWatch> watch);
+    Result<void> share_segments(Instant deadline);
+    Result<void> watch_peers(Instant deadline);
+    Result<std::vector<SharedSegment>> share_memory(std::size_t own_bytes, const std::vector<std::size_t>& all_bytes,
+                                                    const std::string& purpose, Instant deadline);
+    Result<void> advance(const RunTerms& terms);
+    Result<void> compare_signatures();
+    [[nodiscard]] RankLine& line(int rank) const;
+    [[nodiscard]] GroupHeader& header() const;
+    [[nodiscard]] const Signature& signature(int rank) const;
+    void locate(const void* data, Signature& signature) const;
+    [[nodiscard]] std::string late_ranks() const;
+    void peer_ended(int rank);
+
+    const int rank_;
+    const int size_;
+    const std::string id_;
+    const SharedLayout layout_;
+    LocalMeeting meeting_;
+    std::shared_ptr<FdWatch> watch_;
+    std::vector<SharedSegment> segments_;
+    std::vector<FileDescriptor> peers_;  ///< pidfds
+    std::vector<std::uint64_t> watched_;
+    std::vector<std::weak_ptr<Region>> regions_;
+    Operation operation_;
+    std::uint64_t operations_ = 0;
+    std::uint64_t steps_ = 0;
+    std::uint64_t turns_ = 0;
+    bool crowded_ = false;  ///< more ranks than cores
+};
+
+}  // namespace muster::runtime

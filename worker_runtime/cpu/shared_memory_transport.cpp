@@ -1,0 +1,62 @@
+#include "worker_runtime/cpu/shared_memory_transport.h"
+
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/shared_channel.h"
+#include "worker_runtime/cpu/shared_collectives.h"
+#include "worker_runtime/cpu/shared_group.h"
+
+namespace muster::runtime {
+
+namespace {
+
+class SharedMemoryTransport final : public Transport {
+  public:
+    explicit SharedMemoryTransport(std::unique_ptr<SharedGroup> group) : group_(std::move(group)) {
+        for (int rank = 0; rank < group_->size(); ++rank) {
+            outgoing_.emplace_back(*group_, group_->rank(), rank);
+            incoming_.emplace_back(*group_, rank, group_->rank());
+        }
+    }
+
+    [[nodiscard]] std::string_view name() const override { return "shared memory"; }
+
+    Result<void> run(const Operation& operation, const RunTerms& terms) override {
+        return run_collective(*group_, operation, terms);
+    }
+
+    Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
+        const auto peer = static_cast<std::size_t>(operation.peer);
+        MUSTER_CHECK(peer < outgoing_.size(), peer, outgoing_.size());
+        return operation.kind == OperationKind::send ? outgoing_[peer].send(operation, terms)
+                                                     : incoming_[peer].receive(operation, terms);
+    }
+
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
+        return group_->allocate(size_bytes, terms);
+    }
+
+    void abort(std::string_view why) override {
+        group_->fail(Errc::cancelled, cat(group_->who(group_->rank()), " aborted: ", why));
+    }
+
+  private:
+    std::unique_ptr<SharedGroup> group_;
+    std::vector<SharedChannel> outgoing_;  ///< to each rank
+    std::vector<SharedChannel> incoming_;  ///< from each rank
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_shared_memory_transport(const GroupTerms& terms, LocalDoor door,
+                                                                std::vector<LocalIdentity> identities,
+                                                                std::shared_ptr<FdWatch> watch) {
+    const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
+    auto group = SharedGroup::form(terms, std::move(door), std::move(identities), std::move(watch), deadline);
+    if (!group) return group.error();
+    return std::unique_ptr<Transport>(new SharedMemoryTransport(std::move(*group)));
+}
+
+}  // namespace muster::runtime

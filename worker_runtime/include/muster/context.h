@@ -1,0 +1,70 @@
+// Where a training process learns who it is and gets its communicator.
+//
+//     auto context = muster::Context::from_environment();
+//     if (!context) { std::cerr << context.error().context << '\n'; return 1; }
+//     context->world().run(muster::all_reduce(...));
+//
+// Works under muster, under torchrun, and alone (a world of one, no store).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "muster/communicator.h"
+#include "muster/store.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+namespace runtime {
+class ContextBody;
+}
+
+/// What carries the data.
+enum class TransportChoice {
+    automatic,      ///< shared memory where all ranks can share it, TCP elsewhere
+    shared_memory,  ///< or an error that says why not
+    tcp,
+};
+
+struct ContextOptions {
+    Duration meeting_timeout = std::chrono::seconds(300);    ///< for all ranks to come; torch's default for its store
+    Duration operation_timeout = std::chrono::seconds(300);  ///< of a collective that names none
+    TransportChoice transport = TransportChoice::automatic;  ///< MUSTER_TRANSPORT=shared_memory|tcp|automatic wins
+};
+
+/// One for a process. Movable; communicators made from it must go first.
+class Context {
+  public:
+    /// Reads the variables, reaches the store, meets the other ranks. invalid_argument: a variable is missing, does not
+    /// read, or contradicts another; the text names it.
+    static Result<Context> from_environment(const ContextOptions& options = {});
+
+    ~Context();
+    Context(Context&&) noexcept;
+    Context& operator=(Context&&) noexcept;
+
+    [[nodiscard]] int rank() const;
+    [[nodiscard]] int world_size() const;
+    [[nodiscard]] int local_rank() const;
+    [[nodiscard]] int local_world_size() const;
+    [[nodiscard]] int group_rank() const;
+    /// The number of the sealed membership that this process belongs to; under torchrun the restart count.
+    [[nodiscard]] std::int64_t round() const;
+    [[nodiscard]] std::int64_t restart_count() const;
+    /// The CUDA device of this rank, among the visible ones: its local rank.
+    [[nodiscard]] int device() const { return local_rank(); }
+
+    /// All ranks.
+    [[nodiscard]] Communicator& world() const;
+    /// Null in a world of one that no launcher started.
+    [[nodiscard]] Store* store() const;
+
+  private:
+    explicit Context(std::unique_ptr<runtime::ContextBody> body);
+    std::unique_ptr<runtime::ContextBody> body_;
+};
+
+}  // namespace muster

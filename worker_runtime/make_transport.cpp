@@ -1,0 +1,58 @@
+#include "worker_runtime/make_transport.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/log.h"
+#include "worker_runtime/cpu/alone_transport.h"
+#include "worker_runtime/cpu/local_meeting.h"
+#include "worker_runtime/cpu/shared_memory_transport.h"
+#include "worker_runtime/cpu/tcp_transport.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Why these ranks cannot share memory; empty when they can.
+std::string obstacle(const std::vector<LocalIdentity>& identities) {
+    const LocalIdentity& first = identities.front();
+    if (identities.size() > local_ranks_max) return cat("more than ", local_ranks_max, " ranks");
+    for (const auto& other : identities) {
+        if (other.kernel != first.kernel) return cat(first.host, " and ", other.host, " are different hosts");
+    }
+    for (const auto& other : identities) {
+        if (!can_meet(first, other)) return "ranks of one host have networks of their own (containers?)";
+    }
+    return "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms) {
+    if (group.size == 1) return make_alone_transport();
+    const TcpOptions tcp{.address = terms.address};
+    if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
+    const auto deadline = std::chrono::steady_clock::now() + group.meeting_timeout;
+    auto door = LocalDoor::open(group.size);
+    if (!door) return door.error();
+    auto texts = exchange(group, "identity", door->identity.encode(), deadline);
+    if (!texts) return texts.error();
+    std::vector<LocalIdentity> identities;
+    for (const auto& text : *texts) {
+        auto identity = LocalIdentity::decode(text);
+        if (!identity) return identity.error();
+        identities.push_back(std::move(*identity));
+    }
+    const std::string why = obstacle(identities);
+    if (why.empty()) return make_shared_memory_transport(group, std::move(*door), std::move(identities), terms.watch);
+    if (terms.choice == TransportChoice::shared_memory) {
+        return Error{Errc::unsupported, cat("communicator ", group.id, " cannot use shared memory: ", why)};
+    }
+    if (group.rank == 0 && identities.front().kernel == identities.back().kernel) {
+        log(LogLevel::info, "communicator ", group.id, " uses TCP: ", why);
+    }
+    return make_tcp_transport(group, tcp);
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,25 @@
+// Which transport a group gets.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "muster/context.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/cpu/fd_watch.h"
+#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/cpu/transport.h"
+
+namespace muster::runtime {
+
+struct TransportTerms {
+    TransportChoice choice = TransportChoice::automatic;
+    std::string address;  ///< for TCP: numeric, reachable by the other ranks
+    std::shared_ptr<FdWatch> watch;
+};
+
+/// A collective over the group. Where ranks sit on one host but cannot share memory (containers with networks of their
+/// own), a log line of rank 0 says so and TCP serves them.
+Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms);
+
+}  // namespace muster::runtime
