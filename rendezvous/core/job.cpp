@@ -300,7 +300,7 @@ void Job::on_workers_failed(Incarnation said_by, const native::WorkersFailed& fa
         unknown.message = "a worker failed";
     }
     const auto why = sentence(failures.front());
-    add_failures(round_.failures, std::move(failures));
+    for (auto& failure : failures) round_.failures.add(std::move(failure));
     if (round_.running()) end_round(RoundEndReason::worker_failed, why, turn);
     settle(turn);
 }
@@ -325,7 +325,7 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     member.reported = true;
     member.workers_gone = true;
     count(member, +1);
-    add_failures(round_.failures, report.failures);
+    for (const auto& failure : report.failures) round_.failures.add(failure);
     round_.stopped_count += report.stopped_count;
     settle(turn);
 }

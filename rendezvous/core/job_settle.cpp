@@ -4,7 +4,6 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/job.h"
-#include "rendezvous/core/verdict.h"
 
 namespace muster::rendezvous {
 
@@ -102,7 +101,7 @@ void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
     if (round_.reason != RoundEndReason::worker_failed) return;
-    if (first_cause(round_.failures, config_.verdict_wait).kind == FailureKind::node_lost) return;
+    if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
     if (restarts_used_ < terms_.restarts_max) {
         ++restarts_used_;
         keep_record(turn);
@@ -149,10 +148,9 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
         all_there = all_there && member.connected();
         if (member.connected()) told.connections.push_back(member.connection);
     }
-    const auto own_fault = [](const Failure& failure) { return failure.kind != FailureKind::communication_error; };
     // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
     round_.final = reason == RoundEndReason::worker_failed && restarts_used_ >= terms_.restarts_max && all_there &&
-                   std::any_of(round_.failures.begin(), round_.failures.end(), own_fault);
+                   round_.failures.has_own_fault();
     round_.settled_budget = round_.final;
     round_.ended = true;
     round_.reason = reason;
@@ -174,8 +172,8 @@ Verdict Job::verdict() const {
     verdict.round = round_.number;
     verdict.stopped_count = round_.stopped_count;
     if (round_.failures.empty()) return verdict;
-    verdict.first = first_cause(round_.failures, config_.verdict_wait);
-    verdict.other_failure_count = static_cast<std::uint32_t>(round_.failures.size() - 1);
+    verdict.first = round_.failures.first_cause(config_.victim_window);
+    verdict.other_failure_count = static_cast<std::uint32_t>(round_.failures.count() - 1);
     return verdict;
 }
 

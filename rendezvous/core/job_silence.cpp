@@ -123,7 +123,7 @@ void Job::blame_node(const Member& member, std::string how, Instant now) {
     using std::chrono::nanoseconds;
     const auto from = std::chrono::duration_cast<nanoseconds>(member.last_word.time_since_epoch()).count();
     const auto to = std::chrono::duration_cast<nanoseconds>(now.time_since_epoch()).count();
-    auto& failure = round_.failures.emplace_back();
+    Failure failure;
     failure.kind = FailureKind::node_lost;
     failure.host = member.node.host;
     failure.role = member.join.role;
@@ -132,6 +132,7 @@ void Job::blame_node(const Member& member, std::string how, Instant now) {
     failure.message = std::move(how);
     failure.at_ns = from + (to - from) / 2;
     failure.uncertainty_ns = (to - from) / 2;
+    round_.failures.add(std::move(failure));
 }
 
 void Job::on_stall(Duration late, const Turn& turn) {

@@ -3,9 +3,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/core/failure_ledger.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::rendezvous {
@@ -20,7 +20,7 @@ struct SealedRound {
     bool settled_budget = false;  ///< whether it costs a restart has been decided
     std::string why;
     Instant ended_at;
-    std::vector<Failure> failures;  ///< of workers and nodes, for the verdict
+    FailureLedger failures;  ///< of workers and nodes, for the verdict
     std::uint32_t stopped_count = 0;
 
     [[nodiscard]] bool running() const { return number != no_round && !ended; }

@@ -20,7 +20,7 @@ using ConnectionId = std::uint64_t;
 
 struct ServerConfig {
     Duration reconnect_window = 500ms;  ///< after a bare close, the same incarnation may come back
-    Duration verdict_wait = 500ms;      ///< how long the verdict waits for the agents' reports
+    Duration victim_window = 500ms;     ///< within it a communication error is somebody's victim (verdict.h)
     /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
     Duration end_linger = 10s;
     Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time

@@ -23,11 +23,6 @@ bool overrules(const Failure& other, const Failure& current, Duration victim_win
     return apart <= error + static_cast<double>(slack.count());
 }
 
-bool same_event(const Failure& a, const Failure& b) {
-    return a.host == b.host && a.pid == b.pid && a.rank == b.rank && a.group_rank == b.group_rank &&
-           (a.kind == FailureKind::node_lost) == (b.kind == FailureKind::node_lost);
-}
-
 }  // namespace
 
 const Failure& first_cause(const std::vector<Failure>& failures, Duration victim_window) {
@@ -43,16 +38,9 @@ const Failure& first_cause(const std::vector<Failure>& failures, Duration victim
     }
 }
 
-void add_failures(std::vector<Failure>& failures, std::vector<Failure> more) {
-    for (auto& failure : more) {
-        const auto known = std::any_of(failures.begin(), failures.end(),
-                                       [&](const auto& other) { return same_event(failure, other); });
-        if (!known) failures.push_back(std::move(failure));
-    }
-}
-
 std::string sentence(const Failure& failure) {
     if (failure.kind == FailureKind::node_lost) return cat(failure.host, " was lost: ", failure.message);
+    if (failure.rank < 0) return cat(failure.host, " failed: ", failure.message);
     return cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end));
 }
 

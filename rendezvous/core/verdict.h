@@ -20,9 +20,6 @@ inline constexpr Duration simultaneous = 5ms;
 /// often seen to exit later, because it still wrote its traceback and gave back its memory.
 const Failure& first_cause(const std::vector<Failure>& failures, Duration victim_window);
 
-/// Adds those of `more` that `failures` does not hold yet; a report may be sent again after a reconnect.
-void add_failures(std::vector<Failure>& failures, std::vector<Failure> more);
-
 /// "rank 3 on gpu07 failed: exit code 1"; "gpu07 was lost: no word for 5 s".
 std::string sentence(const Failure& failure);
 

@@ -78,12 +78,4 @@ TEST_CASE("times from the wire may be anything") {
     CHECK(cause({wild, wilder}) == "a");
 }
 
-TEST_CASE("a report that is sent again adds nothing") {
-    std::vector<Failure> failures;
-    const auto one = failure(error, "a", {1ms});
-    add_failures(failures, {one});
-    add_failures(failures, {one, failure(error, "b", {1ms})});
-    CHECK(failures.size() == 2);
-}
-
 }  // namespace muster::rendezvous

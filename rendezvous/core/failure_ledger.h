@@ -1,0 +1,47 @@
+// The failures of one round as the daemon keeps them: every one is counted, and of each kind the earliest are kept
+// whole, because only these can be its first cause.
+//
+// Why not all of them: a round of 20,000 nodes may report 200 failures each, every report with 64 KiB of stderr, and
+// a daemon serves many jobs. The verdict needs one failure and a number.
+//
+// The first cause of those that are kept is the first cause of all where the clocks' errors are alike: it is the
+// earliest of its kind (verdict.h). Where one error is far larger than the others, a later failure of a kind can be
+// nearer to the cause; a few of each kind leave room for that.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/failure.h"
+
+namespace muster::rendezvous {
+
+class FailureLedger {
+  public:
+    /// Of each kind; with the limits of the native protocol a ledger holds at most 1.5 MiB of text.
+    static constexpr std::size_t kept_per_kind_max = 4;
+    /// Failures that are known by name, so that a report that comes again counts nothing: 20,000 nodes with 10 workers
+    /// each, 10 MiB. Beyond it all are counted as new.
+    static constexpr std::size_t known_max = 200'000;
+
+    /// Adds what is not known yet; a report may be sent again after a reconnect.
+    void add(Failure failure);
+
+    [[nodiscard]] bool empty() const { return count_ == 0; }
+    [[nodiscard]] std::size_t count() const { return count_; }
+    /// The first cause (verdict.h); the ledger must not be empty.
+    [[nodiscard]] const Failure& first_cause(Duration victim_window) const;
+    /// Something else than victims is among them.
+    [[nodiscard]] bool has_own_fault() const;
+    [[nodiscard]] const std::vector<Failure>& kept() const { return kept_; }
+
+  private:
+    std::vector<Failure> kept_;
+    std::set<std::uint64_t> known_;  ///< fingerprints
+    std::size_t count_ = 0;
+};
+
+}  // namespace muster::rendezvous
