@@ -47,9 +47,6 @@ class FrameReader {
     /// append() never holds more than one frame beside the last piece.
     Result<std::optional<Message>> next();
 
-    /// Bytes that wait for the rest of their frame.
-    [[nodiscard]] std::size_t buffered() const { return buffer_.size() - taken_; }
-
   private:
     Error refuse(Errc code, std::string context);
 

@@ -70,7 +70,6 @@ TEST_CASE("messages arrive in any pieces, several at a time") {
                 }
             }
             CHECK(received == sent);
-            CHECK(reader.buffered() == 0);
         }
     }
 }
@@ -208,13 +207,15 @@ TEST_CASE("the stage at which a worker could not start may hold a long path, of 
 }
 
 TEST_CASE("a report of any size is made to fit, and the first failure keeps the most") {
+    const std::string message = cat(std::string(100'000, 'm'), '!');
+    const std::string tail = cat(std::string(100'000, 't'), '!');
     for (const std::size_t count : {1u, 8u, 200u, 1'000u}) {
         std::vector<Failure> failures(count);
         for (auto& failure : failures) {
             failure.host = failure.role = std::string(name_bytes_max, 'h');
             failure.end = NotStarted{2, std::string(name_bytes_max, 's')};
-            failure.message = std::string(100'000, 'm') + "!";
-            failure.stderr_tail = std::string(100'000, 't') + "!";
+            failure.message = message;
+            failure.stderr_tail = tail;
             failure.error_file = failure.log_directory = std::string(path_bytes_max, '/');
         }
         fit_report(failures);
