@@ -1,0 +1,81 @@
+// Which gradient lies in which bucket: a pure function of the parameters, an order and the caps, so that all ranks that
+// agree on these agree on the buckets.
+//
+// The rule is PyTorch's (Li et al., "PyTorch Distributed", VLDB 2020), with caps that hold: go through the parameters
+// in the order in which their gradients are expected; keep one open bucket for each data type; close it before it would
+// pass its cap. The first bucket of a type is small, so that communication starts early. A tensor larger than the cap
+// gets a bucket of its own. Three things are ours:
+//   - Buckets are sorted by when their last parameter comes, which is when they can be launched.
+//   - The last bucket is cut to `last_bytes` where parameter borders allow, because nothing hides its all-reduce.
+//   - Parameters that no rank has used lately stand at the end of the order, in buckets of their own (`rare`). They are
+//     reduced at the end of a step, and only when some rank did use one, so they hold up no other bucket.
+//
+// All buckets lie in one arena, each at a page; inside, gradients are aligned to a cache line (PyTorch aligns neither).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/parameter.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+inline constexpr std::size_t gradient_alignment_bytes = 64;
+inline constexpr std::size_t bucket_alignment_bytes = 4096;
+
+struct BucketCaps {
+    std::size_t first_bytes = std::size_t{1} << 20;
+    std::size_t cap_bytes = std::size_t{25} << 20;
+    std::size_t last_bytes = std::size_t{1} << 20;
+    /// A bucket's size is a multiple of this times the alignment: the world where buckets are cut into a piece for each
+    /// rank, else 1.
+    std::size_t pieces = 1;
+};
+
+/// Expected order of the gradients: every parameter's index once.
+struct ParameterOrder {
+    std::vector<std::int32_t> parameters;
+    std::size_t rare_count = 0;  ///< so many at the end were not used lately
+};
+
+struct PlannedBucket {
+    DataType type = DataType::f32;
+    bool rare = false;
+    std::vector<std::int32_t> parameters;  ///< in the order in which they lie
+    std::size_t start_bytes = 0;           ///< in the arena
+    std::size_t size_bytes = 0;            ///< with padding; never 0
+};
+
+struct GradientPlace {
+    std::int32_t bucket = 0;
+    std::size_t offset_bytes = 0;  ///< in the bucket
+    std::size_t count = 0;         ///< elements
+};
+
+struct BucketPlan {
+    std::vector<PlannedBucket> buckets;  ///< in launch order, the rare ones at the end
+    std::size_t regular_count = 0;       ///< buckets that are not rare
+    std::vector<GradientPlace> places;   ///< of each parameter
+    std::size_t arena_bytes = 0;
+    std::uint64_t hash = 0;  ///< of all of it, and of the parameters' names, shapes and types
+};
+
+/// The order to begin with: last registered first, as backward passes go.
+ParameterOrder reverse_order(std::size_t parameter_count);
+
+/// `order` must be complete (see decode_order()), the parameters checked.
+BucketPlan plan_buckets(std::span<const Parameter> parameters, const ParameterOrder& order, const BucketCaps& caps);
+
+/// For a peer; decode_order() gives bad_frame unless it is a complete order of `parameter_count` parameters.
+std::string encode(const ParameterOrder& order);
+Result<ParameterOrder> decode_order(std::string_view bytes, std::size_t parameter_count);
+
+/// The size of every encoded order of that many parameters.
+std::size_t encoded_order_bytes(std::size_t parameter_count);
+
+}  // namespace muster::runtime
