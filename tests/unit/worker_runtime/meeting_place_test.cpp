@@ -38,7 +38,8 @@ TEST_CASE("an exchange that not all came to names those who did not") {
     const auto come = [&](int rank) {
         return exchange({.rank = rank, .size = 14, .id = "world", .place = place}, "greeting", "x", in(10ms));
     };
-    for (const int rank : {0, 2, 3, 5, 6, 7, 8, 9, 10, 11}) CHECK(come(rank).error().code == Errc::timed_out);
+    for (const int rank : {0, 2, 3, 5, 6, 7, 8, 9, 10, 11})
+        CHECK(place->publish(cat("world/greeting/", rank), "x", in(60s)).has_value());
     CHECK(come(12).error().context ==
           "communicator world, rank 12 of 14: ranks 1, 4, 13 did not come (nobody has published world/greeting/1)");
     CHECK(come(1).error().context ==
