@@ -151,7 +151,10 @@ void CommunicatorBody::serve(Lane& lane) {
         lane.queue.pop_front();
         lane.busy = true;
         lock.unlock();
-        finish(*next.state, execute(next.operation, next.timeout, Patience::frugal));
+        const Instant began = std::chrono::steady_clock::now();
+        const auto done = execute(next.operation, next.timeout, Patience::frugal);
+        next.state->took = std::chrono::steady_clock::now() - began;
+        finish(*next.state, done);
         lock.lock();
         lane.busy = false;
     }
@@ -236,6 +239,10 @@ Result<void> Work::wait() {
     state_->changed.wait(lock, [this] { return state_->over.load(std::memory_order_acquire); });
     if (state_->failure) return *state_->failure;
     return {};
+}
+
+Duration Work::took() const {
+    return state_ && done() ? state_->took : Duration{};
 }
 
 Communicator::Communicator(std::shared_ptr<runtime::CommunicatorBody> body) : body_(std::move(body)) {}

@@ -30,6 +30,7 @@ struct WorkState {
     std::condition_variable changed;
     std::atomic<bool> over = false;
     std::optional<Error> failure;
+    Duration took{};
 };
 
 class CommunicatorBody {

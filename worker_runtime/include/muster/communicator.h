@@ -37,6 +37,8 @@ class Work {
     [[nodiscard]] bool done() const;
     /// Returns when it is over, which the operation's own deadline guarantees.
     Result<void> wait();
+    /// How long it ran, without the wait for its turn. Zero until it is over.
+    [[nodiscard]] Duration took() const;
 
   private:
     friend class runtime::CommunicatorBody;
