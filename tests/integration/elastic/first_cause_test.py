@@ -1,7 +1,7 @@
 """The cause on node B, its victims on node A exit first: the report names B, every time.
 
 Each of MUSTER_FIRST_CAUSE_RUNS runs (100 unless set) starts two nodes. A worker of node A sees its peer's end
-("connection reset") and is quicker to die than the culprit is to be reported."""
+("connection reset") and is dead and reported before the culprit is."""
 import os
 import signal
 import sys
@@ -23,9 +23,13 @@ class FirstCause(unittest.TestCase):
                 b = job.node()
                 starts = job.round(0, 4)
                 culprit = next(line for line in starts.values() if job.parent(job.parent(line["pid"])) == b.pid)
-                # The victims are told first, and the culprit dies while their reports are under way.
+                victims = {line["pid"] for line in starts.values() if job.parent(job.parent(line["pid"])) == a.pid}
+                # Node B's agent is held up, so that the victims die and are reported before the culprit is even dead.
+                os.kill(b.pid, signal.SIGSTOP)
                 job.touch("reset")
+                wait_for("end of the victims", lambda: not victims & set(job.processes()))
                 os.kill(culprit["pid"], signal.SIGKILL)
+                os.kill(b.pid, signal.SIGCONT)
                 for node in (a, b):
                     job.expect_exit(node, 128 + signal.SIGKILL)
                     self.assertRegex(node.err.read_text(), rf"rank {culprit['rank']}\b")

@@ -68,8 +68,8 @@ class Workers(unittest.TestCase):
             early = job.node("--max-restarts", 1, worker=("--until", "early"))
             late = job.node("--max-restarts", 1)
             starts = job.round(0, 4)
-            job.touch("early")
             late_pids = [line["pid"] for line in starts.values() if job.parent(job.parent(line["pid"])) == late.pid]
+            job.touch("early")
             early_pids = {line["pid"] for line in starts.values()} - set(late_pids)
             wait_for("end of the early node's workers", lambda: not early_pids & set(job.processes()))
             self.assertIsNone(early.poll())  # the exit barrier
