@@ -75,6 +75,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void carry_out(const StartWorkers& action);
     void carry_out(const TellWorkers& action);
     void carry_out(const SignalWorkers& action);
+    void carry_out(const SignalGroup& action);
     void carry_out(const KillTree& action);
     void carry_out(const ReportFailed& action);
     void carry_out(const ReportSucceeded& action);
@@ -108,13 +109,10 @@ void Agent::Driver::start() {
     }
     wait_for_signal();
     feed();
-    if (auto made = logs_.make_base(); made.has_error()) {
-        asio::post(loop_, [weak = weak_from_this(), why = made.error().context] {
-            if (auto self = weak.lock()) self->carry_out(Finish{AgentFailed{why}});
-        });
-        return;
-    }
-    happen(Begin{});
+    if (auto made = logs_.make_base(); made.has_error())
+        happen(SetUpRefused{made.error().context});
+    else
+        happen(Begin{});
 }
 
 void Agent::Driver::listen() {
@@ -183,8 +181,8 @@ void Agent::Driver::host_said(ProcessEvent event) {
             notes = notes_at(ended->at);
             commands_.describe(ended->local_rank, notes);
         }
-    } else if (std::holds_alternative<GuardianLost>(event)) {
-        notes = notes_at(now());
+    } else if (const auto* lost = std::get_if<GuardianLost>(&event)) {
+        notes = notes_at(lost->at);
     }
     happen(HostSaid{std::move(event), std::move(notes)});
 }
@@ -222,8 +220,10 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
     for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
         WorkerNotes notes = notes_at(now());
         notes.message = made.error().context;
-        happen(HostSaid{WorkerEnded{local_rank, 0, NotStarted{0, "prepare the worker"}, now(), "", "", false},
-                        std::move(notes)});
+        WorkerEnded ended{.local_rank = local_rank};
+        ended.end = NotStarted{0, "prepare the worker"};
+        ended.at = now();
+        happen(HostSaid{std::move(ended), std::move(notes)});
     }
 }
 
@@ -232,7 +232,11 @@ void Agent::Driver::carry_out(const TellWorkers& action) {
 }
 
 void Agent::Driver::carry_out(const SignalWorkers& action) {
-    host_.signal_all(action.signal, action.target);
+    host_.signal_leaders(action.signal);
+}
+
+void Agent::Driver::carry_out(const SignalGroup& action) {
+    host_.signal_group(action.local_rank, action.signal);
 }
 
 void Agent::Driver::carry_out(const KillTree&) {
@@ -268,7 +272,7 @@ void Agent::Driver::carry_out(const Finish& action) {
     commands_.forget_round();
     feeding_.cancel();
     deadline_.cancel();
-    if (std::holds_alternative<JobSucceeded>(action.ending)) logs_.remove_if_empty();
+    logs_.remove_if_empty();
     // Posted, so that the owner may destroy the agent in on_end.
     link_.close([weak = weak_from_this(), &loop = loop_, ending = action.ending] {
         asio::post(loop, [weak, ending] {

@@ -4,13 +4,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <random>
 
+#include "rendezvous/base/datagram.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/wire/local/codec.h"
@@ -45,59 +45,27 @@ bool is_our_user(int socket) {
     return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-struct Datagram {
-    enum class State { received, nothing_yet, ended, broken };
-    State state = State::nothing_yet;
-    std::string bytes;
-    FileDescriptor descriptor;
-};
-
-/// One datagram with at most one descriptor beside it; more, or a longer one, is broken.
-Datagram receive(int socket) {
-    std::array<char, local::datagram_bytes_max> bytes;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control;
-    iovec piece{bytes.data(), bytes.size()};
-    msghdr header{};
-    header.msg_iov = &piece;
-    header.msg_iovlen = 1;
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-    Datagram datagram;
-    const auto size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (size < 0) {
-        const bool later = errno == EAGAIN || errno == EINTR;
-        datagram.state = later ? Datagram::State::nothing_yet : Datagram::State::ended;
-        return datagram;
-    }
-    const cmsghdr* part = CMSG_FIRSTHDR(&header);
-    if (part != nullptr && part->cmsg_level == SOL_SOCKET && part->cmsg_type == SCM_RIGHTS) {
-        int descriptor = -1;
-        std::memcpy(&descriptor, CMSG_DATA(part), sizeof descriptor);
-        datagram.descriptor = FileDescriptor(descriptor);
-    }
-    const bool cut = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
-    datagram.state = cut ? Datagram::State::broken : size == 0 ? Datagram::State::ended : Datagram::State::received;
-    datagram.bytes.assign(bytes.data(), static_cast<std::size_t>(size));
-    return datagram;
-}
+/// Between two looks at a connection that cannot be taken because descriptors have run out.
+constexpr Duration accept_pause = 200ms;
 
 }  // namespace
 
 class AgentChannel::Body : public std::enable_shared_from_this<Body> {
   public:
     Body(asio::io_context& loop, std::string address, FileDescriptor socket)
-        : address_(std::move(address)), listener_(loop, socket.release()), worker_(loop) {}
+        : address_(std::move(address)), listener_(loop, socket.release()), worker_(loop), accept_timer_(loop) {}
 
     void wait_for_worker();
     void hang_up();
     void send(const local::Message& message);
 
-    AgentChannel* owner = nullptr;  // null once the channel is closed
+    bool closed = false;
     std::string address_;
     WorkerFacts facts_;
     std::map<local::GiftKind, FileDescriptor> gifts_;
     asio::posix::stream_descriptor listener_;
     asio::posix::stream_descriptor worker_;
+    asio::steady_timer accept_timer_;
 
   private:
     void accept();
@@ -111,17 +79,29 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
 void AgentChannel::Body::wait_for_worker() {
     listener_.async_wait(asio::posix::stream_descriptor::wait_read,
                          [self = shared_from_this()](boost::system::error_code failure) {
-                             if (failure || self->owner == nullptr) return;
+                             if (failure || self->closed) return;
                              self->accept();
-                             self->wait_for_worker();
                          });
 }
 
 void AgentChannel::Body::accept() {
     FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const bool refused = !socket.valid() && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+    if (!refused) {
+        wait_for_worker();
+    } else {
+        // EMFILE, say: the connection stays in the queue, and the listener readable. Not again at once.
+        accept_timer_.expires_after(accept_pause);
+        accept_timer_.async_wait([self = shared_from_this()](boost::system::error_code failure) {
+            if (!failure && !self->closed) self->wait_for_worker();
+        });
+    }
     // One worker, one connection: a second one (a forked data loader) is closed at once. So are strangers.
-    if (socket.get() < 0 || worker_.is_open() || !is_our_user(socket.get())) return;
-    worker_.assign(socket.release());
+    if (!socket.valid() || worker_.is_open() || !is_our_user(socket.get())) return;
+    boost::system::error_code failure;
+    worker_.assign(socket.get(), failure);
+    if (failure) return;
+    static_cast<void>(socket.release());
     facts_ = {};
     facts_.connected = true;
     wait_for_message();
@@ -130,33 +110,32 @@ void AgentChannel::Body::accept() {
 void AgentChannel::Body::wait_for_message() {
     worker_.async_wait(asio::posix::stream_descriptor::wait_read,
                        [self = shared_from_this()](boost::system::error_code failure) {
-                           if (!failure && self->owner != nullptr) self->read();
+                           if (!failure && !self->closed) self->read();
                        });
 }
 
 void AgentChannel::Body::read() {
     // A worker that never stops talking must not keep the loop: some datagrams, then everybody else's turn.
-    for (int i = 0; i < 64 && owner != nullptr; ++i) {
-        Datagram datagram = receive(worker_.native_handle());
-        if (datagram.state == Datagram::State::nothing_yet) break;
-        if (datagram.state == Datagram::State::ended) return hang_up();
-        if (datagram.state == Datagram::State::broken || !take(std::move(datagram))) {
+    for (int i = 0; i < 64; ++i) {
+        auto datagram = receive_datagram(worker_.native_handle(), local::datagram_bytes_max, 1);
+        if (!datagram && errno == EAGAIN) break;
+        if (!datagram || datagram->bytes.empty()) return hang_up();
+        if (datagram->cut || !take(*std::move(datagram))) {
             log(LogLevel::warning, "the worker at ", address_, " broke the channel's rules; its channel is closed");
             return hang_up();
         }
     }
-    if (owner != nullptr) wait_for_message();
+    wait_for_message();
 }
 
 bool AgentChannel::Body::take(Datagram datagram) {
     const auto message = local::decode(datagram.bytes, local::Sender::worker);
     if (message.has_error()) return message.error().code == Errc::unsupported;
     if (const auto* give = std::get_if<local::Give>(&message.value())) {
-        if (datagram.descriptor.get() < 0) return false;
-        gifts_[give->kind] = std::move(datagram.descriptor);
+        if (datagram.descriptors.empty()) return false;
+        gifts_[give->kind] = std::move(datagram.descriptors.front());
     }
     note(message.value());
-    if (owner != nullptr && owner->on_message) owner->on_message(message.value());
     return true;
 }
 
@@ -177,8 +156,7 @@ void AgentChannel::Body::hang_up() {
 
 void AgentChannel::Body::send(const local::Message& message) {
     if (!worker_.is_open()) return;
-    const std::string bytes = local::encode(message);
-    if (::send(worker_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+    if (send_datagram(worker_.native_handle(), local::encode(message)) != 0)
         log(LogLevel::info, "a ", local::name(message), " did not reach the worker at ", address_);
 }
 
@@ -191,14 +169,14 @@ Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop,
 }
 
 AgentChannel::AgentChannel(std::shared_ptr<Body> body) : body_(std::move(body)) {
-    body_->owner = this;
     body_->wait_for_worker();
 }
 
 AgentChannel::~AgentChannel() {
-    body_->owner = nullptr;
+    body_->closed = true;
     boost::system::error_code ignored;
     body_->listener_.close(ignored);
+    body_->accept_timer_.cancel();
     body_->hang_up();
     body_->gifts_.clear();
 }

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,9 +46,6 @@ class AgentChannel {
     [[nodiscard]] const WorkerFacts& facts() const;
     /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
     [[nodiscard]] int gift(local::GiftKind kind) const;
-
-    /// Each message after the facts were noted; may be empty. Called from the loop.
-    std::function<void(const local::Message&)> on_message;
 
   private:
     class Body;

@@ -15,7 +15,6 @@ struct AgentConfig {
     LogChoices logs;
     std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
     Duration lease = 5s;               ///< the guardian is fed each lease/10
-    bool worker_channel = true;        ///< give each worker a MUSTER_AGENT_SOCKET
 };
 
 }  // namespace muster::agent

@@ -1,6 +1,8 @@
 #include "agent/worker_commands.h"
 
+#include <filesystem>
 #include <fstream>
+#include <system_error>
 
 #include "agent/core/error_file.h"
 #include "rendezvous/base/log.h"
@@ -42,7 +44,6 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
 
 /// Its address; empty when there is none, which no worker depends on.
 std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
-    if (!config_.worker_channel) return {};
     auto channel = AgentChannel::open(loop_, local_rank);
     if (channel.has_error()) {
         log(LogLevel::warning, muster::describe(channel.error()));
@@ -60,8 +61,16 @@ void WorkerCommands::tell_round_over(const std::string& why) {
 
 void WorkerCommands::describe(std::uint32_t local_rank, WorkerNotes& notes) const {
     if (local_rank >= workers_.size()) return;
+    if (local_rank < channels_.size() && channels_[local_rank] && channels_[local_rank]->facts().step) {
+        const auto& facts = channels_[local_rank]->facts();
+        log(LogLevel::info, "local rank ", local_rank, " had done step ", *facts.step,
+            facts.section.empty() ? "" : " and was in ", facts.section);
+    }
     const WorkerLogs& logs = workers_[local_rank];
-    notes.log_directory = logs.directory;
+    // With neither -r nor -t nor an error file there is nothing to be found in it.
+    std::error_code failure;
+    if (!logs.directory.empty() && !std::filesystem::is_empty(logs.directory, failure) && !failure)
+        notes.log_directory = logs.directory;
     if (logs.error_file.empty()) return;
     std::ifstream file(logs.error_file, std::ios::binary);
     if (!file) return;
@@ -70,7 +79,10 @@ void WorkerCommands::describe(std::uint32_t local_rank, WorkerNotes& notes) cons
     file.read(text.data(), static_cast<std::streamsize>(text.size()));
     text.resize(static_cast<std::size_t>(file.gcount()));
     notes.error_file = logs.error_file;
-    notes.message = parse_error_file(text).message;
+    auto error = parse_error_file(text);
+    notes.message = std::move(error.message);
+    // The exception's own time, unless that worker's clock is no clock.
+    if (error.timestamp_s > 0 && error.timestamp_s <= notes.wall_time_s) notes.wall_time_s = error.timestamp_s;
 }
 
 }  // namespace muster::agent

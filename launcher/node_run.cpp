@@ -4,9 +4,9 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
-#include <cstdio>
 #include <optional>
 #include <random>
 
@@ -20,6 +20,7 @@
 #include "launcher/exit_code.h"
 #include "launcher/round_stores.h"
 #include "launcher/testament.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/event_loop.h"
 
@@ -34,11 +35,6 @@ constexpr Duration idle_look = 20ms;    // between looks whether any agent is st
 Incarnation random_incarnation() {
     std::random_device device;
     return (Incarnation{device()} << 32) | device();
-}
-
-void tell(const std::string& line) {
-    const auto text = cat("muster: ", line, "\n");
-    std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 }  // namespace
@@ -65,11 +61,12 @@ class NodeRun::Body {
                             .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); }});
         agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
         if (daemon_ == nullptr) host.set_testament(testament());
-        agent.on_progress = [](const std::string& line) { tell(line); };
+        agent.on_progress = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
         agent.on_end = [this](agent::Ending ending) {
             ending_ = std::move(ending);
             linger();
         };
+        watch_for_haste();
         agent.start();
         ::pthread_sigmask(SIG_UNBLOCK, &held_signals_, nullptr);
         io_.run();
@@ -87,6 +84,20 @@ class NodeRun::Body {
         ::pthread_sigmask(SIG_BLOCK, &held_signals_, nullptr);
     }
 
+    /// A stop signal ends the lingering; one that came earlier, while the agent was ending, means that there is to be
+    /// none. Who is cancelled does not linger anyway.
+    void watch_for_haste() {
+        for (const int signal : config_.handled_signals) {
+            boost::system::error_code ignored;  // the agent has said so
+            haste_.add(signal, ignored);
+        }
+        haste_.async_wait([this](const boost::system::error_code& cancelled, int) {
+            if (cancelled) return;
+            in_haste_ = true;
+            if (ending_) io_.stop();
+        });
+    }
+
     /// Finds out whose the rendezvous is, and opens our daemon if it is ours.
     std::optional<NotLaunched> host_daemon() {
         if (!config_.standalone)
@@ -94,7 +105,7 @@ class NodeRun::Body {
         const auto choice =
             hosting(config_, [this] { return is_own_host(config_.endpoint.host, endpoint_addresses_); });
         if (choice == Hosting::no) return std::nullopt;
-        auto opened = open_daemon(config_, choice, net_loop_, [this](const std::string& job) {
+        auto opened = open_daemon(config_, choice, endpoint_addresses_, net_loop_, [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         });
         if (!opened)
@@ -127,7 +138,7 @@ class NodeRun::Body {
     void linger() {
         const bool job_is_over =
             std::holds_alternative<agent::JobSucceeded>(*ending_) || std::holds_alternative<agent::JobFailed>(*ending_);
-        if (daemon_ == nullptr || forgotten_ || !job_is_over) return io_.stop();
+        if (daemon_ == nullptr || forgotten_ || in_haste_ || !job_is_over) return io_.stop();
         linger_until_ = std::chrono::steady_clock::now() + end_linger;
         look_whether_idle();
     }
@@ -153,6 +164,8 @@ class NodeRun::Body {
     boost::asio::steady_timer idle_timer_{io_};
     Instant linger_until_{};
     bool forgotten_ = false;
+    boost::asio::signal_set haste_{io_};
+    bool in_haste_ = false;
     std::optional<agent::Ending> ending_;
 };
 

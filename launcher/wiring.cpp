@@ -1,8 +1,6 @@
 #include "launcher/wiring.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -15,28 +13,27 @@
 #include "launcher/environment_probe.h"
 #include "launcher/exit_code.h"
 #include "launcher/node_run.h"
+#include "launcher/open_files.h"
 #include "launcher/options.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
 
 namespace {
 
-void print(std::FILE* stream, std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stream);
-    std::fflush(stream);
+/// For a stderr whose reader is slow, at the end of the launcher. The workers are gone by then.
+constexpr Duration last_words_max = 5s;
+
+void say_last(std::string_view text) {
+    print_notice(text);
+    flush_log(last_words_max);
 }
 
 int refuse(int code, std::string_view why, ExitCodeStyle style) {
-    print(stderr, cat("muster: ", why, "\n"));
+    say_last(cat("muster: ", why, "\n"));
     return exit_code(code, style);
-}
-
-/// A launcher started with a closed standard stream would hand the number to its first socket, and workers would print
-/// into it.
-void open_missing_streams() {
-    for (int fd = 0; fd <= 2; ++fd)
-        if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", fd == 0 ? O_RDONLY : O_WRONLY) < 0) return;
 }
 
 std::string log_dir_trouble(const LaunchConfig& config) {
@@ -69,10 +66,15 @@ int launch(Launch launch, const Environment& environment) {
     // First of all that is forked, threaded or opened (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));
     if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);
-    // After the fork, so that workers get SIGPIPE as it was. Our own writes to a closed terminal must not end the job.
+    write_log_on_thread();
+    // Our own writes to a closed terminal must not end the job. (Workers start with every signal at its default.)
     std::signal(SIGPIPE, SIG_IGN);
     if (const auto counted = resolve_worker_count(config, environment); !counted)
         return refuse(exit_codes::usage, counted.error().context, style);
+    if (const auto devices = check_visible_devices(config, environment); !devices)
+        return refuse(exit_codes::usage, devices.error().context, style);
+    if (const auto enough = check_open_files(config.workers_per_node); !enough)
+        return refuse(exit_codes::internal, enough.error().context, style);
     log_what_is_known(launch, environment);
 
     NodeRun run(config, std::get<Entry>(entry), environment);
@@ -80,22 +82,23 @@ int launch(Launch launch, const Environment& environment) {
     if (const auto* not_launched = std::get_if<NotLaunched>(&result))
         return refuse(not_launched->exit_code, not_launched->why, style);
     const auto& ending = std::get<agent::Ending>(result);
-    print(stderr, agent::report(ending, {.job = config.job, .host = run.host(), .program = "muster"}));
+    say_last(agent::report(ending, {.job = config.job, .host = run.host(), .program = "muster"}));
     return exit_code(ending, style);
 }
 
 }  // namespace
 
 int run(int argc, const char* const* argv) {
-    open_missing_streams();
+    open_missing_standard_streams();
     const auto environment = process_environment();
     auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {
-        print(stdout, text->text);
+        std::fwrite(text->text.data(), 1, text->text.size(), stdout);
+        std::fflush(stdout);
         return exit_codes::success;
     }
     if (const auto* wrong = std::get_if<UsageError>(&parsed)) {
-        print(stderr, wrong->line);
+        say_last(wrong->line);
         return exit_codes::usage;
     }
     return launch(std::move(std::get<Launch>(parsed)), environment);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/daemon.h"
 #include "rendezvous/net/service.h"
@@ -44,7 +45,9 @@ options::options_description describe_options() {
 }
 
 int serve(rendezvous::DaemonConfig config) {
-    std::signal(SIGPIPE, SIG_IGN);  // a log reader that goes away must not end the daemon of every job
+    // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
+    write_log_on_thread();
+    std::signal(SIGPIPE, SIG_IGN);
     const std::size_t files = rendezvous::raise_open_files_limit();
     if (files > 2 * descriptors_kept) {
         config.limits.connections_max = std::min(config.limits.connections_max, files - descriptors_kept);
@@ -62,13 +65,14 @@ int serve(rendezvous::DaemonConfig config) {
     rendezvous::notify_service_manager(manager == nullptr ? "" : manager, "READY=1");
     loop.run();
     log(LogLevel::info, "ended by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
+    flush_log(1s);
     return 0;
 }
 
 int run(const options::variables_map& given) {
     rendezvous::DaemonConfig config;
     config.listen.address = given["bind"].as<std::string>();
-    const auto ports = rendezvous::parse_port_range(given["port"].as<std::string>());
+    const auto ports = parse_port_range(given["port"].as<std::string>());
     if (!ports) return complain(cat("--port: ", ports.error().context));
     config.listen.ports = *ports;
     const auto& state = given["state"].as<std::string>();
@@ -90,6 +94,7 @@ int run(const options::variables_map& given) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    open_missing_standard_streams();
     const auto known = describe_options();
     options::variables_map given;
     try {

@@ -79,7 +79,12 @@ WorkerError parse_error_file(std::string_view text) {
         error.message = text_of(member(*extra, "py_callstack"));
         error.timestamp_s = seconds_of(member(*extra, "timestamp"));
     }
-    if (error.message.empty()) error.message = text_of(member(*message, "message"));
+    // A traceback mostly ends with the message. It need not: a program may have put its own words there.
+    const auto words = text_of(member(*message, "message"));
+    if (error.message.find(trim(words)) == std::string::npos) {
+        if (!error.message.empty() && !error.message.ends_with('\n')) error.message += '\n';
+        error.message += words;
+    }
     if (error.message.empty()) return unreadable(text);
     error.message = keep_end(std::move(error.message));
     return error;

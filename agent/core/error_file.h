@@ -14,7 +14,7 @@ namespace muster::agent {
 inline constexpr std::size_t error_file_bytes_max = 1024 * 1024;
 
 struct WorkerError {
-    std::string message;           ///< what to show: the traceback if there is one, else the message
+    std::string message;           ///< what to show: the traceback if there is one, and the message at its end
     std::int64_t timestamp_s = 0;  ///< seconds since 1970 on the worker's clock; 0: not said
 };
 

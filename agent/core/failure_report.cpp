@@ -1,10 +1,24 @@
 #include "agent/core/failure_report.h"
 
+#include <cerrno>
+#include <chrono>
+
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
 namespace {
+
+/// Where the operating system refused, what to do about it.
+std::string_view meaning_of_start(const NotStarted& end) {
+    switch (end.error_number) {
+        case EAGAIN: return "this user or its control group has no process left: raise ulimit -u or pids.max";
+        case ENOMEM: return "this host has no memory left for another process";
+        case EMFILE: return "muster has no descriptor left for another worker: raise ulimit -n";
+        case ENFILE: return "this host has no descriptor left: raise fs.file-max";
+        default: return {};
+    }
+}
 
 /// What people ask a search engine about; the rest is in describe(WorkerEnd).
 std::string_view meaning(const WorkerEnd& end) {
@@ -28,13 +42,26 @@ std::string_view meaning(const WorkerEnd& end) {
             default: return {};
         }
     }
-    return {};
+    return meaning_of_start(std::get<NotStarted>(end));
+}
+
+/// "2026-11-21 18:04:09 UTC".
+std::string clock_time(std::int64_t seconds_since_1970) {
+    using namespace std::chrono;
+    const sys_seconds time{seconds(seconds_since_1970)};
+    const auto day = floor<days>(time);
+    const year_month_day date{day};
+    const hh_mm_ss of_day{time - day};
+    const auto two = [](auto number) { return cat(number < 10 ? "0" : "", number); };
+    return cat(static_cast<int>(date.year()), '-', two(static_cast<unsigned>(date.month())), '-',
+               two(static_cast<unsigned>(date.day())), ' ', two(of_day.hours().count()), ':',
+               two(of_day.minutes().count()), ':', two(of_day.seconds().count()), " UTC");
 }
 
 std::string who(const Failure& failure, const ReportContext& context) {
     const std::string_view here = failure.host == context.host ? " (this host)" : "";
     if (failure.rank < 0)
-        return cat("node ", failure.host, here, failure.kind == FailureKind::node_lost ? " was lost" : "");
+        return cat("node ", failure.host, here, failure.kind == FailureKind::node_lost ? " was lost" : " failed");
     return cat("rank ", failure.rank, " (local rank ", failure.local_rank, ") on ", failure.host, here,
                failure.pid > 0 ? cat(", pid ", failure.pid) : std::string());
 }
@@ -64,14 +91,19 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
         if (const auto why = meaning(first.end); !why.empty()) out += cat(" - ", why);
     }
     out += '\n';
+    const auto when =
+        first.wall_time_s > 0 ? cat("  at ", clock_time(first.wall_time_s), " by its host's clock\n") : std::string();
     if (first.rank >= 0 && first.role != "default" && !first.role.empty()) out += cat("  role: ", first.role, '\n');
     if (first.rank < 0) {
         append_indented(out, first.message, "    ", context.stderr_lines_max);
+        out += when;
         return;
     }
+    out += when;
     // The error file holds the exception itself, and mostly the same text ends the stderr: once is enough.
     if (!first.message.empty()) {
-        out += "  error file:\n";
+        out +=
+            first.error_file.empty() ? "  why:\n" : cat("  error file: ", first.error_file, " on ", first.host, '\n');
         append_indented(out, first.message, "    ", context.stderr_lines_max);
     }
     const auto exception = last_line(first.message);
@@ -115,6 +147,7 @@ struct Reporter {
         return line(cat("job ", context.job, ": this node was refused: ", refused.refusal.why));
     }
     std::string operator()(const AgentFailed& failed) const { return line(cat("job ", context.job, ": ", failed.why)); }
+    std::string operator()(const SetUpFailed& failed) const { return line(cat("job ", context.job, ": ", failed.why)); }
     std::string operator()(const Drained& drained) const {
         return line(cat("job ", context.job, ": this node was asked to leave, and has left: ", drained.why));
     }

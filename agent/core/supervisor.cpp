@@ -1,6 +1,7 @@
 #include "agent/core/supervisor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "agent/core/failure_kind.h"
 #include "rendezvous/base/check.h"
@@ -59,13 +60,23 @@ void Supervisor::on(const Begin&, Instant) {
     begun_ = true;
 }
 
+void Supervisor::on(const SetUpRefused& event, Instant) {
+    MUSTER_CHECK(!begun_);
+    end(SetUpFailed{event.why});
+}
+
 void Supervisor::on(const Elapsed&, Instant) {}
 
 void Supervisor::on(const StoreOpened& event, Instant) {
     MUSTER_CHECK(store_opening_);
     store_opening_ = false;
     if (event.ports.has_error()) {
-        end(AgentFailed{cat("the workers' store cannot be served: ", event.ports.error().context)});
+        const auto& error = event.ports.error();
+        auto why = cat("the workers' store cannot be served: ", error.context);
+        if (error.code == Errc::already_exists || error.code == Errc::permission_denied)
+            end(SetUpFailed{std::move(why)});  // the port that was asked for is not to be had
+        else
+            end(AgentFailed{std::move(why)});
         return;
     }
     store_open_ = true;
@@ -76,7 +87,9 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
     if (const auto* assigned = std::get_if<native::Assigned>(&event.message)) {
         on_assigned(*assigned);
     } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
-        say(cat("parked as a spare, ", parked->position, " before this node"));
+        const auto before = parked->position;
+        say(before == 0 ? "parked as a spare, the next one to be taken"
+                        : cat("parked as a spare, behind ", before, before == 1 ? " other" : " others"));
     } else if (const auto* ended = std::get_if<native::RoundEnded>(&event.message)) {
         on_round_ended(*ended, now);
     } else if (const auto* drain = std::get_if<native::Drain>(&event.message)) {
@@ -126,7 +139,8 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
     if (ended.final)
         say(cat("round ", ended.round, " ended: ", ended.why));
     else
-        tell(cat("round ", ended.round, " ended: ", ended.why, "; stopping this node's workers, and going on"));
+        tell(cat("round ", ended.round, " ended: ", ended.why,
+                 all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
     round_->ended = ended;
     begin_drain(sigterm, Tell::round_over, ended.why, now);
 }
@@ -155,7 +169,7 @@ void Supervisor::on(const ClientLost& event, Instant now) {
 void Supervisor::on(const StopRequested& event, Instant now) {
     ++stop_count_;
     if (stop_count_ == 1) {
-        if (round_ && !all_ended())
+        if (round_ && !all_gone())
             tell(cat(signal_name(event.signal), ": stopping this node's workers; what is left after ",
                      describe(config_.grace), " is killed, or now if the signal comes again"));
         else
@@ -174,12 +188,14 @@ void Supervisor::on(const HostSaid& event, Instant now) {
         round_->workers[started->local_rank].answered = true;
     } else if (const auto* ended = std::get_if<WorkerEnded>(&event.event)) {
         on_worker_ended(*ended, event.notes, now);
+    } else if (const auto* group = std::get_if<GroupEmpty>(&event.event)) {
+        if (round_ && group->local_rank < round_->workers.size()) round_->workers[group->local_rank].group_left = false;
     } else if (std::holds_alternative<TreeEmpty>(event.event)) {
         if (round_ && round_->drain && round_->drain->killed_at) round_->tree_empty = true;
     } else if (const auto* stuck = std::get_if<TreeStuck>(&event.event)) {
         if (round_ && !drained()) on_tree_stuck(cat("processes ", pid_list(stuck->pids)));
     } else if (const auto* lost = std::get_if<GuardianLost>(&event.event)) {
-        on_guardian_lost(*lost, event.notes);
+        on_guardian_lost(*lost, event.notes, now);
     }
 }
 
@@ -188,7 +204,9 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     auto& worker = round_->workers[ended.local_rank];
     MUSTER_CHECK(worker.fate == Fate::running, ended.local_rank, ended.pid);
     worker.answered = true;
-    if (ended.unfed || stopped_by_us(ended)) {
+    worker.group_left = ended.group_left;
+    round_->orphaned = round_->orphaned || ended.orphaned;
+    if (ended.unfed || ended.orphaned || stopped_by_us(ended)) {
         worker.fate = Fate::stopped;
         if (ended.unfed) fence("this agent had been stopped for too long, so its workers were killed", now);
         return;
@@ -201,10 +219,14 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     Failure failure = make_failure(ended, notes);
     const std::string why = cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end));
     say(why);
+    report_failure(std::move(failure));
+    begin_drain(sigterm, Tell::round_over, why, now);
+}
+
+void Supervisor::report_failure(Failure failure) {
     // A client that reconnects after the round's end repeats only the round's report, so that names it once more.
     if (round_->ended) round_->failed_late.push_back(failure);
     if (!deaf_) act(ReportFailed{{std::move(failure)}});
-    begin_drain(sigterm, Tell::round_over, why, now);
 }
 
 /// At or after our signal an end is our doing, but for a death by a signal that we have not sent: the culprit of the
@@ -237,24 +259,33 @@ Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& no
     return failure;
 }
 
-void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes) {
-    const auto why = cat("the guardian process of the workers is gone: ", lost.why);
+/// With it died whatever worker was still running: one failure of this node. What had ended before is not touched by
+/// it, and with a new guardian the node takes part in the next round.
+void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now) {
+    const auto why = cat("the guardian process of this node's workers is gone: ", lost.why);
     say(why);
-    if (round_ && !drained()) {
-        if (!deaf_) {
-            Failure failure;
-            failure.kind = FailureKind::node_lost;  // so that its workers' deaths do not hide it
-            failure.host = config_.host;
-            failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
-            failure.message = why;
-            failure.at_ns = notes.at_ns;
-            failure.uncertainty_ns = notes.uncertainty_ns;
-            failure.wall_time_s = notes.wall_time_s;
-            act(ReportFailed{{std::move(failure)}});
-        }
-        stuck_ = true;  // nobody is left who could say that the tree is empty
+    const bool in_round = round_ && !drained();
+    const bool stopping = in_round && round_->drain && lost.at >= round_->drain->signalled;
+    if (in_round && (!lost.replaced || (round_->orphaned && !stopping))) {
+        Failure failure;
+        // A node that cannot go on is lost to the others, which costs no restart.
+        failure.kind = lost.replaced ? FailureKind::killed : FailureKind::node_lost;
+        failure.host = config_.host;
+        failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
+        failure.end = Signaled{.signal = sigkill};  // how the workers ended
+        failure.message = why;
+        failure.at_ns = notes.at_ns;
+        failure.uncertainty_ns = notes.uncertainty_ns;
+        failure.wall_time_s = notes.wall_time_s;
+        report_failure(std::move(failure));
     }
-    end(AgentFailed{why});
+    if (!lost.replaced) {
+        stuck_ = in_round;  // nobody is left who could say that the tree is empty
+        end(AgentFailed{why});
+    } else if (in_round) {
+        for (auto& worker : round_->workers) worker.group_left = false;
+        if (round_->orphaned) begin_drain(sigterm, Tell::round_over, why, now);
+    }
 }
 
 void Supervisor::on_tree_stuck(const std::string& what) {
@@ -277,7 +308,7 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
     round_->drain = DrainState{signal, now, now + config_.grace, std::nullopt};
     if (all_ended()) return;
     if (tell == Tell::round_over) act(TellWorkers{why});
-    act(SignalWorkers{signal, SignalTarget::leader});
+    act(SignalWorkers{signal});
 }
 
 void Supervisor::kill_now(Instant now) {
@@ -287,112 +318,6 @@ void Supervisor::kill_now(Instant now) {
 /// The first cause stays.
 void Supervisor::end(Ending ending) {
     if (!ending_) ending_ = std::move(ending);
-}
-
-// ---- the conclusions ----
-
-bool Supervisor::all_ended() const {
-    return std::none_of(round_->workers.begin(), round_->workers.end(),
-                        [](const Worker& worker) { return worker.fate == Fate::running; });
-}
-
-bool Supervisor::drained() const {
-    return round_->tree_empty && all_ended();
-}
-
-void Supervisor::settle(Instant now) {
-    if (round_ && !drained()) settle_workers(now);
-    if (ending_ && (!round_ || drained() || stuck_)) {
-        finish();
-    } else if (begun_) {
-        if (round_ && drained()) settle_round();
-        if (!round_) settle_join();
-    }
-    phase_ = derive_phase();
-}
-
-void Supervisor::settle_workers(Instant now) {
-    auto& round = *round_;
-    if (round.drain) {
-        auto& drain = *round.drain;
-        if (!drain.killed_at && (all_ended() || now >= drain.kill_at)) {
-            if (!all_ended() && !round.fenced) say("the grace is over: killing what is left");
-            drain.killed_at = now;
-            act(KillTree{});
-        } else if (drain.killed_at && now >= *drain.killed_at + config_.kill_wait) {
-            on_tree_stuck("the workers' processes");
-        }
-        return;
-    }
-    const bool all_succeeded = std::all_of(round.workers.begin(), round.workers.end(),
-                                           [](const Worker& worker) { return worker.fate == Fate::succeeded; });
-    if (all_succeeded && !round.success_reported) {
-        round.success_reported = true;
-        say("all workers of this node exited 0; waiting for the other nodes");
-        act(ReportSucceeded{});
-    }
-}
-
-/// The round is drained and this agent goes on: with the next round, or waiting for the daemon's last word.
-void Supervisor::settle_round() {
-    if (round_->ended) report_round();
-    const bool goes_on = round_->ended ? !round_->ended->final : round_->fenced;
-    if (!goes_on) return;
-    round_.reset();
-    if (store_open_) act(CloseStore{});
-    store_open_ = false;
-}
-
-void Supervisor::settle_join() {
-    if (!store_open_ && !store_opening_) {
-        store_opening_ = true;
-        act(OpenStore{});
-    } else if (store_open_ && !joined_) {
-        joined_ = true;
-        known_ = true;
-        native::Join join = config_.join;
-        join.last_round = last_round_;
-        join.store_port = ports_.store;
-        join.peer_port = ports_.peer;
-        act(SendJoin{std::move(join)});
-    }
-}
-
-void Supervisor::report_round() {
-    if (round_->report_sent) return;
-    round_->report_sent = true;
-    const auto stopped = std::count_if(round_->workers.begin(), round_->workers.end(),
-                                       [](const Worker& worker) { return worker.fate == Fate::stopped; });
-    act(ReportRound{native::RoundReport{round_->assignment.round, std::move(round_->failed_late),
-                                        static_cast<std::uint32_t>(stopped)}});
-}
-
-void Supervisor::finish() {
-    if (round_ && round_->ended && !deaf_ && drained()) report_round();
-    if (job_over_) {
-        act(AcknowledgeEnd{});
-    } else if (known_ && !deaf_) {
-        if (const auto* cancelled = std::get_if<Cancelled>(&*ending_))
-            act(SendLeave{cat("stopped by ", signal_name(cancelled->signal))});
-        else if (const auto* leaving = std::get_if<Drained>(&*ending_))
-            act(SendLeave{leaving->why});
-        else if (const auto* failed = std::get_if<AgentFailed>(&*ending_))
-            act(SendLeave{failed->why});
-    }
-    if (store_open_ || store_opening_) act(CloseStore{});
-    act(Finish{*ending_});
-    phase_ = Phase::done;
-}
-
-Phase Supervisor::derive_phase() const {
-    if (phase_ == Phase::done) return Phase::done;
-    if (!begun_) return Phase::idle;
-    if (!round_) return Phase::joining;
-    if (drained()) return Phase::drained;
-    if (round_->drain) return Phase::draining;
-    const bool answered = std::all_of(round_->workers.begin(), round_->workers.end(),
-                                      [](const Worker& worker) { return worker.answered; });
-    return answered ? Phase::running : Phase::starting;
 }
 
 }  // namespace muster::agent

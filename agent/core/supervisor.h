@@ -62,14 +62,23 @@ struct JoinRefused {
 struct AgentFailed {
     std::string why;
 };
+/// What the user asked for cannot be had on this host: the log directory, the store's port.
+struct SetUpFailed {
+    std::string why;  ///< 78
+};
 /// The daemon asked this node to leave, and it left with its workers stopped in order. The job goes on elsewhere.
 struct Drained {
     std::string why;  ///< 76
 };
-using Ending = std::variant<JobSucceeded, JobFailed, Cancelled, NoRendezvous, JoinRefused, AgentFailed, Drained>;
+using Ending =
+    std::variant<JobSucceeded, JobFailed, Cancelled, NoRendezvous, JoinRefused, AgentFailed, SetUpFailed, Drained>;
 
 // ---- events ----
 struct Begin {};
+/// In the place of Begin: this host lacks what the workers need.
+struct SetUpRefused {
+    std::string why;
+};
 struct DaemonSaid {
     native::Message message;  ///< Assigned, Parked, RoundEnded, Drain, JobEnded, Refused
 };
@@ -92,8 +101,8 @@ struct StopRequested {
     int signal = 0;
 };
 struct Elapsed {};
-using SupervisorEvent =
-    std::variant<Begin, DaemonSaid, ClientFenced, ClientLost, HostSaid, StoreOpened, StopRequested, Elapsed>;
+using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonSaid, ClientFenced, ClientLost, HostSaid, StoreOpened,
+                                     StopRequested, Elapsed>;
 
 // ---- actions, carried out in order ----
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
@@ -114,7 +123,11 @@ struct TellWorkers {
 };
 struct SignalWorkers {
     int signal = 0;
-    SignalTarget target = SignalTarget::leader;
+};
+/// To what a worker that has ended left in its process group: a wrapper's program, a data loader.
+struct SignalGroup {
+    std::uint32_t local_rank = 0;
+    int signal = 0;
 };
 struct KillTree {};
 struct ReportFailed {
@@ -133,8 +146,8 @@ struct Finish {
     Ending ending;
 };
 using SupervisorAction =
-    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, SignalWorkers, KillTree, ReportFailed,
-                 ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, SignalWorkers, SignalGroup, KillTree,
+                 ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -162,8 +175,10 @@ class Supervisor {
     struct Worker {
         bool answered = false;  ///< WorkerStarted or WorkerEnded was seen
         Fate fate = Fate::running;
+        bool group_left = false;       ///< it has ended, and others of its process group have not
+        bool group_signalled = false;  ///< they were sent the stop signal: once
     };
-    /// The round's end on this node: one signal, one grace.
+    /// The round's end on this node: one signal for each process group, one grace for all.
     struct DrainState {
         int signal = 0;  ///< the one that was sent at `signalled`
         Instant signalled;
@@ -178,6 +193,7 @@ class Supervisor {
         bool success_reported = false;
         bool report_sent = false;
         bool fenced = false;
+        bool orphaned = false;  ///< a worker died with the guardian
         std::optional<DrainState> drain;
         std::optional<native::RoundEnded> ended;  ///< what the daemon said
         std::vector<Failure> failed_late;         ///< reported after the daemon had ended the round
@@ -185,6 +201,7 @@ class Supervisor {
 
     // One for each event; they note facts, and settle() draws the conclusions.
     void on(const Begin& event, Instant now);
+    void on(const SetUpRefused& event, Instant now);
     void on(const DaemonSaid& event, Instant now);
     void on(const ClientFenced& event, Instant now);
     void on(const ClientLost& event, Instant now);
@@ -196,11 +213,13 @@ class Supervisor {
     void on_round_ended(const native::RoundEnded& ended, Instant now);
     void on_job_ended(const native::JobEnded& ended, Instant now);
     void on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now);
-    void on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes);
+    void on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now);
+    void report_failure(Failure failure);
     void on_tree_stuck(const std::string& what);
 
     void settle(Instant now);
     void settle_workers(Instant now);
+    void signal_groups();
     void settle_round();
     void settle_join();
     [[nodiscard]] Phase derive_phase() const;
@@ -217,6 +236,7 @@ class Supervisor {
     void say(std::string why) { step_.why.push_back(std::move(why)); }
     [[nodiscard]] bool drained() const;
     [[nodiscard]] bool all_ended() const;
+    [[nodiscard]] bool all_gone() const;
     [[nodiscard]] bool stopped_by_us(const WorkerEnded& ended) const;
     [[nodiscard]] Failure make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const;
 

@@ -1,7 +1,6 @@
 #include "agent/process/guardian.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -14,23 +13,12 @@
 #include <vector>
 
 #include "agent/process/guardian_loop.h"
+#include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
 namespace {
-
-/// Descriptors 0-2 must be taken, by /dev/null if need be: otherwise a socket of ours would become a worker's stdout.
-bool occupy_standard_streams() {
-    for (;;) {
-        const int fd = ::open("/dev/null", O_RDWR);
-        if (fd < 0) return false;
-        if (fd > 2) {
-            ::close(fd);
-            return true;
-        }
-    }
-}
 
 std::size_t thread_count() {
     std::error_code failure;
@@ -57,26 +45,26 @@ void close_all_but(std::vector<int> kept) {
     close_range(from, std::numeric_limits<int>::max());
 }
 
-[[noreturn]] void guard(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup) {
+}  // namespace
+
+void live_as_guardian(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup,
+                      GuardianRole role) {
     ::setsid();
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    ::prctl(PR_SET_NAME, "muster-guardian");
     sigset_t all;
     sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
     ::signal(SIGCHLD, SIG_DFL);  // an inherited SIG_IGN would throw the exit statuses away
     close_all_but({socket.get(), cgroup ? cgroup->directory() : -1, cgroup ? cgroup->procs() : -1});
-    GuardianLoop(std::move(config), std::move(socket), std::move(cgroup)).run();
+    GuardianLoop(std::move(config), std::move(socket), std::move(cgroup), role).run();
     ::_exit(0);
 }
-
-}  // namespace
 
 Result<GuardianHandle> fork_guardian(GuardianConfig config) {
     if (thread_count() != 1) {
         return Error{Errc::invalid_argument, "fork the guardian: it must be forked before the first thread starts"};
     }
-    if (!occupy_standard_streams()) return error_from_errno(errno, "fork the guardian: open /dev/null");
+    if (!open_missing_standard_streams()) return error_from_errno(errno, "fork the guardian: open /dev/null");
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {
         return error_from_errno(errno, "fork the guardian: socketpair");
@@ -93,7 +81,7 @@ Result<GuardianHandle> fork_guardian(GuardianConfig config) {
     if (handle.pid < 0) return error_from_errno(errno, "fork the guardian");
     if (handle.pid == 0) {
         handle.socket.reset();
-        guard(std::move(config), std::move(guardians_end), std::move(cgroup));
+        live_as_guardian(std::move(config), std::move(guardians_end), std::move(cgroup), GuardianRole::serving);
     }
     handle.pidfd = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, handle.pid, 0)));
     return handle;

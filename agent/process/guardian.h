@@ -13,7 +13,8 @@
 //   * when it has not been fed for `unfed_max`: then it serves on, and tells the agent when that wakes up;
 //   * when the agent is gone (the socket's end): then it calls `on_agent_death` and exits.
 // If the guardian itself dies, each worker dies by its parent-death signal, and what the workers had started becomes
-// the agent's, a subreaper too, which kills it (posix_process_host).
+// the agent's, a subreaper too, which kills it; then a second guardian takes over, which the first one had forked and
+// which has stood by (guardian_pair.h).
 //
 // Exits come through SIGCHLD in a signalfd, not through one pidfd per worker: the guardian must reap processes that it
 // adopts without having known them, and one mechanism that works for all of them needs no fallback on old kernels. As

@@ -2,13 +2,14 @@
 
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/datagram.h"
 
 namespace muster::agent {
 
@@ -19,27 +20,6 @@ namespace {
 
 /// Far more than one round's commands; a guardian that does not read for this long is stopped or stuck.
 constexpr std::size_t queue_max_count = 10'000;
-
-/// One sendmsg; its errno, or 0.
-int send_datagram(int socket, const std::string& bytes, const std::vector<FileDescriptor>& fds) {
-    MUSTER_CHECK(fds.size() <= wire::spawn_max_fds, fds.size());
-    iovec part{const_cast<char*>(bytes.data()), bytes.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::spawn_max_fds)] = {};
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    if (!fds.empty()) {
-        header.msg_control = control;
-        header.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-        auto* item = CMSG_FIRSTHDR(&header);
-        item->cmsg_level = SOL_SOCKET;
-        item->cmsg_type = SCM_RIGHTS;
-        item->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-        auto* numbers = reinterpret_cast<int*>(CMSG_DATA(item));
-        for (const auto& fd : fds) *numbers++ = fd.get();
-    }
-    return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 ? 0 : errno;
-}
 
 }  // namespace
 
@@ -57,13 +37,11 @@ void GuardianLink::wait_readable() {
 }
 
 void GuardianLink::read() {
-    std::string bytes(wire::datagram_max_bytes, '\0');
     while (!lost_) {
-        const auto size = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
-        if (size < 0 && errno == EINTR) continue;
-        if (size < 0 && errno == EAGAIN) return wait_readable();
-        if (size <= 0) return lose("its process has ended");
-        auto message = wire::decode({bytes.data(), static_cast<std::size_t>(size)});
+        const auto datagram = receive_datagram(socket_.native_handle(), wire::datagram_max_bytes, 0);
+        if (!datagram && errno == EAGAIN) return wait_readable();
+        if (!datagram || datagram->bytes.empty()) return lose("its process has ended");
+        auto message = wire::decode(datagram->bytes);
         if (!message) return lose("it sent bytes that are no message");
         if (on_message) on_message(std::move(*message));
     }
@@ -79,8 +57,10 @@ void GuardianLink::send(const wire::Message& message, std::vector<FileDescriptor
 void GuardianLink::flush() {
     while (!queue_.empty() && !lost_) {
         const auto& next = queue_.front();
-        const int failure = send_datagram(socket_.native_handle(), next.bytes, next.fds);
-        if (failure == EINTR) continue;
+        MUSTER_CHECK(next.fds.size() <= wire::fds_max, next.fds.size());
+        int fds[wire::fds_max];
+        std::transform(next.fds.begin(), next.fds.end(), fds, [](const FileDescriptor& fd) { return fd.get(); });
+        const int failure = send_datagram(socket_.native_handle(), next.bytes, {fds, next.fds.size()});
         // ETOOMANYREFS: more descriptors under way than an ordinary user may have; the guardian is about to take them.
         if (failure == EAGAIN || failure == ETOOMANYREFS) return wait_writable();
         if (failure == EPIPE || failure == ECONNRESET)
@@ -103,7 +83,8 @@ void GuardianLink::lose(std::string why) {
     queue_.clear();
     // Posted: this may run inside a call of our owner.
     asio::post(socket_.get_executor(), [self = shared_from_this(), why = std::move(why)] {
-        if (self->on_lost) self->on_lost(why);
+        const auto handler = std::exchange(self->on_lost, nullptr);  // it may close us while it runs
+        if (handler) handler(why);
     });
 }
 

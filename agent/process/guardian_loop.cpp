@@ -2,17 +2,20 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 
-#include "agent/process/process_tree.h"
+#include "rendezvous/base/datagram.h"
 
 namespace muster::agent {
 
@@ -20,9 +23,8 @@ namespace wire = guardian_wire;
 
 namespace {
 
-/// Between two looks at /proc while something is still dying. Deaths themselves wake the loop.
-constexpr Duration pause_max = 200ms;
-constexpr Duration first_pause = 1ms;
+/// Between two looks at a signalled group, for the rare case that the death of its last process does not wake us.
+constexpr Duration group_pause = 200ms;
 /// Answers that a stopped agent has not read: each worker gives two.
 constexpr std::size_t outbox_max_count = 100'000;
 
@@ -31,35 +33,6 @@ FileDescriptor open_child_signals() {
     sigemptyset(&children);
     sigaddset(&children, SIGCHLD);
     return FileDescriptor(::signalfd(-1, &children, SFD_NONBLOCK | SFD_CLOEXEC));
-}
-
-/// One datagram and the descriptors beside it. `size` is that of recvmsg: 0 at the end, -1 with errno.
-struct Datagram {
-    ssize_t size = -1;
-    std::string bytes;
-    std::vector<FileDescriptor> fds;
-};
-
-Datagram receive(int socket) {
-    Datagram datagram;
-    datagram.bytes.resize(wire::datagram_max_bytes);
-    iovec part{datagram.bytes.data(), datagram.bytes.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * wire::spawn_max_fds)];
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = control;
-    header.msg_controllen = sizeof control;
-    datagram.size = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    if (datagram.size < 0) return datagram;
-    datagram.bytes.resize(static_cast<std::size_t>(datagram.size));
-    for (auto* item = CMSG_FIRSTHDR(&header); item != nullptr; item = CMSG_NXTHDR(&header, item)) {
-        if (item->cmsg_level != SOL_SOCKET || item->cmsg_type != SCM_RIGHTS) continue;
-        const auto count = (item->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        const auto* fds = reinterpret_cast<const int*>(CMSG_DATA(item));
-        for (std::size_t i = 0; i < count; ++i) datagram.fds.emplace_back(fds[i]);
-    }
-    return datagram;
 }
 
 /// The whole memfd, or empty text.
@@ -77,13 +50,21 @@ WorkerEnd end_of(const siginfo_t& info) {
     return Signaled{.signal = info.si_status, .core_dumped = info.si_code == CLD_DUMPED};
 }
 
+void name_process(GuardianRole role) {
+    ::prctl(PR_SET_NAME, role == GuardianRole::serving ? "muster-guardian" : "muster-reserve");
+}
+
 }  // namespace
 
-GuardianLoop::GuardianLoop(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup)
+GuardianLoop::GuardianLoop(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup,
+                           GuardianRole role)
     : config_(std::move(config)),
       socket_(std::move(socket)),
       child_signals_(open_child_signals()),
-      cgroup_(std::move(cgroup)) {}
+      cgroup_(std::move(cgroup)),
+      role_(role) {
+    name_process(role_);
+}
 
 void GuardianLoop::run() {
     for (;;) {
@@ -94,6 +75,7 @@ void GuardianLoop::run() {
         read_messages(now);
         look_at_starts();
         reap(now);
+        look_at_groups();
         if (agent_gone_)
             begin_kill(Cause::agent_gone, now);
         else if (unfed(now))
@@ -103,7 +85,7 @@ void GuardianLoop::run() {
         if (agent_gone_ && (!killing_ || killing_->stuck)) break;
     }
     if (cgroup_) remove_cgroup(cgroup_->path());
-    if (!farewell_) say_agent_died();
+    if (!farewell_ && role_ == GuardianRole::serving) say_agent_died();
 }
 
 void GuardianLoop::wait(Instant now) {
@@ -112,7 +94,7 @@ void GuardianLoop::wait(Instant now) {
     for (const auto& worker : workers_) {
         if (worker.report.valid()) fds.push_back({worker.report.get(), POLLIN, 0});
     }
-    const auto deadline = next_deadline();
+    const auto deadline = next_deadline(now);
     timespec left{};
     if (deadline != no_deadline && deadline > now) {
         const auto rest = (deadline - now).count();
@@ -124,30 +106,28 @@ void GuardianLoop::wait(Instant now) {
     }
 }
 
-Instant GuardianLoop::next_deadline() const {
+Instant GuardianLoop::next_deadline(Instant now) const {
     auto deadline = no_deadline;
+    // The last of a group is our child, as a rule; unless its parent has left the group.
+    if (std::any_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.signalled; }))
+        deadline = now + group_pause;
     if (killing_) deadline = killing_->next_pass;
     const bool hungry = last_fed_ && config_.unfed_max > 0ns && children_left_;
     if (hungry && !killing_) deadline = std::min(deadline, *last_fed_ + config_.unfed_max);
     return deadline;
 }
 
-bool GuardianLoop::unfed(Instant now) const {
-    return last_fed_ && config_.unfed_max > 0ns && children_left_ && now - *last_fed_ >= config_.unfed_max;
-}
-
 void GuardianLoop::read_messages(Instant now) {
     while (!agent_gone_) {
-        auto datagram = receive(socket_.get());
-        if (datagram.size < 0 && errno == EINTR) continue;
-        if (datagram.size < 0 && errno == EAGAIN) return;
-        if (datagram.size <= 0) {
+        auto datagram = receive_datagram(socket_.get(), wire::datagram_max_bytes, wire::fds_max);
+        if (!datagram && errno == EAGAIN) return;
+        if (!datagram || datagram->bytes.empty()) {
             agent_gone_ = true;
             return;
         }
         if (last_fed_) last_fed_ = now;
-        const auto message = wire::decode(datagram.bytes);
-        if (message) handle(*message, datagram.fds, now);
+        const auto message = wire::decode(datagram->bytes);
+        if (message) handle(*message, datagram->descriptors, now);
     }
 }
 
@@ -155,7 +135,13 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
     if (const auto* asked = std::get_if<wire::Spawn>(&message))
         spawn(*asked, fds);
     else if (const auto* signal = std::get_if<wire::Signal>(&message))
-        signal_workers(*signal);
+        signal_leaders(signal->signal);
+    else if (const auto* rest = std::get_if<wire::SignalGroup>(&message))
+        signal_group(*rest);
+    else if (std::holds_alternative<wire::Beget>(message))
+        beget(fds);
+    else if (const auto* order = std::get_if<wire::Serve>(&message))
+        serve(*order);
     else if (const auto* testament = std::get_if<wire::Testament>(&message))
         testament_ = testament->bytes;
     else if (std::holds_alternative<wire::Feed>(message))
@@ -214,11 +200,19 @@ SpawnResult GuardianLoop::try_spawn(const wire::Spawn& spawn, std::vector<FileDe
     });
 }
 
-void GuardianLoop::signal_workers(const wire::Signal& signal) {
-    // A worker that has ended and is not reaped yet still owns its number, so this reaches nobody else.
-    for (const auto& worker : workers_) {
-        ::kill(signal.target == SignalTarget::group ? -worker.pid : worker.pid, signal.signal);
-    }
+void GuardianLoop::beget(std::vector<FileDescriptor>& fds) {
+    if (fds.size() != 1) return;
+    // CLONE_PARENT makes it a child of the agent: it must outlive us, and must not be taken for a worker's remains.
+    // As long as this process has one thread its copy is whole, whatever the agent's threads were doing at our fork.
+    const auto pid = ::syscall(SYS_clone, CLONE_PARENT | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+    if (pid == 0) live_as_guardian(config_, std::move(fds[0]), std::nullopt, GuardianRole::standing_by);
+    send(wire::Begotten{.pid = pid > 0 ? static_cast<std::int32_t>(pid) : 0, .error_number = pid < 0 ? errno : 0});
+}
+
+void GuardianLoop::serve(const wire::Serve& serve) {
+    role_ = GuardianRole::serving;
+    name_process(role_);
+    if (!serve.cgroup.empty()) cgroup_ = WorkerCgroup::create_at(serve.cgroup);
 }
 
 void GuardianLoop::reap(Instant now) {
@@ -244,48 +238,13 @@ void GuardianLoop::report_end(pid_t pid, const WorkerEnd& end, Instant now) {
     const auto at_ns = now.time_since_epoch().count();
     const auto* signaled = std::get_if<Signaled>(&end);
     const bool unfed = killing_ && killing_->cause == Cause::unfed && signaled && signaled->signal == SIGKILL;
+    const bool group_left = !worker->failure && note_group(worker->id, pid);
     if (worker->failure)
         send(wire::Ended{.id = worker->id, .end = *worker->failure, .at_ns = at_ns});
     else
-        send(wire::Ended{.id = worker->id, .pid = pid, .end = end, .at_ns = at_ns, .unfed = unfed});
+        send(wire::Ended{
+            .id = worker->id, .pid = pid, .end = end, .at_ns = at_ns, .unfed = unfed, .group_left = group_left});
     workers_.erase(worker);
-}
-
-void GuardianLoop::begin_kill(Cause cause, Instant now) {
-    if (killing_) return;
-    // Most trees are their leaders, or are all in the cgroup: give those a moment to be reaped before reading /proc.
-    killing_ = Killing{.cause = cause, .since = now, .next_pass = now + first_pause};
-    for (const auto& worker : workers_) ::kill(worker.pid, SIGKILL);
-    if (cgroup_ && children_left_) kill_cgroup(cgroup_->path());
-}
-
-void GuardianLoop::continue_kill(Instant now) {
-    if (!killing_) return;
-    if (!children_left_) {
-        killing_.reset();
-        if (cgroup_) cgroup_ = WorkerCgroup::renew(std::move(*cgroup_));
-        if (empty_asked_) send(wire::Emptied{});
-        empty_asked_ = false;
-        return;
-    }
-    if (now < killing_->next_pass) return;
-    kill_pass();
-    killing_->next_pass = now + killing_->pause;
-    killing_->pause = std::min(killing_->pause * 2, pause_max);
-}
-
-void GuardianLoop::kill_pass() {
-    if (cgroup_) kill_cgroup(cgroup_->path());
-    wire::Stuck stuck;
-    for (const auto& facts : descendants_of(::getpid(), all_processes())) {
-        if (!facts.alive()) continue;
-        kill_process(facts);
-        stuck.pids.push_back(facts.pid);
-    }
-    const bool late = std::chrono::steady_clock::now() - killing_->since >= config_.stuck_after;
-    if (!late || killing_->stuck) return;
-    killing_->stuck = true;
-    if (empty_asked_) send(stuck);
 }
 
 void GuardianLoop::send(const wire::Message& message) {

@@ -1,4 +1,5 @@
-// What the guardian does after it was forked: serve the agent, reap, kill. guardian.h tells the story.
+// What the guardian does after it was forked: serve the agent, reap (guardian_loop.cpp), stop and kill
+// (guardian_stop.cpp). guardian.h tells the story.
 //
 // Every turn of the loop ends in the same three questions, whatever woke it: is the agent gone, is it unfed, is there
 // something left to kill.
@@ -16,9 +17,18 @@
 
 namespace muster::agent {
 
+enum class GuardianRole {
+    serving,
+    standing_by,  ///< has no workers, and says nothing when the agent dies, until it is told to Serve
+};
+
+/// The life of a guardian's process, from its fork on.
+[[noreturn]] void live_as_guardian(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup,
+                                   GuardianRole role);
+
 class GuardianLoop {
   public:
-    GuardianLoop(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup);
+    GuardianLoop(GuardianConfig config, FileDescriptor socket, std::optional<WorkerCgroup> cgroup, GuardianRole role);
 
     /// Until the agent is gone and nothing (that can be killed) is left.
     void run();
@@ -29,6 +39,12 @@ class GuardianLoop {
         pid_t pid = 0;
         FileDescriptor report;              ///< while it is being started
         std::optional<NotStarted> failure;  ///< its child is still to be reaped
+    };
+    /// What an ended worker has left in its process group. The group keeps its leader's number from being used again.
+    struct Group {
+        std::uint64_t id = 0;
+        pid_t number = 0;
+        bool signalled = false;
     };
     enum class Cause { asked, unfed, agent_gone };
     struct Killing {
@@ -46,14 +62,19 @@ class GuardianLoop {
     SpawnResult try_spawn(const guardian_wire::Spawn& spawn, std::vector<FileDescriptor>& fds);
     void look_at_starts();
     void look_at_start(Worker& worker);
-    void signal_workers(const guardian_wire::Signal& signal);
+    void signal_leaders(int signal);
+    void signal_group(const guardian_wire::SignalGroup& signal);
+    bool note_group(std::uint64_t id, pid_t leader);
+    void look_at_groups();
+    void beget(std::vector<FileDescriptor>& fds);
+    void serve(const guardian_wire::Serve& serve);
     void reap(Instant now);
     void report_end(pid_t pid, const WorkerEnd& end, Instant now);
     void begin_kill(Cause cause, Instant now);
     void continue_kill(Instant now);
     void kill_pass();
     [[nodiscard]] bool unfed(Instant now) const;
-    [[nodiscard]] Instant next_deadline() const;
+    [[nodiscard]] Instant next_deadline(Instant now) const;
     void send(const guardian_wire::Message& message);
     void flush();
     void say_agent_died();
@@ -62,7 +83,9 @@ class GuardianLoop {
     FileDescriptor socket_;
     FileDescriptor child_signals_;
     std::optional<WorkerCgroup> cgroup_;
+    GuardianRole role_;
     std::vector<Worker> workers_;
+    std::vector<Group> groups_;
     std::deque<std::string> outbox_;
     std::string testament_;
     std::optional<Instant> last_fed_;

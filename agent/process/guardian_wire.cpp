@@ -61,14 +61,17 @@ struct Write {
         out.number(static_cast<std::uint8_t>(spawn.has_stdout));
         out.number(static_cast<std::uint8_t>(spawn.has_stderr));
     }
-    void operator()(const Signal& signal) const {
+    void operator()(const Signal& signal) const { out.number(signal.signal); }
+    void operator()(const SignalGroup& signal) const {
+        out.number(signal.id);
         out.number(signal.signal);
-        out.number(static_cast<std::uint8_t>(signal.target));
     }
     void operator()(const Kill&) const {}
     void operator()(const Feed&) const {}
     void operator()(const Testament& testament) const { out.blob<std::uint32_t>(testament.bytes); }
     void operator()(const Farewell&) const {}
+    void operator()(const Beget&) const {}
+    void operator()(const Serve& serve) const { out.blob<std::uint32_t>(serve.cgroup); }
     void operator()(const Spawned& spawned) const {
         out.number(spawned.id);
         out.number(spawned.pid);
@@ -79,12 +82,18 @@ struct Write {
         std::visit(WriteEnd{out}, ended.end);
         out.number(ended.at_ns);
         out.number(static_cast<std::uint8_t>(ended.unfed));
+        out.number(static_cast<std::uint8_t>(ended.group_left));
     }
+    void operator()(const GroupEmptied& emptied) const { out.number(emptied.id); }
     void operator()(const Emptied&) const {}
     void operator()(const Stuck& stuck) const {
         const auto count = std::min(stuck.pids.size(), stuck_max_count);
         out.number(static_cast<std::uint32_t>(count));
         for (std::size_t i = 0; i < count; ++i) out.number(stuck.pids[i]);
+    }
+    void operator()(const Begotten& begotten) const {
+        out.number(begotten.pid);
+        out.number(begotten.error_number);
     }
 };
 
@@ -95,9 +104,9 @@ Message read_spawn(ByteReader& in) {
     return spawn;
 }
 
-Message read_signal(ByteReader& in) {
-    Signal signal{.signal = in.number<std::int32_t>()};
-    signal.target = read_flag(in) ? SignalTarget::group : SignalTarget::leader;
+Message read_signal_group(ByteReader& in) {
+    SignalGroup signal{.id = in.number<std::uint64_t>()};
+    signal.signal = in.number<std::int32_t>();
     return signal;
 }
 
@@ -108,6 +117,7 @@ Message read_ended(ByteReader& in) {
     ended.end = read_end(in);
     ended.at_ns = in.number<std::int64_t>();
     ended.unfed = read_flag(in);
+    ended.group_left = read_flag(in);
     return ended;
 }
 
@@ -125,18 +135,29 @@ Message read_stuck(ByteReader& in) {
     return stuck;
 }
 
+Message read_begotten(ByteReader& in) {
+    Begotten begotten{.pid = in.number<std::int32_t>()};
+    begotten.error_number = in.number<std::int32_t>();
+    return begotten;
+}
+
 Message read(ByteReader& in) {
     switch (in.number<std::uint8_t>()) {
         case 0: return read_spawn(in);
-        case 1: return read_signal(in);
-        case 2: return Kill{};
-        case 3: return Feed{};
-        case 4: return Testament{std::string(in.blob<std::uint32_t>(testament_max_bytes))};
-        case 5: return Farewell{};
-        case 6: return read_spawned(in);
-        case 7: return read_ended(in);
-        case 8: return Emptied{};
-        case 9: return read_stuck(in);
+        case 1: return Signal{in.number<std::int32_t>()};
+        case 2: return read_signal_group(in);
+        case 3: return Kill{};
+        case 4: return Feed{};
+        case 5: return Testament{std::string(in.blob<std::uint32_t>(testament_max_bytes))};
+        case 6: return Farewell{};
+        case 7: return Beget{};
+        case 8: return Serve{std::string(in.blob<std::uint32_t>(path_max_bytes))};
+        case 9: return read_spawned(in);
+        case 10: return read_ended(in);
+        case 11: return GroupEmptied{in.number<std::uint64_t>()};
+        case 12: return Emptied{};
+        case 13: return read_stuck(in);
+        case 14: return read_begotten(in);
         default: in.fail(); return Kill{};
     }
 }

@@ -4,8 +4,9 @@
 //   byte 0    the kind, in the order of the variant below
 //   then      the fields, little-endian; text as u32 length + bytes
 //
-// Descriptors travel beside a Spawn (SCM_RIGHTS), in this order: the worker's image (a memfd made by image_bytes(), any
-// size), then stdout, then stderr, where the flags say so. A stream without a descriptor is the guardian's own.
+// Descriptors travel beside a Spawn, in this order: the worker's image (a memfd made by image_bytes(), any size), then
+// stdout, then stderr, where the flags say so. A stream without a descriptor is the guardian's own. Beside a Beget
+// travels the socket that the new guardian is to serve.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +23,10 @@ namespace muster::agent::guardian_wire {
 inline constexpr std::size_t datagram_max_bytes = 80 * 1024;  ///< a testament and its head; far below SO_SNDBUF
 inline constexpr std::size_t testament_max_bytes = 64 * 1024;
 inline constexpr std::size_t stage_max_bytes = 4096;
+inline constexpr std::size_t path_max_bytes = 4096;
 inline constexpr std::size_t stuck_max_count = 1024;      ///< pids listed in one TreeStuck
 inline constexpr std::size_t image_max_bytes = 16 << 20;  ///< the kernel's own limit is a quarter of the stack limit
-inline constexpr std::size_t spawn_max_fds = 3;
+inline constexpr std::size_t fds_max = 3;
 
 // ---- agent to guardian ----
 struct Spawn {
@@ -32,9 +34,14 @@ struct Spawn {
     bool has_stdout = false;
     bool has_stderr = false;
 };
+/// To every worker's leader.
 struct Signal {
     std::int32_t signal = 0;
-    SignalTarget target = SignalTarget::leader;
+};
+/// To what an ended worker has left in its process group.
+struct SignalGroup {
+    std::uint64_t id = 0;
+    std::int32_t signal = 0;
 };
 struct Kill {};
 struct Feed {};
@@ -43,6 +50,12 @@ struct Testament {
 };
 /// The agent ends in order: what follows the socket's end is no death.
 struct Farewell {};
+/// "Fork another guardian, the agent's child as you are": it stands by until it is told to Serve.
+struct Beget {};
+/// "You are the guardian now." The workers' control group is to be made at this path; empty: there is none.
+struct Serve {
+    std::string cgroup;
+};
 
 // ---- guardian to agent ----
 struct Spawned {
@@ -55,13 +68,23 @@ struct Ended {
     WorkerEnd end;
     std::int64_t at_ns = 0;  ///< monotonic clock
     bool unfed = false;
+    bool group_left = false;
+};
+struct GroupEmptied {
+    std::uint64_t id = 0;
 };
 struct Emptied {};
 struct Stuck {
     std::vector<std::int32_t> pids;
 };
 
-using Message = std::variant<Spawn, Signal, Kill, Feed, Testament, Farewell, Spawned, Ended, Emptied, Stuck>;
+struct Begotten {
+    std::int32_t pid = 0;  ///< 0: it could not be forked, and `error_number` says why
+    std::int32_t error_number = 0;
+};
+
+using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, Testament, Farewell, Beget, Serve, Spawned, Ended,
+                             GroupEmptied, Emptied, Stuck, Begotten>;
 
 std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.

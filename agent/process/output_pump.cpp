@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
@@ -20,6 +18,7 @@
 #include "agent/process/pseudo_terminal.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/thread_start.h"
 
 namespace muster::agent {
 
@@ -50,7 +49,7 @@ class OutputPump::Body {
     boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
                                                                   const StreamPlan& plan);
     void settle(std::uint64_t worker, std::function<void()> settled);
-    OutputPump::Tails take_tails(std::uint64_t worker);
+    std::string take_tail(std::uint64_t worker);
     void forget(std::uint64_t worker);
     bool flush(Duration limit);
 
@@ -65,9 +64,12 @@ class OutputPump::Body {
         std::function<void()> settled;
     };
 
-    void adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts);
+    std::optional<NotStarted> begin();
+    std::optional<NotStarted> adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts);
     void run();
-    void take_orders();
+    void take_arrivals();
+    void take_questions();
+    void move_arrived();
     void drain(Settling& settling);
     void read_ready(OutputStream* stream);
     void close(OutputStream* stream);
@@ -81,8 +83,8 @@ class OutputPump::Body {
     ConsoleWriter stderr_writer_;
     LogFiles files_;
     std::map<std::uint64_t, Streams> by_worker_;  // for tails; the caller's thread only
-    FileDescriptor epoll_{::epoll_create1(EPOLL_CLOEXEC)};
-    FileDescriptor wake_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    FileDescriptor epoll_;
+    FileDescriptor wake_;
     std::thread thread_;
 
     std::mutex mutex_;
@@ -117,7 +119,11 @@ boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(
     const bool is_stdout = &plan == &command.stdout_plan;
     const bool pumped = plan.console || plan.keep_tail || !plan.file.empty() || !plan.filtered_file.empty();
     if (plan.inherit) return FileDescriptor();
-    if (!pumped) return FileDescriptor(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+    if (!pumped) {
+        FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+        if (!nowhere.valid()) return NotStarted{errno, "open /dev/null"};
+        return nowhere;
+    }
     OutputStream::Parts parts;
     parts.plan = plan;
     for (const auto& [path, file] : {std::pair{&plan.file, &parts.file}, {&plan.filtered_file, &parts.filtered_file}}) {
@@ -146,26 +152,40 @@ boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(
         ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
         ::fcntl(ends[0], F_SETPIPE_SZ, pipe_bytes);
     }
-    adopt(worker, is_stdout, std::move(parts));
+    if (auto failure = begin()) return *std::move(failure);
+    if (auto failure = adopt(worker, is_stdout, std::move(parts))) return *std::move(failure);
     return workers_end;
 }
 
-void OutputPump::Body::adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts) {
+/// What the first stream needs and all others share. It may have failed before, and be had now.
+std::optional<NotStarted> OutputPump::Body::begin() {
+    if (thread_.joinable()) return std::nullopt;
+    epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll_.valid()) return NotStarted{errno, "epoll_create1"};
+    wake_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake_.valid()) return NotStarted{errno, "eventfd"};
+    epoll_event wake_event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &wake_event) != 0) return NotStarted{errno, "epoll_ctl"};
+    auto started = start_thread("muster-output", [this] { run(); });
+    if (!started) return NotStarted{EAGAIN, "start a thread"};
+    thread_ = std::move(*started);
+    return std::nullopt;
+}
+
+std::optional<NotStarted> OutputPump::Body::adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts) {
     const auto stream = std::make_shared<OutputStream>(std::move(parts));
-    auto& known = by_worker_[worker];
-    (is_stdout ? known.out : known.err) = stream;
     {
+        // Under the lock, so that the pump finds a stream among the arrived ones before it sees an event of it.
         const std::lock_guard lock(mutex_);
+        epoll_event event{.events = EPOLLIN, .data = {.ptr = stream.get()}};
+        if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->source(), &event) != 0)
+            return NotStarted{errno, "epoll_ctl"};
         arrived_.push_back(stream);
     }
-    if (!thread_.joinable()) {
-        sigset_t all, before;  // signals are the loop's
-        sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        thread_ = std::thread([this] { run(); });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    }
+    auto& known = by_worker_[worker];
+    (is_stdout ? known.out : known.err) = stream;
     wake();
+    return std::nullopt;
 }
 
 void OutputPump::Body::settle(std::uint64_t worker, std::function<void()> settled) {
@@ -182,14 +202,9 @@ void OutputPump::Body::settle(std::uint64_t worker, std::function<void()> settle
     wake();
 }
 
-OutputPump::Tails OutputPump::Body::take_tails(std::uint64_t worker) {
-    OutputPump::Tails tails;
-    const auto known = by_worker_.find(worker);
-    if (known == by_worker_.end()) return tails;
-    if (known->second.out) tails.stdout_tail = known->second.out->take_tail();
-    if (known->second.err) tails.stderr_tail = known->second.err->take_tail();
-    by_worker_.erase(known);
-    return tails;
+std::string OutputPump::Body::take_tail(std::uint64_t worker) {
+    const auto known = by_worker_.extract(worker);
+    return known.empty() || !known.mapped().err ? std::string() : known.mapped().err->take_tail();
 }
 
 void OutputPump::Body::forget(std::uint64_t worker) {
@@ -203,18 +218,16 @@ bool OutputPump::Body::flush(Duration limit) {
 }
 
 void OutputPump::Body::run() {
-    ::pthread_setname_np(::pthread_self(), "muster-output");
     buffer_.resize(read_max_bytes);
-    epoll_event wake_event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &wake_event);
     for (;;) {
         epoll_event ready[32];
         const auto count = ::epoll_wait(epoll_.get(), ready, 32, timeout_ms(std::chrono::steady_clock::now()));
+        take_arrivals();
         for (int i = 0; i < count; ++i) {
             if (auto* stream = static_cast<OutputStream*>(ready[i].data.ptr)) read_ready(stream);
         }
-        // After the reads: an order may close a stream that an event of this turn still points to.
-        take_orders();
+        // After the reads: a question may close a stream that an event of this turn still points to.
+        take_questions();
         const auto now = std::chrono::steady_clock::now();
         show_partials(now);
         finish_settled(now);
@@ -223,25 +236,29 @@ void OutputPump::Body::run() {
     }
 }
 
-void OutputPump::Body::take_orders() {
+void OutputPump::Body::take_arrivals() {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto size = ::read(wake_.get(), &count, sizeof count);
-    std::vector<StreamPointer> arrived;
+    const std::lock_guard lock(mutex_);
+    move_arrived();
+}
+
+void OutputPump::Body::take_questions() {
     std::vector<Settling> asked;
     {
         const std::lock_guard lock(mutex_);
-        arrived.swap(arrived_);
+        move_arrived();  // what is asked about is known
         asked.swap(asked_);
-    }
-    for (auto& stream : arrived) {
-        epoll_event event{.events = EPOLLIN, .data = {.ptr = stream.get()}};
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->source(), &event);
-        streams_.push_back(std::move(stream));
     }
     for (auto& settling : asked) {
         drain(settling);
         settling_.push_back(std::move(settling));
     }
+}
+
+void OutputPump::Body::move_arrived() {
+    for (auto& stream : arrived_) streams_.push_back(std::move(stream));
+    arrived_.clear();
 }
 
 void OutputPump::Body::drain(Settling& settling) {
@@ -309,8 +326,8 @@ boost::system::result<WorkerStreams, NotStarted> OutputPump::open(std::uint64_t 
 void OutputPump::settle(std::uint64_t worker, std::function<void()> settled) {
     body_->settle(worker, std::move(settled));
 }
-OutputPump::Tails OutputPump::take_tails(std::uint64_t worker) {
-    return body_->take_tails(worker);
+std::string OutputPump::take_tail(std::uint64_t worker) {
+    return body_->take_tail(worker);
 }
 bool OutputPump::flush(Duration limit) {
     return body_->flush(limit);

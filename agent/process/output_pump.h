@@ -37,7 +37,7 @@ class OutputPump {
 
     /// Opens what the two plans ask for, under the number `worker`, which is not used again. The caller gives the
     /// descriptors to the worker and closes its copies. On failure nothing stays open; `stage` of the result names the
-    /// file.
+    /// file, or the call for which the system had no descriptor, memory or thread left.
     boost::system::result<WorkerStreams, NotStarted> open(std::uint64_t worker, const WorkerCommand& command);
 
     /// The worker has ended: `settled` is called, from the pump's thread, as soon as all that it printed has been read,
@@ -45,12 +45,8 @@ class OutputPump {
     /// end.
     void settle(std::uint64_t worker, std::function<void()> settled);
 
-    struct Tails {
-        std::string stdout_tail;
-        std::string stderr_tail;
-    };
-    /// What was kept of a worker's streams, once.
-    Tails take_tails(std::uint64_t worker);
+    /// What was kept of a worker's stderr, once.
+    std::string take_tail(std::uint64_t worker);
 
     /// True when the console has taken all that was read so far, within `limit`.
     bool flush(Duration limit);

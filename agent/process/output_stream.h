@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-#include "agent/process/console_writer.h"
 #include "agent/process/line_splitter.h"
 #include "agent/process/log_files.h"
 #include "agent/process/process_host.h"
 #include "agent/process/tail_buffer.h"
+#include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/file_descriptor.h"
 
 namespace muster::agent {

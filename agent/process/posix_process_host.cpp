@@ -1,13 +1,11 @@
-// How the parts meet: commands go to the guardian through guardian_link, pipes come from output_pump; an Ended from
-// the guardian becomes a WorkerEnded when the pump has read the worker's last words. When the guardian is lost, its
-// tree has become this process's own (a subreaper), and clean_up() does what the guardian would have done.
+// How the parts meet: commands go to the guardian through guardian_pair, pipes come from output_pump; an Ended from the
+// guardian becomes a WorkerEnded when the pump has read the worker's last words. When the guardian is lost, the pair
+// removes its tree and changes to the next one; what is to be started meanwhile waits.
 #include "agent/process/posix_process_host.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,9 +15,7 @@
 #include <map>
 #include <optional>
 
-#include "agent/process/guardian_link.h"
-#include "agent/process/process_tree.h"
-#include "agent/process/worker_cgroup.h"
+#include "agent/process/guardian_pair.h"
 #include "rendezvous/base/log.h"
 
 namespace muster::agent {
@@ -30,9 +26,6 @@ namespace wire = guardian_wire;
 namespace {
 
 constexpr Duration settle_max = 150ms;  ///< the pump's own limit is 100 ms; this is for a pump that hangs in a write
-constexpr Duration clean_up_max = 2s;   ///< after the guardian's loss, until its tree must be gone
-constexpr Duration clean_up_pause = 2ms;
-constexpr Duration farewell_max = 2s;
 constexpr Duration flush_max = 1s;
 
 FileDescriptor image_file(const std::string& image) {
@@ -46,25 +39,6 @@ FileDescriptor image_file(const std::string& image) {
     return file;
 }
 
-WorkerEnd end_of_status(int status) {
-    if (WIFEXITED(status)) return Exited{WEXITSTATUS(status)};
-    return Signaled{.signal = WTERMSIG(status), .core_dumped = WCOREDUMP(status) != 0};
-}
-
-/// True when the child has ended within `limit`, and is reaped.
-bool await_child(pid_t pid, int pidfd, Duration limit) {
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    for (;;) {
-        const auto reaped = ::waitpid(pid, nullptr, WNOHANG);
-        if (reaped == pid || (reaped < 0 && errno == ECHILD)) return true;
-        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-        if (left.count() <= 0) return false;
-        // Without a pidfd (old kernels) the loop looks every 5 ms.
-        pollfd ended{pidfd, POLLIN, 0};
-        ::poll(&ended, 1, static_cast<int>(pidfd >= 0 ? left.count() : std::min<std::int64_t>(5, left.count())));
-    }
-}
-
 }  // namespace
 
 class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessHost::Body> {
@@ -72,19 +46,15 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     Body(PosixProcessHost& owner, asio::io_context& context, GuardianHandle guardian, Console console)
         : owner_(&owner),
           context_(context),
-          guardian_pid_(guardian.pid),
-          pidfd_(std::move(guardian.pidfd)),
-          cgroup_(std::move(guardian.cgroup)),
-          link_(std::make_shared<GuardianLink>(context, std::move(guardian.socket))),
-          pump_(std::in_place, console),
-          clean_up_timer_(context) {}
+          guardians_(std::make_shared<GuardianPair>(context, std::move(guardian))),
+          pump_(std::in_place, console) {}
 
     void begin();
     void end();
     void start(WorkerCommand command);
+    void signal_group(std::uint32_t local_rank, int signal);
     void kill_tree();
-    [[nodiscard]] bool lost() const { return lost_why_.has_value(); }
-    GuardianLink& link() { return *link_; }
+    GuardianPair& guardians() { return *guardians_; }
 
   private:
     struct Worker {
@@ -97,53 +67,50 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
 
     void handle(const wire::Message& message);
     void ended(std::uint64_t id, WorkerEnded event);
+    void group_emptied(std::uint64_t id);
     void settled(std::uint64_t id);
     void deliver(ProcessEvent event);
     void deliver_waiting();
     void post(ProcessEvent event);
     void refuse(std::uint64_t id, NotStarted why);
-    void guardian_lost(std::string why);
-    void clean_up(Instant deadline);
-    bool kill_and_reap_orphans();
+    void reaped(pid_t pid, WorkerEnd end);
+    void guardian_lost(GuardianLost lost);
 
     PosixProcessHost* owner_;  // null after end()
     asio::io_context& context_;
-    pid_t guardian_pid_;
-    FileDescriptor pidfd_;
-    std::string cgroup_;
-    std::shared_ptr<GuardianLink> link_;
+    std::shared_ptr<GuardianPair> guardians_;
     std::optional<OutputPump> pump_;
-    asio::steady_timer clean_up_timer_;
     std::map<std::uint64_t, Worker> workers_;
+    std::map<std::uint32_t, std::uint64_t>
+        groups_;  ///< by local rank: the ended worker that left something in its group
     std::uint64_t next_id_ = 1;
-    std::vector<ProcessEvent> waiting_;  ///< TreeEmpty and the like, for the time when no ended worker is unsettled
-    std::optional<std::string> lost_why_;
-    bool cleaned_up_ = false;
+    std::vector<ProcessEvent> waiting_;     ///< TreeEmpty and the like, for the time when no ended worker is unsettled
+    std::vector<WorkerCommand> held_back_;  ///< while the guardians change
+    bool kill_asked_ = false;               ///< TreeEmpty is owed
 };
 
 void PosixProcessHost::Body::begin() {
-    link_->on_message = [this](const wire::Message& message) { handle(message); };
-    link_->on_lost = [this](std::string why) { guardian_lost(std::move(why)); };
-    link_->begin();
+    guardians_->on_message = [this](const wire::Message& message) { handle(message); };
+    guardians_->on_reaped = [this](pid_t pid, WorkerEnd end) { reaped(pid, std::move(end)); };
+    guardians_->on_lost = [this](const std::string& why, Instant at, bool replaced) {
+        guardian_lost(GuardianLost{.why = why, .at = at, .replaced = replaced});
+    };
+    guardians_->begin();
 }
 
 void PosixProcessHost::Body::end() {
     owner_ = nullptr;
-    link_->send(wire::Farewell{});
-    link_->close();
-    clean_up_timer_.cancel();
     for (auto& [id, worker] : workers_) worker.settle_timer.reset();
-    if (!await_child(guardian_pid_, pidfd_.get(), farewell_max)) {
-        log(LogLevel::warning, "the guardian (pid ", guardian_pid_, ") is still killing what the workers left behind");
-    }
+    guardians_->end();
     pump_->flush(flush_max);
     pump_.reset();
 }
 
 void PosixProcessHost::Body::start(WorkerCommand command) {
+    if (guardians_->state() == GuardianPair::State::changing) return held_back_.push_back(std::move(command));
     const auto id = next_id_++;
     workers_[id].local_rank = command.local_rank;
-    if (lost()) return refuse(id, {EPIPE, "the guardian is gone"});
+    if (guardians_->state() == GuardianPair::State::none) return refuse(id, {EPIPE, "the guardian is gone"});
     const auto image = wire::image_bytes(command.argv, command.environment);
     if (image.empty()) return refuse(id, {E2BIG, "read argv and environment (16 MiB at most, no NUL bytes)"});
     auto file = image_file(image);
@@ -156,16 +123,18 @@ void PosixProcessHost::Body::start(WorkerCommand command) {
     fds.push_back(std::move(file));
     if (spawn.has_stdout) fds.push_back(std::move(streams->stdout_fd));
     if (spawn.has_stderr) fds.push_back(std::move(streams->stderr_fd));
-    link_->send(spawn, std::move(fds));
+    guardians_->send(spawn, std::move(fds));
+}
+
+void PosixProcessHost::Body::signal_group(std::uint32_t local_rank, int signal) {
+    const auto group = groups_.find(local_rank);
+    if (group != groups_.end()) guardians_->send(wire::SignalGroup{group->second, signal});
 }
 
 void PosixProcessHost::Body::kill_tree() {
-    if (!lost())
-        link_->send(wire::Kill{});
-    else if (cleaned_up_)
-        post(TreeEmpty{});
-    else
-        waiting_.emplace_back(TreeEmpty{});
+    if (guardians_->state() == GuardianPair::State::none) return post(TreeEmpty{});
+    kill_asked_ = true;
+    guardians_->send(wire::Kill{});
 }
 
 void PosixProcessHost::Body::refuse(std::uint64_t id, NotStarted why) {
@@ -190,8 +159,13 @@ void PosixProcessHost::Body::handle(const wire::Message& message) {
         event.end = end->end;
         event.at = Instant(Duration(end->at_ns));
         event.unfed = end->unfed;
+        event.group_left = end->group_left;
         ended(end->id, std::move(event));
+    } else if (const auto* group = std::get_if<wire::GroupEmptied>(&message)) {
+        group_emptied(group->id);
     } else if (std::holds_alternative<wire::Emptied>(message)) {
+        kill_asked_ = false;
+        groups_.clear();
         waiting_.emplace_back(TreeEmpty{});
         deliver_waiting();
     } else if (const auto* stuck = std::get_if<wire::Stuck>(&message)) {
@@ -205,6 +179,7 @@ void PosixProcessHost::Body::ended(std::uint64_t id, WorkerEnded event) {
     if (found == workers_.end() || found->second.ended) return;
     auto& worker = found->second;
     event.local_rank = worker.local_rank;
+    if (event.group_left) groups_[worker.local_rank] = id;
     worker.ended = std::move(event);
     worker.settle_timer = std::make_unique<asio::steady_timer>(context_, settle_max);
     worker.settle_timer->async_wait([weak = weak_from_this(), id](auto failure) {
@@ -217,14 +192,21 @@ void PosixProcessHost::Body::ended(std::uint64_t id, WorkerEnded event) {
     });
 }
 
+void PosixProcessHost::Body::group_emptied(std::uint64_t id) {
+    const auto group = std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one.second == id; });
+    if (group == groups_.end()) return;
+    waiting_.emplace_back(GroupEmpty{group->first});  // after the worker's own end
+    groups_.erase(group);
+    deliver_waiting();
+}
+
 void PosixProcessHost::Body::settled(std::uint64_t id) {
     const auto found = workers_.find(id);
     if (owner_ == nullptr || found == workers_.end()) return;  // the timer and the pump may both say it
     auto event = std::move(*found->second.ended);
     workers_.erase(found);
-    auto tails = pump_->take_tails(id);
-    event.stdout_tail = std::move(tails.stdout_tail);
-    event.stderr_tail = std::move(tails.stderr_tail);
+    auto tail = pump_->take_tail(id);
+    event.stderr_tail = std::move(tail);
     deliver(std::move(event));
     deliver_waiting();
 }
@@ -236,7 +218,7 @@ void PosixProcessHost::Body::deliver(ProcessEvent event) {
 void PosixProcessHost::Body::deliver_waiting() {
     const bool unsettled =
         std::any_of(workers_.begin(), workers_.end(), [](const auto& entry) { return entry.second.ended.has_value(); });
-    if (unsettled || (lost() && !cleaned_up_)) return;
+    if (unsettled || guardians_->state() == GuardianPair::State::changing) return;
     const auto keep = shared_from_this();  // the owner may end us in its handler
     for (auto& event : std::exchange(waiting_, {})) deliver(std::move(event));
 }
@@ -245,59 +227,36 @@ void PosixProcessHost::Body::post(ProcessEvent event) {
     asio::post(context_, [self = shared_from_this(), event = std::move(event)] { self->deliver(event); });
 }
 
-void PosixProcessHost::Body::guardian_lost(std::string why) {
-    lost_why_ = std::move(why);
-    // It may be stopped instead of dead: then its workers have to go all the same.
-    if (guardian_pid_ > 0) ::kill(guardian_pid_, SIGKILL);
-    clean_up(std::chrono::steady_clock::now() + clean_up_max);
+void PosixProcessHost::Body::reaped(pid_t pid, WorkerEnd end) {
+    const auto found = std::find_if(workers_.begin(), workers_.end(),
+                                    [&](const auto& entry) { return entry.second.pid == pid && !entry.second.ended; });
+    if (found == workers_.end()) return;
+    WorkerEnded event;
+    event.pid = pid;
+    const auto* by_signal = std::get_if<Signaled>(&end);
+    event.orphaned = by_signal != nullptr && by_signal->signal == SIGKILL;
+    event.end = std::move(end);
+    event.at = std::chrono::steady_clock::now();
+    ended(found->first, std::move(event));
 }
 
-void PosixProcessHost::Body::clean_up(Instant deadline) {
-    const bool empty = kill_and_reap_orphans();
-    if (!empty && std::chrono::steady_clock::now() < deadline) {
-        clean_up_timer_.expires_after(clean_up_pause);
-        clean_up_timer_.async_wait([self = shared_from_this(), deadline](auto failure) {
-            if (!failure && self->owner_ != nullptr) self->clean_up(deadline);
-        });
-        return;
-    }
-    if (!cgroup_.empty()) remove_cgroup(cgroup_);
-    cleaned_up_ = true;
-    waiting_.emplace_back(GuardianLost{*lost_why_});
-    // Those whose status was not seen here died with the guardian, or were reaped by it in its last moment.
+void PosixProcessHost::Body::guardian_lost(GuardianLost lost) {
+    // Those whose status was not seen died with the guardian, or were reaped by it in its last moment.
     for (auto& [id, worker] : workers_) {
         if (worker.ended) continue;
         WorkerEnded event;
         event.pid = worker.pid;
         event.end = worker.pid != 0 ? WorkerEnd(Signaled{.signal = SIGKILL})
                                     : WorkerEnd(NotStarted{EPIPE, "the guardian is gone"});
-        event.at = std::chrono::steady_clock::now();
+        event.at = lost.at;
+        event.orphaned = true;
         ended(id, std::move(event));
     }
+    groups_.clear();
+    waiting_.emplace_back(std::move(lost));
+    if (std::exchange(kill_asked_, false)) waiting_.emplace_back(TreeEmpty{});
+    for (auto& command : std::exchange(held_back_, {})) start(std::move(command));
     deliver_waiting();
-}
-
-bool PosixProcessHost::Body::kill_and_reap_orphans() {
-    if (!cgroup_.empty()) kill_cgroup(cgroup_);
-    bool empty = true;
-    const auto own_session = ::getsid(0);
-    for (const auto& facts : descendants_of(::getpid(), all_processes())) {
-        // The guardian and each worker began sessions of their own; what is in ours was started by somebody else.
-        if (facts.session == own_session) continue;
-        empty = false;
-        if (facts.alive()) kill_process(facts);
-        int status = 0;
-        if (facts.parent != ::getpid() || ::waitpid(facts.pid, &status, WNOHANG) != facts.pid) continue;
-        for (auto& [id, worker] : workers_) {
-            if (worker.pid != facts.pid || worker.ended) continue;
-            WorkerEnded event;
-            event.pid = facts.pid;
-            event.end = end_of_status(status);
-            event.at = std::chrono::steady_clock::now();
-            ended(id, std::move(event));
-        }
-    }
-    return empty;
 }
 
 PosixProcessHost::PosixProcessHost(asio::io_context& context, GuardianHandle guardian, Console console)
@@ -310,11 +269,16 @@ PosixProcessHost::~PosixProcessHost() {
 }
 
 void PosixProcessHost::start(std::vector<WorkerCommand> commands) {
+    body_->guardians().ask_for_reserve();
     for (auto& command : commands) body_->start(std::move(command));
 }
 
-void PosixProcessHost::signal_all(int signal, SignalTarget target) {
-    body_->link().send(wire::Signal{signal, target});
+void PosixProcessHost::signal_leaders(int signal) {
+    body_->guardians().send(wire::Signal{signal});
+}
+
+void PosixProcessHost::signal_group(std::uint32_t local_rank, int signal) {
+    body_->signal_group(local_rank, signal);
 }
 
 void PosixProcessHost::kill_tree() {
@@ -322,12 +286,12 @@ void PosixProcessHost::kill_tree() {
 }
 
 void PosixProcessHost::feed() {
-    body_->link().send(wire::Feed{});
+    body_->guardians().send(wire::Feed{});
 }
 
 void PosixProcessHost::set_testament(std::string bytes) {
     if (bytes.size() <= wire::testament_max_bytes)
-        body_->link().send(wire::Testament{std::move(bytes)});
+        body_->guardians().set_testament(std::move(bytes));
     else
         log(LogLevel::error, "a testament of ", bytes.size(), " bytes is too long for the guardian; the old one stays");
 }

@@ -27,7 +27,8 @@ class PosixProcessHost final : public ProcessHost {
     ~PosixProcessHost() override;
 
     void start(std::vector<WorkerCommand> commands) override;
-    void signal_all(int signal, SignalTarget target) override;
+    void signal_leaders(int signal) override;
+    void signal_group(std::uint32_t local_rank, int signal) override;
     void kill_tree() override;
     void feed() override;
 

@@ -23,7 +23,7 @@ struct StreamPlan {
     bool inherit = true;     ///< the worker writes to the launcher's own stream, nothing in between
     bool console = false;    ///< through the pump to the launcher's stream, with `prefix` before each whole line
     bool terminal = false;   ///< the pump's end is a pty, so that the worker sees a terminal (progress bars, colours)
-    bool keep_tail = false;  ///< the last 64 KiB are kept for the failure report
+    bool keep_tail = false;  ///< of stderr: the last 64 KiB are kept for the failure report
     std::string file;        ///< appended to, completely; empty: none
     std::string prefix;      ///< "[default0]:"; empty: bytes are forwarded as they come
     std::vector<std::string> filters;  ///< lines that contain any of these also go to `filtered_file`, with the prefix
@@ -50,26 +50,33 @@ struct WorkerEnded {
     std::int32_t pid = 0;  ///< 0 if it never started
     WorkerEnd end;
     Instant at;
-    std::string stdout_tail;  ///< when its plan says keep_tail
-    std::string stderr_tail;
-    bool unfed = false;  ///< the guardian killed it because feed() had not been called for too long
+    std::string stderr_tail;  ///< when its plan says keep_tail
+    bool unfed = false;       ///< the guardian killed it because feed() had not been called for too long
+    bool orphaned = false;    ///< it died with the guardian
+    bool group_left = false;  ///< other processes of its group live on; GroupEmpty tells of their end
 };
-/// Nothing of the workers is left: leaders, their groups, and every descendant that the guardian adopted.
+/// The last process that an ended worker had left in its process group is gone. Comes after that worker's end, or not
+/// at all when TreeEmpty says more.
+struct GroupEmpty {
+    std::uint32_t local_rank = 0;
+};
+/// The answer to kill_tree(): nothing of the workers is left, neither leaders, nor their groups, nor any descendant
+/// that the guardian adopted.
 struct TreeEmpty {};
 /// kill_tree() was asked for some seconds ago and these are still there (a system call that cannot be interrupted: a
 /// dead network disk, a hung driver). The guardian goes on trying; TreeEmpty follows if it ever succeeds.
 struct TreeStuck {
     std::vector<std::int32_t> pids;
 };
-/// The guardian is gone (killed, or its own failure). Workers have died by their parent-death signal, and
-/// what they left behind has been killed; a WorkerEnded for each that had not ended came before. Nothing can be
-/// started any more.
+/// The guardian is gone (killed, or its own failure). Workers have died by their parent-death signal, and what they
+/// left behind has been killed; a WorkerEnded for each that had not ended came before, `orphaned` where that was its
+/// end.
 struct GuardianLost {
     std::string why;
+    Instant at;
+    bool replaced = false;  ///< another one has taken over; if not, nothing can be started any more
 };
-using ProcessEvent = std::variant<WorkerStarted, WorkerEnded, TreeEmpty, TreeStuck, GuardianLost>;
-
-enum class SignalTarget { leader, group };
+using ProcessEvent = std::variant<WorkerStarted, WorkerEnded, GroupEmpty, TreeEmpty, TreeStuck, GuardianLost>;
 
 class ProcessHost {
   public:
@@ -78,8 +85,10 @@ class ProcessHost {
     /// Starts one worker for each command, in order. Answers WorkerStarted or WorkerEnded{NotStarted} for each.
     /// Between kill_tree() and its TreeEmpty nothing can be started (NotStarted, ECANCELED).
     virtual void start(std::vector<WorkerCommand> commands) = 0;
-    /// Sends `signal` to every worker that has not ended: to its leader only, or to its whole process group.
-    virtual void signal_all(int signal, SignalTarget target) = 0;
+    /// Sends `signal` to the leader of every worker that has not ended.
+    virtual void signal_leaders(int signal) = 0;
+    /// Sends `signal` to what an ended worker has left in its process group, if anything.
+    virtual void signal_group(std::uint32_t local_rank, int signal) = 0;
     /// SIGKILL for everything that is left, descendants in other sessions included; answers TreeEmpty when it is empty
     /// (at once if nothing was started). Also how leftovers of workers that ended by themselves are removed.
     virtual void kill_tree() = 0;

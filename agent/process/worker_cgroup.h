@@ -19,6 +19,9 @@ class WorkerCgroup {
     /// Nothing where there is no v2 hierarchy, it is not ours to write, or the kernel (before 5.14) has no cgroup.kill.
     static std::optional<WorkerCgroup> create(std::string_view name);
 
+    /// The same at a path that is known to be good; an empty group that is there is replaced.
+    static std::optional<WorkerCgroup> create_at(std::string path);
+
     /// An empty group in the place of this one, which must be empty. A group that has been killed must not be used
     /// again: in Linux 6.15 to (at least) 6.18 a process that is cloned into it (CLONE_INTO_CGROUP) dies at once,
     /// because the kernel compares the count of kills with that of the parent's group.
@@ -31,8 +34,6 @@ class WorkerCgroup {
     [[nodiscard]] int procs() const { return procs_.get(); }
 
   private:
-    static std::optional<WorkerCgroup> create_at(std::string path);
-
     std::string path_;
     FileDescriptor directory_;
     FileDescriptor procs_;

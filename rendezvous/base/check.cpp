@@ -3,9 +3,12 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "rendezvous/base/log.h"
+
 namespace muster::detail {
 
 void check_failed(const char* condition, const char* file, int line, const std::string& values) {
+    flush_log(1s);  // what led here is on its way to the same stream
     std::fprintf(stderr, "muster: bug at %s:%d: (%s) does not hold [%s]\n", file, line, condition, values.c_str());
     std::fflush(stderr);
     std::abort();

@@ -1,11 +1,18 @@
 #include "rendezvous/base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <errno.h>
+#include <spdlog/details/os.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <memory>
+#include <mutex>
+
+#include "rendezvous/base/console_writer.h"
 
 namespace muster {
 
@@ -21,13 +28,53 @@ spdlog::level::level_enum native(LogLevel level) {
     return spdlog::level::info;
 }
 
+/// What the log may keep while its stream does not take it: some 10,000 lines.
+constexpr ConsoleWriter::Limits log_limits{.buffer_max_bytes = 1 << 20, .patience = 0ns};
+
+std::atomic<ConsoleWriter*> writer{nullptr};  // never destroyed: a line may be logged from any destructor
+
+void write_out(std::string_view text) {
+    if (auto* const thread = writer.load()) return thread->add(text);
+    while (!text.empty()) {
+        const auto written = ::write(STDERR_FILENO, text.data(), text.size());
+        if (written < 0 && errno != EINTR) return;  // nobody is left who could be told
+        if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    }
+}
+
+std::string_view color_of(spdlog::level::level_enum level) {
+    switch (level) {
+        case spdlog::level::debug: return "\033[36m";
+        case spdlog::level::info: return "\033[32m";
+        case spdlog::level::warn: return "\033[33m\033[1m";
+        default: return "\033[31m\033[1m";
+    }
+}
+
+/// spdlog's own sinks write where they stand; this one lets write_out decide who does.
+class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
+  private:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        line_.clear();
+        formatter_->format(message, line_);
+        const std::string_view line(line_.data(), line_.size());
+        if (!colored_ || message.color_range_end <= message.color_range_start) return write_out(line);
+        write_out(cat(line.substr(0, message.color_range_start), color_of(message.level),
+                      line.substr(message.color_range_start, message.color_range_end - message.color_range_start),
+                      "\033[m", line.substr(message.color_range_end)));
+    }
+    void flush_() override {}
+
+    const bool colored_ = spdlog::details::os::in_terminal(stderr) && spdlog::details::os::is_color_terminal();
+    spdlog::memory_buf_t line_;
+};
+
 spdlog::logger& logger() {
     // Made on first use and never destroyed, so that a line may be logged from any destructor.
     static spdlog::logger* const instance = [] {
-        auto* made = new spdlog::logger("muster", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+        auto* made = new spdlog::logger("muster", std::make_shared<StderrSink>());
         made->set_pattern("%Y-%m-%d %H:%M:%S.%e %n %^%l%$ %v");
         made->set_level(spdlog::level::warn);
-        made->flush_on(spdlog::level::debug);
         return made;
     }();
     return *instance;
@@ -61,6 +108,19 @@ void set_log_name(std::string_view name) {
 
 void log_line(LogLevel level, std::string_view line) {
     logger().log(native(level), spdlog::string_view_t(line.data(), line.size()));
+}
+
+void print_notice(std::string_view text) {
+    write_out(text);
+}
+
+void write_log_on_thread() {
+    if (writer.load() == nullptr) writer = new ConsoleWriter(STDERR_FILENO, "stderr", log_limits);
+}
+
+bool flush_log(Duration limit) {
+    auto* const thread = writer.load();
+    return thread == nullptr || thread->flush(limit);
 }
 
 bool log_enabled(LogLevel level) {

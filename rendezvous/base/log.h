@@ -1,10 +1,12 @@
-// The log of a process: one line an event, on stderr. Drivers log; cores return a `why` instead.
+// What this process says on stderr: the log, one line an event, and notices to the person who started it. Drivers log;
+// cores return a `why` instead.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
 
 namespace muster {
 
@@ -19,8 +21,20 @@ bool parse_log_level(std::string_view text, LogLevel& level);
 /// Words before every line after the time, e.g. "muster[gpu07]".
 void set_log_name(std::string_view name);
 
-/// Writes one line now (no buffering: a line must survive what comes after it). Thread-safe.
+/// Writes one line. Thread-safe.
 void log_line(LogLevel level, std::string_view line);
+
+/// Whole lines, as they are and whatever the level, in order with those of the log. Thread-safe.
+void print_notice(std::string_view text);
+
+/// Until this is called each line is written at once, and a stderr that nobody reads (a full pipe, a stopped terminal)
+/// stops whoever writes to it. From then on a thread does the writing: who logs never waits, what finds no room in its
+/// 1 MiB is dropped, and "... N lines skipped" is said in its place. Call it once, when nothing will be forked without
+/// exec any more.
+void write_log_on_thread();
+
+/// True when all that was said so far has been written (or given up) before `limit`: for the end of a process.
+bool flush_log(Duration limit);
 
 [[nodiscard]] bool log_enabled(LogLevel level);
 

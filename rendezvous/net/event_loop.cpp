@@ -1,7 +1,5 @@
 #include "rendezvous/net/event_loop.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/thread_start.h"
 
 namespace muster::rendezvous {
 
@@ -71,16 +70,9 @@ void EventLoop::start_thread() {
         MUSTER_CHECK(!shared_->running);
         shared_->running = true;
     }
-    // Signals belong to the thread that waits for them: this one takes none.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this] {
-        ::pthread_setname_np(::pthread_self(), "rendezvous");
-        run();
-    });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    auto started = muster::start_thread("rendezvous", [this] { run(); });
+    MUSTER_CHECK(started.has_value(), started.has_error() ? started.error().context : "");
+    thread_ = std::move(*started);
 }
 
 void EventLoop::run() {

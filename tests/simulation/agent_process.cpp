@@ -35,7 +35,8 @@ AgentProcess::AgentProcess(Surroundings& world, Random random, Setting setting)
     guardian_.on_event = [this](agent::ProcessEvent event) {
         post([this, event = std::move(event)] {
             agent::HostSaid said{event, {}};
-            if (const auto* ended = std::get_if<agent::WorkerEnded>(&event)) said.notes = notes(*ended);
+            if (const auto* ended = std::get_if<agent::WorkerEnded>(&event)) said.notes = notes(ended->at);
+            if (const auto* lost = std::get_if<agent::GuardianLost>(&event)) said.notes = notes(lost->at);
             tell(said);
         });
     };
@@ -220,7 +221,9 @@ void AgentProcess::act(agent::SupervisorAction& action) {
         start_workers(start->assignment);
     } else if (const auto* signal = std::get_if<agent::SignalWorkers>(&action)) {
         judge_doom(DoomCause::other);
-        guardian_.signal_all(signal->signal, signal->target);
+        guardian_.signal_leaders(signal->signal);
+    } else if (const auto* rest = std::get_if<agent::SignalGroup>(&action)) {
+        guardian_.signal_group(rest->local_rank, rest->signal);
     } else if (std::holds_alternative<agent::KillTree>(action)) {
         judge_doom(DoomCause::worker_ended);
         guardian_.kill_tree();
@@ -259,8 +262,8 @@ void AgentProcess::start_workers(const native::Assigned& assignment) {
     guardian_.start(std::move(commands));
 }
 
-agent::WorkerNotes AgentProcess::notes(const agent::WorkerEnded& ended) const {
-    const auto [at_ns, uncertainty_ns] = client_.daemon_time(ended.at);
+agent::WorkerNotes AgentProcess::notes(Instant at) const {
+    const auto [at_ns, uncertainty_ns] = client_.daemon_time(at);
     return {.message = {}, .error_file = {}, .log_directory = {}, .at_ns = at_ns, .uncertainty_ns = uncertainty_ns};
 }
 

@@ -111,7 +111,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     void flush();
     void guardian_reports_death();
     [[nodiscard]] Instant now() const { return setting_.clock->local(world_.events.now()); }
-    [[nodiscard]] agent::WorkerNotes notes(const agent::WorkerEnded& ended) const;
+    [[nodiscard]] agent::WorkerNotes notes(Instant at) const;
 
     Surroundings& world_;
     Random random_;

@@ -46,21 +46,27 @@ void Guardian::spawn(std::uint32_t local_rank, Round round) {
                                   .pid = 0,
                                   .end = NotStarted{.error_number = 2, .stage = "execvpe"},
                                   .at = setting_.clock->local(events_.now()),
-                                  .stdout_tail = {},
                                   .stderr_tail = {}});
         return;
     }
     const std::int32_t pid = setting_.next_pid();
-    processes_.push_back({pid, local_rank, round, true, true, script});
+    const Process worker{.pid = pid, .local_rank = local_rank, .round = round, .script = script};
+    processes_.push_back(worker);
     witness_.process_started(round, pid, ProcessKind::worker);
     chronicle_.tell(setting_.name, " worker ", pid, " of round ", round, " started");
     report(agent::WorkerStarted{local_rank, pid});
     if (script.lives != never) plan_end(pid, script.lives, script.end, Cause::itself);
-    if (script.leaves_grandchild) {
-        const std::int32_t grandchild = setting_.next_pid();
-        processes_.push_back({grandchild, local_rank, round, false, true, {}});
-        witness_.process_started(round, grandchild, ProcessKind::grandchild);
-    }
+    if (script.leaves_grandchild) spawn_grandchild(worker, false);
+    if (script.leaves_group) spawn_grandchild(worker, true);
+}
+
+void Guardian::spawn_grandchild(const Process& worker, bool in_group) {
+    Process grandchild = worker;
+    grandchild.pid = setting_.next_pid();
+    grandchild.leader = false;
+    grandchild.in_group = in_group;
+    processes_.push_back(grandchild);
+    witness_.process_started(worker.round, grandchild.pid, ProcessKind::grandchild);
 }
 
 Guardian::Process* Guardian::find(std::int32_t pid) {
@@ -87,6 +93,7 @@ void Guardian::end(std::int32_t pid, WorkerEnd how, Cause cause) {
     chronicle_.tell(setting_.name, gone.leader ? " worker " : " grandchild ", pid, " of round ", gone.round,
                     " ended: ", describe(how), cause == Cause::itself ? "" : " (stopped)");
     witness_.process_ended(gone.round, pid);
+    if (gone.in_group && !group_left(gone)) report(agent::GroupEmpty{gone.local_rank});
     if (!gone.leader) return;
     if (cause == Cause::itself && !succeeded(how)) {
         chronicle_.count(std::holds_alternative<Signaled>(how) ? Happening::worker_died_by_signal
@@ -104,26 +111,44 @@ void Guardian::end(std::int32_t pid, WorkerEnd how, Cause cause) {
                                   .pid = pid,
                                   .end = how,
                                   .at = setting_.clock->local(events_.now()),
-                                  .stdout_tail = {},
                                   .stderr_tail = {},
-                                  .unfed = cause == Cause::unfed});
+                                  .unfed = cause == Cause::unfed,
+                                  .orphaned = cause == Cause::guardian_lost,
+                                  .group_left = group_left(gone)});
     }
 }
 
-void Guardian::signal_all(int signal, agent::SignalTarget) {
-    command([this, signal] {
-        for (const Process& process : std::vector<Process>(processes_)) {
-            // A grandchild in a session of its own is in nobody's group.
-            if (!process.leader || !process.alive) continue;
-            if (signal == SIGKILL) {
-                end(process.pid, Signaled{.signal = SIGKILL}, Cause::signal);
-            } else if (process.script.ignores_sigterm) {
-                chronicle_.count(Happening::worker_ignored_sigterm);
-            } else {
-                plan_end(process.pid, process.script.stops_within, Signaled{.signal = signal}, Cause::signal);
-            }
-        }
+/// Whether anything of this process's group lives. (Of an ended one's.)
+bool Guardian::group_left(const Process& gone) const {
+    return std::any_of(processes_.begin(), processes_.end(), [&gone](const Process& one) {
+        return (one.leader || one.in_group) && one.local_rank == gone.local_rank && one.round == gone.round;
     });
+}
+
+void Guardian::signal_leaders(int signal) {
+    command([this, signal] {
+        for (const Process& process : std::vector<Process>(processes_))
+            if (process.leader) signal_one(process, signal);
+    });
+}
+
+void Guardian::signal_group(std::uint32_t local_rank, int signal) {
+    command([this, local_rank, signal] {
+        chronicle_.count(Happening::group_signalled);
+        // A grandchild in a session of its own is in nobody's group.
+        for (const Process& process : std::vector<Process>(processes_))
+            if (process.in_group && process.local_rank == local_rank) signal_one(process, signal);
+    });
+}
+
+void Guardian::signal_one(const Process& process, int signal) {
+    if (signal == SIGKILL) {
+        end(process.pid, Signaled{.signal = SIGKILL}, Cause::signal);
+    } else if (process.script.ignores_sigterm) {
+        chronicle_.count(Happening::worker_ignored_sigterm);
+    } else {
+        plan_end(process.pid, process.script.stops_within, Signaled{.signal = signal}, Cause::signal);
+    }
 }
 
 void Guardian::kill_tree() {
@@ -176,13 +201,17 @@ void Guardian::agent_gone(std::function<void()> empty) {
 void Guardian::killed() {
     if (!alive_) return;
     chronicle_.count(Happening::guardian_killed);
-    chronicle_.tell(setting_.name, " guardian killed");
-    alive_ = false;
+    alive_ = random_.chance(800);
+    chronicle_.tell(setting_.name, " guardian killed",
+                    alive_ ? "; another one takes over" : ", and no other stands by");
+    if (worker_alive(round_)) witness_.worker_failed(round_, 0);
     // The agent, a subreaper too, adopts what is left, kills it, and only then tells of the loss.
     for (const Process& process : std::vector<Process>(processes_)) {
-        end(process.pid, Signaled{.signal = SIGKILL}, Cause::signal);
+        end(process.pid, Signaled{.signal = SIGKILL}, Cause::guardian_lost);
     }
-    report(agent::GuardianLost{"the guardian was killed by signal 9 (SIGKILL)"});
+    hunger_.set(never);
+    report(agent::GuardianLost{
+        .why = "it was killed by signal 9 (SIGKILL)", .at = setting_.clock->local(events_.now()), .replaced = alive_});
 }
 
 void Guardian::power_lost() {

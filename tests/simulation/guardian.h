@@ -24,6 +24,7 @@ struct WorkerScript {
     bool ignores_sigterm = false;
     Duration stops_within{};         ///< from SIGTERM to its end
     bool leaves_grandchild = false;  ///< in a session of its own: only the kill of the tree reaches it
+    bool leaves_group = false;       ///< a process in its group, which takes a stop signal as its leader does
 };
 
 enum class ProcessKind { worker, grandchild };
@@ -64,14 +65,16 @@ class Guardian final : public agent::ProcessHost {
     /// The round of what is started next: the simulator's own, to attribute processes.
     void set_round(Round round) { round_ = round; }
     void start(std::vector<agent::WorkerCommand> commands) override;
-    void signal_all(int signal, agent::SignalTarget target) override;
+    void signal_leaders(int signal) override;
+    void signal_group(std::uint32_t local_rank, int signal) override;
     void kill_tree() override;
     void feed() override;
 
     // -- what befalls it --
     /// The agent is gone: kills the tree, then calls `empty` (unless the guardian itself is gone).
     void agent_gone(std::function<void()> empty);
-    /// SIGKILL for the guardian: the workers die by their parent-death signal, the agent is told.
+    /// SIGKILL for the guardian: the workers die by their parent-death signal, the agent is told. Mostly another one
+    /// takes over.
     void killed();
     /// Everything on the host stops at once, untold.
     void power_lost();
@@ -92,10 +95,14 @@ class Guardian final : public agent::ProcessHost {
         bool leader = true;
         bool alive = true;
         WorkerScript script;
+        bool in_group = false;  ///< of a leader that it outlives
     };
-    enum class Cause { itself, signal, unfed };
+    enum class Cause { itself, signal, unfed, guardian_lost };
 
     void spawn(std::uint32_t local_rank, Round round);
+    void spawn_grandchild(const Process& worker, bool in_group);
+    void signal_one(const Process& process, int signal);
+    [[nodiscard]] bool group_left(const Process& gone) const;
     void end(std::int32_t pid, WorkerEnd end, Cause cause);
     void plan_end(std::int32_t pid, Duration after, WorkerEnd how, Cause cause);
     void kill_everything(Cause cause);

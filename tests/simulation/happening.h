@@ -35,6 +35,7 @@ enum class Happening : std::uint8_t {
     worker_died_by_signal,
     worker_ignored_sigterm,
     worker_left_grandchild,
+    group_signalled,
     // -- people --
     stop_requested,
     stop_requested_twice,

@@ -120,6 +120,7 @@ WorkerScript World::draw_script(std::size_t index) {
     script.stops_within = random_.between(Duration{0}, job.grace * 3 / 2);
     script.ignores_sigterm = random_.chance(job.ignore_permille);
     script.leaves_grandchild = random_.chance(job.grandchild_permille);
+    script.leaves_group = random_.chance(job.grandchild_permille);
     if (peace_) return script;
     script.starts = !random_.chance(job.not_start_permille);
     if (random_.chance(job.fail_permille)) {

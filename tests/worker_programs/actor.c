@@ -7,11 +7,15 @@
 //   session CODE                       leaves a child in a session of its own, "ready", then exits CODE; -1: never ends
 //   daemon CODE                        the same with a child that was forked twice and whose parent is gone
 //   holder CODE                        leaves a child that keeps stdout and stderr open and is silent, exits CODE
+//   wrapper FILE MS                    a shell that did not exec: its child, in its group, takes MS after SIGTERM,
+//   appends
+//                                      "saved" to FILE and ends; it itself dies of the signal at once
 //   flood                              prints for ever
 //   terminal                           prints whether stderr is a terminal, and its size, on stdout
 //   facts                              prints session, group, signal mask and ignored signals, open descriptors
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +53,34 @@ static void leave_behind(int own_session, int forks) {
     if (read(ready[0], &byte, 1) != 1) _exit(96);
     close(ready[0]);
     close(ready[1]);
+}
+
+static volatile sig_atomic_t told_to_stop = 0;
+
+static void note_stop(int signal_number) {
+    (void)signal_number;
+    told_to_stop = 1;
+}
+
+static void save_when_told(const char* file, int ms) {
+    const struct timespec work = {ms / 1000, ms % 1000 * 1000000L};
+    while (!told_to_stop) usleep(1000);
+    nanosleep(&work, NULL);
+    const int fd = open(file, O_WRONLY | O_APPEND | O_CREAT, 0666);
+    say(fd, "saved\n");
+    _exit(0);
+}
+
+static void wrap(const char* file, int ms) {
+    int ready[2];
+    char byte;
+    if (pipe(ready) != 0) _exit(98);
+    if (fork() == 0) {
+        signal(SIGTERM, note_stop);
+        if (write(ready[1], "r", 1) != 1) _exit(97);
+        save_when_told(file, ms);
+    }
+    if (read(ready[0], &byte, 1) != 1) _exit(96);
 }
 
 static void finish(const char* code) {
@@ -94,6 +126,10 @@ int main(int argc, char** argv) {
     if (strcmp(what, "holder") == 0) {
         leave_behind(0, 1);
         finish(first);
+    }
+    if (strcmp(what, "wrapper") == 0) {
+        wrap(first, argc > 3 ? atoi(argv[3]) : 0);
+        finish("-1");
     }
     if (strcmp(what, "flood") == 0) {
         for (;;) say(1, "0123456789012345678901234567890123456789012345678901234567890123456789\n");

@@ -12,15 +12,11 @@
 
 namespace muster::agent::test {
 
-namespace {
-
 void become(uid_t user) {
-    if (user == 0) return;
+    if (user == 0 || ::geteuid() != 0) return;
     MUSTER_CHECK(::setgroups(0, nullptr) == 0 && ::setgid(user) == 0 && ::setuid(user) == 0, errno);
     ::prctl(PR_SET_DUMPABLE, 1);  // as after an exec by that user: /proc/self is its own again
 }
-
-}  // namespace
 
 WorkerCommand holding(std::vector<std::string> arguments, std::uint32_t local_rank) {
     auto command = act(std::move(arguments), local_rank);

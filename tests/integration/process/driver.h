@@ -9,6 +9,11 @@
 
 namespace muster::agent::test {
 
+constexpr uid_t nobody = 65534;
+
+/// Root takes on that user for the rest of this process; for others nothing changes.
+void become(uid_t user);
+
 /// Forks a process that runs a guardian and these workers, feeding it, until it is killed. Every process below it holds
 /// the write end of one pipe as its stdout, so that the pipe's end means: nothing is left.
 class Driver {

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +11,8 @@
 #include <sstream>
 #include <thread>
 
-#include "agent/process/console_writer.h"
+#include "agent/process/output_pump.h"
+#include "rendezvous/base/console_writer.h"
 #include "tests/integration/process/host_fixture.h"
 #include "tests/support/catch.h"
 
@@ -39,6 +41,13 @@ WorkerCommand lines(std::uint32_t local_rank, int count) {
     auto command = act({}, local_rank);
     command.argv = {MUSTER_WORKER_PROGRAMS "/lines", std::to_string(count)};
     command.environment.push_back("LOCAL_RANK=" + std::to_string(local_rank));
+    return command;
+}
+
+/// The same lines on stderr.
+WorkerCommand lines_on_stderr(std::uint32_t local_rank, int count) {
+    auto command = lines(local_rank, count);
+    command.argv.insert(command.argv.begin(), {"/bin/sh", "-c", "exec \"$0\" \"$1\" >&2"});
     return command;
 }
 
@@ -97,17 +106,17 @@ TEST_CASE("tee of eight workers: no line lost, none split, files complete") {
     Reader reader(console);
     std::vector<WorkerCommand> commands;
     for (std::uint32_t rank = 0; rank < worker_count; ++rank) {
-        auto command = lines(rank, line_count);
-        command.stdout_plan = shown("[x]: ");
-        command.stdout_plan.file = directory.file(std::to_string(rank));
-        command.stdout_plan.keep_tail = true;
+        auto command = lines_on_stderr(rank, line_count);
+        command.stderr_plan = shown("[x]: ");
+        command.stderr_plan.file = directory.file(std::to_string(rank));
+        command.stderr_plan.keep_tail = true;
         commands.push_back(std::move(command));
     }
     fixture.host->start(std::move(commands));
     REQUIRE(fixture.wait_for<WorkerEnded>(worker_count, 60s));
     for (const auto& event : fixture.all<WorkerEnded>()) {  // the last words are read before the end is told
         const auto last = "\n" + std::to_string(event.local_rank) + " " + std::to_string(line_count - 1) + " ";
-        CHECK(event.stdout_tail.find(last) != std::string::npos);
+        CHECK(event.stderr_tail.find(last) != std::string::npos);
     }
     fixture.end();
     CHECK(all_there(reader.text(), worker_count, line_count, "[x]: "));
@@ -158,7 +167,6 @@ TEST_CASE("the tails come with the end, and a file is appended to under a headin
     command.heading = "--- round 0 ---";
     const auto event = fixture.run(command);
     CHECK(event.stderr_tail == "oh no");
-    CHECK(event.stdout_tail.empty());
     command.heading = "--- round 1 ---";
     fixture.run(command);
     CHECK(contents(command.stdout_plan.file) == "--- round 0 ---\noh no\n--- round 1 ---\noh no");
@@ -173,6 +181,29 @@ TEST_CASE("a file that cannot be opened is a worker that has not started, and sa
     command.stdout_plan.file += "/y";  // x is a file
     const auto event = fixture.run(command);
     CHECK(describe(event.end) == describe(NotStarted{ENOTDIR, "open " + command.stdout_plan.file}));
+}
+
+TEST_CASE("a pump for which there is no descriptor says so, and works once there is one") {
+    const Pipe console;
+    const auto highest = ::dup(console.read_end.get());
+    ::close(highest);
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    rlimit tight = before;
+    tight.rlim_cur = static_cast<rlim_t>(highest) + 2;  // the pipe to the worker, and nothing more
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+    OutputPump pump(on(console));
+    auto command = act({});
+    command.stderr_plan = shown();
+    const auto refused = pump.open(1, command);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().error_number == EMFILE);
+    auto streams = pump.open(2, command);
+    REQUIRE(streams.has_value());
+    REQUIRE(::write(streams->stderr_fd.get(), "hello", 5) == 5);
+    pollfd shown_there{console.read_end.get(), POLLIN, 0};
+    CHECK(::poll(&shown_there, 1, 5000) == 1);
 }
 
 TEST_CASE("filters copy whole lines of all workers to one file, with their prefix") {
@@ -268,13 +299,13 @@ TEST_CASE("a console that is full or closed, and a full disk, leave the worker a
     closed.read_end.reset();
     for (const int console : {full.get(), closed.write_end.get()}) {
         HostFixture fixture({}, {console, console});
-        auto command = lines(0, 10'000);
-        command.stdout_plan = shown("[0]:");
-        command.stdout_plan.keep_tail = true;
+        auto command = lines_on_stderr(0, 10'000);
+        command.stderr_plan = shown("[0]:");
+        command.stderr_plan.keep_tail = true;
         const auto event = fixture.run(command);
         CHECK(describe(event.end) == describe(Exited{0}));
-        CHECK(event.stdout_tail.size() > 60'000);
-        command.stdout_plan = kept_in("/dev/full");
+        CHECK(event.stderr_tail.size() > 60'000);
+        command.stderr_plan = kept_in("/dev/full");
         CHECK(describe(fixture.run(command).end) == describe(Exited{0}));
     }
 }

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -17,8 +18,6 @@ using namespace muster::agent;
 using namespace muster::agent::test;
 
 namespace {
-
-constexpr uid_t nobody = 65534;
 
 /// Workers that are hard to get rid of: deaf to SIGTERM, with children in other sessions, with daemons.
 std::vector<WorkerCommand> hard_workers() {
@@ -67,6 +66,20 @@ Driver::Plan plan_for(const Setting& setting, const TemporaryDirectory& director
     return plan;
 }
 
+/// Of this process: the one that serves, and the one that stands by.
+std::vector<pid_t> guardians() {
+    std::vector<pid_t> found;
+    for (const auto& facts : descendants_of(::getpid(), all_processes()))
+        if (facts.parent == ::getpid() && facts.alive() && facts.session == facts.pid) found.push_back(facts.pid);
+    return found;
+}
+
+pid_t parent_of(pid_t pid) {
+    for (const auto& facts : all_processes())
+        if (facts.pid == pid) return facts.parent;
+    return 0;
+}
+
 bool gone(const std::string& cgroup) {
     return cgroup.empty() || !std::filesystem::exists(cgroup);
 }
@@ -93,13 +106,13 @@ TEST_CASE("a stopped agent does not keep its workers: unfed, they are gone withi
         plan.guardian.unfed_max = 300ms;
         Driver driver(std::move(plan));
         driver.send(SIGSTOP);
-        // The driver and its guardian live and hold the pipe; their descendants must be gone.
+        // The driver and its guardians live and hold the pipe; their descendants must be gone.
         const auto deadline = std::chrono::steady_clock::now() + 2s;
         std::size_t left = 99;
-        while (left > 1 && std::chrono::steady_clock::now() < deadline) {
+        while (left > 2 && std::chrono::steady_clock::now() < deadline) {
             left = descendants_of(driver.pid(), all_processes()).size();
         }
-        CHECK(left == 1);  // the guardian
+        CHECK(left == 2);  // the guardian, and the one that stands by
         driver.send(SIGKILL);
         CHECK(driver.tree_ended(2s));
     }
@@ -208,25 +221,97 @@ TEST_CASE("a fed guardian leaves its workers alone") {
     CHECK(fixture.all<WorkerEnded>().empty());
 }
 
-TEST_CASE("a guardian killed -9 takes its workers with it, and the agent removes what they left") {
+TEST_CASE("a guardian killed -9 takes its workers with it, the agent removes what they left, and the next one serves") {
     for (const auto use : {CgroupUse::never, CgroupUse::when_delegated}) {
         GuardianConfig config;
         config.cgroup = use;
         HostFixture fixture(config);
-        fixture.host->start({act({"stubborn"}, 0), act({"session", "-1"}, 1), act({"daemon", "-1"}, 2)});
-        REQUIRE(fixture.wait_for<WorkerStarted>(3));
-        ::kill(fixture.guardian_pid, SIGKILL);
-        REQUIRE(fixture.wait_for<GuardianLost>(1, 2s));
-        CHECK(fixture.all<WorkerEnded>().size() == 3);
-        CHECK(std::holds_alternative<GuardianLost>(fixture.events.back()));
+        for (int round = 0; round < 3; ++round) {
+            fixture.events.clear();
+            REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, 2s));
+            fixture.host->start({act({"stubborn"}, 0), act({"session", "-1"}, 1), act({"daemon", "-1"}, 2)});
+            REQUIRE(fixture.wait_for<WorkerStarted>(3));
+            const auto serving = parent_of(fixture.all<WorkerStarted>()[0].pid);
+            ::kill(serving, SIGKILL);
+            REQUIRE(fixture.wait_for<GuardianLost>(1, 2s));
+            REQUIRE(fixture.all<WorkerEnded>().size() == 3);
+            for (const auto& event : fixture.all<WorkerEnded>()) CHECK(event.orphaned);
+            CHECK(std::holds_alternative<GuardianLost>(fixture.events.back()));
+            CHECK(fixture.all<GuardianLost>()[0].replaced);
+            for (const auto& facts : descendants_of(::getpid(), all_processes())) CHECK(facts.parent == ::getpid());
+            CHECK(describe(fixture.run(act({"exit", "3"}, 9)).end) == describe(Exited{3}));
+            fixture.host->kill_tree();
+            REQUIRE(fixture.wait_for<TreeEmpty>(1, 2s));
+        }
+        fixture.end();
         CHECK(descendants_of(::getpid(), all_processes()).empty());
         CHECK(gone(fixture.cgroup));
-        fixture.host->start({act({"exit", "0"}, 9)});
-        fixture.host->kill_tree();
-        REQUIRE(fixture.wait_for<WorkerEnded>(4, 2s));
-        CHECK(std::holds_alternative<NotStarted>(fixture.all<WorkerEnded>()[3].end));
-        REQUIRE(fixture.wait_for<TreeEmpty>(1, 2s));
     }
+}
+
+TEST_CASE("a kill of the tree that a dying guardian did not finish is answered after its loss") {
+    HostFixture fixture;
+    REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, 2s));
+    fixture.host->start({act({"stubborn"})});
+    REQUIRE(fixture.wait_for<WorkerStarted>());
+    ::kill(fixture.guardian_pid, SIGSTOP);
+    fixture.host->kill_tree();
+    ::kill(fixture.guardian_pid, SIGKILL);
+    REQUIRE(fixture.wait_for<TreeEmpty>(1, 2s));
+    CHECK(fixture.all<WorkerEnded>().size() == 1);
+    CHECK(fixture.all<GuardianLost>().size() == 1);
+}
+
+TEST_CASE("with both guardians killed at once nothing can be started any more") {
+    HostFixture fixture;
+    REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, 2s));
+    fixture.host->start({act({"session", "-1"})});
+    REQUIRE(fixture.wait_for<WorkerStarted>());
+    for (const pid_t pid : guardians()) ::kill(pid, SIGKILL);
+    REQUIRE(fixture.wait_for<GuardianLost>(1, 3s));
+    CHECK_FALSE(fixture.all<GuardianLost>()[0].replaced);
+    fixture.host->start({act({"exit", "0"}, 9)});
+    fixture.host->kill_tree();
+    REQUIRE(fixture.wait_for<WorkerEnded>(2, 2s));
+    CHECK(std::holds_alternative<NotStarted>(fixture.all<WorkerEnded>()[1].end));
+    REQUIRE(fixture.wait_for<TreeEmpty>(1, 2s));
+    CHECK(descendants_of(::getpid(), all_processes()).empty());
+}
+
+TEST_CASE("one that stands by and is killed is replaced") {
+    HostFixture fixture;
+    const auto reserve = [&] {
+        const auto all = guardians();
+        const auto found = std::find_if(all.begin(), all.end(), [&](pid_t pid) { return pid != fixture.guardian_pid; });
+        return found == all.end() ? 0 : *found;
+    };
+    REQUIRE(fixture.run_until([&] { return reserve() != 0; }, 2s));
+    const auto first = reserve();
+    ::kill(first, SIGKILL);
+    CHECK(fixture.run_until([&] { return reserve() != 0 && reserve() != first; }, 2s));
+    CHECK(fixture.all<GuardianLost>().empty());
+}
+
+TEST_CASE("what an ended leader left in its group is told of, takes the signal and its time, and its end is told") {
+    const TemporaryDirectory directory;
+    const auto file = directory.file("saved");
+    HostFixture fixture;
+    fixture.host->start({act({"wrapper", file, "200"}, 0), act({"wrapper", file, "200"}, 1), act({"pause"}, 2)});
+    REQUIRE(fixture.wait_for<WorkerStarted>(3));
+    const auto grandchildren = [&] { return descendants_of(fixture.guardian_pid, all_processes()).size(); };
+    REQUIRE(fixture.run_until([&] { return grandchildren() == 5; }));
+    fixture.host->signal_leaders(SIGTERM);
+    REQUIRE(fixture.wait_for<WorkerEnded>(3, 2s));
+    for (const auto& event : fixture.all<WorkerEnded>()) CHECK(event.group_left == (event.local_rank != 2));
+    CHECK(contents(file).empty());  // nobody has told them yet
+    fixture.host->signal_group(0, SIGTERM);
+    fixture.host->signal_group(2, SIGTERM);  // nothing is there
+    REQUIRE(fixture.wait_for<GroupEmpty>(1, 5s));
+    CHECK(fixture.all<GroupEmpty>()[0].local_rank == 0);
+    CHECK(contents(file) == "saved\n");
+    fixture.host->kill_tree();  // the grace is over for the other one
+    REQUIRE(fixture.wait_for<TreeEmpty>(1, 2s));
+    CHECK(contents(file) == "saved\n");
 }
 
 TEST_CASE("a thousand starts and kills leave no descriptor and no process") {

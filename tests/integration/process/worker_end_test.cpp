@@ -1,11 +1,14 @@
 // How workers start and end, seen through a real guardian.
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <set>
 
-#include "tests/integration/process/host_fixture.h"
+#include "tests/integration/process/driver.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -90,6 +93,22 @@ TEST_CASE("a program without a slash is searched in the worker's own PATH, blank
     CHECK(describe(fixture.run(run_program("a script")).end) == describe(NotStarted{ENOENT, "execvpe"}));
 }
 
+TEST_CASE("a worker for which the system has no process has not started, and the reason is told") {
+    Pipe said;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        become(nobody);  // root has no limit of processes
+        HostFixture fixture;
+        const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+        ::prlimit(fixture.guardian_pid, RLIMIT_NPROC, &none, nullptr);
+        const auto event = fixture.run(act({"exit", "0"}));
+        const auto words = describe(event.end) + (event.pid == 0 ? "" : ", but it has a pid");
+        ::_exit(::write(said.write_end.get(), words.data(), words.size()) > 0 ? 0 : 1);
+    }
+    CHECK(said.read_to_end(10s) == describe(NotStarted{EAGAIN, "fork"}));
+    ::waitpid(child, nullptr, 0);
+}
+
 TEST_CASE("an argument with a NUL byte and an empty command are refused by name") {
     HostFixture fixture;
     auto command = act({"exit", std::string("0\0", 2)});
@@ -118,7 +137,7 @@ TEST_CASE("a signal goes to the leaders that have not ended") {
     HostFixture fixture;
     fixture.host->start({act({"exit", "0"}, 0), act({"pause"}, 2)});
     REQUIRE(fixture.wait_for<WorkerEnded>());
-    fixture.host->signal_all(SIGTERM, SignalTarget::leader);
+    fixture.host->signal_leaders(SIGTERM);
     REQUIRE(fixture.wait_for<WorkerEnded>(2));
     CHECK(describe(fixture.all<WorkerEnded>()[1].end) == describe(Signaled{SIGTERM, false}));
 }

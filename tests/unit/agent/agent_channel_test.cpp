@@ -1,6 +1,7 @@
 #include "agent/agent_channel.h"
 
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -140,6 +141,23 @@ TEST_CASE("a second connection is closed and the first one stays") {
     CHECK(second.hear().empty());
     first.say(local::Progress{3});
     CHECK(rig.run_until([&] { return rig.facts().step == 3; }));
+}
+
+TEST_CASE("a worker that comes while there is no descriptor is taken in later, and the loop rests meanwhile") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    const int highest = ::dup(0);
+    ::close(highest);
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    rlimit tight = before;
+    tight.rlim_cur = static_cast<rlim_t>(highest);
+    ::setrlimit(RLIMIT_NOFILE, &tight);
+    const auto handled = rig.loop.run_for(300ms);
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(handled < 20);
+    CHECK_FALSE(rig.facts().connected);
+    CHECK(rig.run_until([&] { return rig.facts().connected; }));
 }
 
 TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {

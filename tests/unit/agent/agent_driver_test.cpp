@@ -47,7 +47,10 @@ struct FakeHost : ProcessHost {
         diary.push_back(cat("start ", list.size()));
         commands = std::move(list);
     }
-    void signal_all(int signal, SignalTarget) override { diary.push_back(cat("signal ", signal_name(signal))); }
+    void signal_leaders(int signal) override { diary.push_back(cat("signal ", signal_name(signal))); }
+    void signal_group(std::uint32_t local_rank, int signal) override {
+        diary.push_back(cat("signal group ", local_rank, " ", signal_name(signal)));
+    }
     void kill_tree() override { diary.push_back("kill tree"); }
     void feed() override { ++feed_count; }
 
@@ -97,8 +100,11 @@ class Rig {
         link.on_message(assigned);
     }
     void end_worker(std::uint32_t local_rank, WorkerEnd end, std::string stderr_tail = "") {
-        host.on_event(WorkerEnded{local_rank, 100, std::move(end), std::chrono::steady_clock::now(), "",
-                                  std::move(stderr_tail), false});
+        host.on_event(WorkerEnded{.local_rank = local_rank,
+                                  .pid = 100,
+                                  .end = std::move(end),
+                                  .at = std::chrono::steady_clock::now(),
+                                  .stderr_tail = std::move(stderr_tail)});
     }
     bool run_until(const std::function<bool()>& done) {
         const auto deadline = std::chrono::steady_clock::now() + 5s;
@@ -159,17 +165,18 @@ TEST_CASE("a failure carries the error file, the daemon's time and the last line
     rig.start_workers();
     const std::string error_file = rig.variable(1, "TORCHELASTIC_ERROR_FILE");
     REQUIRE(fs::is_directory(fs::path(error_file).parent_path()));
-    std::ofstream(error_file) << R"({"message": {"message": "ValueError: bad batch", "extraInfo": {}}})";
+    std::ofstream(error_file) << R"({"message": {"message": "ValueError: bad batch",
+        "extraInfo": {"py_callstack": "Traceback", "timestamp": "1700000001"}}})";
     rig.end_worker(1, Exited{1}, "last words");
     REQUIRE(rig.link.failures.size() == 1);
     const Failure& failure = rig.link.failures.front();
-    CHECK(failure.message == "ValueError: bad batch");
+    CHECK(failure.message == "Traceback\nValueError: bad batch");
     CHECK(failure.error_file == error_file);
     CHECK(failure.log_directory == fs::path(error_file).parent_path().string());
     CHECK(failure.stderr_tail == "last words");
     CHECK(failure.at_ns == 777);
     CHECK(failure.uncertainty_ns == 5);
-    CHECK(failure.wall_time_s > 1'700'000'000);
+    CHECK(failure.wall_time_s == 1'700'000'001);
 }
 
 TEST_CASE("an error file of an earlier round is put aside and kept") {
@@ -252,12 +259,50 @@ TEST_CASE("a log directory that is a file is told before anybody joins") {
     rig.start();
     REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
     CHECK(rig.news() == "close link");
-    const auto* failed = std::get_if<AgentFailed>(&*rig.ending);
+    const auto* failed = std::get_if<SetUpFailed>(&*rig.ending);
     REQUIRE(failed != nullptr);
     CHECK(failed->why.find(rig.config.logs.base) != std::string::npos);
 }
 
-TEST_CASE("directories that nobody asked for and nobody used are removed after a success") {
+TEST_CASE("a log directory with nothing in it is not pointed at") {
+    Rig rig;
+    rig.start();
+    rig.start_workers();
+    rig.end_worker(0, Exited{1});
+    REQUIRE(rig.link.failures.size() == 1);
+    CHECK(rig.link.failures.front().log_directory.empty());
+    CHECK(rig.link.failures.front().wall_time_s > 1'700'000'000);
+}
+
+TEST_CASE("a signal beside a log directory that cannot be made ends the agent once") {
+    Rig rig;
+    rig.config.handled_signals = {SIGUSR1};
+    std::ofstream(rig.config.logs.base) << "x";
+    int ends = 0;
+    rig.start();
+    rig.agent->on_end = [&](Ending ending) {
+        ++ends;
+        rig.ending = std::move(ending);
+    };
+    ::raise(SIGUSR1);
+    REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
+    for (int i = 0; i < 10; ++i) rig.loop.poll();
+    CHECK(ends == 1);
+    CHECK(rig.news() == "close link");
+}
+
+TEST_CASE("what an ended worker left in its group is signalled by the host") {
+    Rig rig;
+    rig.start();
+    rig.start_workers();
+    WorkerEnded ended{.local_rank = 1, .pid = 100, .end = Exited{1}, .at = std::chrono::steady_clock::now()};
+    ended.group_left = true;
+    rig.news();
+    rig.host.on_event(ended);
+    CHECK(rig.news() == "failed rank 1: exit code 1; signal SIGTERM; signal group 1 SIGTERM");
+}
+
+TEST_CASE("directories that nobody asked for and nobody used are removed at the end") {
     Rig rig;
     rig.config.logs.base.clear();
     rig.start();

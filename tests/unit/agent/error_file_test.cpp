@@ -11,6 +11,14 @@ TEST_CASE("the file that @record writes gives its traceback and time") {
     CHECK(error.timestamp_s == 1700000000);
 }
 
+TEST_CASE("a message that the traceback does not hold is kept behind it, where the report's last lines are") {
+    CHECK(
+        parse_error_file(
+            R"({"message": {"message": "shard 7 is damaged", "extraInfo": {"py_callstack": "Traceback\nSystemExit: 3"}}})")
+            .message == "Traceback\nSystemExit: 3\nshard 7 is damaged");
+    CHECK(parse_error_file(R"({"message": {"message": "", "extraInfo": {"py_callstack": "T\n"}}})").message == "T\n");
+}
+
 TEST_CASE("the short form and missing parts are read") {
     CHECK(parse_error_file(R"({"message": "it broke", "timestamp": 5})").message == "it broke");
     CHECK(parse_error_file(R"({"message": "it broke", "timestamp": 5})").timestamp_s == 5);

@@ -1,5 +1,7 @@
 #include "agent/core/failure_report.h"
 
+#include <cerrno>
+
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -63,16 +65,51 @@ TEST_CASE("the error file's message is shown once, not again from stderr") {
     failure.end = Exited{1};
     failure.log_directory.clear();
     failure.role = "reader";
+    failure.error_file = "/logs/1/error.json";
+    failure.wall_time_s = 1'764'000'249;
     failure.message = "Traceback\n  File \"t.py\"\nValueError: bad batch\n";
     failure.stderr_tail = "[rank5]: Traceback\n[rank5]: ValueError: bad batch\n";
     CHECK(report(failed(failure, 0, 0), context) ==
           "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
           "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: exit code 1\n"
           "  role: reader\n"
-          "  error file:\n"
+          "  at 2025-11-24 16:04:09 UTC by its host's clock\n"
+          "  error file: /logs/1/error.json on gpu07\n"
           "    Traceback\n"
           "      File \"t.py\"\n"
           "    ValueError: bad batch\n");
+}
+
+TEST_CASE("a worker for which the system had no process says what to raise") {
+    Failure failure = killed_worker();
+    failure.pid = 0;
+    failure.log_directory.clear();
+    failure.end = NotStarted{EAGAIN, "fork"};
+    const auto text = report(failed(failure, 0, 0), context);
+    CHECK(text.find("not started: fork: Resource temporarily unavailable - this user or its control group has no "
+                    "process left: raise ulimit -u or pids.max") != std::string::npos);
+}
+
+TEST_CASE("words that come from no error file are not said to be one's") {
+    Failure failure = killed_worker();
+    failure.log_directory.clear();
+    failure.end = NotStarted{0, "prepare the worker"};
+    failure.message = "make the log directory /x: No space left on device";
+    const auto text = report(failed(failure, 0, 0), context);
+    CHECK(text.find("  why:\n    make the log directory /x: No space left on device\n") != std::string::npos);
+}
+
+TEST_CASE("a node whose guardian was killed has failed, and is not lost") {
+    Failure failure;
+    failure.kind = FailureKind::killed;
+    failure.host = "gpu01";
+    failure.end = Signaled{9, false};
+    failure.message = "the guardian process of this node's workers is gone";
+    CHECK(report(failed(failure, 0, 1), context) ==
+          "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+          "  first failure: node gpu01 (this host) failed\n"
+          "    the guardian process of this node's workers is gone\n"
+          "  1 worker was stopped by muster because of it\n");
 }
 
 TEST_CASE("a lost node is named as a node") {
@@ -105,6 +142,7 @@ TEST_CASE("every other ending is one line, and success is silent") {
     CHECK(report(JoinRefused{{native::RefusalReason::terms_differ, "the job has max 2, this node says 3"}}, context) ==
           "muster: job job7: this node was refused: the job has max 2, this node says 3\n");
     CHECK(report(AgentFailed{"the guardian is gone"}, context) == "muster: job job7: the guardian is gone\n");
+    CHECK(report(SetUpFailed{"make /l: no"}, context) == "muster: job job7: make /l: no\n");
     CHECK(report(Drained{"maintenance"}, context) ==
           "muster: job job7: this node was asked to leave, and has left: maintenance\n");
 }

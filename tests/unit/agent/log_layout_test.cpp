@@ -59,13 +59,13 @@ TEST_CASE("a tee'd stream goes to its file and, with the prefix, to the console"
     CHECK(show(logs_of(choices).stderr_plan) == "console tail");
 }
 
-TEST_CASE("the prefix follows its template, and the host stands before it on request") {
+TEST_CASE("the prefix follows its template, and the host stands in its place on request") {
     LogChoices choices;
     choices.tee = {{}, {.out = true, .err = true}};
     choices.prefix_template = "<${role_name} $rank/${local_rank} ${x}> ";
     CHECK(logs_of(choices).stdout_plan.prefix == "<default 9/1 ${x}> ");
     choices.host_prefix = true;
-    CHECK(logs_of(choices).stderr_plan.prefix == "[gpu07:9] <default 9/1 ${x}> ");
+    CHECK(logs_of(choices).stderr_plan.prefix == "[gpu07:9] ");
 }
 
 TEST_CASE("with the host prefix also streams that nobody tee'd are pumped") {

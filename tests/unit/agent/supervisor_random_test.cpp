@@ -2,6 +2,7 @@
 // faults stop and the agent must come to its end.
 #include <random>
 #include <set>
+#include <utility>
 
 #include "tests/support/catch.h"
 #include "tests/unit/agent/supervisor_story.h"
@@ -34,13 +35,14 @@ class Life {
     struct Process {
         bool answered = false;
         bool ended = true;
+        bool group = false;  ///< its leader has ended and left something
     };
 
     bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
 
     void anything() {
         now_ += std::chrono::milliseconds(random_() % 3000);
-        switch (random_() % 14) {
+        switch (random_() % 16) {
             case 0: return deliver(store_opened_if_asked());
             case 1:
             case 2:
@@ -54,6 +56,8 @@ class Life {
             case 10: return chance(5) ? deliver(ClientLost{"gone"}) : deliver(Elapsed{});
             case 11: return chance(5) ? deliver(StopRequested{SIGINT}) : deliver(Elapsed{});
             case 12: return chance(5) ? deliver(DaemonSaid{native::JobEnded{}}) : deliver(Elapsed{});
+            case 13: return group_empties();
+            case 14: return chance(5) ? guardian_replaced() : deliver(Elapsed{});
             default: return chance(5) ? deliver(DaemonSaid{native::Drain{"x"}}) : deliver(Elapsed{});
         }
     }
@@ -80,14 +84,33 @@ class Life {
         }
         process.ended = true;
         const Instant at = now_ - std::chrono::milliseconds(random_() % 2000);
-        deliver(HostSaid{WorkerEnded{local_rank, 100, std::move(end), at, "", "", false}, {}});
+        WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = at};
+        process.group = ended.group_left = chance(20);
+        deliver(HostSaid{std::move(ended), {}});
+    }
+    void group_empties() {
+        const auto local_rank = static_cast<std::uint32_t>(random_() % 2);
+        if (!std::exchange(processes_[local_rank].group, false)) return deliver(Elapsed{});
+        deliver(HostSaid{GroupEmpty{local_rank}, {}});
+    }
+    void guardian_replaced() {
+        for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
+            auto& process = processes_[local_rank];
+            process.group = false;
+            if (std::exchange(process.ended, true)) continue;
+            WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_};
+            ended.orphaned = true;
+            deliver(HostSaid{std::move(ended), {}});
+        }
+        if (!finished_) deliver(HostSaid{GuardianLost{"killed", now_, true}, {}});
     }
     void answer_kill() {
         if (!kill_asked_) return deliver(Elapsed{});
         for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
             if (processes_[local_rank].ended) continue;
             processes_[local_rank].ended = true;
-            deliver(HostSaid{WorkerEnded{local_rank, 100, Signaled{SIGKILL, false}, now_, "", "", false}, {}});
+            deliver(
+                HostSaid{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_}, {}});
         }
         kill_asked_ = false;
         tree_ = false;
@@ -125,10 +148,14 @@ class Life {
             REQUIRE(started_rounds_.insert(start->assignment.round).second);
             joined_ = false;
             tree_ = true;
-            processes_[0] = processes_[1] = Process{false, false};
+            processes_[0] = processes_[1] = Process{false, false, false};
         } else if (std::holds_alternative<SignalWorkers>(action)) {
             REQUIRE(tree_);
             REQUIRE((!processes_[0].ended || !processes_[1].ended));
+        } else if (const auto* group = std::get_if<SignalGroup>(&action)) {
+            REQUIRE(tree_);
+            REQUIRE(processes_[group->local_rank].ended);
+            REQUIRE(processes_[group->local_rank].group);
         } else if (std::holds_alternative<KillTree>(action)) {
             REQUIRE(tree_);
             kill_asked_ = true;

@@ -17,6 +17,7 @@ inline std::string show(const Ending& ending) {
         std::string operator()(const NoRendezvous& e) const { return cat("NoRendezvous ", e.why); }
         std::string operator()(const JoinRefused& e) const { return cat("JoinRefused ", e.refusal.why); }
         std::string operator()(const AgentFailed&) const { return "AgentFailed"; }
+        std::string operator()(const SetUpFailed&) const { return "SetUpFailed"; }
         std::string operator()(const Drained& e) const { return cat("Drained ", e.why); }
     };
     return std::visit(Show{}, ending);
@@ -39,8 +40,9 @@ inline std::string show(const SupervisorAction& action) {
         }
         std::string operator()(const StartWorkers& a) const { return cat("StartWorkers(", a.assignment.round, ")"); }
         std::string operator()(const TellWorkers&) const { return "TellWorkers"; }
-        std::string operator()(const SignalWorkers& a) const {
-            return cat("Signal(", signal_name(a.signal), a.target == SignalTarget::leader ? ")" : ", group)");
+        std::string operator()(const SignalWorkers& a) const { return cat("Signal(", signal_name(a.signal), ")"); }
+        std::string operator()(const SignalGroup& a) const {
+            return cat("SignalGroup(", a.local_rank, ", ", signal_name(a.signal), ")");
         }
         std::string operator()(const KillTree&) const { return "KillTree"; }
         std::string operator()(const ReportFailed& a) const { return cat("ReportFailed(", show(a.failures), ")"); }
@@ -101,14 +103,29 @@ class Story {
     std::string started(std::uint32_t local_rank) { return step(HostSaid{WorkerStarted{local_rank, 100}, {}}); }
     std::string ended(std::uint32_t local_rank, WorkerEnd end) { return ended_at(local_rank, std::move(end), now); }
     std::string ended_at(std::uint32_t local_rank, WorkerEnd end, Instant at) {
-        return step(HostSaid{WorkerEnded{local_rank, 100, std::move(end), at, "", "", false}, {}});
+        return step(HostSaid{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = at}, {}});
     }
+    /// Its leader has ended; others of its process group live.
+    std::string ended_but_group(std::uint32_t local_rank, WorkerEnd end) {
+        WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = now};
+        ended.group_left = true;
+        return step(HostSaid{std::move(ended), {}});
+    }
+    std::string group_empty(std::uint32_t local_rank) { return step(HostSaid{GroupEmpty{local_rank}, {}}); }
     std::string unfed(std::uint32_t local_rank) {
-        return step(HostSaid{WorkerEnded{local_rank, 100, Signaled{SIGKILL, false}, now, "", "", true}, {}});
+        WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now};
+        ended.unfed = true;
+        return step(HostSaid{std::move(ended), {}});
+    }
+    std::string orphaned(std::uint32_t local_rank) {
+        WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now};
+        ended.orphaned = true;
+        return step(HostSaid{std::move(ended), {}});
     }
     std::string tree_empty() { return step(HostSaid{TreeEmpty{}, {}}); }
     std::string tree_stuck() { return step(HostSaid{TreeStuck{{77}}, {}}); }
-    std::string guardian_lost() { return step(HostSaid{GuardianLost{"killed"}, {}}); }
+    std::string guardian_lost() { return step(HostSaid{GuardianLost{"killed", now, false}, {}}); }
+    std::string guardian_replaced() { return step(HostSaid{GuardianLost{"killed", now, true}, {}}); }
     std::string round_ended(Round round, bool final = false) {
         return step(
             DaemonSaid{native::RoundEnded{round, native::RoundEndReason::worker_failed, final, "rank 0 failed"}});

@@ -31,7 +31,10 @@ TEST_CASE("begin opens a store, and the open store is what the join offers") {
 TEST_CASE("a store that cannot be opened ends an agent that nobody knows yet without a word") {
     Story story;
     story.begin();
-    CHECK(story.step(StoreOpened{Error{Errc::already_exists, "bind port 4000: in use"}}) == "Finish(AgentFailed)");
+    CHECK(story.step(StoreOpened{Error{Errc::already_exists, "bind port 4000: in use"}}) == "Finish(SetUpFailed)");
+    Story broken;
+    broken.begin();
+    CHECK(broken.step(StoreOpened{Error{Errc::io, "socket: too many open files"}}) == "Finish(AgentFailed)");
 }
 
 TEST_CASE("an assignment starts the workers of a joining agent and of no other") {
@@ -176,7 +179,84 @@ TEST_CASE("processes that SIGKILL does not remove end the agent and not the laun
     CHECK(silent.elapse(5s).ends_with("CloseStore; Finish(AgentFailed)"));
 }
 
-TEST_CASE("a lost guardian ends the agent, and the daemon hears why") {
+TEST_CASE("a set-up that is refused ends an agent that nobody knows, and a signal beside it changes nothing") {
+    Story story;
+    CHECK(story.step(SetUpRefused{"--log-dir: no"}) == "Finish(SetUpFailed)");
+    CHECK(story.stop(SIGTERM) == "");
+    Story stopped;
+    stopped.stop(SIGTERM);
+    CHECK(stopped.step(SetUpRefused{"--log-dir: no"}) == "");
+}
+
+TEST_CASE("what an ended leader left in its group gets the stop signal once, and the rest of the grace") {
+    Story story = Story::draining();  // 1 s into it
+    CHECK(story.ended_but_group(0, Signaled{SIGTERM}) == "SignalGroup(0, SIGTERM)");
+    CHECK(story.ended(1, Exited{0}) == "");
+    CHECK(story.phase() == Phase::draining);
+    CHECK(story.time_left() == 29s);
+    CHECK(story.elapse(28s) == "");
+    CHECK(story.group_empty(0) == "KillTree");
+    CHECK(story.tree_empty() == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
+
+    Story stubborn = Story::draining();
+    stubborn.ended_but_group(0, Signaled{SIGTERM});
+    stubborn.ended_but_group(1, Signaled{SIGTERM});
+    CHECK(stubborn.elapse(29s) == "KillTree");
+    CHECK(stubborn.group_empty(0) == "");
+}
+
+TEST_CASE("a failed worker's group is stopped with its round, and one signal more kills what is left") {
+    Story story = Story::running();
+    CHECK(story.ended_but_group(0, Exited{7}) ==
+          "ReportFailed(rank 2: exit code 7); TellWorkers; Signal(SIGTERM); SignalGroup(0, SIGTERM)");
+    story.stop(SIGINT);
+    CHECK(story.stop(SIGINT) == "KillTree");
+}
+
+TEST_CASE("a worker that ended long before the stop is asked about its group too") {
+    Story story = Story::running();
+    CHECK(story.ended_but_group(0, Exited{0}) == "");
+    CHECK(story.ended(1, Exited{0}) == "ReportSucceeded");
+    CHECK(story.job_succeeded() == "SignalGroup(0, SIGTERM)");
+    CHECK(story.group_empty(0) == "KillTree");
+
+    Story fenced = Story::running();
+    fenced.ended_but_group(0, Exited{0});
+    CHECK(fenced.fenced() == "KillTree");  // no grace
+}
+
+TEST_CASE("a guardian that was replaced costs its workers and one failure of the node, and the next round runs") {
+    Story story = Story::running();
+    CHECK(story.orphaned(0) == "");
+    CHECK(story.orphaned(1) == "");
+    CHECK(story.guardian_replaced() == "ReportFailed(node); KillTree");
+    const auto& reported = std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0);
+    CHECK(reported.kind == FailureKind::killed);  // charged: a guardian killed in each round must not go on for ever
+    CHECK(reported.end == WorkerEnd(Signaled{SIGKILL}));
+    CHECK(story.tree_empty() == "");
+    CHECK(story.round_ended(0) == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
+    CHECK(story.last().notices.at(0).ends_with("; going on"));  // nobody is left to be stopped
+    CHECK(story.store_opened() == "SendJoin(after 0, store 4000)");
+    CHECK(story.assigned(1) == "StartWorkers(1)");
+}
+
+TEST_CASE("a guardian that was replaced is no failure where no worker died with it") {
+    CHECK(Story::joining().guardian_replaced() == "");
+    CHECK(Story::drained().guardian_replaced() == "");
+    Story barrier = Story::running();
+    barrier.ended(0, Exited{0});
+    barrier.ended_but_group(1, Exited{0});
+    CHECK(barrier.guardian_replaced() == "");
+    CHECK(barrier.job_succeeded() == "KillTree");
+
+    Story stopping = Story::draining();  // they were to end anyway
+    stopping.orphaned(0);
+    stopping.orphaned(1);
+    CHECK(stopping.guardian_replaced() == "");
+    CHECK(stopping.tree_empty() == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
+}
+
+TEST_CASE("a lost guardian that nobody replaces ends the agent, and the daemon hears why") {
     CHECK(Story::joining().guardian_lost().starts_with("SendLeave(the guardian process"));
     CHECK(Story::running().guardian_lost().starts_with("ReportFailed(node); SendLeave(the guardian process"));
     CHECK(Story::running().guardian_lost().ends_with("CloseStore; Finish(AgentFailed)"));
@@ -300,7 +380,8 @@ TEST_CASE("a failure says who, where and how") {
     notes.at_ns = 5;
     notes.uncertainty_ns = 2;
     notes.wall_time_s = 9;
-    const WorkerEnded ended{1, 4242, Exited{1}, story.now, "", "Traceback", false};
+    const WorkerEnded ended{
+        .local_rank = 1, .pid = 4242, .end = Exited{1}, .at = story.now, .stderr_tail = "Traceback"};
     story.step(HostSaid{ended, notes});
     const auto& reported = std::get<ReportFailed>(story.last().actions.at(0));
     const Failure expected{FailureKind::worker_error, "a",         "default",       1,    3, 1, 4242, Exited{1},

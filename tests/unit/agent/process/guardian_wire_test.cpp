@@ -10,17 +10,22 @@ namespace {
 
 std::vector<Message> one_of_each() {
     return {Spawn{.id = 7, .has_stdout = true, .has_stderr = false},
-            Signal{15, SignalTarget::group},
+            Signal{15},
+            SignalGroup{.id = 7, .signal = 15},
             Kill{},
             Feed{},
             Testament{"last words"},
             Farewell{},
+            Beget{},
+            Serve{"/sys/fs/cgroup/muster-1"},
             Spawned{8, 1234},
             Ended{.id = 9, .pid = 1, .end = Exited{255}, .at_ns = 5},
-            Ended{.id = 9, .pid = 1, .end = Signaled{11, true}, .at_ns = 5, .unfed = true},
+            Ended{.id = 9, .pid = 1, .end = Signaled{11, true}, .at_ns = 5, .unfed = true, .group_left = true},
             Ended{.id = 9, .end = NotStarted{2, "execve"}, .at_ns = 5},
+            GroupEmptied{9},
             Emptied{},
-            Stuck{{1, 2, 3}}};
+            Stuck{{1, 2, 3}},
+            Begotten{.pid = 5, .error_number = 11}};
 }
 
 }  // namespace

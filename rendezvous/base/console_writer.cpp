@@ -1,9 +1,7 @@
-#include "agent/process/console_writer.h"
+#include "rendezvous/base/console_writer.h"
 
 #include <errno.h>
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -13,8 +11,9 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/thread_start.h"
 
-namespace muster::agent {
+namespace muster {
 
 namespace {
 
@@ -91,8 +90,7 @@ void ConsoleWriter::Shared::write_all(std::string_view bytes) {
 void ConsoleWriter::Shared::broken(int error_number) {
     closed = error_number == EPIPE || error_number == EBADF;
     if (std::exchange(failing, true) || closed) return;  // a closed pipe is the wish of `muster ... | head`
-    log(LogLevel::warning, "cannot show the workers' output on ", name, ": ", ::strerror(error_number),
-        "; the job goes on without it");
+    log(LogLevel::warning, "cannot write to ", name, ": ", ::strerror(error_number), "; the job goes on without it");
 }
 
 void ConsoleWriter::Shared::accept(std::string_view text) {
@@ -131,16 +129,12 @@ void ConsoleWriter::add(std::string_view text) {
     auto& self = *shared_;
     std::unique_lock lock(self.mutex);
     if (!thread_.joinable()) {
-        // Signals are the loop's; a thread takes over the mask of the one that starts it.
-        sigset_t all, before;
-        sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
-        thread_ = std::thread([shared = shared_] { shared->run(); });
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        auto started = start_thread("muster-console", [shared = shared_] { shared->run(); });
+        if (started) thread_ = std::move(*started);
     }
     const auto limit = self.limits.buffer_max_bytes;
     const auto has_room = [&] { return self.buffer.empty() || self.buffer.size() + text.size() <= limit; };
-    bool dropping = self.skipped_count > 0 && self.buffer.size() > limit / 2;
+    bool dropping = !thread_.joinable() || (self.skipped_count > 0 && self.buffer.size() > limit / 2);
     if (!dropping && !has_room()) dropping = !self.drained.wait_for(lock, self.limits.patience, has_room);
     if (!dropping) return self.accept(text);
     self.skipped_count +=
@@ -152,4 +146,4 @@ bool ConsoleWriter::flush(Duration limit) {
     return shared_->drained.wait_for(lock, limit, [this] { return shared_->buffer.empty() && !shared_->writing; });
 }
 
-}  // namespace muster::agent
+}  // namespace muster

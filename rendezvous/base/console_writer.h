@@ -1,5 +1,5 @@
-// Writes workers' output to the launcher's own stream without ever letting that stream stop anybody: a stopped
-// terminal, a pipe whose reader sleeps, a full disk.
+// Writes lines to a stream of this process without ever letting that stream stop anybody: a stopped terminal, a pipe
+// whose reader sleeps, a full disk. The log and the workers' output go through it.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@
 
 #include "rendezvous/base/time.h"
 
-namespace muster::agent {
+namespace muster {
 
 /// A bounded buffer and a thread that writes it out; the thread starts with the first bytes.
 ///
 /// Who reads at any reasonable rate loses nothing: when the buffer is full, add() waits up to `patience` for room. If
 /// none comes, text is dropped, at once and without waiting again, until the buffer is half empty; then one line
-/// "... N lines skipped" stands in its place. A stream that is broken (EPIPE, ENOSPC ...) swallows what it is given
-/// and is tried again with what comes later, except a closed pipe, which nobody can open again.
+/// "... N lines skipped" stands in its place. Where no thread can be had, text is dropped too. A stream that is broken
+/// (EPIPE, ENOSPC ...) swallows what it is given and is tried again with what comes later, except a closed pipe, which
+/// nobody can open again.
 class ConsoleWriter {
   public:
     struct Limits {
@@ -44,4 +45,4 @@ class ConsoleWriter {
     std::thread thread_;
 };
 
-}  // namespace muster::agent
+}  // namespace muster

@@ -1,0 +1,134 @@
+// What follows from the facts that supervisor.cpp notes: every step ends in settle().
+#include <algorithm>
+#include <utility>
+
+#include "agent/core/supervisor.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+bool Supervisor::all_ended() const {
+    return std::none_of(round_->workers.begin(), round_->workers.end(),
+                        [](const Worker& worker) { return worker.fate == Fate::running; });
+}
+
+/// The leaders, and what they left in their groups. (What has left its group as well, a daemon, waits for KillTree.)
+bool Supervisor::all_gone() const {
+    return all_ended() && std::none_of(round_->workers.begin(), round_->workers.end(),
+                                       [](const Worker& worker) { return worker.group_left; });
+}
+
+bool Supervisor::drained() const {
+    return round_->tree_empty && all_ended();
+}
+
+void Supervisor::settle(Instant now) {
+    if (round_ && !drained()) settle_workers(now);
+    if (ending_ && (!round_ || drained() || stuck_)) {
+        finish();
+    } else if (begun_) {
+        if (round_ && drained()) settle_round();
+        if (!round_) settle_join();
+    }
+    phase_ = derive_phase();
+}
+
+void Supervisor::settle_workers(Instant now) {
+    auto& round = *round_;
+    if (round.drain) {
+        auto& drain = *round.drain;
+        if (drain.killed_at) {
+            if (now >= *drain.killed_at + config_.kill_wait) on_tree_stuck("the workers' processes");
+        } else if (all_gone() || now >= drain.kill_at) {
+            if (!all_gone() && !round.fenced) say("the grace is over: killing what is left");
+            drain.killed_at = now;
+            act(KillTree{});
+        } else {
+            signal_groups();
+        }
+        return;
+    }
+    const bool all_succeeded = std::all_of(round.workers.begin(), round.workers.end(),
+                                           [](const Worker& worker) { return worker.fate == Fate::succeeded; });
+    if (all_succeeded && !round.success_reported) {
+        round.success_reported = true;
+        say("all workers of this node exited 0; waiting for the other nodes");
+        act(ReportSucceeded{});
+    }
+}
+
+/// A leader that is a shell may die of the signal at once and leave the program that it ran: that gets the signal too,
+/// and what is left of the same grace.
+void Supervisor::signal_groups() {
+    for (std::uint32_t local_rank = 0; local_rank < round_->workers.size(); ++local_rank) {
+        auto& worker = round_->workers[local_rank];
+        if (!worker.group_left || std::exchange(worker.group_signalled, true)) continue;
+        say(cat("local rank ", local_rank,
+                " has ended and left processes in its group: ", signal_name(round_->drain->signal), " for those"));
+        act(SignalGroup{local_rank, round_->drain->signal});
+    }
+}
+
+/// The round is drained and this agent goes on: with the next round, or waiting for the daemon's last word.
+void Supervisor::settle_round() {
+    if (round_->ended) report_round();
+    const bool goes_on = round_->ended ? !round_->ended->final : round_->fenced;
+    if (!goes_on) return;
+    round_.reset();
+    if (store_open_) act(CloseStore{});
+    store_open_ = false;
+}
+
+void Supervisor::settle_join() {
+    if (!store_open_ && !store_opening_) {
+        store_opening_ = true;
+        act(OpenStore{});
+    } else if (store_open_ && !joined_) {
+        joined_ = true;
+        known_ = true;
+        native::Join join = config_.join;
+        join.last_round = last_round_;
+        join.store_port = ports_.store;
+        join.peer_port = ports_.peer;
+        act(SendJoin{std::move(join)});
+    }
+}
+
+void Supervisor::report_round() {
+    if (round_->report_sent) return;
+    round_->report_sent = true;
+    const auto stopped = std::count_if(round_->workers.begin(), round_->workers.end(),
+                                       [](const Worker& worker) { return worker.fate == Fate::stopped; });
+    act(ReportRound{native::RoundReport{round_->assignment.round, std::move(round_->failed_late),
+                                        static_cast<std::uint32_t>(stopped)}});
+}
+
+void Supervisor::finish() {
+    if (round_ && round_->ended && !deaf_ && drained()) report_round();
+    if (job_over_) {
+        act(AcknowledgeEnd{});
+    } else if (known_ && !deaf_) {
+        if (const auto* cancelled = std::get_if<Cancelled>(&*ending_))
+            act(SendLeave{cat("stopped by ", signal_name(cancelled->signal))});
+        else if (const auto* leaving = std::get_if<Drained>(&*ending_))
+            act(SendLeave{leaving->why});
+        else if (const auto* failed = std::get_if<AgentFailed>(&*ending_))
+            act(SendLeave{failed->why});
+    }
+    if (store_open_ || store_opening_) act(CloseStore{});
+    act(Finish{*ending_});
+    phase_ = Phase::done;
+}
+
+Phase Supervisor::derive_phase() const {
+    if (phase_ == Phase::done) return Phase::done;
+    if (!begun_) return Phase::idle;
+    if (!round_) return Phase::joining;
+    if (drained()) return Phase::drained;
+    if (round_->drain) return Phase::draining;
+    const bool answered = std::all_of(round_->workers.begin(), round_->workers.end(),
+                                      [](const Worker& worker) { return worker.answered; });
+    return answered ? Phase::running : Phase::starting;
+}
+
+}  // namespace muster::agent

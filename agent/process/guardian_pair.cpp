@@ -1,0 +1,197 @@
+#include "agent/process/guardian_pair.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <utility>
+
+#include "agent/process/process_tree.h"
+#include "agent/process/worker_cgroup.h"
+#include "rendezvous/base/log.h"
+
+namespace muster::agent {
+
+namespace asio = boost::asio;
+namespace wire = guardian_wire;
+
+namespace {
+
+constexpr Duration clean_up_max = 2s;  ///< after a guardian's loss, until its tree must be gone
+constexpr Duration clean_up_pause = 2ms;
+constexpr Duration farewell_max = 2s;
+/// In an agent's life. Whatever kills guardians as fast as they come must not be fought for ever.
+constexpr int begotten_max_count = 100;
+
+WorkerEnd end_of_status(int status) {
+    if (WIFEXITED(status)) return Exited{WEXITSTATUS(status)};
+    return Signaled{.signal = WTERMSIG(status), .core_dumped = WCOREDUMP(status) != 0};
+}
+
+FileDescriptor open_pidfd(pid_t pid) {
+    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+/// True when the child has ended before `deadline`, and is reaped.
+bool await_child(pid_t pid, int pidfd, Instant deadline) {
+    for (;;) {
+        const auto reaped = ::waitpid(pid, nullptr, WNOHANG);
+        if (reaped == pid || (reaped < 0 && errno == ECHILD)) return true;
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+        if (left.count() <= 0) return false;
+        // Without a pidfd (old kernels) the loop looks every 5 ms.
+        pollfd ended{pidfd, POLLIN, 0};
+        ::poll(&ended, 1, static_cast<int>(pidfd >= 0 ? left.count() : std::min<std::int64_t>(5, left.count())));
+    }
+}
+
+}  // namespace
+
+GuardianPair::GuardianPair(asio::io_context& context, GuardianHandle guardian)
+    : context_(context),
+      cgroup_(std::move(guardian.cgroup)),
+      serving_{.pid = guardian.pid,
+               .pidfd = std::move(guardian.pidfd),
+               .link = std::make_shared<GuardianLink>(context, std::move(guardian.socket))},
+      clean_up_timer_(context) {}
+
+void GuardianPair::begin() {
+    listen();
+    serving_.link->begin();
+    ask_for_reserve();
+}
+
+void GuardianPair::listen() {
+    serving_.link->on_message = [this](const wire::Message& message) {
+        if (const auto* news = std::get_if<wire::Begotten>(&message))
+            begotten(*news);
+        else if (on_message)
+            on_message(message);
+    };
+    serving_.link->on_lost = [this](std::string why) { lose(std::move(why)); };
+}
+
+void GuardianPair::end() {
+    on_message = nullptr;
+    on_reaped = nullptr;
+    on_lost = nullptr;
+    clean_up_timer_.cancel();
+    const auto deadline = std::chrono::steady_clock::now() + farewell_max;
+    serving_.link->send(wire::Farewell{});
+    serving_.link->close();
+    if (reserve_) reserve_->link->close();
+    if (!await_child(serving_.pid, serving_.pidfd.get(), deadline)) {
+        log(LogLevel::warning, "the guardian (pid ", serving_.pid, ") is still killing what the workers left behind");
+    }
+    if (reserve_ && reserve_->pid > 0) await_child(reserve_->pid, reserve_->pidfd.get(), deadline);
+}
+
+void GuardianPair::send(const wire::Message& message, std::vector<FileDescriptor> fds) {
+    if (state_ == State::serving) serving_.link->send(message, std::move(fds));
+}
+
+void GuardianPair::set_testament(std::string bytes) {
+    testament_ = std::move(bytes);
+    send(wire::Testament{testament_});
+}
+
+void GuardianPair::ask_for_reserve() {
+    if (reserve_ || state_ != State::serving || begotten_count_ == begotten_max_count) return;
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+    ++begotten_count_;
+    reserve_ =
+        Guardian{.pid = 0, .pidfd = {}, .link = std::make_shared<GuardianLink>(context_, FileDescriptor(ends[0]))};
+    reserve_->link->on_lost = [this](const std::string&) { reserve_lost(); };
+    reserve_->link->begin();
+    std::vector<FileDescriptor> theirs;
+    theirs.emplace_back(ends[1]);
+    serving_.link->send(wire::Beget{}, std::move(theirs));
+}
+
+void GuardianPair::begotten(const wire::Begotten& begotten) {
+    if (begotten.pid != 0) {
+        auto pidfd = open_pidfd(begotten.pid);
+        if (reserve_) {
+            reserve_->pid = begotten.pid;
+            reserve_->pidfd = std::move(pidfd);
+        } else {  // it was quicker to die than its birth to be told
+            await_child(begotten.pid, pidfd.get(), std::chrono::steady_clock::now() + clean_up_pause);
+            ask_for_reserve();
+        }
+        return;
+    }
+    if (!reserve_) return;
+    log(LogLevel::info, "no second guardian could be forked (", ::strerror(begotten.error_number),
+        "); the job ends here should the first one be killed");
+    reserve_->link->close();
+    reserve_.reset();
+}
+
+void GuardianPair::reserve_lost() {
+    const auto gone = std::exchange(reserve_, std::nullopt);
+    if (!gone || gone->pid == 0) return;  // Begotten will say more
+    await_child(gone->pid, gone->pidfd.get(), std::chrono::steady_clock::now() + clean_up_pause);
+    ask_for_reserve();
+}
+
+void GuardianPair::lose(std::string why) {
+    lost_why_ = std::move(why);
+    lost_at_ = std::chrono::steady_clock::now();
+    state_ = State::changing;
+    // It may be stopped instead of dead: then its workers have to go all the same.
+    if (serving_.pid > 0) ::kill(serving_.pid, SIGKILL);
+    clean_up(lost_at_ + clean_up_max);
+}
+
+void GuardianPair::clean_up(Instant deadline) {
+    const bool empty = kill_and_reap_orphans();
+    if (empty || std::chrono::steady_clock::now() >= deadline) return change(empty);
+    clean_up_timer_.expires_after(clean_up_pause);
+    clean_up_timer_.async_wait([self = shared_from_this(), deadline](auto failure) {
+        if (!failure && self->on_lost) self->clean_up(deadline);
+    });
+}
+
+bool GuardianPair::kill_and_reap_orphans() {
+    if (!cgroup_.empty()) kill_cgroup(cgroup_);
+    bool empty = true;
+    const auto own_session = ::getsid(0);
+    const auto reserve = reserve_ ? reserve_->pid : 0;
+    for (const auto& facts : descendants_of(::getpid(), all_processes())) {
+        // The guardians and each worker began sessions of their own; what is in ours was started by somebody else.
+        if (facts.session == own_session || facts.pid == reserve) continue;
+        empty = false;
+        if (facts.alive()) kill_process(facts);
+        int status = 0;
+        if (facts.parent != ::getpid() || ::waitpid(facts.pid, &status, WNOHANG) != facts.pid) continue;
+        if (on_reaped) on_reaped(facts.pid, end_of_status(status));
+    }
+    return empty;
+}
+
+void GuardianPair::change(bool empty) {
+    if (!cgroup_.empty()) remove_cgroup(cgroup_);
+    // Beside what could not be removed nothing new may run.
+    const bool replaced = empty && reserve_ && reserve_->pid > 0;
+    state_ = replaced ? State::serving : State::none;
+    if (replaced) {
+        serving_.link->close();
+        serving_ = *std::exchange(reserve_, std::nullopt);
+        listen();
+        serving_.link->send(wire::Serve{cgroup_});
+        if (!testament_.empty()) send(wire::Testament{testament_});
+        ask_for_reserve();
+    }
+    const auto keep = shared_from_this();  // the owner may end us in its handler
+    if (on_lost) on_lost(lost_why_, lost_at_, replaced);
+}
+
+}  // namespace muster::agent

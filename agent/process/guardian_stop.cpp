@@ -1,0 +1,96 @@
+// How a guardian ends what it guards: by signals to leaders and to what ended leaders left in their groups, and by
+// killing the whole tree until nothing is left.
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "agent/process/guardian_loop.h"
+#include "agent/process/process_tree.h"
+
+namespace muster::agent {
+
+namespace wire = guardian_wire;
+
+namespace {
+
+/// Between two looks at /proc while something is still dying. Deaths themselves wake the loop.
+constexpr Duration pause_max = 200ms;
+constexpr Duration first_pause = 1ms;
+
+bool group_exists(pid_t number) {
+    return ::kill(-number, 0) == 0 || errno != ESRCH;
+}
+
+}  // namespace
+
+void GuardianLoop::signal_leaders(int signal) {
+    // A worker that has ended and is not reaped yet still owns its number, so this reaches nobody else.
+    for (const auto& worker : workers_) ::kill(worker.pid, signal);
+}
+
+bool GuardianLoop::note_group(std::uint64_t id, pid_t leader) {
+    if (!group_exists(leader)) return false;
+    groups_.push_back({.id = id, .number = leader});
+    return true;
+}
+
+void GuardianLoop::signal_group(const wire::SignalGroup& signal) {
+    for (auto& group : groups_) {
+        if (group.id != signal.id) continue;
+        ::kill(-group.number, signal.signal);
+        group.signalled = true;
+    }
+}
+
+void GuardianLoop::look_at_groups() {
+    std::erase_if(groups_, [this](const Group& group) {
+        if (group_exists(group.number)) return false;
+        send(wire::GroupEmptied{group.id});
+        return true;
+    });
+}
+
+bool GuardianLoop::unfed(Instant now) const {
+    return last_fed_ && config_.unfed_max > 0ns && children_left_ && now - *last_fed_ >= config_.unfed_max;
+}
+
+void GuardianLoop::begin_kill(Cause cause, Instant now) {
+    if (killing_) return;
+    // Most trees are their leaders, or are all in the cgroup: give those a moment to be reaped before reading /proc.
+    killing_ = Killing{.cause = cause, .since = now, .next_pass = now + first_pause};
+    for (const auto& worker : workers_) ::kill(worker.pid, SIGKILL);
+    if (cgroup_ && children_left_) kill_cgroup(cgroup_->path());
+}
+
+void GuardianLoop::continue_kill(Instant now) {
+    if (!killing_) return;
+    if (!children_left_) {
+        killing_.reset();
+        if (cgroup_) cgroup_ = WorkerCgroup::renew(std::move(*cgroup_));
+        if (empty_asked_) send(wire::Emptied{});
+        empty_asked_ = false;
+        return;
+    }
+    if (now < killing_->next_pass) return;
+    kill_pass();
+    killing_->next_pass = now + killing_->pause;
+    killing_->pause = std::min(killing_->pause * 2, pause_max);
+}
+
+void GuardianLoop::kill_pass() {
+    if (cgroup_) kill_cgroup(cgroup_->path());
+    wire::Stuck stuck;
+    for (const auto& facts : descendants_of(::getpid(), all_processes())) {
+        if (!facts.alive()) continue;
+        kill_process(facts);
+        stuck.pids.push_back(facts.pid);
+    }
+    const bool late = std::chrono::steady_clock::now() - killing_->since >= config_.stuck_after;
+    if (!late || killing_->stuck) return;
+    killing_->stuck = true;
+    if (empty_asked_) send(stuck);
+}
+
+}  // namespace muster::agent

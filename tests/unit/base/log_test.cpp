@@ -1,0 +1,106 @@
+// The log in a process of its own, whose stderr is a pipe that the test holds.
+#include "rendezvous/base/log.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+
+namespace {
+
+struct Pipe {
+    Pipe() {
+        int ends[2];
+        REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+        out = FileDescriptor(ends[0]);
+        in = FileDescriptor(ends[1]);
+    }
+    /// Until nobody can write to it any more.
+    std::string rest() {
+        in.reset();
+        std::string all;
+        char bytes[4096];
+        for (ssize_t size = 0; (size = ::read(out.get(), bytes, sizeof bytes)) > 0;)
+            all.append(bytes, static_cast<std::size_t>(size));
+        return all;
+    }
+    FileDescriptor out;
+    FileDescriptor in;
+};
+
+void fill(const Pipe& pipe) {
+    ::fcntl(pipe.in.get(), F_SETFL, O_NONBLOCK);
+    const std::string block(4096, '#');
+    while (::write(pipe.in.get(), block.data(), block.size()) > 0) {
+    }
+    ::fcntl(pipe.in.get(), F_SETFL, 0);
+}
+
+/// Runs `work` in a child whose stderr is the pipe.
+pid_t with_stderr(const Pipe& pipe, const std::function<void()>& work) {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::dup2(pipe.in.get(), STDERR_FILENO);
+    set_log_level(LogLevel::info);
+    work();
+    ::_exit(0);
+}
+
+}  // namespace
+
+TEST_CASE("until a thread writes the log, each line is there at once") {
+    Pipe stderr_pipe;
+    const auto child = with_stderr(stderr_pipe, [] {
+        log(LogLevel::debug, "below the level");
+        log(LogLevel::info, "one ", 1);
+        print_notice("a notice\n");
+    });
+    const auto text = stderr_pipe.rest();
+    CHECK(text.find("info one 1\na notice\n") != std::string::npos);
+    CHECK(text.find("below") == std::string::npos);
+    ::waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("a thread keeps the order, and flush_log waits for the last line") {
+    Pipe stderr_pipe;
+    const auto child = with_stderr(stderr_pipe, [] {
+        write_log_on_thread();
+        for (int i = 0; i < 1000; ++i) log(LogLevel::info, "line ", i);
+        print_notice("the end\n");
+        if (!flush_log(10s)) ::_exit(1);
+    });
+    const auto text = stderr_pipe.rest();
+    CHECK(text.ends_with("info line 999\nthe end\n"));
+    CHECK(static_cast<int>(std::count(text.begin(), text.end(), '\n')) == 1001);
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+}
+
+TEST_CASE("a stderr that nobody reads holds nobody up, and what was left out is counted") {
+    Pipe stderr_pipe, done;
+    fill(stderr_pipe);
+    const auto child = with_stderr(stderr_pipe, [&] {
+        write_log_on_thread();
+        for (int i = 0; i < 100'000; ++i) log(LogLevel::info, "a line that is of no great length, number ", i);
+        const bool all_written = flush_log(10ms);
+        if (::write(done.in.get(), all_written ? "?" : "x", 1) != 1) ::_exit(1);
+        flush_log(10s);  // the test reads by now
+    });
+    char byte = 0;
+    REQUIRE(::read(done.out.get(), &byte, 1) == 1);  // without the thread nobody would ever come so far
+    CHECK(byte == 'x');
+    const auto text = stderr_pipe.rest();
+    CHECK(text.find("... ") != std::string::npos);
+    CHECK(text.find(" lines skipped\n") != std::string::npos);
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+}
