@@ -23,7 +23,7 @@ class ClientLink final : public RendezvousLink {
     }
     [[nodiscard]] bool may_feed() const override { return client_.may_feed(); }
 
-    /// For what the link does not say: the answer to peers, the local address.
+    /// For what the link does not say: the answer to peers.
     [[nodiscard]] rendezvous::Client& client() { return client_; }
 
   private:

@@ -1,45 +1,25 @@
 #include "launcher/advertised_addresses.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 
 #include "launcher/environment_probe.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/socket_address.h"
 
 namespace muster::launcher {
 
 namespace {
 
-template <class Name>
-bool connect_to(int fd, const Name& name) {
-    return ::connect(fd, reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0;
-}
-
 /// The local address that the kernel would choose towards `address`: connecting a UDP socket sends nothing.
 std::string source_towards(const std::string& address) {
-    sockaddr_in v4{};
-    sockaddr_in6 v6{};
-    v4.sin_family = AF_INET;
-    v6.sin6_family = AF_INET6;
-    v4.sin_port = v6.sin6_port = htons(9);
-    const bool is_v4 = ::inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1;
-    if (!is_v4 && ::inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) != 1) return {};
-    const int fd = ::socket(is_v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) return {};
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    bool known = is_v4 ? connect_to(fd, v4) : connect_to(fd, v6);
-    socklen_t size = is_v4 ? sizeof v4 : sizeof v6;
-    known = known &&
-            ::getsockname(fd, is_v4 ? reinterpret_cast<sockaddr*>(&v4) : reinterpret_cast<sockaddr*>(&v6), &size) == 0;
-    known =
-        known && ::inet_ntop(is_v4 ? AF_INET : AF_INET6, is_v4 ? static_cast<const void*>(&v4.sin_addr) : &v6.sin6_addr,
-                             text.data(), text.size()) != nullptr;
-    ::close(fd);
-    return known ? std::string(text.data()) : std::string{};
+    constexpr std::uint16_t any_port = 9;
+    const auto name = SocketAddress::from_numeric(address, any_port);
+    if (!name) return {};
+    const FileDescriptor socket(::socket(name->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!socket.valid() || ::connect(socket.get(), name->data(), name->size()) != 0) return {};
+    return SocketAddress::local_of(socket.get()).numeric();
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& item) {

@@ -8,7 +8,7 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     probes_ = config.backend == Backend::c10d && !config.share_store;
     serves_workers_ = config.backend == Backend::c10d && config.share_store;
     if (config.standalone) listen_.address = "127.0.0.1";  // all that may use it runs here
-    if (serves_workers_) listen_.ports = {config.store_port_first, config.store_port_last};
+    if (serves_workers_) listen_.ports = config.store_ports;
 }
 
 Result<agent::RoundPorts> RoundStores::open() {

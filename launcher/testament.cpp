@@ -1,42 +1,19 @@
 #include "launcher/testament.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::launcher {
 
 namespace {
-
-struct SocketName {
-    sockaddr_storage storage{};
-    socklen_t size = 0;
-};
-
-SocketName socket_name(const std::string& address, std::uint16_t port) {
-    SocketName name;
-    auto* v4 = reinterpret_cast<sockaddr_in*>(&name.storage);
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&name.storage);
-    if (::inet_pton(AF_INET, address.c_str(), &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons(port);
-        name.size = sizeof *v4;
-    } else if (::inet_pton(AF_INET6, address.c_str(), &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons(port);
-        name.size = sizeof *v6;
-    }
-    return name;
-}
 
 class Deadline {
   public:
@@ -67,12 +44,13 @@ bool send_all(int fd, std::string_view bytes, const Deadline& deadline) {
 }
 
 /// True when the daemon has taken the bytes: it closes the connection after AgentDied, or keeps it until we do.
-bool send_to(const SocketName& name, std::string_view frames, const Deadline& deadline) {
-    const int fd = ::socket(name.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+bool send_to(const SocketAddress& name, std::string_view frames, const Deadline& deadline) {
+    const FileDescriptor socket(::socket(name.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const int fd = socket.get();
     if (fd < 0) return false;
     int failure = 0;
     socklen_t failure_size = sizeof failure;
-    const int begun = ::connect(fd, reinterpret_cast<const sockaddr*>(&name.storage), name.size);
+    const int begun = ::connect(fd, name.data(), name.size());
     bool sent = begun == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline));
     sent = sent && ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &failure_size) == 0 && failure == 0;
     sent = sent && send_all(fd, frames, deadline);
@@ -83,7 +61,6 @@ bool send_to(const SocketName& name, std::string_view frames, const Deadline& de
         while (wait_for(fd, POLLIN, deadline) && ::recv(fd, unread, sizeof unread, 0) > 0) {
         }
     }
-    ::close(fd);
     return sent;
 }
 
@@ -106,10 +83,10 @@ void deliver_testament(std::string_view testament, Duration limit) {
     const auto address_count = static_cast<std::int64_t>(words.size()) - 1;
     const Deadline all(limit);
     for (std::size_t at = 1; at < words.size(); ++at) {
-        const auto name = socket_name(std::string(words[at]), port);
+        const auto name = SocketAddress::from_numeric(std::string(words[at]), port);
         const Deadline one(std::min<Duration>(limit / std::max<std::int64_t>(address_count, 1),
                                               std::chrono::milliseconds(all.left_ms())));
-        if (name.size != 0 && send_to(name, frames, one)) return;
+        if (name && send_to(*name, frames, one)) return;
     }
 }
 

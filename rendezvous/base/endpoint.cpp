@@ -52,6 +52,23 @@ std::string describe(const Endpoint& endpoint) {
     return v6 ? cat('[', endpoint.host, "]:", endpoint.port) : cat(endpoint.host, ':', endpoint.port);
 }
 
+Result<PortRange> parse_port_range(std::string_view text) {
+    const auto dash = text.find_first_of("-:");
+    const auto first = text.substr(0, dash);
+    const auto last = dash == std::string_view::npos ? first : text.substr(dash + 1);
+    PortRange range;
+    const bool numbers = parse_number(first, range.first) && parse_number(last, range.last);
+    if (!numbers || range.first > range.last || (range.first == 0 && range.last != 0))
+        return Error{
+            Errc::invalid_argument,
+            cat("\"", text, "\" is no port or range of ports; write P or P-Q with 1 <= P <= Q <= 65535, or 0")};
+    return range;
+}
+
+std::string describe(const PortRange& ports) {
+    return ports.first == ports.last ? cat(ports.first) : cat(ports.first, '-', ports.last);
+}
+
 bool is_loopback(std::string_view host) {
     if (host == "localhost" || host == "::1") return true;
     const auto pieces = split(host, '.');

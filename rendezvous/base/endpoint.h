@@ -1,4 +1,4 @@
-// host:port as people write it.
+// host:port as people write it, and ranges of ports.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,19 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
 
 /// "host:port", with brackets around an IPv6 address.
 std::string describe(const Endpoint& endpoint);
+
+/// "29400", "29500-29599"; {0, 0} is an ephemeral port.
+struct PortRange {
+    std::uint16_t first = 0;
+    std::uint16_t last = 0;
+    friend bool operator==(const PortRange&, const PortRange&) = default;
+};
+
+/// Reads "P" or "P-Q" (also "P:Q"), P <= Q. Errors quote the text and say what is accepted.
+Result<PortRange> parse_port_range(std::string_view text);
+
+/// "P" or "P-Q".
+std::string describe(const PortRange& ports);
 
 /// True for "localhost", 127.0.0.0/8 and ::1.
 bool is_loopback(std::string_view host);

@@ -58,6 +58,7 @@ class AsyncStoreSession : public std::enable_shared_from_this<AsyncStoreSession>
     void start() { boost::asio::co_spawn(io_, run(shared_from_this()), boost::asio::detached); }
     void stop() {
         stopped_ = true;
+        resolver_.stop();
         calls_.clear();
         connected_handlers_.clear();
         boost::system::error_code ignored;

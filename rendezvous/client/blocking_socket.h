@@ -1,26 +1,14 @@
 // One TCP connection with blocking calls that all have a deadline.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::rendezvous {
-
-/// A resolved address, ready for connect(2).
-struct ServerAddress {
-    std::string bytes;  ///< a sockaddr
-    std::string text;   ///< numeric, without the port, for messages
-};
-
-/// Every address of the name, in the resolver's order. A numeric one is never looked up. A name is looked up on a
-/// thread of its own, because getaddrinfo has no deadline: after timed_out that thread ends by itself, whenever DNS
-/// does.
-Result<std::vector<ServerAddress>> look_up(const std::string& host, std::uint16_t port, Instant deadline);
 
 class BlockingSocket {
   public:
@@ -30,7 +18,7 @@ class BlockingSocket {
     ~BlockingSocket();
 
     /// Connects with TCP_NODELAY and keepalive on. unreachable or timed_out.
-    static Result<BlockingSocket> connect(const ServerAddress& address, Instant deadline);
+    static Result<BlockingSocket> connect(const SocketAddress& address, Instant deadline);
 
     /// Returns when the kernel has all of it.
     Result<void> send(std::string_view bytes, Instant deadline);

@@ -1,18 +1,14 @@
 #include "rendezvous/client/resolver.h"
 
-#include <netdb.h>
-#include <pthread.h>
-#include <signal.h>
-
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
+#include <cstdint>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <mutex>
-#include <thread>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/client/name_lookup.h"
 
 namespace muster::rendezvous {
 
@@ -21,73 +17,60 @@ using asio::ip::tcp;
 
 namespace {
 
-constexpr int threads_max = 4;
+constexpr std::size_t look_ups_max = 4;
 
-Resolver::Addresses interleave(const Resolver::Addresses& found) {
-    // The first one's family first: that is the system's preference (RFC 6724), the other one a close second.
-    std::deque<tcp::endpoint> first;
-    std::deque<tcp::endpoint> second;
-    for (const auto& address : found) {
-        (address.protocol() == found.front().protocol() ? first : second).push_back(address);
-    }
-    Resolver::Addresses out;
-    while (!first.empty() || !second.empty()) {
-        for (auto* family : {&first, &second}) {
-            if (family->empty()) continue;
-            out.push_back(family->front());
-            family->pop_front();
-        }
-    }
-    return out;
-}
-
-Result<Resolver::Addresses> look_up(const Endpoint& endpoint) {
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    addrinfo* list = nullptr;
-    const int failure = ::getaddrinfo(endpoint.host.c_str(), nullptr, &hints, &list);
-    if (failure != 0) return Error{Errc::unreachable, cat(endpoint.host, ": ", ::gai_strerror(failure))};
+Result<Resolver::Addresses> as_endpoints(const LookUpAnswer& answer) {
+    if (!answer) return answer.error();
     Resolver::Addresses found;
-    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-        tcp::endpoint address;
-        if (entry->ai_addrlen > address.capacity()) continue;
-        std::memcpy(address.data(), entry->ai_addr, entry->ai_addrlen);
-        address.resize(entry->ai_addrlen);
-        address.port(endpoint.port);
-        found.push_back(address);
+    for (const auto& address : *answer) {
+        tcp::endpoint endpoint;
+        std::memcpy(endpoint.data(), address.data(), address.size());
+        endpoint.resize(address.size());
+        found.push_back(endpoint);
     }
-    ::freeaddrinfo(list);
-    if (found.empty()) return Error{Errc::unreachable, cat(endpoint.host, ": the name has no address")};
-    return interleave(found);
+    return found;
 }
 
 }  // namespace
 
 struct Resolver::Shared {
-    struct Job {
+    struct Question {
+        std::uint64_t number = 0;
         Endpoint endpoint;
-        Handler handler;
     };
 
     std::mutex mutex;
-    asio::io_context* io = nullptr;  // null when the Resolver is gone
-    std::deque<Job> jobs;
-    int threads = 0;
+    asio::io_context* io = nullptr;             // null when the Resolver has stopped
+    std::map<std::uint64_t, Handler> handlers;  // of all open questions
+    std::deque<Question> waiting;
+    std::size_t look_ups = 0;
+    std::uint64_t last_number = 0;
 
-    // Runs on a detached thread; touches the io_context only under the mutex and while it is known to be there.
-    static void work(const std::shared_ptr<Shared>& shared) {
-        std::unique_lock lock(shared->mutex);
-        while (!shared->jobs.empty()) {
-            Job job = std::move(shared->jobs.front());
-            shared->jobs.pop_front();
-            lock.unlock();
-            auto found = look_up(job.endpoint);
-            lock.lock();
-            if (shared->io == nullptr) break;
-            asio::post(*shared->io, [handler = std::move(job.handler), found = std::move(found)] { handler(found); });
+    /// Starts what may be started. Under the mutex.
+    static void start_some(const std::shared_ptr<Shared>& shared) {
+        while (!shared->waiting.empty() && shared->look_ups < look_ups_max) {
+            const Question question = std::move(shared->waiting.front());
+            shared->waiting.pop_front();
+            ++shared->look_ups;
+            const auto started =
+                look_up_detached(question.endpoint, [shared, number = question.number](LookUpAnswer answer) {
+                    const std::lock_guard lock(shared->mutex);
+                    --shared->look_ups;
+                    shared->answered(number, as_endpoints(answer));
+                    start_some(shared);
+                });
+            if (started) continue;
+            --shared->look_ups;
+            shared->answered(question.number, started.error());
         }
-        --shared->threads;
+    }
+
+    /// Hands the handler over to the loop. Under the mutex: the io_context is there as long as `io` says so.
+    void answered(std::uint64_t number, Result<Addresses> answer) {
+        const auto handler = handlers.find(number);
+        if (io == nullptr || handler == handlers.end()) return;
+        asio::post(*io, [handler = std::move(handler->second), answer = std::move(answer)] { handler(answer); });
+        handlers.erase(handler);
     }
 };
 
@@ -96,31 +79,28 @@ Resolver::Resolver(asio::io_context& io) : shared_(std::make_shared<Shared>()) {
 }
 
 Resolver::~Resolver() {
+    stop();
+}
+
+void Resolver::stop() {
+    std::map<std::uint64_t, Handler> dropped;  // destroyed without the lock: whatever they own may come back here
     const std::lock_guard lock(shared_->mutex);
     shared_->io = nullptr;
-    shared_->jobs.clear();
+    shared_->waiting.clear();
+    dropped.swap(shared_->handlers);
 }
 
 void Resolver::resolve(const Endpoint& endpoint, Handler handler) {
-    boost::system::error_code no_number;
-    const auto address = asio::ip::make_address(endpoint.host, no_number);
-    if (!no_number) {
-        asio::post(*shared_->io, [handler = std::move(handler), found = tcp::endpoint(address, endpoint.port)] {
-            handler(Addresses{found});
-        });
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->io == nullptr) return;
+    const auto number = ++shared_->last_number;
+    shared_->handlers.emplace(number, std::move(handler));
+    if (const auto numeric = SocketAddress::from_numeric(endpoint.host, endpoint.port)) {
+        shared_->answered(number, as_endpoints(std::vector{*numeric}));
         return;
     }
-    const std::lock_guard lock(shared_->mutex);
-    shared_->jobs.push_back({.endpoint = endpoint, .handler = std::move(handler)});
-    if (shared_->threads == threads_max) return;
-    ++shared_->threads;
-    // Signals belong to the thread that waits for them: this one takes none.
-    sigset_t all;
-    sigset_t before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([shared = shared_] { Shared::work(shared); }).detach();
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    shared_->waiting.push_back({.number = number, .endpoint = endpoint});
+    Shared::start_some(shared_);
 }
 
 }  // namespace muster::rendezvous

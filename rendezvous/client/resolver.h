@@ -1,15 +1,14 @@
-// Names to addresses without blocking the loop, and without ever making the end of the process wait for DNS.
+// Names to addresses for an Asio loop, without blocking it (name_lookup.h has the rest).
 //
-// getaddrinfo blocks for as long as the resolver's configuration says (30 s and more when a server is dead), and Asio's
-// own resolver joins its thread when the io_context goes. Here the threads are detached: they share only what outlives
-// the Resolver, and their late answers are dropped.
+// Asio's own resolver joins its thread when the io_context goes, which may take as long as DNS. Here the threads are
+// detached. They know a question by its number alone: the handlers, which may own sockets and timers of the loop, stay
+// with the Resolver and end with it, on the loop's thread.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "rendezvous/base/endpoint.h"
@@ -22,15 +21,18 @@ class Resolver {
     using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
     using Handler = std::function<void(Result<Addresses>)>;
 
-    /// `io` outlives it.
+    /// `io` outlives it, or `stop` has been called.
     explicit Resolver(boost::asio::io_context& io);
     ~Resolver();
     Resolver(const Resolver&) = delete;
     Resolver& operator=(const Resolver&) = delete;
 
-    /// Posts `handler` to the io_context with at least one address, IPv6 and IPv4 in turn, or unreachable. Numeric
+    /// Posts `handler` to the io_context with at least one address, IPv6 and IPv4 in turn, or the error. Numeric
     /// addresses need no thread; at most four names are looked up at a time. No time-out: that is the caller's.
     void resolve(const Endpoint& endpoint, Handler handler);
+    /// Drops the questions that are open: their handlers are destroyed now and never called. The io_context is not
+    /// touched any more.
+    void stop();
 
   private:
     struct Shared;

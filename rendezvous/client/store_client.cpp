@@ -49,7 +49,7 @@ struct StoreClient::Impl {
         const auto key = request.keys.empty() ? request.key : request.keys.front();
         const auto more = request.keys.size() > 1 ? cat(" and ", request.keys.size() - 1, " more") : std::string{};
         return with_context(error, cat(name(request.operation), key.empty() ? "" : " ", key, more, " at ",
-                                       store.address, " port ", endpoint.port));
+                                       store.address.numeric(), " port ", endpoint.port));
     }
 
     Result<void> with_key(Operation operation, std::string_view key, std::string_view value, Timeout timeout,
@@ -76,9 +76,7 @@ struct StoreClient::Impl {
 
 // Asks on a connection of its own whether the server knows the operation.
 Result<bool> StoreClient::Impl::probe(Operation operation, Instant until) {
-    const auto addresses = look_up(store.address, endpoint.port, until);
-    if (!addresses) return addresses.error();
-    auto scratch = open_store(addresses->front(), until);
+    auto scratch = open_store(store.address, until);
     if (!scratch) return scratch.error();
     Request request;
     request.operation = operation;
@@ -102,8 +100,8 @@ Result<void> StoreClient::Impl::require(Operation operation, Instant until) {
         known = supported.emplace(operation, *answer).first;
     }
     if (known->second) return {};
-    return Error{Errc::unsupported, cat("the store at ", store.address, " port ", endpoint.port, " does not know ",
-                                        name(operation), ": use a newer PyTorch there, or musterd")};
+    return Error{Errc::unsupported, cat("the store at ", store.address.numeric(), " port ", endpoint.port,
+                                        " does not know ", name(operation), ": use a newer PyTorch there, or musterd")};
 }
 
 StoreClient::StoreClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -123,8 +121,8 @@ void StoreClient::set_timeout(Duration timeout) {
 bool StoreClient::server_is_ours() const {
     return impl_->store.core.server_is_ours();
 }
-const std::string& StoreClient::address() const {
-    return impl_->store.address;
+std::string StoreClient::address() const {
+    return impl_->store.address.numeric();
 }
 
 Result<void> StoreClient::set(std::string_view key, std::string_view value, Timeout timeout) {

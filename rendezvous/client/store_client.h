@@ -90,7 +90,7 @@ class StoreClient {
     /// It answers in one trip and knows every operation.
     [[nodiscard]] bool server_is_ours() const;
     /// The numeric address that answered.
-    [[nodiscard]] const std::string& address() const;
+    [[nodiscard]] std::string address() const;
 
   private:
     struct Impl;

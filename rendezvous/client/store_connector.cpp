@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/client/name_lookup.h"
 
 namespace muster::rendezvous {
 
@@ -17,13 +18,13 @@ using std::chrono::steady_clock;
 // How long the server has to acknowledge that a wait was called off. It does nothing else than answer.
 constexpr Duration cancel_timeout = 1s;
 
-Result<OpenStore> open_with(const ServerAddress& address, StoreClientCore::Greeting greeting, Instant deadline) {
+Result<OpenStore> open_with(const SocketAddress& address, StoreClientCore::Greeting greeting, Instant deadline) {
     auto socket = BlockingSocket::connect(address, deadline);
     if (!socket) return socket.error();
-    OpenStore store{std::move(*socket), {}, address.text};
+    OpenStore store{std::move(*socket), {}, address};
     const auto hello = store.core.open(greeting, static_cast<std::uint32_t>(::getpid()));
     if (auto opened = run_exchange(store.socket, store.core, hello, deadline); !opened)
-        return with_context(opened.error(), address.text);
+        return with_context(opened.error(), address.numeric());
     return store;
 }
 
@@ -55,7 +56,7 @@ Result<void> run_exchange(BlockingSocket& socket, StoreClientCore& core, std::st
     return {};
 }
 
-Result<OpenStore> open_store(const ServerAddress& address, Instant deadline) {
+Result<OpenStore> open_store(const SocketAddress& address, Instant deadline) {
     auto store = open_with(address, StoreClientCore::Greeting::with_ping, deadline);
     if (store || store.error().code != Errc::peer_closed) return store;
     return open_with(address, StoreClientCore::Greeting::without_ping, deadline);
@@ -67,9 +68,9 @@ Result<OpenStore> connect_store(const Endpoint& endpoint, const StoreClientOptio
     Duration backoff = options.backoff_min;
     for (;;) {
         std::vector<std::string> tried;
-        const auto addresses = look_up(endpoint.host, endpoint.port, deadline);
+        const auto addresses = look_up(endpoint, deadline);
         if (!addresses) tried.push_back(addresses.error().context);
-        for (const auto& address : addresses ? *addresses : std::vector<ServerAddress>{}) {
+        for (const auto& address : addresses ? *addresses : std::vector<SocketAddress>{}) {
             auto store = open_store(address, std::min(deadline, steady_clock::now() + options.attempt_timeout));
             if (store) return store;
             tried.push_back(store.error().context);

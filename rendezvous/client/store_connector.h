@@ -10,7 +10,7 @@ namespace muster::rendezvous {
 struct OpenStore {
     BlockingSocket socket;
     StoreClientCore core;
-    std::string address;
+    SocketAddress address;
 };
 
 /// Runs the exchange that the core has begun to its end: sends `bytes`, receives until it is done. When the deadline
@@ -18,7 +18,7 @@ struct OpenStore {
 Result<void> run_exchange(BlockingSocket& socket, StoreClientCore& core, std::string_view bytes, Instant deadline);
 
 /// One connection to one address, handshake included; once more without PING where the server ends it for that.
-Result<OpenStore> open_store(const ServerAddress& address, Instant deadline);
+Result<OpenStore> open_store(const SocketAddress& address, Instant deadline);
 
 /// Names, addresses and attempts until the deadline of the options.
 Result<OpenStore> connect_store(const Endpoint& endpoint, const StoreClientOptions& options);

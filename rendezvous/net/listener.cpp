@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/net/socket.h"
 
 namespace muster::rendezvous {
@@ -34,11 +35,11 @@ Result<std::vector<SocketAddress>> addresses_to_bind(const std::string& text) {
     hints.ai_flags = AI_PASSIVE;
     addrinfo* list = nullptr;
     if (const int failure = ::getaddrinfo(text.c_str(), nullptr, &hints, &list); failure != 0) {
-        return Error{Errc::invalid_argument, cat("listen on ", text, ": ", ::gai_strerror(failure))};
+        return Error{Errc::invalid_argument, cat("cannot listen on ", text, ": ", ::gai_strerror(failure))};
     }
     std::vector<SocketAddress> found;
     for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-        found.push_back(SocketAddress::from(entry->ai_addr, entry->ai_addrlen));
+        if (const auto address = SocketAddress::from(entry->ai_addr)) found.push_back(*address);
     }
     ::freeaddrinfo(list);
     return found;
@@ -73,13 +74,9 @@ Bound bind_and_listen(SocketAddress address, std::uint16_t port) {
     return {.fd = -1, .error_number = number};
 }
 
-std::string describe(const PortRange& ports) {
-    return ports.first == ports.last ? cat(ports.first) : cat(ports.first, "-", ports.last);
-}
-
 Error listen_error(const ListenConfig& config, int number) {
-    Error error = error_from_errno(number, cat("listen on ", config.address.empty() ? "all addresses" : config.address,
-                                               " port ", describe(config.ports)));
+    const auto where = config.address.empty() ? std::string("on all addresses") : cat("on ", config.address);
+    Error error = error_from_errno(number, cat("cannot listen on port ", describe(config.ports), ' ', where));
     if (number == EADDRINUSE) {
         const std::string holder = describe_port_holder(config.ports.first);
         if (!holder.empty()) error.context += cat("; it is held by ", holder);
@@ -92,20 +89,6 @@ Error listen_error(const ListenConfig& config, int number) {
 }
 
 }  // namespace
-
-Result<PortRange> parse_port_range(std::string_view text) {
-    const auto dash = text.find_first_of("-:");
-    const auto first = text.substr(0, dash);
-    const auto last = dash == std::string_view::npos ? first : text.substr(dash + 1);
-    PortRange range;
-    const bool numbers = parse_number(first, range.first) && parse_number(last, range.last);
-    if (!numbers || range.first > range.last || (range.first == 0 && range.last != 0)) {
-        return Error{
-            Errc::invalid_argument,
-            cat("\"", text, "\" is no port or range of ports; write P or P-Q with 1 <= P <= Q <= 65535, or 0")};
-    }
-    return range;
-}
 
 Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
     auto addresses = addresses_to_bind(config.address);

@@ -5,20 +5,11 @@
 #include <functional>
 #include <string>
 
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/net/event_loop.h"
 
 namespace muster::rendezvous {
-
-/// "29400", "29500-29599"; {0, 0} is an ephemeral port.
-struct PortRange {
-    std::uint16_t first = 0;
-    std::uint16_t last = 0;
-    friend bool operator==(const PortRange&, const PortRange&) = default;
-};
-
-/// Reads "P" or "P-Q" (also "P:Q"), P <= Q. Errors quote the text and say what is accepted.
-Result<PortRange> parse_port_range(std::string_view text);
 
 struct ListenConfig {
     std::string address;  ///< a numeric address or a name of this host; empty: all addresses, IPv6 and IPv4

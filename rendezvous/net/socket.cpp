@@ -1,11 +1,8 @@
 #include "rendezvous/net/socket.h"
 
-#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
-
-#include <algorithm>
-#include <array>
-#include <cstring>
+#include <sys/socket.h>
 
 namespace muster::rendezvous {
 
@@ -16,66 +13,6 @@ constexpr int keepalive_interval_s = 10;
 constexpr int keepalive_probes = 6;
 
 }  // namespace
-
-SocketAddress SocketAddress::any_v4() {
-    SocketAddress address;
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    std::memcpy(&address.storage_, &any, sizeof any);
-    address.size_ = sizeof any;
-    return address;
-}
-
-SocketAddress SocketAddress::any_v6() {
-    SocketAddress address;
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    std::memcpy(&address.storage_, &any, sizeof any);
-    address.size_ = sizeof any;
-    return address;
-}
-
-SocketAddress SocketAddress::from(const sockaddr* data, socklen_t size) {
-    SocketAddress address;
-    address.size_ = std::min<socklen_t>(size, sizeof address.storage_);
-    std::memcpy(&address.storage_, data, address.size_);
-    return address;
-}
-
-SocketAddress SocketAddress::local_of(int fd) {
-    SocketAddress address;
-    ::getsockname(fd, address.writable_data(), address.writable_size());
-    return address;
-}
-
-bool SocketAddress::is_any() const {
-    if (family() == AF_INET6)
-        return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr);
-    return reinterpret_cast<const sockaddr_in&>(storage_).sin_addr.s_addr == INADDR_ANY;
-}
-
-std::uint16_t SocketAddress::port() const {
-    // The port lies at the same place in both families.
-    return ntohs(reinterpret_cast<const sockaddr_in&>(storage_).sin_port);
-}
-
-void SocketAddress::set_port(std::uint16_t port) {
-    reinterpret_cast<sockaddr_in&>(storage_).sin_port = htons(port);
-}
-
-std::string SocketAddress::numeric() const {
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    if (family() == AF_INET6) {
-        const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage_).sin6_addr;
-        if (IN6_IS_ADDR_V4MAPPED(&v6))
-            ::inet_ntop(AF_INET, &v6.s6_addr[12], text.data(), text.size());
-        else
-            ::inet_ntop(AF_INET6, &v6, text.data(), text.size());
-    } else {
-        ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(storage_).sin_addr, text.data(), text.size());
-    }
-    return text.data();
-}
 
 void set_option(int fd, int level, int name, int value) {
     ::setsockopt(fd, level, name, &value, sizeof value);

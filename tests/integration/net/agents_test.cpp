@@ -94,7 +94,6 @@ TEST_CASE("two agents join over real sockets, are assigned, succeed, and the job
     REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
     CHECK(first.find<native::Assigned>()->group_world_size == 2);
     CHECK(first.find<native::Assigned>()->group_rank != second.find<native::Assigned>()->group_rank);
-    CHECK(first.client.local_address() == "127.0.0.1");
     CHECK(daemon->status_json().find("\"job\"") != std::string::npos);
 
     first.client.workers_succeeded();
