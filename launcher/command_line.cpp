@@ -26,6 +26,15 @@ const OptionRow* option_of_letter(char letter) {
     return nullptr;
 }
 
+/// `name`: what was written, without dashes in front.
+std::string unknown_option(std::string_view written, std::string_view name) {
+    std::vector<std::string> known;
+    for (const auto& row : option_table()) known.emplace_back(row.name);
+    const auto near = nearest(name, known);
+    return cat("unknown option '", written, "'", near.empty() ? "" : "; the nearest known option is --", near,
+               " (muster --help lists all)");
+}
+
 /// What argparse calls an 'O': a word that must be an option. Others may be values or the program.
 bool looks_like_option(std::string_view word) {
     if (word.size() < 2 || word[0] != '-') return false;
@@ -96,8 +105,7 @@ class Reader {
         for (std::size_t at = 1; at < word.size(); ++at) {
             const auto* row = option_of_letter(word[at]);
             if (row == nullptr) {
-                error_ = cat("unknown option '", word, "'; the nearest known option is ",
-                             nearest_option(word.substr(1)), " (muster --help lists all)");
+                error_ = unknown_option(word, word.substr(1));
                 return;
             }
             if (row->kind == ValueKind::flag) {
@@ -131,12 +139,6 @@ class Reader {
         ++at_;
     }
 
-    static std::string nearest_option(std::string_view name) {
-        std::vector<std::string> known;
-        for (const auto& row : option_table()) known.emplace_back(row.name);
-        return cat("--", nearest(name, known));
-    }
-
     const std::vector<std::string>& words_;
     std::size_t at_ = 0;
     CommandLine line_;
@@ -162,17 +164,15 @@ std::variant<const OptionRow*, std::string> option_named(std::string_view name) 
     if (const auto* exact = find_option(dashed)) return exact;
     auto fitting = dashed.empty() ? std::vector<const OptionRow*>{} : rows_beginning_with(dashed, Origin::torchrun);
     if (fitting.size() == 1) return fitting.front();
-    std::vector<std::string> known;
     if (!dashed.empty())
         for (const auto* row : rows_beginning_with(dashed, Origin::muster)) fitting.push_back(row);
     if (fitting.size() == 1) return fitting.front();
     if (!fitting.empty()) {
+        std::vector<std::string> known;
         for (const auto* row : fitting) known.push_back(cat("--", row->name));
         return cat("option '--", name, "' is ambiguous; it could be ", join(known, ", "));
     }
-    for (const auto& row : option_table()) known.emplace_back(row.name);
-    return cat("unknown option '--", name, "'; the nearest known option is --", nearest(dashed, known),
-               " (muster --help lists all)");
+    return unknown_option(cat("--", name), dashed);
 }
 
 }  // namespace muster::launcher

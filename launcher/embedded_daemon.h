@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launcher/launch_config.h"
 #include "rendezvous/net/daemon.h"
@@ -13,8 +14,8 @@ namespace muster::launcher {
 /// Whether this node is to host the rendezvous, and how sure that is.
 enum class Hosting {
     no,        ///< another node's or a musterd's
-    inferred,  ///< the endpoint's host is this one, but its port may be another muster's of this host
-    told,      ///< is_host=1, standalone, or static's node rank 0
+    inferred,  ///< the endpoint's host is this one, or static's node rank 0; but the port may be another muster's
+    told,      ///< is_host=1, or standalone
 };
 
 /// `own_host`: the endpoint's host is this one (environment_probe.h); asked only where the options leave it open.
@@ -23,7 +24,9 @@ Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_hos
 /// Binds the endpoint's port on all addresses (standalone: on loopback alone). Empty without an error: the port belongs
 /// to another muster or musterd of this host, which answers; then this node is a client. The error names the port's
 /// holder where that can be known. `config.endpoint.port` 0 is replaced by the port that was bound.
+/// `endpoint_addresses`: the endpoint's host, resolved, for asking the holder of a port; may be empty.
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
+                                                        const std::vector<std::string>& endpoint_addresses,
                                                         rendezvous::EventLoop& loop,
                                                         std::function<void(const std::string& job)> on_job_forgotten);
 
@@ -31,10 +34,17 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
 enum class PortOwner {
     this_job,   ///< a muster that hosts this job, or a musterd
     other_job,  ///< a muster that hosts other jobs and ends with them
-    stranger,   ///< no muster, or one that does not answer
+    stranger,   ///< somebody who answers, or at least accepts, and is no muster
+    nobody,     ///< nobody listens at these addresses: whoever had the port has just left, or listens elsewhere
 };
 
-/// Asks GET /status of 127.0.0.1 and ::1 at `port` until the job is known there, for `limit` at most.
-PortOwner port_owner(std::uint16_t port, const std::string& job, Duration limit);
+struct PortQuestion {
+    std::vector<std::string> addresses;  ///< numeric, of this host; 127.0.0.1 and ::1 are asked first in any case
+    std::uint16_t port = 0;
+    std::string job;
+};
+
+/// Asks GET /status at each address until the job is known there or nobody is, at most until `deadline`.
+PortOwner port_owner(const PortQuestion& question, Instant deadline);
 
 }  // namespace muster::launcher

@@ -4,19 +4,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
 
 namespace {
 
-constexpr int not_found = 127;
-constexpr int not_executable = 126;
+using exit_codes::not_executable;
+using exit_codes::not_found;
 constexpr std::string_view run_path_program =
     "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
 
@@ -77,64 +81,127 @@ std::variant<std::string, NotRunnable> find_python(const Environment& environmen
                        "--no-python if the program needs none"};
 }
 
-enum class Content { python, program };
-
-struct Look {
-    Content content = Content::python;
-    std::string interpreter;  ///< of a shebang that is not Python's
-};
-
 std::string_view base_name(std::string_view path) {
     const auto slash = path.rfind('/');
     return slash == std::string_view::npos ? path : path.substr(slash + 1);
 }
 
-/// "#!/usr/bin/env -S bash -e" -> the path "/usr/bin/env" and the program "bash".
-Look look_at_shebang(std::string_view line) {
-    std::string_view path;
-    std::string_view program;
+/// The first bytes of a file: enough for its kind and its "#!" line. Empty where it cannot be read.
+std::string start_of(const std::string& path) {
+    constexpr std::size_t looked_at = 256;  // what the kernel looks at
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat facts {};
+    // What comes out of a pipe could not be read again by the program.
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
+    std::array<char, looked_at> start{};
+    const auto size = ::read(file.get(), start.data(), start.size());
+    return {start.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
+}
+
+bool is_elf(std::string_view start) {
+    return start.starts_with(
+        "\x7f"
+        "ELF");
+}
+
+/// Of "#!/usr/bin/env -S bash -e": the interpreter "/usr/bin/env", and "bash", which is what runs in the end.
+struct Shebang {
+    std::string interpreter;
+    std::string program;
+    bool from_path = false;  ///< env looks `program` up in our PATH: it has neither options nor assignments
+};
+
+std::optional<Shebang> shebang_of(std::string_view start) {
+    if (!start.starts_with("#!")) return std::nullopt;
+    std::string line(start.substr(2, start.find('\n') - 2));
+    std::replace(line.begin(), line.end(), '\t', ' ');
+    Shebang shebang;
+    bool plain = true;
     for (const auto word : split(line, ' ')) {
-        if (trim(word).empty()) continue;
-        if (path.empty()) {
-            path = program = trim(word);
-            if (base_name(path) != "env") break;
-        } else if (!word.starts_with('-') && word.find('=') == std::string_view::npos) {
-            program = trim(word);
+        if (word.empty()) continue;
+        if (shebang.interpreter.empty()) {
+            shebang.interpreter = shebang.program = word;
+            if (base_name(word) != "env") break;
+        } else if (word.starts_with('-') || word.find('=') != std::string_view::npos) {
+            plain = plain && word == "-S";
+        } else {
+            shebang.program = trim(word);
+            shebang.from_path = plain;
             break;
         }
     }
-    const auto name = base_name(program);
-    if (name.starts_with("python") || name.starts_with("pypy")) return {};
-    return {Content::program, std::string(path)};
+    return shebang;
 }
 
-std::variant<Look, NotRunnable> look_at(const std::string& path) {
+/// Why the "#!" line of an executable script leads nowhere, which execve would say only when the workers start.
+std::optional<NotRunnable> why_not_interpreted(const std::string& script, const Shebang& shebang,
+                                               const Environment& environment) {
+    const auto named = [&script](const NotRunnable& wrong) {
+        return NotRunnable{wrong.exit_code, cat("'", script, "': ", wrong.why, ", named in its first line")};
+    };
+    if (shebang.interpreter.ends_with('\r'))
+        return NotRunnable{not_found, cat("'", script,
+                                          "': its first line ends with a carriage return, which is then part of the "
+                                          "interpreter's name; write it with Unix line ends")};
+    // The kernel takes it as a path, never through PATH.
+    const bool is_path = shebang.interpreter.find('/') != std::string::npos;
+    const auto interpreter = is_path ? shebang.interpreter : cat("./", shebang.interpreter);
+    if (const auto wrong = why_not_executable(interpreter, environment, "interpreter")) return named(*wrong);
+    if (!shebang.from_path) return std::nullopt;
+    if (const auto wrong = why_not_executable(shebang.program, environment, "interpreter")) return named(*wrong);
+    return std::nullopt;
+}
+
+/// Handlers of other formats that are registered with the kernel may run what has no "#!" line.
+bool kernel_knows_more_formats() {
+    std::error_code failure;
+    const std::filesystem::directory_iterator entries("/proc/sys/fs/binfmt_misc", failure);
+    constexpr auto own_files = 2;  // "register" and "status"
+    return !failure && std::distance(begin(entries), end(entries)) > own_files;
+}
+
+/// Nothing when the kernel can execute this file, which has the right to be executed.
+std::optional<NotRunnable> why_not_loadable(const std::string& file, const Environment& environment) {
+    const auto start = start_of(file);
+    if (const auto shebang = shebang_of(start)) return why_not_interpreted(file, *shebang, environment);
+    const bool is_text = !start.empty() && start.find('\0') == std::string::npos && !is_elf(start);
+    if (!is_text || kernel_knows_more_formats()) return std::nullopt;
+    return NotRunnable{not_executable,
+                       cat("'", file,
+                           "' is a text without a '#!' line, so nothing says what runs it; add one, or leave out "
+                           "--no-python if it is a Python script")};
+}
+
+enum class Content { python, program };
+
+/// What decides without --no-python, -m and --run-path.
+std::variant<Content, NotRunnable> look_at(const std::string& path) {
     if (is_directory(path)) {
-        if (::access(cat(path, "/__main__.py").c_str(), F_OK) == 0) return Look{};
+        if (::access(cat(path, "/__main__.py").c_str(), F_OK) == 0) return Content::python;
         return NotRunnable{not_executable, cat("'", path, "' is a directory without __main__.py")};
     }
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    // A program may be executable and yet not readable.
-    if (fd < 0 && errno == EACCES && is_executable_file(path)) return Look{Content::program, {}};
-    if (fd < 0) {
+    if (::access(path.c_str(), R_OK) != 0) {
         const int error = errno;
+        // A program may be executable and yet not readable.
+        if (error == EACCES && is_executable_file(path)) return Content::program;
         return NotRunnable{error == ENOENT || error == ENOTDIR ? not_found : not_executable,
                            cat("'", path, "': ", std::strerror(error))};
     }
-    std::array<char, 256> start{};
-    const auto size = ::read(fd, start.data(), start.size());
-    ::close(fd);
-    const std::string_view text(start.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-    if (text.starts_with("\x7f"
-                         "ELF"))
-        return Look{Content::program, {}};
-    if (path.ends_with(".py") || path.ends_with(".pyc") || !text.starts_with("#!")) return Look{};
-    return look_at_shebang(text.substr(2, text.find('\n') - 2));
+    const auto start = start_of(path);
+    if (is_elf(start)) return Content::program;
+    const auto shebang = shebang_of(start);
+    if (!shebang || path.ends_with(".py") || path.ends_with(".pyc")) return Content::python;
+    const auto name = base_name(shebang->program);
+    return name.starts_with("python") || name.starts_with("pypy") ? Content::python : Content::program;
 }
 
 std::variant<Entry, NotRunnable> program_entry(const LaunchConfig& config, std::string program,
                                                const Environment& environment) {
     if (auto wrong = why_not_executable(program, environment, "program")) return *wrong;
+    std::string seen;
+    const bool is_path = program.find('/') != std::string::npos;
+    const auto file = is_path ? program : search_path(program, environment, seen).value_or(program);
+    if (auto wrong = why_not_loadable(file, environment)) return *wrong;
     Entry entry;
     entry.argv.push_back(std::move(program));
     entry.argv.insert(entry.argv.end(), config.arguments.begin(), config.arguments.end());
@@ -168,12 +235,7 @@ std::variant<Entry, NotRunnable> resolve_entry(const LaunchConfig& config, const
     }
     if (config.entry == EntryKind::run_path)
         return python_entry(config, {"-c", std::string(run_path_program)}, environment);
-    const auto& found = std::get<Look>(look);
-    if (found.content == Content::python) return python_entry(config, {}, environment);
-    if (!found.interpreter.empty())
-        if (const auto wrong = why_not_executable(found.interpreter, environment, "interpreter"))
-            return NotRunnable{wrong->exit_code,
-                               cat("'", config.script, "': ", wrong->why, ", named in its first line")};
+    if (std::get<Content>(look) == Content::python) return python_entry(config, {}, environment);
     // Without a slash execvp would look in PATH for what was found in the working directory.
     const bool is_path = config.script.find('/') != std::string::npos;
     return program_entry(config, is_path ? config.script : cat("./", config.script), environment);

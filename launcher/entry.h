@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "launcher/environment.h"
+#include "launcher/exit_code.h"
 #include "launcher/launch_config.h"
 
 namespace muster::launcher {
@@ -17,7 +18,7 @@ struct Entry {
 
 /// Why nothing can be started, and the shell's exit code for it: 127 not found, 126 found but not executable.
 struct NotRunnable {
-    int exit_code = 127;
+    int exit_code = exit_codes::not_found;
     std::string why;  ///< one sentence
 };
 

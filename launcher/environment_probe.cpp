@@ -1,44 +1,25 @@
 #include "launcher/environment_probe.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <sched.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <fstream>
-#include <future>
 #include <thread>
 
 #include "launcher/gpu_count.h"
 #include "launcher/option_values.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/client/name_lookup.h"
 
 namespace muster::launcher {
 
 namespace {
-
-std::string numeric(const sockaddr* address) {
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    if (address->sa_family == AF_INET) {
-        const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-        return ::inet_ntop(AF_INET, &v4->sin_addr, text.data(), text.size()) != nullptr ? text.data() : "";
-    }
-    if (address->sa_family == AF_INET6) {
-        const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-        if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) return {};  // of no use without the reader's own interface name
-        if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
-            return ::inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], text.data(), text.size()) != nullptr ? text.data()
-                                                                                                         : "";
-        return ::inet_ntop(AF_INET6, &v6->sin6_addr, text.data(), text.size()) != nullptr ? text.data() : "";
-    }
-    return {};
-}
 
 std::string first_line(const std::string& path) {
     std::ifstream file(path);
@@ -95,7 +76,8 @@ SchedulerFacts scheduler_facts(const Environment& environment) {
     };
     // The step's own count before the allocation's: a shell in an allocation of four may well run a step of one.
     constexpr std::array known{Known{"Slurm", "SLURM_STEP_NUM_NODES"}, Known{"Slurm", "SLURM_JOB_NUM_NODES"},
-                               Known{"Slurm", "SLURM_NNODES"}, Known{"Open MPI", "OMPI_MCA_orte_num_nodes"}};
+                               Known{"Slurm", "SLURM_NNODES"},         Known{"Open MPI", "OMPI_MCA_orte_num_nodes"},
+                               Known{"Flux", "FLUX_JOB_NNODES"},       Known{"PBS", "PBS_NUM_NODES"}};
     for (const auto& [scheduler, variable] : known)
         if (const auto count = whole_number(value_or_empty(environment, variable), 1, 1'000'000))
             return {std::string(scheduler), std::string(variable), static_cast<std::uint32_t>(*count)};
@@ -105,14 +87,30 @@ SchedulerFacts scheduler_facts(const Environment& environment) {
 }
 
 Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& scheduler) {
-    if (config.nodes_max == 1 || scheduler.host_count < 2 || config.is_host || !is_loopback(config.endpoint.host))
+    if (config.standalone || scheduler.host_count < 2 || config.is_host || !is_loopback(config.endpoint.host))
         return {};
-    const auto option = config.backend == Backend::fixed ? "--master-addr" : "--rdzv-endpoint";
+    // One node: fine where it was asked for, or where no meeting place was named that others could have been meant for.
+    const bool one_by_oversight = !config.nodes_given && !config.endpoint_option.empty() && config.endpoint.port != 0;
+    if (config.nodes_max == 1 && !one_by_oversight) return {};
+    return Error{
+        Errc::invalid_argument,
+        cat(config.endpoint_option.empty() ? "--master-addr" : config.endpoint_option, ": got '", config.endpoint.host,
+            "', but ", scheduler.name, " says that there are ", scheduler.host_count, " hosts (", scheduler.variable,
+            "), and each would meet only itself; write ", config.nodes_max == 1 ? "--nnodes and " : "",
+            "the name of one of them (Slurm: the first line of scontrol show hostnames), or ",
+            config.nodes_max == 1 ? "--nnodes=1 if each host is to run a job of its own"
+                                  : "--rdzv-conf is_host=1 on one node if all run on this host")};
+}
+
+Result<void> check_visible_devices(const LaunchConfig& config, const Environment& environment) {
+    const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
+    if (!config.virtual_local_rank || !visible) return {};
+    const auto device_count = split(*visible, ',').size();
+    if (config.workers_per_node <= device_count) return {};
     return Error{Errc::invalid_argument,
-                 cat(option, ": got '", config.endpoint.host, "', but ", scheduler.name, " says that there are ",
-                     scheduler.host_count, " hosts (", scheduler.variable,
-                     "), and each would meet only itself; write the name of one of them (Slurm: the first line of "
-                     "scontrol show hostnames), or --rdzv-conf is_host=1 on one node if all run on this host")};
+                 cat("--virtual-local-rank: CUDA_VISIBLE_DEVICES='", *visible, "' has ", device_count,
+                     device_count == 1 ? " device" : " devices", ", one for each worker, but --nproc-per-node is ",
+                     config.workers_per_node, "; lower it, or name more devices")};
 }
 
 std::uint32_t usable_cpu_count() {
@@ -171,8 +169,10 @@ std::vector<std::string> own_addresses() {
     if (::getifaddrs(&first) != 0) return {"127.0.0.1"};
     for (const auto* entry = first; entry != nullptr; entry = entry->ifa_next) {
         if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-        auto address = numeric(entry->ifa_addr);
-        if (address.empty()) continue;
+        const auto name = SocketAddress::from(entry->ifa_addr);
+        // Link-local IPv6 is of no use without the reader's own interface name.
+        if (!name || name->is_link_local()) continue;
+        auto address = name->numeric();
         auto& list = (entry->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : outer;
         if (std::find(list.begin(), list.end(), address) == list.end()) list.push_back(std::move(address));
     }
@@ -182,28 +182,12 @@ std::vector<std::string> own_addresses() {
 }
 
 Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit) {
-    using Answer = Result<std::vector<std::string>>;
-    const auto ask = [host](int flags) -> Answer {
-        addrinfo hints{};
-        hints.ai_socktype = SOCK_STREAM;
-        hints.ai_flags = flags;
-        addrinfo* found = nullptr;
-        if (const int failed = ::getaddrinfo(host.c_str(), nullptr, &hints, &found); failed != 0)
-            return Error{Errc::unreachable, cat("resolve '", host, "': ", ::gai_strerror(failed))};
-        std::vector<std::string> addresses;
-        for (const auto* entry = found; entry != nullptr; entry = entry->ai_next)
-            if (auto address = numeric(entry->ai_addr); !address.empty()) addresses.push_back(std::move(address));
-        ::freeaddrinfo(found);
-        return addresses;
-    };
-    if (auto at_once = ask(AI_NUMERICHOST)) return at_once;  // no name service, no thread
-    std::promise<Answer> promise;
-    auto answer = promise.get_future();
-    std::thread([ask, promise = std::move(promise)]() mutable { promise.set_value(ask(0)); }).detach();
-    if (answer.wait_for(limit) != std::future_status::ready)
-        return Error{Errc::timed_out,
-                     cat("resolve '", host, "': no answer of the name service within ", describe(limit))};
-    return answer.get();
+    const auto found = rendezvous::look_up({host, 0}, std::chrono::steady_clock::now() + limit);
+    if (!found) return found.error();
+    std::vector<std::string> addresses;
+    for (const auto& address : *found)
+        if (!address.is_link_local()) addresses.push_back(address.numeric());
+    return addresses;
 }
 
 bool is_own_host(const std::string& host, const std::vector<std::string>& addresses) {

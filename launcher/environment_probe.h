@@ -21,8 +21,8 @@ struct SchedulerFacts {
 };
 SchedulerFacts scheduler_facts(const Environment& environment);
 
-/// Refuses a loopback endpoint where the scheduler says that there are several hosts: each would be a job of its own.
-/// The error says what to write instead.
+/// Refuses a loopback endpoint where the scheduler says that there are several hosts, since each would be a job of its
+/// own; also where --nnodes was left out beside an endpoint that was written. The error says what to write instead.
 Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& scheduler);
 
 /// CPUs for workers: those of the affinity mask, no more than the cgroup's quota (v2 and v1), at least one.
@@ -33,6 +33,10 @@ std::uint32_t usable_cpu_count();
 Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
                                   const std::string& nvml_library = "libnvidia-ml.so.1");
 
+/// Refuses --virtual-local-rank where CUDA_VISIBLE_DEVICES has fewer devices than there are workers; after
+/// resolve_worker_count.
+Result<void> check_visible_devices(const LaunchConfig& config, const Environment& environment);
+
 /// A sentence for whoever starts one worker on a node with several GPUs; empty otherwise.
 std::string single_worker_hint(const LaunchConfig& config, const Environment& environment);
 
@@ -42,8 +46,7 @@ std::string host_name();
 /// Numeric addresses of this host's interfaces that are up, loopback last, link-local IPv6 left out.
 std::vector<std::string> own_addresses();
 
-/// The numeric addresses of `host`, which may be one already. Waits at most `limit`: the resolver has no deadline of
-/// its own, so it works in a thread that is left behind when it is too slow.
+/// The numeric addresses of `host`, which may be one already, link-local IPv6 left out. Waits at most `limit`.
 Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit);
 
 /// Is `host`, whose addresses are `addresses`, this host? By name (localhost, the host's own name) or because one of

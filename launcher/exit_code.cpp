@@ -1,10 +1,27 @@
 #include "launcher/exit_code.h"
 
+#include <array>
 #include <cerrno>
 
 namespace muster::launcher {
 
 namespace {
+
+constexpr std::array rows{
+    ExitCodeRow{"0", "every worker of the last round exited 0"},
+    ExitCodeRow{"2", "usage: an option or a variable is wrong; one line names it"},
+    ExitCodeRow{"70", "muster itself broke: a bug, or the operating system refused what it needs"},
+    ExitCodeRow{"75", "nothing is wrong with the job: no rendezvous in time, daemon lost, or too few nodes left"},
+    ExitCodeRow{"76", "saved and left: this node was asked to leave, or a worker said so"},
+    ExitCodeRow{"77", "crash loop (a worker's own code, passed through)"},
+    ExitCodeRow{"78",
+                "configuration: agents of the job disagree, the job id is taken, or a port or directory that was "
+                "asked for cannot be had"},
+    ExitCodeRow{"126", "the program is there, but cannot be executed"},
+    ExitCodeRow{"127", "the program or its interpreter is not there"},
+    ExitCodeRow{"128+n", "muster was stopped by signal n"},
+    ExitCodeRow{"other", "the root cause's: exit code of the worker that failed first, or 128+n if signal n ended it"},
+};
 
 struct OfWorkerEnd {
     // A worker that exited 0 and is yet the cause has failed in another way (a file that could not be written): never
@@ -28,11 +45,16 @@ struct OfEnding {
     int operator()(const agent::Cancelled& end) const { return exit_codes::signal_base + end.signal; }
     int operator()(const agent::NoRendezvous&) const { return exit_codes::retry; }
     int operator()(const agent::JoinRefused&) const { return exit_codes::configuration; }
+    int operator()(const agent::SetUpFailed&) const { return exit_codes::configuration; }
     int operator()(const agent::Drained&) const { return exit_codes::saved_and_left; }
     int operator()(const agent::AgentFailed&) const { return exit_codes::internal; }
 };
 
 }  // namespace
+
+std::span<const ExitCodeRow> exit_code_table() {
+    return rows;
+}
 
 int exit_code(int code, ExitCodeStyle style) {
     if (style == ExitCodeStyle::muster || code == exit_codes::success || code == exit_codes::usage) return code;

@@ -1,22 +1,9 @@
-// The only place that flattens the reason of an end into a number. The README's table of exit codes is this one.
-//
-//   0     every worker of the last round exited 0
-//   2     usage: an option or variable is wrong
-//   75    nothing is wrong with the job, try again: no rendezvous (time-out, daemon lost), or a node was lost and too
-//   few
-//         were left
-//   76    saved and left: this node was asked to leave and did, or a worker said so (its own code, passed through)
-//   77    crash loop, do not requeue (its own code, passed through)
-//   78    configuration: the agents of the job disagree, or the job id is taken
-//   126   the program is there but cannot be executed
-//   127   the program or its interpreter is not there
-//   128+n muster was stopped by signal n
-//   else  the root cause's: the exit code of the worker that failed first, or 128+n if signal n ended it
-//   70    muster itself broke (a bug, or the operating system refused what it needs)
-//
-// A worker's own code passes through even where it equals one of these; the report says whose it is.
-// --exit-code=torchrun: 0 stays 0, 2 stays 2, everything else is 1.
+// The only place that flattens the reason of an end into a number. exit_code_table() says what each number means:
+// --help prints it, and a test compares it with the README's.
 #pragma once
+
+#include <span>
+#include <string_view>
 
 #include "agent/core/supervisor.h"
 #include "launcher/launch_config.h"
@@ -35,9 +22,19 @@ inline constexpr int not_found = 127;
 inline constexpr int signal_base = 128;
 }  // namespace exit_codes
 
+struct ExitCodeRow {
+    std::string_view code;
+    std::string_view meaning;
+};
+
+/// In the order of the numbers. A worker's own code passes through even where it equals one of these; the report says
+/// whose it is.
+std::span<const ExitCodeRow> exit_code_table();
+
+/// --exit-code=torchrun: 0 stays 0, everything else is 1.
 int exit_code(const agent::Ending& ending, ExitCodeStyle style);
 
-/// For ends that no agent had: `code` is one of exit_codes.
+/// For ends that no agent had: `code` is one of exit_codes. --exit-code=torchrun: 0 and 2 stay, everything else is 1.
 int exit_code(int code, ExitCodeStyle style);
 
 }  // namespace muster::launcher

@@ -50,6 +50,7 @@ struct LaunchConfig {
     // -- who takes part --
     std::uint32_t nodes_min = 1;
     std::uint32_t nodes_max = 1;
+    bool nodes_given = false;  ///< --nnodes was written; else one node may be an oversight
     WorkerCount worker_count = WorkerCount::given;
     std::uint32_t workers_per_node = 1;
     std::uint32_t spares = 0;
@@ -58,6 +59,7 @@ struct LaunchConfig {
 
     // -- rendezvous --
     Backend backend = Backend::fixed;
+    std::string endpoint_option;  ///< which option named the endpoint's host: --rdzv-endpoint or --master-addr; or none
     Endpoint endpoint;  ///< of the daemon; for `fixed` also MASTER_ADDR:MASTER_PORT. Port 0: this node alone, any port
     std::string job = "none";
     bool standalone = false;       ///< asked for or implied: one node, its own daemon, a random job id
@@ -67,8 +69,7 @@ struct LaunchConfig {
     Duration last_call = 30s;
     Duration lease = 5s;  ///< silence after which a node counts as lost
     Duration lost_timeout = 60s;
-    std::uint16_t store_port_first = 0;  ///< 0: ephemeral
-    std::uint16_t store_port_last = 0;
+    PortRange store_ports;    ///< --store-port; {0, 0}: any free one
     bool share_store = true;  ///< false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port
 
     // -- what runs --
@@ -76,7 +77,6 @@ struct LaunchConfig {
     std::string script;
     std::vector<std::string> arguments;
     bool virtual_local_rank = false;
-    std::string numa_binding;  ///< node, socket, exclusive, core-complex; empty: none
 
     // -- restarts and ends --
     std::uint32_t restarts_max = 0;

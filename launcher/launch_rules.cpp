@@ -1,12 +1,11 @@
 #include "launcher/launch_rules.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <csignal>
 
 #include "launcher/option_values.h"
 #include "launcher/rendezvous_conf.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
@@ -39,9 +38,8 @@ Complaint set_endpoint(std::string_view option, std::string_view text, std::uint
                        LaunchConfig& config) {
     auto endpoint = parse_endpoint(text, default_port);
     if (!endpoint) return cat(option, ": ", endpoint.error().context);
-    in6_addr v6{};
     const auto& host = endpoint->host;
-    if (host.find(':') != std::string::npos && ::inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &v6) != 1)
+    if (host.find(':') != std::string::npos && !SocketAddress::from_numeric(host, 0))
         return cat(option, ": got '", text,
                    "', which is no IPv6 address; accepted are HOST, HOST:PORT, [V6] and [V6]:PORT");
     config.endpoint = *endpoint;
@@ -82,6 +80,9 @@ Complaint choose_c10d_endpoint(Settings& settings) {
 
 Complaint choose_rendezvous(Settings& settings) {
     auto& config = settings.config;
+    config.endpoint_option = !settings.endpoint_text.empty() ? "--rdzv-endpoint"
+                             : settings.master_addr          ? "--master-addr"
+                                                             : "";
     if (is_standalone(settings)) {
         config.standalone = true;
         config.backend = Backend::c10d;

@@ -7,8 +7,9 @@
 
 namespace muster::launcher {
 
-/// The nearest of `known` (the first of several); empty when `known` is. Never refuses a far one: the reader of an
-/// error message loses nothing by seeing one name that exists.
+/// The nearest of `known` (the first of several), or empty when none is near: a third of the word's letters may be
+/// wrong, one at least. A beginning or an end of a known word counts as nearly the whole of it ("--nprocs",
+/// "--restarts").
 std::string nearest(std::string_view word, const std::vector<std::string>& known);
 
 }  // namespace muster::launcher

@@ -6,6 +6,7 @@
 #include "launcher/nearest.h"
 #include "launcher/option_values.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/limits.h"
 
 namespace muster::launcher {
 
@@ -16,7 +17,7 @@ constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
 
 Accepted whole(std::string_view value, std::int64_t lowest, std::uint32_t& field) {
     const auto number = whole_number(value, lowest, most);
-    if (!number) return cat("a whole number, ", lowest, " or more");
+    if (!number) return cat("a whole number from ", lowest, " to ", most);
     field = static_cast<std::uint32_t>(*number);
     return std::nullopt;
 }
@@ -35,10 +36,15 @@ Accepted flag(std::string_view value, bool& field) {
     return std::nullopt;
 }
 
+std::string nearest_in_brackets(std::string_view value, const std::vector<std::string>& choices) {
+    const auto near = nearest(value, choices);
+    return near.empty() ? std::string{} : cat(" (nearest: ", near, ")");
+}
+
 Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
     for (const auto& choice : choices)
         if (choice == value) return std::nullopt;
-    return cat(join(choices, ", "), " (nearest: ", nearest(value, choices), ")");
+    return cat(join(choices, ", "), nearest_in_brackets(value, choices));
 }
 
 Accepted accept_nodes(std::string_view value, Settings& settings) {
@@ -46,6 +52,7 @@ Accepted accept_nodes(std::string_view value, Settings& settings) {
     if (!range) return "N or MIN:MAX with 0 < MIN <= MAX <= 20000, e.g. 2 or 1:4";
     settings.config.nodes_min = range->min;
     settings.config.nodes_max = range->max;
+    settings.config.nodes_given = true;
     return std::nullopt;
 }
 
@@ -58,9 +65,10 @@ Accepted accept_workers(std::string_view value, Settings& settings) {
         return std::nullopt;
     }
     if (value == "xpu") return "a number, auto, gpu or cpu (xpu devices cannot be counted yet: write their number)";
-    const auto number = whole_number(value, 1, 100'000);
+    const auto number = whole_number(value, 1, native::slots_max);
     if (!number)
-        return cat("a number above 0, auto, gpu or cpu (nearest: ", nearest(value, {"auto", "gpu", "cpu"}), ")");
+        return cat("a number from 1 to ", native::slots_max, ", auto, gpu or cpu",
+                   nearest_in_brackets(value, {"auto", "gpu", "cpu"}));
     config.worker_count = WorkerCount::given;
     config.workers_per_node = static_cast<std::uint32_t>(*number);
     return std::nullopt;
@@ -76,7 +84,6 @@ Accepted accept_backend(std::string_view value, Settings& settings) {
 
 Accepted accept_numa(std::string_view value, Settings& settings) {
     if (const auto wrong = one_of(value, {"node", "socket", "exclusive", "core-complex"})) return wrong;
-    settings.config.numa_binding = value;
     settings.warnings.push_back(cat(
         "--numa-binding ", value, " is not carried out yet: workers run unbound (bind them with numactl until then)"));
     return std::nullopt;
@@ -128,7 +135,7 @@ Accepted accept_signals(std::string_view value, Settings& settings) {
 
 Accepted accept_shutdown_timeout(std::string_view value, Settings& settings) {
     const auto number = whole_number(value, 0, most);
-    if (!number) return "whole seconds, 0 or more";
+    if (!number) return cat("whole seconds from 0 to ", most);
     settings.shutdown_timeout = std::chrono::seconds(*number);
     return std::nullopt;
 }
@@ -148,10 +155,9 @@ Accepted accept_master_port(std::string_view value, Settings& settings) {
 }
 
 Accepted accept_store_port(std::string_view value, Settings& settings) {
-    const auto range = port_range(value);
-    if (!range) return "a port P or a range P-Q, from 1 to 65535, e.g. 29600-29610";
-    settings.config.store_port_first = range->first;
-    settings.config.store_port_last = range->last;
+    const auto range = parse_port_range(value);
+    if (!range) return "a port P or a range P-Q, from 1 to 65535, e.g. 29600-29610, or 0 for any free port";
+    settings.config.store_ports = *range;
     return std::nullopt;
 }
 

@@ -110,15 +110,6 @@ std::vector<std::string> comma_list(std::string_view text) {
     return items;
 }
 
-std::optional<PortRange> port_range(std::string_view text) {
-    const auto pieces = split(text, '-');
-    if (pieces.size() > 2) return std::nullopt;
-    const auto first = whole_number(pieces.front(), 1, 65'535);
-    const auto last = whole_number(pieces.back(), 1, 65'535);
-    if (!first || !last || *first > *last) return std::nullopt;
-    return PortRange{static_cast<std::uint16_t>(*first), static_cast<std::uint16_t>(*last)};
-}
-
 SignalList signal_list(std::string_view text) {
     SignalList list;
     for (const auto piece : split(text, ',')) {

@@ -37,13 +37,6 @@ std::optional<std::vector<std::uint32_t>> local_ranks(std::string_view text);
 /// Items between commas; ",," stands for a comma within an item.
 std::vector<std::string> comma_list(std::string_view text);
 
-struct PortRange {
-    std::uint16_t first = 0;
-    std::uint16_t last = 0;
-};
-/// "P" or "P-Q" with 1 <= P <= Q.
-std::optional<PortRange> port_range(std::string_view text);
-
 struct SignalList {
     std::vector<int> numbers;
     std::vector<std::string> unusable;  ///< unknown names, and SIGKILL and SIGSTOP, which nobody can handle

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <iomanip>
 #include <map>
 #include <sstream>
 
 #include "launcher/command_line.h"
+#include "launcher/exit_code.h"
 #include "launcher/launch_rules.h"
 #include "rendezvous/base/text.h"
 
@@ -79,11 +81,9 @@ std::string help_text(const Environment& environment) {
     for (const auto group : {OptionGroup::nodes, OptionGroup::rendezvous, OptionGroup::program, OptionGroup::restarts,
                              OptionGroup::output, OptionGroup::compatibility, OptionGroup::about})
         out << '\n' << described(group, environment);
-    out << "\nExit codes: 0 success, 2 usage, 75 rendezvous lost or not reached (try again), 76 saved and left, 77 "
-           "crash "
-           "loop,\n78 configuration, 126 program not executable, 127 program not found, 128+n stopped by signal n; "
-           "else "
-           "the code of the\nworker that failed first.\n";
+    out << "\nExit codes (--exit-code=torchrun: 1 for every failure; a worker's own code passes through)\n";
+    for (const auto& row : exit_code_table())
+        out << "  " << std::left << std::setw(7) << row.code << row.meaning << '\n';
     return out.str();
 }
 

@@ -55,12 +55,6 @@ constexpr std::array keys{
     Key{"use_libuv", nullptr},          // there is one server
 };
 
-std::string known_keys() {
-    std::vector<std::string> names;
-    for (const auto& key : keys) names.emplace_back(key.name);
-    return join(names, ", ");
-}
-
 Error refuse(std::string text) {
     return {Errc::invalid_argument, std::move(text)};
 }
@@ -68,8 +62,9 @@ Error refuse(std::string text) {
 Error unknown_key(std::string_view name) {
     std::vector<std::string> names;
     for (const auto& key : keys) names.emplace_back(key.name);
-    return refuse(
-        cat("unknown key '", name, "', nearest is '", nearest(name, names), "'; accepted are ", known_keys()));
+    const auto near = nearest(name, names);
+    return refuse(cat("unknown key '", name, "'", near.empty() ? "" : cat(", nearest is '", near, "'"),
+                      "; accepted are ", join(names, ", ")));
 }
 
 }  // namespace

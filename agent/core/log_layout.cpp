@@ -38,7 +38,7 @@ StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, cons
     plan.console = wish.shown && (wish.teed || (!wish.redirected && (wish.is_stderr || choices.host_prefix)));
     plan.inherit = wish.shown && !wish.redirected && !plan.console;
     if (wish.teed && wish.shown) {
-        plan.prefix = cat(host, tee_prefix(choices, place));
+        plan.prefix = host.empty() ? tee_prefix(choices, place) : host;
         plan.filters = wish.is_stderr ? choices.stderr_filters : choices.stdout_filters;
         if (!plan.filters.empty()) plan.filtered_file = wish.filtered_file;
     } else if (plan.console) {

@@ -38,7 +38,7 @@ struct LogChoices {
     std::vector<std::string> stderr_filters;
     /// Before each line that was tee'd: ${role_name}, ${rank}, ${local_rank}; empty: "[<role><local rank>]:".
     std::string prefix_template;
-    bool host_prefix = false;         ///< "[<host>:<rank>] " before every line, also of streams that are not tee'd
+    bool host_prefix = false;         ///< "[<host>:<rank>] " before every line, tee'd or not, and no other prefix
     bool stderr_is_terminal = false;  ///< of the launcher: an unprefixed stderr then passes through a pty
 };
 

@@ -63,7 +63,6 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
           flush_timer_(io) {}
 
     ClientCore& core() { return core_; }
-    [[nodiscard]] const std::string& local_address() const { return local_address_; }
 
     void carry_out(std::vector<ClientOutput> outputs) {
         for (auto& output : outputs) {
@@ -89,6 +88,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         timer_.cancel();
         flush_timer_.cancel();
         if (connector_) connector_->cancel();
+        resolver_.stop();
         close();
     }
 
@@ -149,10 +149,8 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         if (stopped_) return;
         if (!socket) return step(ConnectionFailed{.tried = socket.error().context});
         boost::system::error_code gone;
-        const auto local = socket->local_endpoint(gone);
         const auto remote = socket->remote_endpoint(gone);
         if (gone) return step(ConnectionFailed{.tried = gone.message()});
-        local_address_ = local.address().to_string();
         tune(*socket, std::max<Duration>(config_.lease, 1s));
         socket_ = std::make_shared<Link>(std::move(*socket));
         writing_ = false;
@@ -165,7 +163,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             asio::buffer(link->input),
             [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t count) {
                 if (self->socket_ != link) return;
-                if (failure) return self->lost(failure.message());
+                if (failure) return self->lost({.why = failure.message()});
                 link->reader.append({link->input.data(), count});
                 self->take_messages(link);
                 if (self->socket_ == link) self->read(link);
@@ -175,7 +173,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     void take_messages(const std::shared_ptr<Link>& link) {
         while (socket_ == link) {
             auto message = link->reader.next();
-            if (!message) return lost(message.error().context);
+            if (!message) return lost({.why = message.error().context, .foreign = true});
             if (!*message) return;
             step(MessageReceived{.message = std::move(**message)});
         }
@@ -187,7 +185,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         asio::async_write(link->socket, asio::buffer(link->writing),
                           [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t) {
                               if (self->socket_ != link) return;
-                              if (failure) return self->lost(failure.message());
+                              if (failure) return self->lost({.why = failure.message()});
                               if (!link->queued.empty()) return self->write(link);
                               self->writing_ = false;
                               if (self->flushed_) self->half_close();
@@ -206,10 +204,10 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         asio::post(io_, [done = std::exchange(flushed_, nullptr)] { done(); });
     }
 
-    void lost(std::string why) {
+    void lost(ConnectionClosed how) {
         close();
         if (flushed_) return finish_flush();
-        step(ConnectionClosed{.why = std::move(why)});
+        step(std::move(how));
     }
 
     void close() {
@@ -268,7 +266,6 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     std::shared_ptr<Link> socket_;
     bool writing_ = false;
     bool stopped_ = false;
-    std::string local_address_;
     std::function<void()> flushed_;
     std::deque<WaitingQuestion> waiting_questions_;
     std::size_t open_questions_ = 0;
@@ -310,10 +307,6 @@ std::pair<std::int64_t, std::int64_t> Client::daemon_time(Instant at) const {
 
 bool Client::may_feed() const {
     return implementation_->core().may_feed(now());
-}
-
-std::string Client::local_address() const {
-    return implementation_->local_address();
 }
 
 void Client::flush(Duration limit, std::function<void()> done) {

@@ -49,8 +49,6 @@ class Client {
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const;
     /// Whether the guardian may be fed at this moment; to be asked each lease/10 (ClientCore::may_feed).
     [[nodiscard]] bool may_feed() const;
-    /// This end's numeric address of the latest connection: one that the daemon's host can reach. Empty before.
-    [[nodiscard]] std::string local_address() const;
     /// The last call: ends the connection in order. `done` comes when the daemon has read everything that was sent
     /// (it closes its side then), at once when there is no connection, or after `limit`. Verbs have no effect any more.
     void flush(Duration limit, std::function<void()> done);

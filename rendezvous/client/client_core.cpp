@@ -29,7 +29,7 @@ std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     failures_.clear();
     joining_since_ = now;
     parked_ = false;
-    lines_.begin(now, now + config_.join_timeout);
+    lines_.begin(now);
     join_held_ = now < promised_until_;
     if (link_ == Link::open && !join_held_) say(join_);
     return settle(now);
@@ -118,8 +118,8 @@ void ClientCore::on(const ConnectionOpened&, Instant now) {
     link_ = Link::open;
     opened_at_ = now;
     link_heard_at_ = now;
+    link_answered_ = false;
     offset_.forget_at_next_sample();
-    lines_.connected();
     ++connection_count_;
     introduce(now);
 }
@@ -157,16 +157,21 @@ void ClientCore::introduce(Instant now) {
 void ClientCore::on(const ConnectionFailed& input, Instant now) {
     if (link_ != Link::connecting) return;
     tried_ = input.tried;
-    lines_.disconnected(input.tried, now);
+    lines_.no_answer(WaitingLines::Reached::nothing, input.tried, now);
     retry_later(now);
 }
 
 void ClientCore::on(const ConnectionClosed& input, Instant now) {
     if (link_ != Link::open) return;
-    tried_ = cat("the connection ended: ", input.why);
-    lines_.disconnected(tried_, now);
+    if (link_answered_)
+        tried_ = cat("the connection ended: ", input.why);
+    else if (input.foreign)
+        tried_ = "connected, but it does not speak muster's protocol";
+    else
+        tried_ = cat("connected, but the connection ended before any answer: ", input.why);
+    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
     // At once after a connection that carried something: a restarted daemon, a firewall's reset.
-    if (link_heard_at_ > opened_at_) {
+    if (link_answered_) {
         link_ = Link::none;
         retry_at_ = now + config_.backoff_min;
         backoff_ = config_.backoff_min;
@@ -189,7 +194,9 @@ void ClientCore::retry_later(Instant now) {
 void ClientCore::on(const MessageReceived& input, Instant now) {
     if (link_ != Link::open) return;
     link_heard_at_ = now;
+    link_answered_ = true;
     ever_heard_ = true;
+    lines_.answered(now);
     // Whatever it says on this connection, it has read our introduction.
     heard_until_ = std::max(heard_until_, opened_at_);
     const auto& message = input.message;

@@ -46,6 +46,7 @@ struct ConnectionFailed {
 };
 struct ConnectionClosed {
     std::string why;
+    bool foreign = false;  ///< closed by us, because what came was not of muster's protocol
 };
 struct MessageReceived {
     native::Message message;
@@ -181,7 +182,8 @@ class ClientCore {
     Instant retry_at_ = Instant::min();
     Duration backoff_;
     Instant opened_at_;
-    Instant link_heard_at_;  ///< when something was received on this connection, or it was opened
+    Instant link_heard_at_;       ///< when something was received on this connection, or it was opened
+    bool link_answered_ = false;  ///< a message of the daemon has come on this connection
     std::uint64_t ping_sequence_ = 0;
     Instant pinged_at_ = Instant::min();
     std::string tried_;

@@ -28,7 +28,7 @@ void ClientCore::settle_link(Instant now) {
     if (link_ == Link::open && wants_connection() && now >= link_stale_at()) {
         out_.push_back(Disconnect{});
         tried_ = "connected, but no answer";
-        lines_.disconnected(tried_, now);
+        lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
         link_ = Link::none;
         retry_at_ = now;
     }
@@ -99,7 +99,9 @@ void ClientCore::give_up(std::string why) {
 
 void ClientCore::settle_lines(Instant now) {
     if (standing_ != Standing::joining) return;
-    if (auto line = lines_.line(now)) out_.push_back(Progress{*std::move(line)});
+    // While the daemon is there it is the join time-out that counts; a daemon that is gone is given up sooner.
+    const auto gives_up_at = link_ == Link::open ? joining_since_ + config_.join_timeout : patience_ends();
+    if (auto line = lines_.line(now, gives_up_at)) out_.push_back(Progress{*std::move(line)});
 }
 
 Instant ClientCore::deadline() const {

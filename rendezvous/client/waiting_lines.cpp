@@ -11,7 +11,7 @@ namespace {
 constexpr Duration quiet_at_first = 1s;
 constexpr Duration line_interval_min = 1s;
 constexpr Duration repeated_every = 30s;
-/// So long without a connection, and it is time to say what to look at.
+/// So long without any progress, and it is time to say what to look at.
 constexpr Duration advice_after = 10s;
 
 std::int64_t seconds(Duration duration) {
@@ -20,32 +20,36 @@ std::int64_t seconds(Duration duration) {
 
 }  // namespace
 
-void WaitingLines::begin(Instant now, Instant gives_up_at) {
+void WaitingLines::begin(Instant now) {
     began_ = now;
-    gives_up_at_ = gives_up_at;
     gathering_.reset();
     parked_.reset();
     changed_ = true;
     next_line_ = now + quiet_at_first;
-    if (!connected_) disconnected_since_ = now;
+    stands_since_ = now;
 }
 
-void WaitingLines::connected() {
-    connected_ = true;
+void WaitingLines::answered(Instant now) {
+    if (answering_) return;
+    answering_ = true;
+    stands_since_ = now;
     tried_.clear();
 }
 
-void WaitingLines::disconnected(std::string tried, Instant now) {
-    if (connected_) disconnected_since_ = now;
-    if (connected_ || tried_.empty()) changed_ = changed_ || connected_;
-    connected_ = false;
-    tried_ = std::move(tried);
+void WaitingLines::no_answer(Reached reached, std::string what, Instant now) {
+    if (answering_) {
+        stands_since_ = now;
+        changed_ = true;
+    }
+    answering_ = false;
+    reached_ = reached;
+    tried_ = std::move(what);
 }
 
 void WaitingLines::gathering(const native::Gathering& news, Instant now) {
     parked_.reset();
     gathering_ = news;
-    gathering_at_ = now;
+    gathering_at_ = stands_since_ = now;
     changed_ = true;
 }
 
@@ -56,8 +60,11 @@ void WaitingLines::parked(const native::Parked& parked) {
 
 std::string WaitingLines::state() const {
     const auto where = describe(endpoint_);
-    if (!connected_)
+    if (!answering_) {
+        if (reached_ == Reached::somebody) return cat(where, ": ", tried_);
         return cat(where, " did not answer", tried_.empty() ? "" : " (", tried_, tried_.empty() ? "" : ")");
+    }
+    if (parked_ && parked_->position == 0) return cat("this node is a spare at ", where, ", the next to be taken");
     if (parked_) return cat("this node is a spare at ", where, " (", parked_->position, " before it)");
     if (!gathering_) return cat("connected to ", where);
     const auto& news = *gathering_;
@@ -67,34 +74,52 @@ std::string WaitingLines::state() const {
                news.waiting_for);
 }
 
-std::string WaitingLines::text(Instant now) const {
+std::string WaitingLines::text(Instant now, Instant gives_up_at) const {
     auto line = state();
-    if (gathering_ && connected_ && gathering_->last_call_left_ms >= 0) {
+    if (gathering_ && answering_ && gathering_->last_call_left_ms >= 0) {
         const Duration left = std::chrono::milliseconds(gathering_->last_call_left_ms) - (now - gathering_at_);
         line += cat("; last call ends in ", seconds(left), " s");
     }
-    if (!parked_) line += cat("; gives up in ", seconds(gives_up_at_ - now), " s");
-    if (!connected_ && now - disconnected_since_ >= advice_after)
-        line += cat(". Check that the name '", endpoint_.host,
-                    "' is the right one on this node, that muster runs there with port ", endpoint_.port,
-                    ", and that no firewall is in between");
-    if (is_loopback(endpoint_.host) && now - *began_ >= advice_after)
-        line +=
-            cat(". '", endpoint_.host,
-                "' is each machine itself: for nodes on several machines give --rdzv-endpoint=HOST:", endpoint_.port);
+    if (!parked_ || !answering_) line += cat("; gives up in ", seconds(gives_up_at - now), " s");
+    if (now >= advice_at()) line += advice();
     return line;
 }
 
-std::optional<std::string> WaitingLines::line(Instant now) {
+/// When it is time for advice, if nothing moves until then. Who waits for enough nodes, or for the daemon, may have
+/// made a mistake; a spare, and who waits out the last call, has not.
+Instant WaitingLines::advice_at() const {
+    const bool stuck = !answering_ || (!parked_ && gathering_ && gathering_->joined < gathering_->nodes_min);
+    return stuck ? stands_since_ + advice_after : no_deadline;
+}
+
+std::string WaitingLines::advice() const {
+    std::string advice;
+    if (!answering_ && reached_ == Reached::somebody)
+        advice = cat(". Check that the name '", endpoint_.host, "' and the port ", endpoint_.port,
+                     " are the right ones, for something else may listen there, and that no firewall is in between");
+    else if (!answering_)
+        advice = cat(". Check that the name '", endpoint_.host,
+                     "' is the right one on this node, that muster runs there with port ", endpoint_.port,
+                     ", and that no firewall is in between");
+    else if (!is_loopback(endpoint_.host))
+        advice =
+            cat(". Check that the other nodes are started with the same --rdzv-id, that they know this one place as '",
+                endpoint_.host, "' with port ", endpoint_.port, ", and that no firewall keeps them from it");
+    if (is_loopback(endpoint_.host))
+        advice +=
+            cat(". '", endpoint_.host,
+                "' is each machine itself: for nodes on several machines give --rdzv-endpoint=HOST:", endpoint_.port);
+    return advice;
+}
+
+std::optional<std::string> WaitingLines::line(Instant now, Instant gives_up_at) {
     if (now < deadline()) return std::nullopt;
-    // Without a connection the next thing to say is the advice, when it is due.
-    const auto advice = disconnected_since_ + advice_after;
-    const auto repeated = now + repeated_every;
     next_line_ = now + line_interval_min;
     changed_ = false;
-    auto said = text(now);
-    repeat_at_ = !connected_ && now < advice ? advice : repeated;
-    return said;
+    // The next thing to say is the advice, while it is still to come.
+    const auto advised = advice_at();
+    repeat_at_ = now < advised ? std::min(advised, now + repeated_every) : now + repeated_every;
+    return text(now, gives_up_at);
 }
 
 Instant WaitingLines::deadline() const {

@@ -12,31 +12,43 @@ namespace muster::rendezvous {
 
 class WaitingLines {
   public:
+    /// How far the last attempt came that led to no muster.
+    enum class Reached {
+        nothing,   ///< no connection
+        somebody,  ///< a connection, whatever became of it
+    };
+
     explicit WaitingLines(const Endpoint& endpoint) : endpoint_(endpoint) {}
 
-    /// A wait that may last until `gives_up_at` begins. Nothing is said in its first second: most waits are shorter.
-    void begin(Instant now, Instant gives_up_at);
+    /// A wait begins. Nothing is said in its first second: most waits are shorter.
+    void begin(Instant now);
     void end() { began_.reset(); }
-    void connected();
-    void disconnected(std::string tried, Instant now);
+    /// The daemon has spoken. A connection alone does not count: anything may listen there.
+    void answered(Instant now);
+    /// The daemon is not, or no longer, to be had; `what` completes "HOST:PORT did not answer (...)" or, when somebody
+    /// was reached, "HOST:PORT: ...".
+    void no_answer(Reached reached, std::string what, Instant now);
     void gathering(const native::Gathering& news, Instant now);
     void parked(const native::Parked& parked);
 
-    /// The line that is due now, if any: on change, at most once a second, and every 30 s without one.
-    std::optional<std::string> line(Instant now);
+    /// The line that is due now, if any: on change, at most once a second; with advice when nothing has moved for
+    /// 10 s; and every 30 s without a change. `gives_up_at`: when the wait ends if nothing changes.
+    std::optional<std::string> line(Instant now, Instant gives_up_at);
     [[nodiscard]] Instant deadline() const;
 
     /// For the last message: how far the wait had come.
     [[nodiscard]] std::string state() const;
 
   private:
-    [[nodiscard]] std::string text(Instant now) const;
+    [[nodiscard]] std::string text(Instant now, Instant gives_up_at) const;
+    [[nodiscard]] std::string advice() const;
+    [[nodiscard]] Instant advice_at() const;
 
     Endpoint endpoint_;
     std::optional<Instant> began_;
-    Instant gives_up_at_ = no_deadline;
-    bool connected_ = false;
-    Instant disconnected_since_;
+    bool answering_ = false;
+    Instant stands_since_;  ///< since when it has been as it is: no answer, or the latest news
+    Reached reached_ = Reached::nothing;
     std::string tried_;
     std::optional<native::Gathering> gathering_;
     Instant gathering_at_;

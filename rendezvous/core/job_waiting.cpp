@@ -43,9 +43,9 @@ std::string Job::waiting_for(Instant now) const {
     if (tally_.gathered < nodes_needed()) {
         return more_nodes(nodes_needed() - tally_.gathered);
     }
-    if (now < quiet_until_) return "quiet time after a daemon start";
     if (tally_.gathered < wanted())
         return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends");
+    if (now < quiet_until_) return "nodes of an earlier round, which the daemon, just started, may not know of yet";
     return tally_.away > 0 ? "a node that lost its connection" : "";
 }
 
@@ -66,9 +66,11 @@ void Job::tell_waiting(const Turn& turn) {
                            .nodes_max = terms_.nodes_max,
                            .last_call_left_ms = -1,
                            .waiting_for = waiting_for(turn.now)};
+    // A daemon that has just started seals nothing in its quiet time, so nodes may come until that ends too.
     if (call_open_)
         news.last_call_left_ms = std::max<std::int64_t>(
-            0, std::chrono::duration_cast<std::chrono::milliseconds>(call_ends_ - turn.now).count());
+            0, std::chrono::duration_cast<std::chrono::milliseconds>(std::max(call_ends_, quiet_until_) - turn.now)
+                   .count());
     SendTo told{{}, news};
     for (std::size_t i = 0; i < gathered; ++i) {
         waiting[i]->parked_at = 0;

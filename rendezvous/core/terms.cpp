@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/limits.h"
 
 namespace muster::rendezvous {
 
@@ -10,8 +11,6 @@ namespace {
 
 using native::JobTerms;
 
-/// Beyond this many workers a node's slots are a mistake, and sums of them could overflow.
-constexpr std::uint32_t slots_max = 4096;
 /// Shorter leases cannot be kept on a busy machine; longer waits are a mistake in the unit.
 constexpr std::uint32_t lease_ms_min = 50;
 constexpr std::uint32_t duration_ms_max = 7 * 24 * 3600 * 1000u;
@@ -19,23 +18,31 @@ constexpr std::uint32_t duration_ms_max = 7 * 24 * 3600 * 1000u;
 /// So that the next number never overflows.
 constexpr Round round_max = Round{1} << 62;
 
+/// "60 s", "2.05 s": exact, so that two terms that differ never look alike.
+std::string seconds(std::uint32_t milliseconds) {
+    auto text = cat(milliseconds / 1000);
+    if (auto rest = milliseconds % 1000; rest != 0) {
+        auto decimals = cat(1000 + rest).substr(1);
+        text += cat('.', decimals.substr(0, decimals.find_last_not_of('0') + 1));
+    }
+    return text + " s";
+}
+
 struct Term {
     std::string_view name;
     std::string_view option;
-    std::uint64_t (*value)(const JobTerms&);
+    std::string (*value)(const JobTerms&);  ///< as a person writes it
 };
 
 constexpr Term all_terms[] = {
-    {"back end static", "--rdzv-backend", [](const JobTerms& t) -> std::uint64_t { return t.fixed_world; }},
-    {"minimum of nodes", "--nnodes", [](const JobTerms& t) -> std::uint64_t { return t.nodes_min; }},
-    {"maximum of nodes", "--nnodes", [](const JobTerms& t) -> std::uint64_t { return t.nodes_max; }},
-    {"number of spares", "--spares", [](const JobTerms& t) -> std::uint64_t { return t.spares; }},
-    {"restart budget", "--max-restarts", [](const JobTerms& t) -> std::uint64_t { return t.restarts_max; }},
-    {"last call in ms", "--rdzv-conf last_call_timeout",
-     [](const JobTerms& t) -> std::uint64_t { return t.last_call_ms; }},
-    {"lease in ms", "--lease", [](const JobTerms& t) -> std::uint64_t { return t.lease_ms; }},
-    {"lost time-out in ms", "--rdzv-lost-timeout",
-     [](const JobTerms& t) -> std::uint64_t { return t.lost_timeout_ms; }},
+    {"back end", "--rdzv-backend", [](const JobTerms& t) { return std::string(t.fixed_world ? "static" : "c10d"); }},
+    {"minimum of nodes", "--nnodes", [](const JobTerms& t) { return cat(t.nodes_min); }},
+    {"maximum of nodes", "--nnodes", [](const JobTerms& t) { return cat(t.nodes_max); }},
+    {"number of spares", "--spares", [](const JobTerms& t) { return cat(t.spares); }},
+    {"restart budget", "--max-restarts", [](const JobTerms& t) { return cat(t.restarts_max); }},
+    {"last call", "--rdzv-conf last_call_timeout", [](const JobTerms& t) { return seconds(t.last_call_ms); }},
+    {"lease", "--lease", [](const JobTerms& t) { return seconds(t.lease_ms); }},
+    {"lost time-out", "--rdzv-lost-timeout", [](const JobTerms& t) { return seconds(t.lost_timeout_ms); }},
 };
 
 }  // namespace
@@ -46,14 +53,15 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
         return cat("--nnodes ", terms.nodes_min, ":", terms.nodes_max, " must have 1 <= MIN <= MAX");
     if (terms.nodes_max > nodes_max || terms.spares > nodes_max)
         return cat("--nnodes ", terms.nodes_max, " with ", terms.spares, " spares is beyond this daemon's ", nodes_max);
-    if (join.slots < 1 || join.slots > slots_max)
-        return cat("--nproc-per-node ", join.slots, " must be 1 to ", slots_max);
+    if (join.slots < 1 || join.slots > native::slots_max)
+        return cat("--nproc-per-node ", join.slots, " must be 1 to ", native::slots_max);
     if (terms.lease_ms < lease_ms_min || terms.lease_ms > duration_ms_max)
-        return cat("a lease of ", terms.lease_ms, " ms must be ", lease_ms_min, " ms to ", duration_ms_max, " ms");
+        return cat("a lease of ", seconds(terms.lease_ms), " must be ", seconds(lease_ms_min), " to a week");
     if (terms.lost_timeout_ms < terms.lease_ms || terms.lost_timeout_ms > duration_ms_max)
-        return cat("--rdzv-lost-timeout of ", terms.lost_timeout_ms, " ms must be at least the lease, ", terms.lease_ms,
-                   " ms, and at most a week");
-    if (terms.last_call_ms > duration_ms_max) return cat("a last call of ", terms.last_call_ms, " ms is beyond a week");
+        return cat("--rdzv-lost-timeout of ", seconds(terms.lost_timeout_ms), " must be at least the lease, ",
+                   seconds(terms.lease_ms), ", and at most a week");
+    if (terms.last_call_ms > duration_ms_max)
+        return cat("a last call of ", seconds(terms.last_call_ms), " is beyond a week");
     if (join.last_round < no_round || join.last_round > round_max)
         return "the last round is none that a daemon gives out";
     if (join.node_rank < -1) return cat("--node-rank ", join.node_rank, " must not be negative");
@@ -73,9 +81,9 @@ std::string wrong_with(const native::Resume& resume) {
 std::string difference(const JobTerms& set, const std::string& set_by, const JobTerms& given,
                        const std::string& given_by) {
     for (const auto& term : all_terms)
-        if (term.value(set) != term.value(given))
-            return cat("the ", term.name, " is ", term.value(set), " at ", set_by, " and ", term.value(given), " at ",
-                       given_by, "; give the same ", term.option, " on every node");
+        if (const auto first = term.value(set), other = term.value(given); first != other)
+            return cat("the ", term.name, " is ", first, " at ", set_by, " and ", other, " at ", given_by,
+                       "; give the same ", term.option, " on every node");
     return {};
 }
 

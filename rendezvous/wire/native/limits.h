@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace muster::native {
 
@@ -15,6 +16,9 @@ inline constexpr std::size_t daemon_frame_bytes_max = 16 * 1024 * 1024;
 
 /// A frame on the peer port: a job's name and a round. Anybody may connect there, so nothing more is buffered.
 inline constexpr std::size_t peer_frame_bytes_max = 4 * 1024;
+
+/// Workers of one node: beyond this many the number is a mistake, and sums of them could overflow.
+inline constexpr std::uint32_t slots_max = 4096;
 
 /// Names: job, host, role, component, version, stage. 255 is what DNS and file names allow.
 inline constexpr std::size_t name_bytes_max = 255;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <thread>
 
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"
@@ -43,6 +44,29 @@ void check_refused(const Refusal& expected) {
     CHECK(muster.out().empty());
 }
 
+/// A port of loopback that nobody serves: connections wait in the kernel.
+class Listener {
+  public:
+    Listener() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        socklen_t size = sizeof name;
+        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&name), size) == 0);
+        REQUIRE(::listen(fd_, 8) == 0);
+        REQUIRE(::getsockname(fd_, reinterpret_cast<sockaddr*>(&name), &size) == 0);
+        port_ = ntohs(name.sin_port);
+    }
+    ~Listener() { ::close(fd_); }
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+    [[nodiscard]] int port() const { return port_; }
+    [[nodiscard]] int fd() const { return fd_; }
+
+  private:
+    int fd_ = -1;
+    int port_ = 0;
+};
+
 std::string make_file(const ScratchFolder& folder, const std::string& name, const std::string& content, mode_t mode) {
     std::ofstream(folder / name) << content;
     ::chmod((folder / name).c_str(), mode);
@@ -53,7 +77,7 @@ std::string make_file(const ScratchFolder& folder, const std::string& name, cons
 
 TEST_CASE("a wrong option or variable is one line and exit code 2") {
     check_refused({{"--nproc-per-nod=2x", "x.py"}, 2, "--nproc-per-node: got '2x'"});
-    check_refused({{"--nope", "x.py"}, 2, "the nearest known option is --"});
+    check_refused({{"--nprocs=2", "x.py"}, 2, "the nearest known option is --nproc-per-node"});
     check_refused({{}, 2, "the program is missing"});
     check_refused({{"x.py"}, 2, "PET_NNODES: got 'two'", {.environment = {{"PET_NNODES", "two"}}}});
     check_refused({{"--rdzv-backend=etcd", "x.py"}, 2, "etcd is not supported yet"});
@@ -66,6 +90,29 @@ TEST_CASE("a loopback endpoint is refused when the scheduler says several hosts"
                    2,
                    "Slurm says that there are 2 hosts",
                    {.environment = {{"SLURM_JOB_NUM_NODES", "2"}}}});
+    check_refused({{"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400", "--no-python", "true"},
+                   2,
+                   "write --nnodes and the name",
+                   {.environment = {{"SLURM_NNODES", "2"}}}});
+}
+
+TEST_CASE("devices that do not suffice for --virtual-local-rank are a usage error") {
+    check_refused({{"--nproc-per-node=3", "--virtual-local-rank", "--no-python", "true"},
+                   2,
+                   "CUDA_VISIBLE_DEVICES='0,1' has 2 devices",
+                   {.environment = {{"CUDA_VISIBLE_DEVICES", "0,1"}}}});
+}
+
+TEST_CASE("too few descriptors for a run are one sentence, at once, however few there are") {
+    for (const unsigned files : {12U, 16U, 18U, 20U, 24U, 28U, 32U}) {
+        INFO("limit " << files);
+        check_refused({{"--standalone", "--nproc-per-node=2", "--no-python", "true"},
+                       70,
+                       "ulimit -n",
+                       {.open_files_max = files}});
+    }
+    MusterProcess enough({"--standalone", "--nproc-per-node=2", "--no-python", "true"}, {.open_files_max = 80});
+    CHECK(enough.wait() == 0);
 }
 
 TEST_CASE("a program that cannot be started is refused before any rendezvous") {
@@ -76,6 +123,8 @@ TEST_CASE("a program that cannot be started is refused before any rendezvous") {
         words.insert(words.end(), more.begin(), more.end());
         return words;
     };
+    check_refused(
+        {with({"--no-python", make_file(folder, "lost", "#!/no/interpreter\n", 0755)}), 127, "/no/interpreter"});
     check_refused({with({folder / "none.py"}), 127, "No such file"});
     check_refused({with({"--no-python", "no-such-program"}), 127, "not in any directory of PATH"});
     check_refused({with({"--no-python", make_file(folder, "plain", "x", 0644)}), 126, "not executable"});
@@ -89,14 +138,8 @@ TEST_CASE("a program that cannot be started is refused before any rendezvous") {
 }
 
 TEST_CASE("a port that somebody else uses is refused, and the holder is named") {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in name{};
-    name.sin_family = AF_INET;
-    socklen_t size = sizeof name;
-    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&name), size) == 0);
-    REQUIRE(::listen(fd, 8) == 0);
-    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) == 0);
-    const auto endpoint = "--rdzv-endpoint=localhost:" + std::to_string(ntohs(name.sin_port));
+    const Listener busy;
+    const auto endpoint = "--rdzv-endpoint=localhost:" + std::to_string(busy.port());
     for (const Words& more : {Words{}, Words{"--rdzv-conf=is_host=1"}}) {
         Words words{"--nnodes=2", "--rdzv-backend=c10d", endpoint};
         words.insert(words.end(), more.begin(), more.end());
@@ -106,7 +149,10 @@ TEST_CASE("a port that somebody else uses is refused, and the holder is named") 
         CHECK(holds(muster.err(), "process " + std::to_string(::getpid())));
         CHECK(holds(muster.err(), "choose another port"));
     }
-    ::close(fd);
+    MusterProcess muster({"--standalone", "--store-port=" + std::to_string(busy.port()), "--no-python", "true"});
+    CHECK(muster.wait(5s) == 78);
+    CHECK(holds(muster.err(), "cannot listen on port " + std::to_string(busy.port())));
+    CHECK(holds(muster.err(), "process " + std::to_string(::getpid())));
 }
 
 TEST_CASE("agents that disagree about the job are refused with both values") {
@@ -141,4 +187,21 @@ TEST_CASE("an endpoint that never answers: lines that say what is tried, then 75
     CHECK(holds(muster.err(), "127.0.0.1:" + port + " did not answer"));
     CHECK(holds(muster.err(), "Connection refused"));
     CHECK(std::count(muster.err().begin(), muster.err().end(), '\n') >= 2);
+}
+
+TEST_CASE("an endpoint that speaks another protocol: few lines, then 75 with a verdict that says so") {
+    const Listener foreign;
+    std::thread server([&foreign] {
+        for (int caller = 0; (caller = ::accept(foreign.fd(), nullptr, nullptr)) >= 0; ::close(caller))
+            if (::send(caller, "SSH-2.0-server\r\n", 16, MSG_NOSIGNAL) < 0) break;
+    });
+    const auto port = std::to_string(foreign.port());
+    MusterProcess muster({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:" + port,
+                          "--rdzv-conf=is_host=0,join_timeout=5", "--no-python", "true"});
+    CHECK(muster.wait(20s) == 75);
+    ::shutdown(foreign.fd(), SHUT_RDWR);
+    server.join();
+    CHECK(std::count(muster.err().begin(), muster.err().end(), '\n') == 2);
+    CHECK(holds(muster.err(),
+                "no round within 5 s: 127.0.0.1:" + port + ": connected, but it does not speak muster's protocol"));
 }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,10 +38,11 @@ std::vector<std::string> environment_of(const MusterOptions& options) {
 
 }  // namespace
 
-MusterProcess::MusterProcess(std::vector<std::string> words, MusterOptions options) {
-    words.insert(words.begin(), MUSTER_BINARY);
+MusterProcess::MusterProcess(const std::vector<std::string>& words, const MusterOptions& options) {
+    std::vector<std::string> command{MUSTER_BINARY};
+    command.insert(command.end(), words.begin(), words.end());
     auto variables = environment_of(options);
-    const auto argv = pointers(words);
+    const auto argv = pointers(command);
     const auto envp = pointers(variables);
     std::array<int, 2> out{};
     std::array<int, 2> err{};
@@ -54,6 +56,8 @@ MusterProcess::MusterProcess(std::vector<std::string> words, MusterOptions optio
             ::dup2(out[1], 1);
             ::dup2(err[1], 2);
         }
+        const rlimit files{options.open_files_max, options.open_files_max};
+        if (options.open_files_max != 0) ::setrlimit(RLIMIT_NOFILE, &files);
         if (!options.directory.empty() && ::chdir(options.directory.c_str()) != 0) ::_exit(99);
         ::execve(argv[0], argv.data(), envp.data());
         ::_exit(98);

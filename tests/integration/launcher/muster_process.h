@@ -15,11 +15,12 @@ struct MusterOptions {
     std::string directory = {};                           ///< to start in; empty: the test's own
     bool close_streams = false;                           ///< start with descriptors 0, 1 and 2 closed
     bool close_stdout_reader = false;                     ///< stdout is a pipe that nobody reads
+    unsigned open_files_max = 0;                          ///< limit of open files, soft and hard; 0: the test's own
 };
 
 class MusterProcess {
   public:
-    explicit MusterProcess(std::vector<std::string> words, MusterOptions options = {});
+    explicit MusterProcess(const std::vector<std::string>& words, const MusterOptions& options = {});
     /// Kills it, if it still runs.
     ~MusterProcess();
     MusterProcess(const MusterProcess&) = delete;

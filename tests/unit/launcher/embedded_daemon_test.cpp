@@ -1,9 +1,76 @@
 #include "launcher/embedded_daemon.h"
 
+#include <sys/socket.h>
+
+#include <thread>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/socket_address.h"
+#include "rendezvous/net/event_loop.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
 using namespace muster::launcher;
+
+namespace {
+
+/// Has a port of `address` and says `answer` to each of `count` callers, then leaves the port.
+class Holder {
+  public:
+    Holder(const std::string& address, std::string answer, int count)
+        : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        const int yes = 1;
+        const auto name = SocketAddress::from_numeric(address, 0);
+        ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        REQUIRE(::bind(listener_.get(), name->data(), name->size()) == 0);
+        REQUIRE(::listen(listener_.get(), 8) == 0);
+        port_ = SocketAddress::local_of(listener_.get()).port();
+        thread_ = std::thread([this, answer = std::move(answer), count] {
+            for (int i = 0; i < count; ++i) {
+                const FileDescriptor caller(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+                if (!caller.valid()) return;
+                // The port is left before the last answer is given: who has read it finds nobody any more.
+                if (i + 1 == count) listener_.reset();
+                ::send(caller.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+                char question[512];
+                ::shutdown(caller.get(), SHUT_WR);
+                while (::recv(caller.get(), question, sizeof question, 0) > 0) {
+                }
+            }
+        });
+    }
+    ~Holder() {
+        if (listener_.valid()) ::shutdown(listener_.get(), SHUT_RDWR);
+        thread_.join();
+    }
+    Holder(const Holder&) = delete;
+    Holder& operator=(const Holder&) = delete;
+
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  private:
+    FileDescriptor listener_;
+    std::uint16_t port_ = 0;
+    std::thread thread_;
+};
+
+std::string status(const std::string& jobs) {
+    return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"jobs\": [" + jobs + "]}";
+}
+
+/// "hosts", "joins", or the complaint.
+std::string part_at(std::uint16_t port, const std::vector<std::string>& addresses = {}) {
+    LaunchConfig config;
+    config.backend = Backend::c10d;
+    config.job = std::string("j");
+    config.endpoint = {"here", port};
+    rendezvous::EventLoop loop;
+    const auto opened = open_daemon(config, Hosting::inferred, addresses, loop, {});
+    if (!opened) return opened.error().context;
+    return *opened != nullptr ? "hosts" : "joins";
+}
+
+}  // namespace
 
 TEST_CASE("who hosts: what is told, else static's rank 0, else whose address the endpoint has") {
     LaunchConfig config;
@@ -25,4 +92,40 @@ TEST_CASE("who hosts: what is told, else static's rank 0, else whose address the
     CHECK(hosting(config, no) == Hosting::inferred);
     config.node_rank = 1;
     CHECK(hosting(config, yes) == Hosting::no);
+}
+
+TEST_CASE("a port that a muster of this job serves makes this node a client") {
+    const Holder holder("127.0.0.1", status(R"({"id": "other"}, {"id": "j"})"), 1);
+    CHECK(part_at(holder.port()) == "joins");
+}
+
+TEST_CASE("a daemon that serves another of the host's addresses is found there") {
+    const Holder holder("127.0.0.2", status(R"({"id": "j"})"), 1);
+    CHECK(part_at(holder.port(), {"127.0.0.2"}) == "joins");
+}
+
+TEST_CASE("a muster that ends while it is asked for its jobs leaves the port to this node") {
+    const Holder holder("127.0.0.1", status(""), 1);
+    CHECK(part_at(holder.port()) == "hosts");
+}
+
+TEST_CASE("whoever has the port and is no muster of this job is named for what it is") {
+    const Holder stranger("127.0.0.1", "SSH-2.0-x\r\n", 1000);
+    const auto no_muster = part_at(stranger.port());
+    CHECK(no_muster.find("cannot listen on port") != std::string::npos);
+    CHECK(no_muster.find("it is no muster, so choose another port") != std::string::npos);
+    const Holder busy("127.0.0.1", status(R"({"id": "other"})"), 1000);
+    CHECK(part_at(busy.port()).find("it serves another job") != std::string::npos);
+    const Holder elsewhere("127.0.0.3", "", 1000);
+    CHECK(part_at(elsewhere.port()).find("nobody answers there") != std::string::npos);
+}
+
+TEST_CASE("a node that is told to host says how to join instead") {
+    const Holder holder("127.0.0.1", status(""), 1000);
+    LaunchConfig config;
+    config.endpoint = {"here", holder.port()};
+    rendezvous::EventLoop loop;
+    const auto opened = open_daemon(config, Hosting::told, {}, loop, {});
+    REQUIRE_FALSE(opened.has_value());
+    CHECK(opened.error().context.find("without is_host=1 this node would join") != std::string::npos);
 }

@@ -130,6 +130,33 @@ TEST_CASE("what is missing or not executable is refused with the shell's code an
     CHECK(holds(files.refusal("train").why, "--no-python"));
 }
 
+TEST_CASE("a first line that leads nowhere is found with --no-python too, through PATH or not") {
+    Files files;
+    files.make("bin/orphan", "#!/nowhere/interpreter\n", 0755);
+    files.make("bin/relative", "#!python3\n", 0755);
+    files.make("bin/dos", "#!/bin/sh\r\necho\r\n", 0755);
+    files.make("bin/by_env", "#!/usr/bin/env no-such-shell\n", 0755);
+    files.make("bin/plain", "echo\n", 0755);
+    files.make("bin/found_by_env", "#!/usr/bin/env\tpython3\n", 0755);
+    files.make("bin/own_path", "#!/usr/bin/env -S PATH=/x no-such-shell\n", 0755);
+    for (const auto& prefix : {std::string{}, files.folder / "bin/"}) {
+        const auto refusal = [&](const char* name) { return files.refusal(prefix + name, EntryKind::program); };
+        CHECK(refusal("orphan").exit_code == 127);
+        CHECK(
+            holds(refusal("orphan").why, "'/nowhere/interpreter': No such file or directory, named in its first line"));
+        CHECK(refusal("relative").exit_code == 127);
+        CHECK(refusal("dos").exit_code == 127);
+        CHECK(holds(refusal("dos").why, "Unix line ends"));
+        CHECK(refusal("by_env").exit_code == 127);
+        CHECK(holds(refusal("by_env").why, "'no-such-shell' is not in any directory of PATH"));
+        CHECK(files.argv(prefix + "found_by_env", EntryKind::program).size() == 3);
+        CHECK(files.argv(prefix + "own_path", EntryKind::program).size() == 3);
+        if (std::filesystem::exists("/proc/sys/fs/binfmt_misc/register")) continue;  // others may run it
+        CHECK(refusal("plain").exit_code == 126);
+        CHECK(holds(refusal("plain").why, "'#!' line"));
+    }
+}
+
 TEST_CASE("the interpreter is PYTHON_EXEC, else the active environment's, else the first in PATH") {
     Files files;
     const auto venv = files.make("venv/bin/python3", "", 0755);

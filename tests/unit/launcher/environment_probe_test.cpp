@@ -29,9 +29,49 @@ TEST_CASE("a loopback endpoint is refused where the scheduler says that there ar
     config.is_host.reset();
     config.endpoint.host = "gpu01";
     CHECK(check_endpoint(config, slurm).has_value());
-    config.endpoint.host = "127.0.0.1";
-    config.nodes_max = 1;
-    CHECK(check_endpoint(config, slurm).has_value());
+}
+
+TEST_CASE("a loopback endpoint beside a forgotten --nnodes is refused too, and one node by intention is not") {
+    const auto slurm = scheduler_facts({{"SLURM_NNODES", "2"}});
+    LaunchConfig config;
+    config.backend = Backend::c10d;
+    config.endpoint = {"127.0.0.1", 29400};
+    config.endpoint_option = "--rdzv-endpoint";
+    const auto refused = check_endpoint(config, slurm);
+    REQUIRE_FALSE(refused.has_value());
+    for (const char* part :
+         {"--rdzv-endpoint: got '127.0.0.1'", "2 hosts (SLURM_NNODES)", "write --nnodes and the name"})
+        CHECK(refused.error().context.find(part) != std::string::npos);
+
+    LaunchConfig one = config;
+    one.nodes_given = true;
+    CHECK(check_endpoint(one, slurm).has_value());
+    one = config;
+    one.endpoint.port = 0;
+    CHECK(check_endpoint(one, slurm).has_value());
+    one = config;
+    one.endpoint_option.clear();
+    CHECK(check_endpoint(one, slurm).has_value());
+    one = config;
+    one.standalone = true;
+    CHECK(check_endpoint(one, slurm).has_value());
+}
+
+TEST_CASE("a device for each worker is asked for only with --virtual-local-rank") {
+    LaunchConfig config;
+    config.workers_per_node = 3;
+    const Environment two{{"CUDA_VISIBLE_DEVICES", "4,5"}};
+    CHECK(check_visible_devices(config, two).has_value());
+    config.virtual_local_rank = true;
+    const auto refused = check_visible_devices(config, two);
+    REQUIRE_FALSE(refused.has_value());
+    CHECK(
+        refused.error().context ==
+        "--virtual-local-rank: CUDA_VISIBLE_DEVICES='4,5' has 2 devices, one for each worker, but --nproc-per-node is "
+        "3; lower it, or name more devices");
+    CHECK(check_visible_devices(config, {}).has_value());
+    config.workers_per_node = 2;
+    CHECK(check_visible_devices(config, two).has_value());
 }
 
 TEST_CASE("this host is known by its name, by loopback and by the addresses of its interfaces") {

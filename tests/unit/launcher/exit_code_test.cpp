@@ -1,7 +1,11 @@
 #include "launcher/exit_code.h"
 
 #include <cerrno>
+#include <fstream>
+#include <sstream>
 
+#include "launcher/options.h"
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -42,6 +46,7 @@ TEST_CASE("each kind of end has its exit code, and torchrun's style knows 1 alon
         {agent::JoinRefused{}, 78},
         {agent::Drained{"maintenance"}, 76},
         {agent::AgentFailed{"bug"}, 70},
+        {agent::SetUpFailed{"port taken"}, 78},
     };
     for (const auto& one : cases) {
         CHECK(exit_code(one.ending, ExitCodeStyle::muster) == one.expected);
@@ -50,4 +55,16 @@ TEST_CASE("each kind of end has its exit code, and torchrun's style knows 1 alon
     CHECK(exit_code(exit_codes::usage, ExitCodeStyle::torchrun) == 2);
     CHECK(exit_code(exit_codes::not_found, ExitCodeStyle::torchrun) == 1);
     CHECK(exit_code(exit_codes::not_found, ExitCodeStyle::muster) == 127);
+}
+
+TEST_CASE("--help and the README show the table of the code") {
+    std::stringstream readme;
+    readme << std::ifstream(README_FILE).rdbuf();
+    const auto help = std::get<ShowText>(parse_options({"--help"}, {})).text;
+    for (const auto& row : exit_code_table()) {
+        INFO(row.code);
+        CHECK(readme.str().find(cat("\n| ", row.code, " | ", row.meaning, " | ")) != std::string::npos);
+        CHECK(help.find(cat("\n  ", row.code, ' ')) != std::string::npos);
+        CHECK(help.find(cat(row.meaning, '\n')) != std::string::npos);
+    }
 }

@@ -75,6 +75,15 @@ TEST_CASE("several nodes must be told where to meet") {
     CHECK(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint=a b:1"}).find("--rdzv-endpoint: ") != std::string::npos);
 }
 
+TEST_CASE("it is remembered whether the number of nodes and the endpoint were written") {
+    CHECK_FALSE(config_of({"--rdzv-backend=c10d"}).nodes_given);
+    CHECK(config_of({"--rdzv-backend=c10d"}).endpoint_option.empty());
+    CHECK(config_of({"--nnodes=1"}).nodes_given);
+    CHECK(config_of({}, {{"PET_NNODES", "1"}}).nodes_given);
+    CHECK(config_of({"--rdzv-backend=c10d", "--rdzv-endpoint=h"}).endpoint_option == "--rdzv-endpoint");
+    CHECK(config_of({"--master-addr=h", "--master-port=1"}).endpoint_option == "--master-addr");
+}
+
 TEST_CASE("rdzv-conf fills the time-outs, and given twice the last one counts") {
     const auto config =
         config_of({"--rdzv-backend=c10d", "--rdzv-conf=join_timeout=1", "--rdzv-conf",
@@ -129,6 +138,6 @@ TEST_CASE("output options") {
     CHECK(config_of({"--prefix=host"}).host_prefix);
     CHECK(config_of({}, {{"LOGLEVEL", "INFO"}}).log_level == LogLevel::info);
     CHECK(config_of({"--log-level=error"}, {{"LOGLEVEL", "INFO"}}).log_level == LogLevel::error);
-    CHECK(config_of({"--store-port=29600-29610"}).store_port_last == 29610);
+    CHECK(config_of({"--store-port=29600-29610"}).store_ports == PortRange{29600, 29610});
     CHECK_FALSE(config_of({}, {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}}).share_store);
 }

@@ -1,5 +1,7 @@
 #include "rendezvous/client/client_core.h"
 
+#include <algorithm>
+
 #include "tests/support/catch.h"
 #include "tests/unit/client/rendezvous/dialogue.h"
 
@@ -162,6 +164,41 @@ TEST_CASE("a daemon that was heard and stays silent while this node waits is giv
     talk.open();
     talk.pong();
     CHECK(any_starts_with(talk.pass(61s), "lost:"));
+}
+
+TEST_CASE("while the daemon that was heard is gone, the lines count down to the lost time-out") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.pong();
+    talk.daemon(native::Gathering{1, 2, 2, -1, "1 more node"});
+    const auto progress = [](const Lines& lines) {
+        const auto found =
+            std::find_if(lines.begin(), lines.end(), [](const auto& line) { return line.starts_with("progress: "); });
+        return found == lines.end() ? std::string{} : *found;
+    };
+    CHECK(progress(talk.pass(1s, true)).ends_with("; gives up in 599 s"));
+    talk.broken();
+    CHECK(progress(talk.pass(2s)) == "progress: gpu00:29400: the connection ended: reset; gives up in 59 s");
+}
+
+TEST_CASE("an endpoint that speaks another protocol is said to do so, at the rate of other waits, and in the verdict") {
+    Dialogue talk;
+    talk.config.join_timeout = 12s;
+    talk.core.emplace(talk.config);
+    talk.join();
+    Lines said;
+    const auto note = [&](Lines lines) { said.insert(said.end(), lines.begin(), lines.end()); };
+    while (!any_starts_with(said, "lost")) {
+        REQUIRE(talk.now < Instant(1020s));
+        note(talk.pass(50ms));
+        note(talk.open());
+        note(talk.hears(ConnectionClosed{.why = "bad bytes", .foreign = true}));
+    }
+    const auto progress =
+        std::count_if(said.begin(), said.end(), [](const auto& line) { return line.starts_with("progress"); });
+    CHECK(progress == 2);
+    CHECK(said.back() == "lost: no round within 12 s: gpu00:29400: connected, but it does not speak muster's protocol");
 }
 
 TEST_CASE("a spare waits for ever as long as the daemon is there") {
