@@ -41,14 +41,33 @@ Error invalid(const Operation& operation, std::string_view why) {
 
 }  // namespace
 
+void RoundGroups::add(CommunicatorBody& body) {
+    const std::lock_guard lock(mutex_);
+    bodies_.insert(&body);
+    if (!ended_.empty()) body.abort(ended_);
+}
+
+void RoundGroups::remove(CommunicatorBody& body) {
+    const std::lock_guard lock(mutex_);
+    bodies_.erase(&body);
+}
+
+void RoundGroups::end(std::string_view why) {
+    const std::lock_guard lock(mutex_);
+    if (ended_.empty()) ended_ = why;
+    for (auto* const body : bodies_) body->abort(why);
+}
+
 CommunicatorBody::CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport)
     : terms_(std::move(terms)), transport_(std::move(transport)) {
     auto& lane = lanes_[{-1, false}];
     lane = std::make_unique<Lane>();
     collectives_ = lane.get();
+    if (terms_.groups) terms_.groups->add(*this);
 }
 
 CommunicatorBody::~CommunicatorBody() {
+    if (terms_.groups) terms_.groups->remove(*this);
     bool unfinished = false;
     for (auto& [key, lane] : lanes_) {
         const std::lock_guard lock(lane->mutex);

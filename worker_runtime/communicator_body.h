@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,6 +34,23 @@ struct WorkState {
     Duration took{};
 };
 
+class CommunicatorBody;
+
+/// All communicators of a round, so that its end can end them.
+class RoundGroups {
+  public:
+    void add(CommunicatorBody& body);
+    /// Afterwards `body` may go: end() neither uses nor will use it.
+    void remove(CommunicatorBody& body);
+    /// Aborts those that are there, and every one that comes later.
+    void end(std::string_view why);
+
+  private:
+    std::mutex mutex_;
+    std::set<CommunicatorBody*> bodies_;
+    std::string ended_;
+};
+
 class CommunicatorBody {
   public:
     using MakeTransport = std::function<Result<std::unique_ptr<Transport>>(const GroupTerms&)>;
@@ -41,6 +59,7 @@ class CommunicatorBody {
         GroupTerms group;
         Duration timeout = std::chrono::seconds(300);  ///< of an operation that names none
         MakeTransport make_transport;                  ///< for split()
+        std::shared_ptr<RoundGroups> groups;           ///< where it is to be found when the round ends; may be null
     };
 
     CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport);

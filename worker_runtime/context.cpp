@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/store_client.h"
+#include "worker_runtime/agent_link.h"
 #include "worker_runtime/communicator_body.h"
 #include "worker_runtime/core/environment.h"
 #include "worker_runtime/cpu/fd_watch.h"
@@ -62,7 +63,7 @@ class RoundStore final : public Store, public MeetingPlace {
         return come.error();
     }
 
-    [[nodiscard]] const std::string& address() const { return client_.address(); }
+    [[nodiscard]] std::string address() const { return client_.address(); }
 
   private:
     std::mutex mutex_;
@@ -103,10 +104,15 @@ class ContextBody {
   public:
     Environment environment;
     std::shared_ptr<RoundStore> store;
+    std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
     std::unique_ptr<Communicator> world;
+    std::unique_ptr<AgentLink> agent;
 
     Result<void> reach_store(const ContextOptions& options);
     Result<void> meet(const ContextOptions& options);
+
+  private:
+    void reach_agent(std::shared_ptr<FdWatch> watch);
 };
 
 Result<void> ContextBody::reach_store(const ContextOptions& options) {
@@ -140,6 +146,7 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
         auto watch = FdWatch::start();
         if (!watch) return watch.error();
         terms.watch = std::move(*watch);
+        reach_agent(terms.watch);
     }
     CommunicatorBody::Terms body{
         .group = {.rank = environment.rank,
@@ -153,6 +160,16 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     if (!transport) return transport.error();
     world = std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
     return {};
+}
+
+void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
+    if (environment.agent_socket.empty()) return;
+    auto link = AgentLink::connect(environment.agent_socket, std::move(watch), [this](const local::Message& message) {
+        if (const auto* ended = std::get_if<local::RoundEnded>(&message))
+            groups->end(cat("the round ended: ", ended->why));
+    });
+    // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
+    if (link) agent = std::move(*link);
 }
 
 }  // namespace runtime

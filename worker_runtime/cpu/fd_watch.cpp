@@ -33,7 +33,7 @@ FdWatch::~FdWatch() {
     thread_.join();
 }
 
-Result<std::uint64_t> FdWatch::add(const FileDescriptor& fd, std::function<void()> ready) {
+Result<std::uint64_t> FdWatch::add(const FileDescriptor& fd, std::function<bool()> ready) {
     const std::lock_guard lock(mutex_);
     const auto id = next_id_++;
     entries_[id] = {fd.get(), std::move(ready)};
@@ -61,7 +61,11 @@ void FdWatch::run() {
         if (count <= 0 || event.data.u64 == 0) return;
         const std::lock_guard lock(mutex_);
         const auto entry = entries_.find(event.data.u64);
-        if (entry != entries_.end() && entry->second.ready) std::exchange(entry->second.ready, nullptr)();
+        // One-shot, so that a descriptor which stays readable calls nobody who has had enough.
+        if (entry != entries_.end() && entry->second.ready()) {
+            event.events = EPOLLIN | EPOLLONESHOT;
+            ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, entry->second.fd, &event);
+        }
     }
 }
 

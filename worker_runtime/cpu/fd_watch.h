@@ -22,16 +22,16 @@ class FdWatch {
     FdWatch(const FdWatch&) = delete;
     FdWatch& operator=(const FdWatch&) = delete;
 
-    /// Calls `ready` once, in the watch's thread, when `fd` is readable or has ended. `fd` stays the caller's, and open
-    /// until remove() has returned.
-    Result<std::uint64_t> add(const FileDescriptor& fd, std::function<void()> ready);
+    /// Calls `ready` in the watch's thread when `fd` is readable or has ended, and again for as long as it returns
+    /// true. `fd` stays the caller's, and open until remove() has returned.
+    Result<std::uint64_t> add(const FileDescriptor& fd, std::function<bool()> ready);
     /// Afterwards `ready` neither runs nor will run. Not from within a `ready`.
     void remove(std::uint64_t id);
 
   private:
     struct Entry {
         int fd = -1;
-        std::function<void()> ready;
+        std::function<bool()> ready;
     };
     FdWatch() = default;
     void run();

@@ -107,7 +107,7 @@ Result<void> accept_all(const FileDescriptor& listener, std::vector<FileDescript
         }
         FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) continue;
-        auto hello = receive_datagram(socket.get(), deadline);
+        auto hello = receive_datagram_before(deadline, socket.get());
         std::size_t rank = 0;
         if (!hello || !parse_number(std::string_view(hello->bytes), rank) || rank == 0 || rank >= sockets.size() ||
             sockets[rank].valid()) {
@@ -138,7 +138,7 @@ Result<FileDescriptor> connect_to(const LocalIdentity& leader, int rank, Instant
     if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
         return error_from_errno(errno, cat("meet rank 0 (pid ", leader.pid, " on ", leader.host, ") on this host"));
     }
-    if (auto sent = send_datagram(socket.get(), cat(rank), {}, deadline); !sent) return sent.error();
+    if (auto sent = send_datagram_before(deadline, socket.get(), cat(rank)); !sent) return sent.error();
     return socket;
 }
 
@@ -194,7 +194,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
     std::vector<FileDescriptor> all(sockets_.size());
     all[0] = FileDescriptor(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0));
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
-        auto parcel = receive_datagram(sockets_[rank].get(), deadline);
+        auto parcel = receive_datagram_before(deadline, sockets_[rank].get());
         if (!parcel) return about(identities_[rank], rank, parcel.error());
         const auto theirs = trouble_in(*parcel, 1);
         if (theirs.empty()) all[rank] = std::move(parcel->descriptors[0]);
@@ -204,7 +204,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
     for (const auto& one : all) numbers.push_back(one.get());
     if (!trouble.empty()) numbers.clear();
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
-        auto sent = send_datagram(sockets_[rank].get(), words_of(trouble), numbers, deadline);
+        auto sent = send_datagram_before(deadline, sockets_[rank].get(), words_of(trouble), numbers);
         if (!sent) return about(identities_[rank], rank, sent.error());
     }
     if (!trouble.empty()) return Error{Errc::limit_exceeded, trouble};
@@ -215,10 +215,10 @@ Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& o
                                                          Instant deadline) {
     std::vector<int> numbers;
     if (trouble.empty()) numbers.push_back(own.get());
-    if (auto sent = send_datagram(sockets_[0].get(), words_of(trouble), numbers, deadline); !sent) {
+    if (auto sent = send_datagram_before(deadline, sockets_[0].get(), words_of(trouble), numbers); !sent) {
         return about(identities_[0], 0, sent.error());
     }
-    auto parcel = receive_datagram(sockets_[0].get(), deadline);
+    auto parcel = receive_datagram_before(deadline, sockets_[0].get());
     if (!parcel) return about(identities_[0], 0, parcel.error());
     if (auto theirs = trouble_in(*parcel, identities_.size()); !theirs.empty()) {
         return Error{Errc::limit_exceeded, theirs};

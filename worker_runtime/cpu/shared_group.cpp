@@ -95,7 +95,10 @@ Result<void> SharedGroup::watch_peers(Instant deadline) {
     peers_ = std::move(*peers);
     for (int rank = 0; rank < size_; ++rank) {
         if (rank == rank_) continue;
-        auto id = watch_->add(peers_[static_cast<std::size_t>(rank)], [this, rank] { peer_ended(rank); });
+        auto id = watch_->add(peers_[static_cast<std::size_t>(rank)], [this, rank] {
+            peer_ended(rank);
+            return false;
+        });
         if (!id) return id.error();
         watched_.push_back(*id);
     }
