@@ -56,21 +56,28 @@ struct Resolver::Shared {
                 look_up_detached(question.endpoint, [shared, number = question.number](LookUpAnswer answer) {
                     const std::lock_guard lock(shared->mutex);
                     --shared->look_ups;
-                    shared->answered(number, as_endpoints(answer));
+                    answered(shared, number, as_endpoints(answer));
                     start_some(shared);
                 });
             if (started) continue;
             --shared->look_ups;
-            shared->answered(question.number, started.error());
+            answered(shared, question.number, started.error());
         }
     }
 
-    /// Hands the handler over to the loop. Under the mutex: the io_context is there as long as `io` says so.
-    void answered(std::uint64_t number, Result<Addresses> answer) {
-        const auto handler = handlers.find(number);
-        if (io == nullptr || handler == handlers.end()) return;
-        asio::post(*io, [handler = std::move(handler->second), answer = std::move(answer)] { handler(answer); });
-        handlers.erase(handler);
+    /// Has the handler called on the loop, if it is still wanted then. Under the mutex: the io_context is there as long
+    /// as `io` says so.
+    static void answered(const std::shared_ptr<Shared>& shared, std::uint64_t number, Result<Addresses> answer) {
+        if (shared->io == nullptr) return;
+        asio::post(*shared->io, [shared, number, answer = std::move(answer)]() mutable {
+            if (const auto handler = shared->take(number)) handler(std::move(answer));
+        });
+    }
+
+    Handler take(std::uint64_t number) {
+        const std::lock_guard lock(mutex);
+        auto found = handlers.extract(number);
+        return found.empty() ? Handler{} : std::move(found.mapped());
     }
 };
 
@@ -96,7 +103,7 @@ void Resolver::resolve(const Endpoint& endpoint, Handler handler) {
     const auto number = ++shared_->last_number;
     shared_->handlers.emplace(number, std::move(handler));
     if (const auto numeric = SocketAddress::from_numeric(endpoint.host, endpoint.port)) {
-        shared_->answered(number, as_endpoints(std::vector{*numeric}));
+        Shared::answered(shared_, number, as_endpoints(std::vector{*numeric}));
         return;
     }
     shared_->waiting.push_back({.number = number, .endpoint = endpoint});
