@@ -1,10 +1,11 @@
 // A worker for the elastic tests. It writes what it was given as one line to $ELASTIC_LOG, then waits.
 //
-//   elastic [--ignore-term] [--grandchild] [--fail-on FILE CODE [TEXT]] --until FILE
+//   elastic [--ignore-term | --save FILE MS] [--grandchild] [--fail-on FILE CODE [TEXT]] --until FILE
 //
 // --until FILE       exit 0 as soon as FILE exists
 // --fail-on FILE N   print TEXT to stderr and exit N as soon as FILE exists (looked at before --until)
 // --ignore-term      take no notice of SIGTERM
+// --save FILE MS     after SIGTERM work for MS, write the number of SIGTERMs to FILE, and exit 0
 // --grandchild       leave a child in a session of its own, which ignores SIGTERM and SIGHUP too
 //
 // Lines:  start rank= world= local= group= groups= round= restart= role= master= pid=
@@ -45,6 +46,20 @@ static void sleep_ms(long ms) {
     nanosleep(&pause, NULL);
 }
 
+static volatile sig_atomic_t terms = 0;
+
+static void count_term(int signal_number) {
+    (void)signal_number;
+    ++terms;
+}
+
+static void save(const char* path, long ms) {
+    for (; ms > 0; --ms) sleep_ms(1);
+    FILE* file = fopen(path, "w");
+    if (file == NULL || fprintf(file, "%d\n", (int)terms) < 0 || fclose(file) != 0) _exit(96);
+    _exit(0);
+}
+
 static void leave_grandchild(void) {
     const pid_t pid = fork();
     if (pid != 0) return;
@@ -62,11 +77,17 @@ int main(int argc, char** argv) {
     const char* until = NULL;
     const char* fail_on = NULL;
     const char* text = "";
+    const char* save_to = NULL;
+    long save_ms = 0;
     int code = 1;
     for (int i = 1; i < argc; ++i) {
         if (strcmp(argv[i], "--ignore-term") == 0)
             signal(SIGTERM, SIG_IGN);
-        else if (strcmp(argv[i], "--grandchild") == 0)
+        else if (strcmp(argv[i], "--save") == 0 && i + 2 < argc) {
+            signal(SIGTERM, count_term);
+            save_to = argv[++i];
+            save_ms = atol(argv[++i]);
+        } else if (strcmp(argv[i], "--grandchild") == 0)
             leave_grandchild();
         else if (strcmp(argv[i], "--until") == 0 && i + 1 < argc)
             until = argv[++i];
@@ -79,6 +100,7 @@ int main(int argc, char** argv) {
     }
     say_start();
     for (int ms = 0; ms < 600000; ms += 2) {
+        if (save_to != NULL && terms > 0) save(save_to, save_ms);
         if (fail_on != NULL && access(fail_on, F_OK) == 0) {
             fprintf(stderr, "%s\n", text);
             return code;

@@ -92,14 +92,15 @@ class Job:
         return {**kept, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
                 "TMPDIR": str(self.directory), **extra}
 
-    def spawn(self, program, *arguments, **extra):
-        """Starts one of our programs in the background; its streams go to files in the job's directory."""
+    def spawn(self, program, *arguments, stderr=None, **extra):
+        """Starts one of our programs in the background; its streams go to files in the job's directory, or stderr to the
+        given descriptor."""
         number = len(self.launchers)
         prefix = [] if self.user is None else ["setpriv", f"--reuid={self.user}", f"--regid={self.user}",
                                                "--clear-groups"]
         with open(self.directory / f"{number}.out", "wb") as out, open(self.directory / f"{number}.err", "wb") as err:
-            process = subprocess.Popen(prefix + [str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL,
-                                       stdout=out, stderr=err, env=self.environment(**extra), cwd=self.directory,
+            process = subprocess.Popen(prefix + [str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=err if stderr is None else stderr, env=self.environment(**extra), cwd=self.directory,
                                        start_new_session=True)
         process.err = self.directory / f"{number}.err"
         process.out = self.directory / f"{number}.out"

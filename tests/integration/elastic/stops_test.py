@@ -2,8 +2,9 @@
 import os
 import signal
 import unittest
+import urllib.request
 
-from job import Job, wait_for
+from job import WORKERS, Job, wait_for
 
 NOBODY = 65534
 STUBBORN = ("--ignore-term", "--grandchild", "--until", "done")
@@ -65,15 +66,80 @@ class Stops(unittest.TestCase):
                 finally:
                     os.kill(node.pid, signal.SIGCONT)
 
-    def test_a_guardian_killed_leaves_nothing_and_the_launcher_says_so(self):
+    def test_a_guardian_killed_ends_the_round_and_another_one_serves_the_next(self):
+        with Job() as job:
+            nodes = [job.node("--max-restarts", 2, "--shutdown-timeout", 1, worker=STUBBORN) for _ in range(2)]
+            for number in range(2):
+                starts = job.round(number, 4)
+                wait_for("grandchildren", lambda: len(job.grandchildren()) == 4 * (number + 1))
+                old = {line["pid"] for line in starts.values()} | set(job.grandchildren())
+                guardian = job.parent(starts[0]["pid"])
+                self.assertIn(job.parent(guardian), {node.pid for node in nodes})
+                os.kill(guardian, signal.SIGKILL)
+                following = job.round(number + 1, 4)
+                self.assertEqual({line["restart"] for line in following.values()}, {number + 1})  # charged
+                self.assertFalse(old & set(job.processes()))
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertRegex(node.err.read_text(), "round 0 ended: .*guardian process .* is gone.* going on")
+            job.expect_gone()
+
+    def test_a_guardian_killed_with_no_restart_left_is_the_reports_first_failure(self):
         with Job() as job:
             node = job.node(nnodes="1", worker=STUBBORN)
             starts = job.round(0, 2)
             wait_for("grandchildren", lambda: len(job.grandchildren()) == 2)
             os.kill(job.parent(starts[0]["pid"]), signal.SIGKILL)
-            self.assertNotEqual(job.exit_code(node), 0)
-            self.assertIn("guardian", node.err.read_text())
+            job.expect_exit(node, 128 + signal.SIGKILL)
+            report = node.err.read_text()
+            self.assertRegex(report, r"first failure: node .* \(this host\) failed\n    the guardian process")
+            self.assertNotIn("going on", report)
             job.expect_gone(2.0)
+
+    def test_a_wrapper_without_exec_does_not_cost_its_program_the_grace(self):
+        with Job() as job:
+            node = wrapped(job, "--max-restarts", 1)
+            first = job.round(0, 2)
+            os.kill(first[0]["pid"], signal.SIGKILL)  # the wrapper exits 137, the round ends
+            wait_for("saved state of the other worker", (job.directory / "saved.1.0").exists)
+            job.round(1, 2)
+            node.terminate()
+            job.expect_exit(node, 128 + signal.SIGTERM, 10)
+            for rank in range(2):
+                self.assertEqual((job.directory / f"saved.{rank}.1").read_text(), "1\n")  # told once
+            job.expect_gone()
+
+    def test_what_a_wrapper_left_is_killed_at_the_end_of_the_grace(self):
+        with Job() as job:
+            node = wrapped(job, "--shutdown-timeout", 1, save="--ignore-term")
+            job.round(0, 2)
+            node.terminate()
+            job.expect_exit(node, 128 + signal.SIGTERM, 10)
+            job.expect_gone()
+
+    def test_a_signal_ends_the_lingering_for_others(self):
+        with Job() as job:
+            host = job.node("--lease", 60, nnodes="1", nproc=1)
+            job.round(0, 1)
+            spare = job.node("--lease", 60, nnodes="1", nproc=1)
+            wait_for("parked spare", lambda: '"parked"' in status(job))
+            os.kill(spare.pid, signal.SIGSTOP)  # it will not say that it has heard of the end
+            job.finish()
+            wait_for("end of the job", lambda: '"phase":"over"' in status(job))
+            self.assertIsNone(host.poll())
+            host.terminate()
+            job.expect_exit(host, 0, 5)
+
+
+def wrapped(job, *options, save='--save saved.$LOCAL_RANK.$MUSTER_ROUND 300'):
+    """One node whose workers are shells that do not exec; the program under each saves its state when it is told to stop."""
+    script = f'"$0" {save} --until done; exit $?'
+    return job.spawn("muster", "--nproc-per-node", 2, *options, "--no-python", "sh", "-c", script, WORKERS / "elastic")
+
+
+def status(job):
+    return urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=5).read().decode()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,26 @@
 """Workers that fail, and how the job goes on or ends."""
+import contextlib
 import os
 import signal
 import unittest
 
 from job import Job, wait_for
+
+
+@contextlib.contextmanager
+def full_pipe():
+    """The write end of a pipe that takes nothing more, and that nobody reads."""
+    out, into = os.pipe()
+    os.set_blocking(into, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(into, b"#" * 4096)
+    os.set_blocking(into, True)
+    try:
+        yield into
+    finally:
+        os.close(out)
+        os.close(into)
 
 
 class Workers(unittest.TestCase):
@@ -78,6 +95,25 @@ class Workers(unittest.TestCase):
             job.finish()
             job.expect_exit(early, 0)
             job.expect_exit(late, 0)
+
+
+    def test_a_stderr_that_nobody_reads_stops_nothing(self):
+        with Job() as job, full_pipe() as stderr:
+            # An agent that waited for its stderr would neither start a round nor feed its guardian.
+            node = job.node("--max-restarts", 1, "--lease", 1, "--log-level", "debug", nnodes="1", stderr=stderr)
+            os.kill(job.round(0, 2)[0]["pid"], signal.SIGKILL)
+            job.round(1, 2)
+            job.finish()
+            job.expect_exit(node, 0)
+            self.assertEqual(len(job.starts()), 4)  # two rounds
+
+    def test_a_log_directory_that_cannot_be_made_is_told_before_any_worker_starts(self):
+        with Job() as job:
+            (job.directory / "file").touch()
+            node = job.node("--log-dir", job.directory / "file" / "logs", nnodes="1")
+            job.expect_exit(node, 78)
+            self.assertRegex(node.err.read_text(), r"\Amuster: .*file/logs.*\n\Z")
+            self.assertEqual(job.starts(), [])
 
 
 if __name__ == "__main__":
