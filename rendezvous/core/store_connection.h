@@ -32,7 +32,7 @@ class StoreConnection {
     std::string partial;
     std::string tail;
     bool has_tail = false;
-    std::size_t charged_bytes = 0;  ///< what partial and tail have taken of the quota
+    std::size_t charged_bytes = 0;  ///< what partial, tail and held have taken of the quota
 
     std::string held;  ///< input that came while paused
     bool paused = false;

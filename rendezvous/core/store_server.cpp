@@ -56,8 +56,8 @@ StoreFlow StoreServer::receive(StoreConnection& connection, std::string_view byt
 
 StoreFlow StoreServer::resume(StoreConnection& connection, Instant) {
     connection.paused = false;
-    const std::string held = std::move(connection.held);
-    connection.held.clear();
+    const std::string held = std::exchange(connection.held, {});
+    impl_->map.give_bytes(std::exchange(connection.charged_bytes, 0));
     return impl_->serve(connection, held);
 }
 
@@ -124,6 +124,7 @@ void StoreServer::Impl::serve_all(StoreConnection& connection, std::string_view 
         if (replies.total() >= config.output_bytes_pause) {
             connection.held.assign(bytes);
             connection.paused = true;
+            charge(connection);
             return;
         }
         if (connection.partial.empty()) {
@@ -232,7 +233,7 @@ void StoreServer::Impl::drop_partial(StoreConnection& connection) {
 }
 
 bool StoreServer::Impl::charge(StoreConnection& connection) {
-    const auto holds = connection.partial.size() + connection.tail.size();
+    const auto holds = connection.partial.size() + connection.tail.size() + connection.held.size();
     if (auto taken = map.take_bytes(holds - connection.charged_bytes); !taken) {
         close(connection, std::move(taken.error().context));
         return false;

@@ -74,8 +74,9 @@ class StoreServer {
     StoreConnection* accept(StorePeer& peer, std::string_view source, Instant now);
 
     /// Bytes as they came, any number. A request takes effect when its last byte is there, never before. A value that
-    /// arrives in many chunks is copied once, from `bytes` to its place. Call it only when everything sent to this
-    /// connection before has been written, so that a peer that asks and never reads fills no memory.
+    /// arrives in many chunks is copied once, from `bytes` to its place. Call it only while less than
+    /// StoreConfig::output_bytes_pause of what was sent to this connection is unwritten, so that a peer that asks and
+    /// never reads fills no memory.
     StoreFlow receive(StoreConnection& connection, std::string_view bytes, Instant now);
 
     /// All output of a paused connection has been written: serve what it had sent meanwhile.

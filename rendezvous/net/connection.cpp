@@ -89,8 +89,9 @@ void Connection::ready(std::uint32_t events, Instant now) {
 void Connection::read(Ahead ahead, Instant now) {
     auto& buffer = station_.read_buffer_;
     do {
-        // Who does not read cannot see the end either; the end is news all the same.
-        if (gone_ || !reading()) break;
+        if (gone_) return;
+        missed_ = !reading();
+        if (missed_) return;
         const ssize_t count = ::recv(socket_.fd, buffer.data(), buffer.size(), 0);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (count < 0) return station_.end(*this, std::strerror(errno), now);
@@ -98,7 +99,10 @@ void Connection::read(Ahead ahead, Instant now) {
         const auto size = static_cast<std::size_t>(count);
         take({buffer.data(), size}, now);
         // A full buffer: there may be more, and no edge will tell. Asking epoll anew lets the others go first.
-        if (size == buffer.size() && !gone_) return station_.loop_.change(socket_.fd, watched_, *this);
+        if (size == buffer.size()) {
+            missed_ = true;
+            return watch();
+        }
     } while (ahead == Ahead::end);
 }
 
@@ -133,10 +137,13 @@ void Connection::after_flush(Instant now) {
 void Connection::watch() {
     if (gone_) return;
     const std::uint32_t wanted = (reading() ? read_events : EPOLLET) | (blocked_ ? EPOLLOUT : 0u);
-    if (wanted == watched_) return;
+    const bool look_again = missed_ && reading();
+    if (wanted == watched_ && !look_again) return;
     watched_ = wanted;
-    // Also looks again: what came while nobody listened is an edge now.
-    station_.loop_.change(socket_.fd, wanted, *this);
+    if (look_again) missed_ = false;
+    // Also where nothing changes: what came while nobody listened is an edge now.
+    const auto watching = station_.loop_.change(socket_.fd, wanted, *this);
+    if (!watching) station_.refuse(*this, watching.error().context, std::chrono::steady_clock::now());
 }
 
 }  // namespace muster::rendezvous

@@ -39,6 +39,8 @@ class Connection final : public EventLoop::Handler {
     void establish() { established_ = true; }
     /// A peer that leaves more than this unread is closed.
     void limit_unsent(std::size_t bytes_max) { unsent_bytes_max_ = bytes_max; }
+    /// What was sent and the kernel has not taken yet.
+    [[nodiscard]] std::size_t unsent_bytes() const { return outbox_.unsent_bytes(); }
     /// Reads no more until `resume_reading`; the session hears when its output has drained.
     void pause_reading();
     void resume_reading();
@@ -81,6 +83,7 @@ class Connection final : public EventLoop::Handler {
     bool finishing_ = false;  // no more reading, close when the outbox is empty
     bool lingering_ = false;  // our side is closed; waiting for the other end's
     bool blocked_ = false;    // the kernel takes no more bytes
+    bool missed_ = false;     // an edge has come that was not followed to its end: there may be more to read
     bool dirty_ = false;      // in the station's list of those to be flushed
     bool gone_ = false;       // closed; the object lives until the turn's end
 };

@@ -38,8 +38,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
         agents_.attach(station_);
         pages_.attach(station_);
         loop_.add(*this);
-        station_.start();
     }
+    Result<void> start() { return station_.start(); }
     ~Implementation() override {
         agents_.shut_down();
         loop_.remove(*this);
@@ -75,6 +75,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
         metric(out, "muster_connections_accepted_total", "counter", "Connections accepted.", number(counts.accepted));
         metric(out, "muster_connections_refused_total", "counter", "Connections closed because they broke a rule.",
                number(counts.refused));
+        metric(out, "muster_unsent_bytes", "gauge", "Bytes that wait for peers to read them.",
+               number(counts.unsent_bytes));
         metric(out, "muster_agent_messages_total", "counter", "Messages of agents.", number(agents_.message_count()));
         metric(out, "muster_store_keys", "gauge", "Keys with a value in the store.", number(usage.key_count));
         metric(out, "muster_store_bytes", "gauge", "Memory charged to the store.", number(usage.bytes));
@@ -96,13 +98,16 @@ Daemon::Daemon(EventLoop& loop) : loop_(loop) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig config, std::unique_ptr<StateStore> state) {
     auto listener = Listener::open(config.listen);
-    if (!listener) return with_context(listener.error(), "rendezvous daemon");
+    if (!listener) return listener.error();
     if (!state) state = std::make_unique<MemoryState>();
     auto daemon = std::unique_ptr<Daemon>(new Daemon(loop));
+    Result<void> serving;
     loop.invoke([&] {
         daemon->implementation_ =
             std::make_unique<Implementation>(loop, std::move(*listener), std::move(config), std::move(state));
+        serving = daemon->implementation_->start();
     });
+    if (!serving) return with_context(serving.error(), "rendezvous daemon");
     return daemon;
 }
 

@@ -34,7 +34,7 @@ struct DaemonConfig {
 class Daemon {
   public:
     /// Binds, then serves as soon as `loop` runs. `state` empty: MemoryState. `loop` outlives the daemon. Errors are
-    /// Listener::open's; already_exists names the holder of the port where that can be known.
+    /// Listener::open's and EventLoop::add's; already_exists names the holder of the port where that can be known.
     static Result<std::unique_ptr<Daemon>> open(EventLoop& loop, DaemonConfig config,
                                                 std::unique_ptr<StateStore> state = nullptr);
     /// Closes the port and every connection; what was already queued for an agent is tried once, without waiting.

@@ -63,7 +63,7 @@ EventLoop::~EventLoop() {
     ::close(epoll_fd_);
 }
 
-void EventLoop::start_thread() {
+Result<void> EventLoop::start_thread() {
     {
         // Posted work must wait for the thread from now on, not run on the caller's.
         const std::lock_guard lock(shared_->mutex);
@@ -71,8 +71,13 @@ void EventLoop::start_thread() {
         shared_->running = true;
     }
     auto started = muster::start_thread("rendezvous", [this] { run(); });
-    MUSTER_CHECK(started.has_value(), started.has_error() ? started.error().context : "");
-    thread_ = std::move(*started);
+    if (started) {
+        thread_ = std::move(*started);
+        return {};
+    }
+    const std::lock_guard lock(shared_->mutex);
+    shared_->running = false;
+    return started.error();
 }
 
 void EventLoop::run() {
@@ -124,18 +129,25 @@ void EventLoop::invoke(const std::function<void()>& work) {
     finished.wait(lock, [&] { return done; });
 }
 
-void EventLoop::add(int fd, std::uint32_t events, Handler& handler) {
+Result<void> EventLoop::control(int operation, int fd, std::uint32_t events, Handler& handler) {
     epoll_event event{};
     event.events = events;
     event.data.ptr = &handler;
-    MUSTER_CHECK(::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, fd, &event) == 0, errno, fd);
+    if (::epoll_ctl(epoll_fd_, operation, fd, &event) == 0) return {};
+    const int number = errno;
+    MUSTER_CHECK(number == ENOSPC || number == ENOMEM, number, fd);
+    return Error{Errc::limit_exceeded, number == ENOSPC
+                                           ? "this user's processes watch as many descriptors as they may; raise "
+                                             "fs.epoll.max_user_watches (sysctl)"
+                                           : "the kernel has no memory to watch one more descriptor"};
 }
 
-void EventLoop::change(int fd, std::uint32_t events, Handler& handler) {
-    epoll_event event{};
-    event.events = events;
-    event.data.ptr = &handler;
-    MUSTER_CHECK(::epoll_ctl(epoll_fd_, EPOLL_CTL_MOD, fd, &event) == 0, errno, fd);
+Result<void> EventLoop::add(int fd, std::uint32_t events, Handler& handler) {
+    return control(EPOLL_CTL_ADD, fd, events, handler);
+}
+
+Result<void> EventLoop::change(int fd, std::uint32_t events, Handler& handler) {
+    return control(EPOLL_CTL_MOD, fd, events, handler);
 }
 
 void EventLoop::remove(int fd, Handler& handler) {

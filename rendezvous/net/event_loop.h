@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::rendezvous {
@@ -51,7 +52,8 @@ class EventLoop {
 
     /// Serves until `stop`. At most once, and not together with `start_thread`.
     void run();
-    void start_thread();
+    /// An error when the system has no thread to give; then nothing runs.
+    Result<void> start_thread();
     /// From any thread. The loop ends after the current turn.
     void stop();
 
@@ -62,9 +64,10 @@ class EventLoop {
     void invoke(const std::function<void()>& work);
 
     // ---- on the loop's thread, or while it does not run ----
-    /// `handler` must live until `retire` or `remove`.
-    void add(int fd, std::uint32_t events, Handler& handler);
-    void change(int fd, std::uint32_t events, Handler& handler);
+    /// `handler` must live until `retire` or `remove`. limit_exceeded when the kernel has no room for one more watch,
+    /// which is the user's limit or the host's memory; the descriptor is then not watched (by `add`), or as before.
+    [[nodiscard]] Result<void> add(int fd, std::uint32_t events, Handler& handler);
+    [[nodiscard]] Result<void> change(int fd, std::uint32_t events, Handler& handler);
     /// No more calls, not even for events that were already fetched. The caller may destroy `handler` when the turn
     /// is over, not before: `retire` does that.
     void remove(int fd, Handler& handler);
@@ -76,6 +79,7 @@ class EventLoop {
   private:
     struct Shared;  // what other threads touch, under a mutex
 
+    Result<void> control(int operation, int fd, std::uint32_t events, Handler& handler);
     void turn();
     void run_posted();
     Instant run_tickers(Instant now);

@@ -120,10 +120,11 @@ Listener::~Listener() {
     if (spare_fd_ >= 0) ::close(spare_fd_);
 }
 
-void Listener::start(EventLoop& loop, OnAccept on_accept) {
+Result<void> Listener::start(EventLoop& loop, OnAccept on_accept) {
+    if (auto watching = loop.add(fd_, EPOLLIN, *this); !watching) return watching;
     loop_ = &loop;
     on_accept_ = std::move(on_accept);
-    loop.add(fd_, EPOLLIN, *this);
+    return {};
 }
 
 void Listener::ready(std::uint32_t, Instant now) {
@@ -177,15 +178,15 @@ void Listener::suspend(Instant now, int error_number) {
         log(LogLevel::error, "port ", port_, ": no connection is accepted for ", muster::describe(suspension), ": ",
             std::strerror(error_number));
     complained_at_ = now;
-    if (resume_at_ == no_deadline) loop_->change(fd_, 0, *this);
+    // Where the kernel has no memory for that either, it is tried again as often as it reports the listener.
+    if (resume_at_ == no_deadline && !loop_->change(fd_, 0, *this)) return;
     resume_at_ = now + suspension;
 }
 
 void Listener::resume(Instant now) {
     if (now < resume_at_) return;
-    resume_at_ = no_deadline;
     if (spare_fd_ < 0) spare_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-    loop_->change(fd_, EPOLLIN, *this);
+    resume_at_ = loop_->change(fd_, EPOLLIN, *this) ? no_deadline : now + suspension;
 }
 
 }  // namespace muster::rendezvous

@@ -34,8 +34,8 @@ class Listener final : public EventLoop::Handler {
     static Result<std::unique_ptr<Listener>> open(const ListenConfig& config);
     ~Listener() override;
 
-    /// Call on the loop's thread. `on_accept` must not destroy this listener.
-    void start(EventLoop& loop, OnAccept on_accept);
+    /// Call on the loop's thread. `on_accept` must not destroy this listener. Errors are EventLoop::add's.
+    Result<void> start(EventLoop& loop, OnAccept on_accept);
     [[nodiscard]] std::uint16_t port() const { return port_; }
     /// For socket options, which accepted connections inherit.
     [[nodiscard]] int fd() const { return fd_; }

@@ -21,8 +21,8 @@ class RoundStore::Implementation final : EventLoop::Ticker {
         store_.attach(station_);
         peers_.attach(station_);
         loop_.add(*this);
-        station_.start();
     }
+    Result<void> start() { return station_.start(); }
     ~Implementation() override { loop_.remove(*this); }
 
     [[nodiscard]] std::uint16_t port() const { return port_; }
@@ -40,11 +40,14 @@ RoundStore::RoundStore(EventLoop& loop) : loop_(loop) {}
 
 Result<std::unique_ptr<RoundStore>> RoundStore::open(EventLoop& loop, RoundStoreConfig config) {
     auto listener = Listener::open(config.listen);
-    if (!listener) return with_context(listener.error(), "the round's store");
+    if (!listener) return listener.error();
     auto store = std::unique_ptr<RoundStore>(new RoundStore(loop));
+    Result<void> serving;
     loop.invoke([&] {
         store->implementation_ = std::make_unique<Implementation>(loop, std::move(*listener), std::move(config));
+        serving = store->implementation_->start();
     });
+    if (!serving) return with_context(serving.error(), "the round's store");
     return store;
 }
 

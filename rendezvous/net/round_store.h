@@ -30,7 +30,8 @@ struct RoundStoreConfig {
 
 class RoundStore {
   public:
-    /// Binds at once, serves as soon as `loop` runs. `loop` outlives it. Errors are Listener::open's.
+    /// Binds at once, serves as soon as `loop` runs. `loop` outlives it. Errors are Listener::open's
+    /// and EventLoop::add's.
     static Result<std::unique_ptr<RoundStore>> open(EventLoop& loop, RoundStoreConfig config);
     /// Closes the port and every connection before it returns: a client sees the end of the stream at once.
     ~RoundStore();

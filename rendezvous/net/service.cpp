@@ -25,7 +25,8 @@ StopOnSignal::StopOnSignal(EventLoop& loop) : loop_(loop) {
     ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
     MUSTER_CHECK(fd_ >= 0, errno);
-    loop_.add(fd_, EPOLLIN, *this);
+    const auto watched = loop_.add(fd_, EPOLLIN, *this);
+    MUSTER_CHECK(watched.has_value(), errno);
 }
 
 StopOnSignal::~StopOnSignal() {

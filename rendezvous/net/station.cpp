@@ -48,12 +48,14 @@ Station::~Station() {
     while (!connections_.empty()) end(*connections_.begin()->second, "the port is closed", now);
 }
 
-void Station::start() {
-    started_ = true;
+Result<void> Station::start() {
     // Accepted connections inherit these: no system calls for each of ten thousand.
     tune_stream(listener_->fd(), limits_.unread_max);
+    auto listening = listener_->start(loop_, [this](AcceptedSocket socket) { accepted(std::move(socket)); });
+    if (!listening) return listening;
+    started_ = true;
     loop_.add(*this);
-    listener_->start(loop_, [this](AcceptedSocket socket) { accepted(std::move(socket)); });
+    return {};
 }
 
 Connection* Station::find(ConnectionId id) {
@@ -73,9 +75,12 @@ void Station::accepted(AcceptedSocket socket) {
         return;
     }
     const ConnectionId id = ++last_id_;
-    auto& connection =
-        *connections_.emplace(id, std::make_unique<Connection>(*this, id, std::move(socket))).first->second;
-    loop_.add(connection.fd(), Connection::read_events, connection);
+    auto owned = std::make_unique<Connection>(*this, id, std::move(socket));
+    if (const auto watching = loop_.add(owned->fd(), Connection::read_events, *owned); !watching) {
+        ++counts_.refused;
+        return complain(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
+    }
+    auto& connection = *connections_.emplace(id, std::move(owned)).first->second;
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
     // Every connection begins as the store's, which has rules of its own for the silent ones.
     if (dialects_.c10d != nullptr) adopt(connection, *dialects_.c10d, now);
@@ -188,6 +193,7 @@ void Station::end_lingering(Instant now) {
 StationCounts Station::counts() const {
     StationCounts counts = counts_;
     counts.open = connections_.size();
+    for (const auto& [id, connection] : connections_) counts.unsent_bytes += connection->unsent_bytes();
     return counts;
 }
 

@@ -32,6 +32,7 @@ struct StationCounts {
     std::uint64_t accepted = 0;
     std::uint64_t refused = 0;  ///< over the quota, too slow, or broke a rule
     std::size_t open = 0;
+    std::size_t unsent_bytes = 0;  ///< wait for their readers
 };
 
 class Station final : public EventLoop::Ticker {
@@ -41,8 +42,8 @@ class Station final : public EventLoop::Ticker {
     /// Closes everything; each session's `ended` is called.
     ~Station() override;
 
-    /// On the loop's thread.
-    void start();
+    /// On the loop's thread. Errors are EventLoop::add's.
+    Result<void> start();
 
     /// Empty when it is gone.
     [[nodiscard]] Connection* find(ConnectionId id);

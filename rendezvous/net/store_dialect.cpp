@@ -28,13 +28,14 @@ class StoreDialect::Talk final : public Session, public StorePeer {
 
     void received(std::string_view bytes, Instant now) override {
         now_ = now;
-        obey(dialect_.store_.receive(*handle_, bytes, now));
-        if (!connection_.closing()) connection_.receive_at_least(dialect_.store_.missing_bytes(*handle_));
+        const bool goes_on = may_go_on(dialect_.store_.receive(*handle_, bytes, now));
+        if (connection_.closing()) return;
+        if (!goes_on) connection_.pause_reading();
+        connection_.receive_at_least(dialect_.store_.missing_bytes(*handle_));
     }
     void drained(Instant now) override {
         now_ = now;
-        const StoreFlow flow = dialect_.store_.resume(*handle_, now);
-        if (flow == StoreFlow::read) connection_.resume_reading();
+        if (may_go_on(dialect_.store_.resume(*handle_, now))) connection_.resume_reading();
     }
     void ended(std::string_view why, Instant) override {
         if (log_enabled(LogLevel::debug)) log(LogLevel::debug, "store: ", connection_.describe_peer(), " left: ", why);
@@ -49,8 +50,10 @@ class StoreDialect::Talk final : public Session, public StorePeer {
     }
 
   private:
-    void obey(StoreFlow flow) {
-        if (flow == StoreFlow::paused) connection_.pause_reading();
+    // What the core counts are the answers of one call; here is what all of them have left unwritten. Where that pauses
+    // it, there is output, so drained() will come.
+    [[nodiscard]] bool may_go_on(StoreFlow flow) const {
+        return flow == StoreFlow::read && connection_.unsent_bytes() < dialect_.output_bytes_pause_;
     }
 
     StoreDialect& dialect_;

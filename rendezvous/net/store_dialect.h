@@ -12,7 +12,7 @@ StoreConfig store_config(const NetLimits& limits);
 
 class StoreDialect final : public Dialect {
   public:
-    explicit StoreDialect(StoreConfig config) : store_(config) {}
+    explicit StoreDialect(StoreConfig config) : store_(config), output_bytes_pause_(config.output_bytes_pause) {}
 
     /// Where log lines about its connections go; before the first connection. The station outlives every session.
     void attach(Station& station) { station_ = &station; }
@@ -30,6 +30,7 @@ class StoreDialect final : public Dialect {
     class Talk;
 
     StoreServer store_;
+    const std::size_t output_bytes_pause_;
     Station* station_ = nullptr;
 };
 

@@ -1,9 +1,11 @@
 // Garbage, silence, greed: the connection goes, everybody else is served, and memory stays bounded.
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <fstream>
+#include <future>
 #include <random>
 
 #include "rendezvous/net/round_store.h"
@@ -169,6 +171,53 @@ TEST_CASE("who asks for much and reads nothing is not served further, and does n
     std::size_t answers = 0;
     while (answers < count && greedy.receive(8 + value.size()) == c10d_bytes::text(value)) ++answers;
     CHECK(answers == count);
+}
+
+TEST_CASE("who asks again and again and never reads holds no more than one pause's worth of answers") {
+    const RunningDaemon running;
+    const std::string value(4'000, 'v');  // small enough to be copied into each answer
+    const auto honest = running.connect();
+    honest.send(c10d_bytes::validate + c10d_bytes::set("/k", value) + c10d_bytes::ping());
+    REQUIRE(honest.receive(4) == c10d_bytes::pong);
+    const PlainSocket greedy("127.0.0.1", running.port(), 4096);
+    const int yes = 1;  // else the kernel keeps the questions back until answers are read
+    ::setsockopt(greedy.fd(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+    greedy.send(c10d_bytes::validate);
+    // Each piece asks for 400 kB, all of them for 32 MB; the questions fit into the kernel's buffers.
+    constexpr std::size_t pieces = 80;
+    std::string piece;
+    for (int i = 0; i < 100; ++i) piece += c10d_bytes::get("/k");
+    for (std::size_t i = 0; i < pieces; ++i) {
+        REQUIRE(greedy.send(piece));
+        // Whatever the daemon wants to do with the piece, it does before it answers this.
+        honest.send(c10d_bytes::ping());
+        REQUIRE(honest.receive(4) == c10d_bytes::pong);
+    }
+    const double unsent = running.metric("muster_unsent_bytes");
+    CHECK(unsent > 0);
+    CHECK(unsent < (2 << 20));
+    std::size_t answers = 0;
+    while (answers < pieces * 100 && greedy.receive(8 + value.size()) == c10d_bytes::text(value)) ++answers;
+    CHECK(answers == pieces * 100);
+}
+
+TEST_CASE(
+    "who asks for more than is answered at once, and then closes its sending side, gets all answers and the end") {
+    RunningDaemon running;
+    const std::string value(4'000, 'v');
+    const auto brief = running.connect();
+    std::string requests = c10d_bytes::validate + c10d_bytes::set("/k", value);
+    constexpr std::size_t count = 300;  // a little more than makes the core pause: the kernel takes it all at once
+    for (std::size_t i = 0; i < count; ++i) requests += c10d_bytes::get("/k");
+    // The loop is held up meanwhile, so that it finds the questions and the end together.
+    std::promise<void> all_sent;
+    running.loop().post([sent = all_sent.get_future().share()] { sent.wait(); });
+    REQUIRE(brief.send(requests));
+    ::shutdown(brief.fd(), SHUT_WR);
+    all_sent.set_value();
+    bool closed = false;
+    CHECK(brief.receive_all(closed).size() == count * (8 + value.size()));
+    CHECK(closed);
 }
 
 TEST_CASE("an agent that reads nothing is closed when its limit is reached") {

@@ -12,7 +12,7 @@ namespace muster {
 class RunningDaemon {
   public:
     explicit RunningDaemon(rendezvous::DaemonConfig config = {}) {
-        if (config.listen.ports == rendezvous::PortRange{29400, 29400}) config.listen.ports = {0, 0};
+        if (config.listen.ports == PortRange{29400, 29400}) config.listen.ports = {0, 0};
         auto opened = rendezvous::Daemon::open(loop_, std::move(config));
         REQUIRE(opened.has_value());
         daemon_ = std::move(*opened);

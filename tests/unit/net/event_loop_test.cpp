@@ -104,7 +104,7 @@ TEST_CASE("posted work may destroy a handler whose event was fetched with it") {
     bool called_after = false;
     auto reader = std::make_unique<Reader>([&] { called_after = called_after || destroyed; });
     // The loop's own wake-up was added first, so it is the first of the batch.
-    loop.add(fd, EPOLLIN, *reader);
+    REQUIRE(loop.add(fd, EPOLLIN, *reader).has_value());
     std::promise<void> done;
     loop.post([&] {
         loop.remove(fd, *reader);
@@ -133,8 +133,8 @@ TEST_CASE("a handler that was retired hears nothing more, not even of events tha
         }
     };
     for (auto& reader : readers) reader = std::make_unique<Reader>(retire_both);
-    loop.add(first, EPOLLIN, *readers[0]);
-    loop.add(second, EPOLLIN, *readers[1]);
+    REQUIRE(loop.add(first, EPOLLIN, *readers[0]).has_value());
+    REQUIRE(loop.add(second, EPOLLIN, *readers[1]).has_value());
     loop.start_thread();
     std::promise<void> later;
     loop.post([&] { loop.post([&] { later.set_value(); }); });

@@ -90,6 +90,27 @@ TEST_CASE("A peer that asks for much is served on only when its replies have bee
     CHECK(peer.closed.value_or("") == "unknown operation 99");
 }
 
+TEST_CASE("What a paused peer has asked for counts against the bytes until it is served") {
+    StoreFixture store({.bytes_max = 20'000, .output_bytes_pause = 500});
+    auto& peer = store.open_newer();
+    store.tell(peer, newer.set("/k", std::string(600, 'v')));
+    const auto before = store.server.usage().bytes;
+    std::string requests = newer.get("/k");
+    for (int i = 0; i < 50; ++i) requests += newer.bare(c10d::Operation::num_keys);
+    store.tell(peer, requests);
+    REQUIRE(peer.flow == StoreFlow::paused);
+    CHECK(store.server.usage().bytes == before + 50);
+    peer.flow = store.server.resume(*peer.connection, store.now);
+    CHECK(peer.flow == StoreFlow::read);
+    CHECK(store.server.usage().bytes == before);
+    // More than there is room for closes the connection, as a half-received request does.
+    for (int i = 0; i < 20'000; ++i) requests += newer.bare(c10d::Operation::num_keys);
+    store.tell(peer, requests);
+    CHECK(peer.flow == StoreFlow::closed);
+    CHECK(peer.closed.value_or("").starts_with("the store is full"));
+    CHECK(store.server.usage().bytes == before);
+}
+
 TEST_CASE("A small value after a large one does not keep the large one's memory in the account") {
     StoreFixture store;
     auto& peer = store.open_newer();
