@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "rendezvous/client/blocking_socket.h"
-#include "rendezvous/net/listener.h"
 
 namespace muster::launcher {
 
@@ -21,7 +20,7 @@ constexpr Duration pause = 20ms;      // another muster may be between its bind 
 
 struct Served {
     bool is_muster = false;
-    bool this_job = false;
+    bool this_job = false;  ///< or any job: a musterd
     bool other_jobs = false;
 };
 
@@ -46,7 +45,8 @@ Served read_status(std::string_view answer, const std::string& job) {
     if (!answer.starts_with("HTTP/1.1 200") || body == std::string_view::npos) return {};
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
     if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return {};
-    Served served{.is_muster = true};
+    // A musterd serves any job; a muster that hosts for another one ends with it.
+    Served served{.is_muster = true, .this_job = !status.value("embedded", false)};
     for (const auto& one : status["jobs"])
         (one.is_object() && one.value("id", "") == job ? served.this_job : served.other_jobs) = true;
     return served;
@@ -79,6 +79,7 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     daemon.listen.ports = {config.endpoint.port, config.endpoint.port};
     // A daemon at a known endpoint may be the second one of a job whose other nodes still run a round.
     daemon.server.quiet_start = !config.standalone;
+    daemon.server.embedded = true;
     daemon.on_job_forgotten = on_job_forgotten;
     return daemon;
 }
@@ -109,9 +110,6 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
         const auto served = served_at(question, deadline);
         if (!served) return PortOwner::nobody;
         if (served->this_job) return PortOwner::this_job;
-        // A musterd serves any job; a muster that hosts for another one ends with it.
-        if (served->is_muster && rendezvous::describe_port_holder(question.port).find("(musterd)") != std::string::npos)
-            return PortOwner::this_job;
         if (Clock::now() + pause >= deadline) {
             if (!served->is_muster) return PortOwner::stranger;
             return served->other_jobs ? PortOwner::other_job : PortOwner::this_job;

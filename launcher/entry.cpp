@@ -185,7 +185,7 @@ std::variant<Content, NotRunnable> look_at(const std::string& path) {
         // A program may be executable and yet not readable.
         if (error == EACCES && is_executable_file(path)) return Content::program;
         return NotRunnable{error == ENOENT || error == ENOTDIR ? not_found : not_executable,
-                           cat("'", path, "': ", std::strerror(error))};
+                           cat("script '", path, "': ", std::strerror(error))};
     }
     const auto start = start_of(path);
     if (is_elf(start)) return Content::program;

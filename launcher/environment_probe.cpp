@@ -92,14 +92,14 @@ Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& sc
     // One node: fine where it was asked for, or where no meeting place was named that others could have been meant for.
     const bool one_by_oversight = !config.nodes_given && !config.endpoint_option.empty() && config.endpoint.port != 0;
     if (config.nodes_max == 1 && !one_by_oversight) return {};
-    return Error{
-        Errc::invalid_argument,
-        cat(config.endpoint_option.empty() ? "--master-addr" : config.endpoint_option, ": got '", config.endpoint.host,
-            "', but ", scheduler.name, " says that there are ", scheduler.host_count, " hosts (", scheduler.variable,
-            "), and each would meet only itself; write ", config.nodes_max == 1 ? "--nnodes and " : "",
-            "the name of one of them (Slurm: the first line of scontrol show hostnames), or ",
-            config.nodes_max == 1 ? "--nnodes=1 if each host is to run a job of its own"
-                                  : "--rdzv-conf is_host=1 on one node if all run on this host")};
+    return Error{Errc::invalid_argument,
+                 cat(config.endpoint_option.empty() ? "--master-addr" : config.endpoint_option, ": got '",
+                     config.endpoint.host, config.endpoint_option.empty() ? "' by default" : "'", ", but ",
+                     scheduler.name, " says that there are ", scheduler.host_count, " hosts (", scheduler.variable,
+                     "), and each would meet only itself; write ", config.nodes_max == 1 ? "--nnodes and " : "",
+                     "the name of one of them (Slurm: the first line of scontrol show hostnames), or ",
+                     config.nodes_max == 1 ? "--nnodes=1 if each host is to run a job of its own"
+                                           : "--rdzv-conf is_host=1 on one node if all run on this host")};
 }
 
 Result<void> check_visible_devices(const LaunchConfig& config, const Environment& environment) {

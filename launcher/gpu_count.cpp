@@ -25,7 +25,7 @@ class Nvml {
         Nvml nvml;
         nvml.handle_ = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
         if (nvml.handle_ == nullptr)
-            return Error{Errc::not_found, cat("load ", library, ": no such library, so no NVIDIA driver")};
+            return Error{Errc::not_found, cat("there is no ", library, " here, so no NVIDIA driver")};
         nvml.find("nvmlInit_v2", nvml.init);
         nvml.find("nvmlShutdown", nvml.shutdown);
         nvml.find("nvmlErrorString", nvml.error_string);

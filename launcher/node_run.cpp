@@ -51,7 +51,8 @@ class NodeRun::Body {
         hold_signals();
         if (auto wrong = host_daemon()) return *wrong;
         facts_.addresses = advertised_addresses(config_, endpoint_addresses_);
-        net_loop_.start_thread();
+        if (auto started = net_loop_.start_thread(); !started)
+            return NotLaunched{exit_codes::internal, started.error().context};
 
         agent::PosixProcessHost host(io_, std::move(guardian));
         agent::ClientLink link(io_, client_config(config_, facts_));

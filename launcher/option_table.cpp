@@ -44,7 +44,8 @@ std::string nearest_in_brackets(std::string_view value, const std::vector<std::s
 Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
     for (const auto& choice : choices)
         if (choice == value) return std::nullopt;
-    return cat(join(choices, ", "), nearest_in_brackets(value, choices));
+    const std::vector<std::string> all_but_last(choices.begin(), choices.end() - 1);
+    return cat(join(all_but_last, ", "), " or ", choices.back(), nearest_in_brackets(value, choices));
 }
 
 Accepted accept_nodes(std::string_view value, Settings& settings) {

@@ -81,7 +81,7 @@ std::string help_text(const Environment& environment) {
     for (const auto group : {OptionGroup::nodes, OptionGroup::rendezvous, OptionGroup::program, OptionGroup::restarts,
                              OptionGroup::output, OptionGroup::compatibility, OptionGroup::about})
         out << '\n' << described(group, environment);
-    out << "\nExit codes (--exit-code=torchrun: 1 for every failure; a worker's own code passes through)\n";
+    out << "\nExit codes (--exit-code=torchrun: 1 for every failure but usage; a worker's own code passes through)\n";
     for (const auto& row : exit_code_table())
         out << "  " << std::left << std::setw(7) << row.code << row.meaning << '\n';
     return out.str();

@@ -260,7 +260,7 @@ Arrival Server::Implementation::arrival(Connections::iterator from) {
 std::string Server::Implementation::status_json(Instant now) const {
     std::vector<const Job*> jobs;
     for (const auto& [id, entry] : jobs_) jobs.push_back(&entry.job);
-    return rendezvous::status_json(jobs, now);
+    return rendezvous::status_json(jobs, config_, now);
 }
 
 Server::Server(ServerConfig config, Instant started)

@@ -29,6 +29,9 @@ struct ServerConfig {
     /// ... and not even then. For a daemon that runs before its jobs do and may be started again beneath them: agents
     /// that were started while it was down are fresh, too, and prove nothing.
     bool quiet_always = false;
+    /// In a node's muster: the daemon ends with that node's job, so no other job's nodes should rely on it. GET /status
+    /// says so.
+    bool embedded = false;
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
 };

@@ -157,7 +157,7 @@ struct Gathering {
     std::uint32_t nodes_min = 0;
     std::uint32_t nodes_max = 0;
     std::int64_t last_call_left_ms = -1;  ///< -1: the last call has not begun
-    std::string waiting_for;  ///< e.g. "2 more nodes", "gpu03 to stop its workers"
+    std::string waiting_for;              ///< e.g. "2 more nodes", "gpu03 to stop its workers"
     friend bool operator==(const Gathering&, const Gathering&) = default;
 };
 

@@ -55,7 +55,7 @@ class Holder {
 };
 
 std::string status(const std::string& jobs) {
-    return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"jobs\": [" + jobs + "]}";
+    return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"embedded\": true, \"jobs\": [" + jobs + "]}";
 }
 
 /// "hosts", "joins", or the complaint.
@@ -96,6 +96,11 @@ TEST_CASE("who hosts: what is told, else static's rank 0, else whose address the
 
 TEST_CASE("a port that a muster of this job serves makes this node a client") {
     const Holder holder("127.0.0.1", status(R"({"id": "other"}, {"id": "j"})"), 1);
+    CHECK(part_at(holder.port()) == "joins");
+}
+
+TEST_CASE("a musterd serves any job, whoever runs it") {
+    const Holder holder("127.0.0.1", "HTTP/1.1 200 OK\r\n\r\n{\"jobs\": [{\"id\": \"other\"}]}", 1);
     CHECK(part_at(holder.port()) == "joins");
 }
 

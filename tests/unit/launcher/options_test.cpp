@@ -220,7 +220,7 @@ TEST_CASE("errors are one line that names the option, the value, what is accepte
     CHECK(error_of({"--restarts=2", "t.py"}).find("the nearest known option is --max-restarts ") != std::string::npos);
     CHECK(error_of({"--nnodes=2:1", "t.py"}) ==
           "muster: --nnodes: got '2:1'; accepted is N or MIN:MAX with 0 < MIN <= MAX <= 20000, e.g. 2 or 1:4\n");
-    CHECK(holds(error_of({"--start-method=sporn", "t.py"}), "spawn, fork, forkserver (nearest: spawn)"));
+    CHECK(holds(error_of({"--start-method=sporn", "t.py"}), "spawn, fork or forkserver (nearest: spawn)"));
     CHECK(holds(error_of({"--standalone=1", "t.py"}), "--standalone: got '1', but it takes no value"));
     CHECK(holds(error_of({"--nproc-per-node=2"}), "the program is missing"));
     CHECK(holds(error_of({}), "the program is missing"));
