@@ -1,24 +1,13 @@
 #include "agent/core/failure_report.h"
 
-#include <cerrno>
 #include <chrono>
 
+#include "rendezvous/base/error.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
 namespace {
-
-/// Where the operating system refused, what to do about it.
-std::string_view meaning_of_start(const NotStarted& end) {
-    switch (end.error_number) {
-        case EAGAIN: return "this user or its control group has no process left: raise ulimit -u or pids.max";
-        case ENOMEM: return "this host has no memory left for another process";
-        case EMFILE: return "muster has no descriptor left for another worker: raise ulimit -n";
-        case ENFILE: return "this host has no descriptor left: raise fs.file-max";
-        default: return {};
-    }
-}
 
 /// What people ask a search engine about; the rest is in describe(WorkerEnd).
 std::string_view meaning(const WorkerEnd& end) {
@@ -42,7 +31,7 @@ std::string_view meaning(const WorkerEnd& end) {
             default: return {};
         }
     }
-    return meaning_of_start(std::get<NotStarted>(end));
+    return advice_on_shortage(std::get<NotStarted>(end).error_number);
 }
 
 /// "2026-11-21 18:04:09 UTC".

@@ -78,7 +78,7 @@ Result<GuardianHandle> fork_guardian(GuardianConfig config) {
     if (config.cgroup == CgroupUse::when_delegated) cgroup = WorkerCgroup::create(cat("muster-", ::getpid()));
     if (cgroup) handle.cgroup = cgroup->path();
     handle.pid = ::fork();
-    if (handle.pid < 0) return error_from_errno(errno, "fork the guardian");
+    if (handle.pid < 0) return error_from_shortage(errno, "fork the guardian");
     if (handle.pid == 0) {
         handle.socket.reset();
         live_as_guardian(std::move(config), std::move(guardians_end), std::move(cgroup), GuardianRole::serving);

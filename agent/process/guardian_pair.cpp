@@ -130,7 +130,7 @@ void GuardianPair::begotten(const wire::Begotten& begotten) {
     }
     if (!reserve_) return;
     log(LogLevel::info, "no second guardian could be forked (", ::strerror(begotten.error_number),
-        "); the job ends here should the first one be killed");
+        "); this node leaves the job should the first one be killed");
     reserve_->link->close();
     reserve_.reset();
 }

@@ -1,6 +1,7 @@
 #include "rendezvous/base/console_writer.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ struct ConsoleWriter::Shared {
 
     void run();
     void write_all(std::string_view bytes);
+    bool write_before(Instant deadline);
     void broken(int error_number);
     void accept(std::string_view text);
 };
@@ -87,6 +89,19 @@ void ConsoleWriter::Shared::write_all(std::string_view bytes) {
     }
 }
 
+/// By the caller, where there is no thread: only what the stream takes without waiting longer than that.
+bool ConsoleWriter::Shared::write_before(Instant deadline) {
+    while (!buffer.empty() && !closed) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+        pollfd ready{fd, POLLOUT, 0};
+        if (left.count() <= 0 || ::poll(&ready, 1, static_cast<int>(left.count())) <= 0) return false;
+        const auto written = ::write(fd, buffer.data(), std::min<std::size_t>(buffer.size(), PIPE_BUF));
+        if (written <= 0) return false;
+        buffer.erase(0, static_cast<std::size_t>(written));
+    }
+    return true;
+}
+
 void ConsoleWriter::Shared::broken(int error_number) {
     closed = error_number == EPIPE || error_number == EBADF;
     if (std::exchange(failing, true) || closed) return;  // a closed pipe is the wish of `muster ... | head`
@@ -128,21 +143,27 @@ void ConsoleWriter::add(std::string_view text) {
     if (text.empty()) return;
     auto& self = *shared_;
     std::unique_lock lock(self.mutex);
-    if (!thread_.joinable()) {
-        auto started = start_thread("muster-console", [shared = shared_] { shared->run(); });
-        if (started) thread_ = std::move(*started);
-    }
+    begin();
     const auto limit = self.limits.buffer_max_bytes;
     const auto has_room = [&] { return self.buffer.empty() || self.buffer.size() + text.size() <= limit; };
-    bool dropping = !thread_.joinable() || (self.skipped_count > 0 && self.buffer.size() > limit / 2);
-    if (!dropping && !has_room()) dropping = !self.drained.wait_for(lock, self.limits.patience, has_room);
+    bool dropping = self.skipped_count > 0 && self.buffer.size() > limit / 2;
+    if (!dropping && !has_room())
+        dropping = !thread_.joinable() || !self.drained.wait_for(lock, self.limits.patience, has_room);
     if (!dropping) return self.accept(text);
     self.skipped_count +=
         std::max<std::uint64_t>(1, static_cast<std::uint64_t>(std::count(text.begin(), text.end(), '\n')));
 }
 
+void ConsoleWriter::begin() {
+    if (thread_.joinable()) return;
+    auto started = start_thread("muster-console", [shared = shared_] { shared->run(); });
+    if (started) thread_ = std::move(*started);
+}
+
 bool ConsoleWriter::flush(Duration limit) {
     std::unique_lock lock(shared_->mutex);
+    if (!shared_->buffer.empty()) begin();
+    if (!thread_.joinable()) return shared_->write_before(std::chrono::steady_clock::now() + limit);
     return shared_->drained.wait_for(lock, limit, [this] { return shared_->buffer.empty() && !shared_->writing; });
 }
 

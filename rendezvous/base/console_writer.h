@@ -16,7 +16,7 @@ namespace muster {
 ///
 /// Who reads at any reasonable rate loses nothing: when the buffer is full, add() waits up to `patience` for room. If
 /// none comes, text is dropped, at once and without waiting again, until the buffer is half empty; then one line
-/// "... N lines skipped" stands in its place. Where no thread can be had, text is dropped too. A stream that is broken
+/// "... N lines skipped" stands in its place. Where no thread can be had, flush() writes. A stream that is broken
 /// (EPIPE, ENOSPC ...) swallows what it is given and is tried again with what comes later, except a closed pipe, which
 /// nobody can open again.
 class ConsoleWriter {
@@ -40,6 +40,8 @@ class ConsoleWriter {
     bool flush(Duration limit);
 
   private:
+    void begin();
+
     struct Shared;  // outlives this when the thread hangs
     std::shared_ptr<Shared> shared_;
     std::thread thread_;

@@ -70,6 +70,22 @@ Error error_from_errno(int number, std::string_view what) {
     return Error{code_of_errno(number), cat(what, ": ", std::generic_category().message(number))};
 }
 
+std::string_view advice_on_shortage(int number) {
+    switch (number) {
+        case EAGAIN: return "this user or its control group has no process left: raise ulimit -u or pids.max";
+        case ENOMEM: return "this host or its control group has no memory left for it";
+        case EMFILE: return "this process has no descriptor left: raise ulimit -n";
+        case ENFILE: return "this host has no descriptor left: raise fs.file-max";
+        default: return {};
+    }
+}
+
+Error error_from_shortage(int number, std::string_view what) {
+    auto error = error_from_errno(number, what);
+    if (const auto advice = advice_on_shortage(number); !advice.empty()) error.context += cat("; ", advice);
+    return error;
+}
+
 void throw_exception_from_error(const Error& error, const boost::source_location& where) {
     std::fprintf(stderr, "muster: bug: value() of a failed result at %s:%u: %s\n", where.file_name(),
                  static_cast<unsigned>(where.line()), describe(error).c_str());

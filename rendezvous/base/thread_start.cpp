@@ -24,7 +24,7 @@ Result<std::thread> start_thread(const char* name, std::function<void()> work) {
     }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     // Said in full: a thread can be made of anything, an Error included.
-    if (refused != 0) return {boost::system::in_place_error, error_from_errno(refused, cat("start thread ", name))};
+    if (refused != 0) return {boost::system::in_place_error, error_from_shortage(refused, cat("start thread ", name))};
     ::pthread_setname_np(thread.native_handle(), name);
     return thread;
 }

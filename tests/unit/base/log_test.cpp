@@ -2,6 +2,7 @@
 #include "rendezvous/base/log.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -100,6 +101,22 @@ TEST_CASE("a stderr that nobody reads holds nobody up, and what was left out is 
     const auto text = stderr_pipe.rest();
     CHECK(text.find("... ") != std::string::npos);
     CHECK(text.find(" lines skipped\n") != std::string::npos);
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    CHECK(status == 0);
+}
+
+TEST_CASE("where no thread can be had the last words are written all the same") {
+    Pipe stderr_pipe;
+    const auto child = with_stderr(stderr_pipe, [] {
+        if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(2);  // root has no limit of processes
+        const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+        ::setrlimit(RLIMIT_NPROC, &none);
+        write_log_on_thread();
+        print_notice("cannot go on\n");
+        if (!flush_log(5s)) ::_exit(3);
+    });
+    CHECK(stderr_pipe.rest() == "cannot go on\n");
     int status = -1;
     ::waitpid(child, &status, 0);
     CHECK(status == 0);
