@@ -7,6 +7,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
+#include "rendezvous/base/tcp_options.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::rendezvous {
@@ -109,7 +110,7 @@ asio::awaitable<Result<void>> AsyncStoreSession::greet(tcp::endpoint address, St
     const auto connected = co_await socket_.async_connect(address, awaited);
     disarm();
     if (const auto error = std::get<0>(connected)) co_return Error{Errc::unreachable, error.message()};
-    socket_.set_option(tcp::no_delay(true), ignored);
+    tune_stream(socket_.native_handle(), store_silence_max);
     std::string hello = core_.open(greeting, static_cast<std::uint32_t>(::getpid()));
     co_await exchange(std::move(hello), deadline);
     if (core_.progress() == Progress::failed) co_return core_.error();

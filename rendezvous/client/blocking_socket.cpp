@@ -1,6 +1,5 @@
 #include "rendezvous/client/blocking_socket.h"
 
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "rendezvous/base/tcp_options.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::rendezvous {
@@ -16,10 +16,6 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr std::size_t buffer_bytes = 64 * 1024;
-
-void set_option(int descriptor, int level, int option, int value) {
-    setsockopt(descriptor, level, option, &value, sizeof value);
-}
 
 }  // namespace
 
@@ -40,8 +36,7 @@ Result<BlockingSocket> BlockingSocket::connect(const SocketAddress& address, Ins
     const int descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) return error_from_errno(errno, "socket");
     BlockingSocket socket(descriptor);
-    set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+    tune_stream(descriptor, store_silence_max);
     if (::connect(descriptor, address.data(), address.size()) != 0) {
         if (errno != EINPROGRESS) return Error{Errc::unreachable, error_from_errno(errno, address.numeric()).context};
         if (auto ready = socket.wait_for(POLLOUT, deadline); !ready)

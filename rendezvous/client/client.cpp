@@ -1,8 +1,5 @@
 #include "rendezvous/client/client.h"
 
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -12,6 +9,7 @@
 #include <deque>
 #include <utility>
 
+#include "rendezvous/base/tcp_options.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/connector.h"
 #include "rendezvous/client/peer_question.h"
@@ -34,19 +32,6 @@ constexpr std::size_t read_bytes = 16 * 1024;
 
 Instant now() {
     return std::chrono::steady_clock::now();
-}
-
-void tune(tcp::socket& socket, Duration silence_max) {
-    boost::system::error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
-    socket.set_option(asio::socket_base::keep_alive(true), ignored);
-    const auto set = [&](int name, int value) {
-        ::setsockopt(socket.native_handle(), IPPROTO_TCP, name, &value, sizeof value);
-    };
-    // Heartbeats are a thin stream: send a lost one again at even intervals, and give up on a dead path in time for
-    // another try within the lease.
-    set(TCP_THIN_LINEAR_TIMEOUTS, 1);
-    set(TCP_USER_TIMEOUT, static_cast<int>(std::chrono::duration_cast<std::chrono::milliseconds>(silence_max).count()));
 }
 
 }  // namespace
@@ -151,7 +136,9 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         boost::system::error_code gone;
         const auto remote = socket->remote_endpoint(gone);
         if (gone) return step(ConnectionFailed{.tried = gone.message()});
-        tune(*socket, std::max<Duration>(config_.lease, 1s));
+        // A dead path is given up in time for another try within the lease.
+        tune_stream(socket->native_handle(), std::max<Duration>(config_.lease, 1s));
+        tune_thin_stream(socket->native_handle());
         socket_ = std::make_shared<Link>(std::move(*socket));
         writing_ = false;
         read(socket_);

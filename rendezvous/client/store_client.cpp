@@ -115,9 +115,6 @@ Result<StoreClient> StoreClient::connect(const Endpoint& endpoint, const StoreCl
     return StoreClient(std::make_unique<Impl>(Impl{endpoint, options, std::move(*store), {}}));
 }
 
-void StoreClient::set_timeout(Duration timeout) {
-    impl_->options.timeout = timeout;
-}
 bool StoreClient::server_is_ours() const {
     return impl_->store.core.server_is_ours();
 }

@@ -2,7 +2,7 @@
 //
 // Keys and values are bytes. The same keys are seen by PyTorch's TCPStore clients ("/" is put before each on the wire).
 //
-// Every call has a deadline: `timeout` from its start, or set_timeout()'s when none is given. When it passes, the call
+// Every call has a deadline: `timeout` from its start, or the options' when none is given. When it passes, the call
 // fails with timed_out; a wait is called off on the server and the client stays usable. After any other failure on the
 // wire the connection is gone for good, and every later call returns the first failure: c10d cannot tell which requests
 // took effect, so nothing is ever sent twice. Limits: keys of 8 KiB, values of 8 MiB, 131,072 keys a call, refused here
@@ -86,7 +86,6 @@ class StoreClient {
     /// Adds this worker to PyTorch's worker counter ("init/"), as a TCPStore with a world size does.
     Result<std::int64_t> count_worker(Timeout timeout = {});
 
-    void set_timeout(Duration timeout);
     /// It answers in one trip and knows every operation.
     [[nodiscard]] bool server_is_ours() const;
     /// The numeric address that answered.

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/tcp_options.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/net/socket.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {

@@ -15,7 +15,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/socket_address.h"
-#include "rendezvous/net/socket.h"
+#include "rendezvous/base/tcp_options.h"
 
 namespace muster::rendezvous {
 

@@ -15,7 +15,8 @@ class StateStore {
     virtual ~StateStore() = default;
 
     /// Keeps `records` in order and then calls `persisted(sequence)`, at once or later, from the daemon's own loop.
-    /// Sequences grow by one. A store that can no longer promise this reports through its own `failed` callback.
+    /// Sequences grow by one. Where that fails it does not call: what waits behind it is refused once there is too much
+    /// of it (NetLimits::unpersisted_steps_max).
     virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
 
     std::function<void(std::uint64_t sequence)> persisted;

@@ -1,10 +1,10 @@
-#include "rendezvous/net/socket.h"
+#include "rendezvous/base/tcp_options.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-namespace muster::rendezvous {
+namespace muster {
 
 namespace {
 
@@ -32,4 +32,4 @@ void tune_thin_stream(int fd) {
     set_option(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
 }
 
-}  // namespace muster::rendezvous
+}  // namespace muster

@@ -1,9 +1,9 @@
-// The socket options that the loop's parts share.
+// The options of our TCP connections, on both sides.
 #pragma once
 
 #include "rendezvous/base/time.h"
 
-namespace muster::rendezvous {
+namespace muster {
 
 /// Failures are ignored: every option here only makes a working connection better.
 void set_option(int fd, int level, int name, int value);
@@ -12,8 +12,11 @@ void set_option(int fd, int level, int name, int value);
 /// connection is idle, by unacknowledged data after `silence_max`.
 void tune_stream(int fd, Duration silence_max);
 
+/// For clients of a store: as long as a call waits by default.
+inline constexpr Duration store_silence_max = 300s;
+
 /// For the agents' heartbeats: a lost segment of a thin stream is sent again after one interval each time, without
 /// doubling it, so that loss does not look like silence.
 void tune_thin_stream(int fd);
 
-}  // namespace muster::rendezvous
+}  // namespace muster

@@ -1,0 +1,126 @@
+// The program musterd: what its options change, and how it ends.
+#include <fcntl.h>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <csignal>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/codec.h"
+#include "tests/integration/net/plain_socket.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+
+namespace {
+
+class Musterd {
+  public:
+    explicit Musterd(std::vector<std::string> options) {
+        std::array<int, 2> ends{};
+        REQUIRE(::pipe2(ends.data(), O_CLOEXEC) == 0);
+        output_ = ends[0];
+        posix_spawn_file_actions_t actions;
+        ::posix_spawn_file_actions_init(&actions);
+        ::posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+        ::posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
+        std::vector<char*> words{const_cast<char*>("musterd")};
+        for (auto& option : options) words.push_back(option.data());
+        words.push_back(nullptr);
+        REQUIRE(::posix_spawn(&pid_, MUSTERD, &actions, nullptr, words.data(), environ) == 0);
+        ::posix_spawn_file_actions_destroy(&actions);
+        ::close(ends[1]);
+    }
+    ~Musterd() {
+        if (pid_ > 0) end(SIGKILL);
+        ::close(output_);
+    }
+    Musterd(const Musterd&) = delete;
+
+    /// What it prints, up to `last` or its end.
+    std::string read_until(std::string_view last) {
+        std::string text;
+        pollfd waiting{.fd = output_, .events = POLLIN, .revents = 0};
+        std::array<char, 4096> piece;
+        while (text.find(last) == std::string::npos && ::poll(&waiting, 1, 20'000) == 1) {
+            const auto size = ::read(output_, piece.data(), piece.size());
+            if (size <= 0) break;
+            text.append(piece.data(), static_cast<std::size_t>(size));
+        }
+        return text;
+    }
+    std::uint16_t port() {
+        const std::string line = read_until("\n");
+        std::uint16_t number = 0;
+        REQUIRE(parse_number(std::string_view(line).substr(line.rfind(':') + 1, line.find('\n') - line.rfind(':') - 1),
+                             number));
+        return number;
+    }
+    /// The exit code after `signal` (0: it ends by itself).
+    int end(int signal = 0) {
+        if (signal != 0) ::kill(pid_, signal);
+        int status = 0;
+        ::waitpid(std::exchange(pid_, 0), &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+
+  private:
+    pid_t pid_ = 0;
+    int output_ = -1;
+};
+
+/// What a fresh agent of a job for one node hears first.
+std::string first_answer(const PlainSocket& socket) {
+    native::Hello hello;
+    hello.job = "job";
+    hello.node = {.host = "here", .pid = 1, .incarnation = 9};
+    native::Join join;
+    join.addresses = {"127.0.0.1"};
+    join.store_port = 1;
+    join.terms.lease_ms = 2'000;
+    std::string bytes;
+    native::append_frame(bytes, hello);
+    native::append_frame(bytes, join);
+    REQUIRE(socket.send(bytes));
+    native::FrameReader reader(native::Sender::daemon);
+    for (;;) {
+        auto message = reader.next();
+        REQUIRE(message.has_value());
+        if (*message) return std::string(native::name(**message));
+        const std::string byte = socket.receive(1);
+        REQUIRE(byte.size() == 1);
+        reader.append(byte);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a full set of new agents starts at once, unless musterd is to be quiet after its start") {
+    Musterd prompt({"--port", "0"});
+    CHECK(first_answer(PlainSocket("127.0.0.1", prompt.port())) == "Assigned");
+    Musterd quiet({"--port", "0", "--quiet-start"});
+    CHECK(first_answer(PlainSocket("127.0.0.1", quiet.port())) == "Gathering");
+}
+
+TEST_CASE("musterd ends in order when it is told to, and says so") {
+    Musterd daemon({"--port", "0"});
+    daemon.port();
+    CHECK(daemon.end(SIGTERM) == 0);
+    CHECK(daemon.read_until("ended by SIGTERM").find("ended by SIGTERM") != std::string::npos);
+}
+
+TEST_CASE("an option that musterd does not understand is named, and ends it with 2; a port in use with 78") {
+    for (const char* wrong : {"--prot", "--port=x", "--state=paper", "--log-level=loud"}) {
+        Musterd daemon({wrong});
+        const std::string said = daemon.read_until("\n");
+        CHECK(said.find(std::string(wrong).substr(0, std::string(wrong).find('='))) != std::string::npos);
+        CHECK(daemon.end() == 2);
+    }
+    Musterd first({"--port", "0"});
+    const auto port = std::to_string(first.port());
+    Musterd second({"--port", port});
+    CHECK(second.read_until("\n").find(port) != std::string::npos);
+    CHECK(second.end() == 78);
+}
