@@ -59,7 +59,7 @@ class CommunicatorBody {
         GroupTerms group;
         Duration timeout = std::chrono::seconds(300);  ///< of an operation that names none
         MakeTransport make_transport;                  ///< for split()
-        std::shared_ptr<RoundGroups> groups;           ///< where it is to be found when the round ends; may be null
+        std::shared_ptr<RoundGroups> groups{};  ///< where it is to be found when the round ends; may be null
     };
 
     CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport);

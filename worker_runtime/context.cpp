@@ -155,7 +155,8 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
                   .place = store,
                   .meeting_timeout = options.meeting_timeout},
         .timeout = options.operation_timeout,
-        .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); }};
+        .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
+        .groups = groups};
     auto transport = body.make_transport(body.group);
     if (!transport) return transport.error();
     world = std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));

@@ -11,7 +11,11 @@ namespace muster::runtime {
 
 namespace {
 
-/// Up to here one step with p reads per rank beats two with one each.
+/// Up to here a copy through the windows, in one step, beats two steps without a copy. Measured: what counts is how
+/// many cache lines change owner, and a copy moves each of them twice.
+constexpr std::size_t small_in_place_bytes = 1u << 10;
+/// The same for memory that has to be copied anyway: one step in which each rank sums everything, against two in which
+/// each sums its share.
 constexpr std::size_t small_bytes = 16u << 10;
 
 /// Elements [begin, end) of `count` that are `rank`'s to reduce; cut at cache lines, so that no two ranks write one.
@@ -50,7 +54,7 @@ class Collective {
     Result<void> next_step() {
         if (met_) return group_.step(terms_);
         met_ = true;
-        return group_.meet(operation_, terms_);
+        return group_.meet(operation_, false, terms_);
     }
     [[nodiscard]] std::size_t bytes(std::size_t elements) const { return elements * element_bytes_; }
     [[nodiscard]] const std::byte* input(std::size_t element) const {
@@ -73,7 +77,6 @@ class Collective {
         return places;
     }
     void reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count, std::size_t count);
-    Result<void> all_reduce_small();
     Result<void> all_reduce_in_place(std::vector<void*> places);
     Result<void> all_reduce_windows();
 
@@ -104,18 +107,21 @@ void Collective::reduce_all(const std::vector<void*>& inputs, void* const* outpu
 }
 
 Result<void> Collective::all_reduce() {
-    if (bytes(operation_.count) <= small_bytes) return all_reduce_small();
-    if (auto met = next_step(); !met) return met;
+    // Ranks choose alone what to do before they meet, and together afterwards, from what all of them have told.
+    const std::size_t limit = group_.is_shared(operation_.input) ? small_in_place_bytes : small_bytes;
+    const bool copied = bytes(operation_.count) <= limit;
+    if (copied) {
+        group_.turn();
+        ::memcpy(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
+    }
+    if (auto met = group_.meet(operation_, copied, terms_); !met) return met;
+    met_ = true;
+    if (group_.all_copied()) {
+        reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
+        return {};
+    }
     if (auto places = group_.common_memory(); !places.empty()) return all_reduce_in_place(std::move(places));
     return all_reduce_windows();
-}
-
-Result<void> Collective::all_reduce_small() {
-    group_.turn();
-    ::memcpy(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
-    if (auto met = next_step(); !met) return met;
-    reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
-    return {};
 }
 
 Result<void> Collective::all_reduce_in_place(std::vector<void*> places) {

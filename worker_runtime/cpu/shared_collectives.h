@@ -12,8 +12,8 @@ namespace muster::runtime {
 ///   rank
 ///              reads its slice of every rank's memory and writes the result to all of them; each byte is read once and
 ///              written once. Two steps.
-///   small      an all_reduce of up to 16 KiB: every rank copies its data to its window and sums all windows itself.
-///              One step.
+///   small      an all_reduce of up to 16 KiB (1 KiB in shared memory): every rank copies its data to its window and
+///              sums all windows itself. One step.
 ///   windows    anything else, a window's half at a time.
 ///
 /// Whatever the way, an element's sum runs over the ranks in rank order: same bits.

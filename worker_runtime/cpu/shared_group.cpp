@@ -143,7 +143,7 @@ Spin SharedGroup::spin(Patience patience) const {
 
 // ---- steps ----
 
-Result<void> SharedGroup::meet(const Operation& operation, const RunTerms& terms) {
+Result<void> SharedGroup::meet(const Operation& operation, bool copied, const RunTerms& terms) {
     operation_ = operation;
     ++operations_;
     Signature& own = line(rank_).signatures[operations_ & 1];
@@ -153,8 +153,9 @@ Result<void> SharedGroup::meet(const Operation& operation, const RunTerms& terms
            .weight = operation.weight,
            .kind = operation.kind,
            .type = operation.type,
-           .reduce = operation.reduce};
-    locate(operation.input, own);
+           .reduce = operation.reduce,
+           .copied = copied};
+    if (!copied) locate(operation.input, own);
     if (auto advanced = advance(terms); !advanced) return advanced;
     return compare_signatures();
 }
@@ -226,6 +227,19 @@ std::vector<void*> SharedGroup::common_memory() const {
     return places;
 }
 
+bool SharedGroup::is_shared(const void* data) const {
+    Signature scratch;
+    locate(data, scratch);
+    return scratch.region != 0;
+}
+
+bool SharedGroup::all_copied() const {
+    for (int other = 0; other < size_; ++other) {
+        if (!signature(other).copied) return false;
+    }
+    return true;
+}
+
 std::vector<float> SharedGroup::weights() const {
     std::vector<float> weights;
     for (int other = 0; other < size_; ++other) weights.push_back(signature(other).weight);
@@ -236,7 +250,7 @@ std::vector<float> SharedGroup::weights() const {
 Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& terms) {
     // A wrong size on one rank is found here, before anybody maps memory that is shorter than it thinks.
     const Operation request{.kind = OperationKind::barrier, .count = size_bytes};
-    if (auto met = meet(request, terms); !met) return met.error();
+    if (auto met = meet(request, false, terms); !met) return met.error();
     const std::size_t mapped_bytes = std::max<std::size_t>((size_bytes + 4095) / 4096 * 4096, 4096);
     auto segments = share_memory(mapped_bytes, std::vector(static_cast<std::size_t>(size_), mapped_bytes),
                                  cat("buffers of communicator ", id_), terms.deadline);

@@ -37,7 +37,8 @@ class SharedGroup {
 
     /// Begins `operation`: a step after which all ranks are known to do the same. invalid_argument, on every rank,
     /// names the first two that differ.
-    Result<void> meet(const Operation& operation, const RunTerms& terms);
+    /// `copied`: this rank has its data in its window already.
+    Result<void> meet(const Operation& operation, bool copied, const RunTerms& terms);
     /// One more step of the operation that meet() began.
     Result<void> step(const RunTerms& terms);
 
@@ -48,6 +49,10 @@ class SharedGroup {
     /// After meet(): where each rank's data lies in memory from allocate(), if all of it lies at the same place in the
     /// same allocation; else empty.
     [[nodiscard]] std::vector<void*> common_memory() const;
+    /// Does `data` lie in memory from allocate()?
+    [[nodiscard]] bool is_shared(const void* data) const;
+    /// After meet(): had every rank copied its data?
+    [[nodiscard]] bool all_copied() const;
     /// After meet(): the ranks' weights; empty when all are 1.
     [[nodiscard]] std::vector<float> weights() const;
 

@@ -27,6 +27,7 @@ struct Signature {
     OperationKind kind = OperationKind::barrier;
     DataType type = DataType::u8;
     ReduceOp reduce = ReduceOp::sum;
+    bool copied = false;  ///< the data is in the window already
 };
 
 /// Lines of two ranks never share a cache line, nor the pair that the processor fetches together.

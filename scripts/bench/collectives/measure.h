@@ -1,8 +1,8 @@
 // How every method of scripts/bench/all_reduce is timed: the same loop around different libraries.
 //
 // One round: the owner rewrites its buffer (so that its cache holds it dirty, as a backward pass leaves it), all ranks
-// meet, and each times its own all-reduce. Rank 0's times are printed, one JSON line a size. No check of sums is skipped:
-// the first round of each size compares them.
+// meet, and each times its own all-reduce. Rank 0's times are printed, one JSON line a size. No check of sums is
+// skipped: the first round of each size compares them.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ struct Method {
     int size = 1;
     std::function<void*(std::size_t bytes)> memory;  ///< the buffer for this size
     std::function<void()> barrier;
-    std::function<void(void* data, std::size_t bytes)> all_reduce;         ///< sum, f32 unless the fields below say else
+    std::function<void(void* data, std::size_t bytes)> all_reduce;  ///< sum, f32 unless the fields below say else
     std::function<void(void* data, std::size_t bytes, float value)> fill;  ///< `value` into every element
     std::function<float(const void* data, std::size_t index)> read;
     std::size_t element_bytes = 4;
@@ -101,8 +101,8 @@ inline int run(const Plan& plan, const Method& method) {
             return times[static_cast<std::size_t>(share * static_cast<double>(times.size() - 1))];
         };
         if (method.rank != 0) continue;
-        std::printf("{\"bytes\": %zu, \"median_us\": %.3f, \"min_us\": %.3f, \"p95_us\": %.3f, \"rounds\": %d}\n", bytes,
-                    at(0.5), at(0), at(0.95), rounds);
+        std::printf("{\"bytes\": %zu, \"median_us\": %.3f, \"min_us\": %.3f, \"p95_us\": %.3f, \"rounds\": %d}\n",
+                    bytes, at(0.5), at(0), at(0.95), rounds);
         std::fflush(stdout);
     }
     return 0;

@@ -1,6 +1,6 @@
-// What the memory of this machine allows: p processes, one pinned to each core, each adding in place on its share of the
-// traffic of an all-reduce (every rank reads its slice of all buffers and writes it to all of them). No synchronisation
-// within a round but the start. Usage: roofline --ranks P --sizes B,B
+// What the memory of this machine allows: p processes, one pinned to each core, each adding in place on its share of
+// the traffic of an all-reduce (every rank reads its slice of all buffers and writes it to all of them). No
+// synchronisation within a round but the start. Usage: roofline --ranks P --sizes B,B
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,10 +28,8 @@ void meet(Gate& gate, int size) {
 }
 
 /// The floor for one rank: an in-place add over `size` buffers' slices.
-__attribute__((optimize("O3"), target_clones("default", "avx2", "arch=x86-64-v4"))) void add_slices(float* const* buffers,
-                                                                                                    int size,
-                                                                                                    std::size_t from,
-                                                                                                    std::size_t to) {
+__attribute__((optimize("O3"), target_clones("default", "avx2", "arch=x86-64-v4"))) void add_slices(
+    float* const* buffers, int size, std::size_t from, std::size_t to) {
     if (size == 2) {
         float* __restrict const a = buffers[0];
         float* __restrict const b = buffers[1];
@@ -97,6 +95,7 @@ int main(int argc, char** argv) {
     };
     const int status = bench::run(plan, method);
     if (rank != 0) ::_exit(status);
-    while (::wait(nullptr) > 0) {}
+    while (::wait(nullptr) > 0) {
+    }
     return status;
 }

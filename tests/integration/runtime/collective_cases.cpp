@@ -1,0 +1,149 @@
+#include "tests/integration/runtime/collective_cases.h"
+
+#include <cstring>
+#include <random>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::test {
+
+namespace {
+
+/// Any bits are good integers; floats get ordinary numbers whose sums round, and now and then a NaN.
+Bytes random_array(DataType type, std::size_t count, std::mt19937& random) {
+    Bytes bytes(count * size_of(type));
+    for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+    if (!is_floating(type)) return bytes;
+    for (std::size_t i = 0; i < count; ++i) {
+        const float value = random() % 997 == 0 ? NAN : static_cast<float>(random()) * 1e-7f - 200.0f;
+        if (type == DataType::f64) write(bytes, i, static_cast<double>(value) * 1.000000001);
+        if (type == DataType::f32) write(bytes, i, value);
+        if (type == DataType::f16) write(bytes, i, binary16.encode(value));
+        if (type == DataType::bf16) write(bytes, i, bfloat16.encode(value));
+    }
+    return bytes;
+}
+
+Bytes piece_of(const Bytes& whole, int piece, std::size_t bytes) {
+    const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(piece) * bytes);
+    return {begin, begin + static_cast<std::ptrdiff_t>(bytes)};
+}
+
+class CaseMaker {
+  public:
+    CaseMaker(int size, DataType type, std::size_t count, std::uint32_t seed)
+        : size_(size), type_(type), count_(count), bytes_(count * size_of(type)), random_(seed) {}
+
+    CollectiveCase all_reduce(ReduceOp reduce, bool weighted) {
+        CollectiveCase one = start(OperationKind::all_reduce, count_);
+        one.operation.reduce = reduce;
+        if (weighted)
+            for (int rank = 0; rank < size_; ++rank) one.weights.push_back(static_cast<float>(rank) * 1.5f);
+        one.expected.assign(ranks(), reference(type_, reduce, one.inputs, one.weights));
+        return one;
+    }
+
+    CollectiveCase reduce_scatter(ReduceOp reduce, bool in_place) {
+        CollectiveCase one = start(OperationKind::reduce_scatter, count_ * ranks());
+        one.operation.reduce = reduce;
+        one.in_place = in_place;
+        const Bytes whole = reference(type_, reduce, one.inputs);
+        for (int rank = 0; rank < size_; ++rank) one.expected.push_back(piece_of(whole, rank, bytes_));
+        return one;
+    }
+
+    CollectiveCase all_gather(bool in_place) {
+        CollectiveCase one = start(OperationKind::all_gather, count_);
+        one.in_place = in_place;
+        Bytes whole;
+        for (const auto& input : one.inputs) whole.insert(whole.end(), input.begin(), input.end());
+        one.expected.assign(ranks(), whole);
+        return one;
+    }
+
+    CollectiveCase all_to_all() {
+        CollectiveCase one = start(OperationKind::all_to_all, count_ * ranks());
+        for (int rank = 0; rank < size_; ++rank) {
+            Bytes mine;
+            for (const auto& input : one.inputs) {
+                const auto piece = piece_of(input, rank, bytes_);
+                mine.insert(mine.end(), piece.begin(), piece.end());
+            }
+            one.expected.push_back(std::move(mine));
+        }
+        return one;
+    }
+
+    CollectiveCase broadcast() {
+        CollectiveCase one = start(OperationKind::broadcast, count_);
+        one.operation.peer = static_cast<int>(random_() % ranks());
+        one.expected.assign(ranks(), one.inputs[static_cast<std::size_t>(one.operation.peer)]);
+        return one;
+    }
+
+  private:
+    [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(size_); }
+
+    CollectiveCase start(OperationKind kind, std::size_t input_count) {
+        CollectiveCase one;
+        one.operation = {.kind = kind, .type = type_, .count = count_, .tag = static_cast<std::uint32_t>(random_())};
+        for (int rank = 0; rank < size_; ++rank) one.inputs.push_back(random_array(type_, input_count, random_));
+        return one;
+    }
+
+    int size_;
+    DataType type_;
+    std::size_t count_;
+    std::size_t bytes_;
+    std::mt19937 random_;
+};
+
+}  // namespace
+
+std::string CollectiveCase::text() const {
+    return cat(describe(operation), weights.empty() ? "" : " weighted", in_place ? " in place" : "");
+}
+
+std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed) {
+    CaseMaker make(size, type, count, seed);
+    std::vector<CollectiveCase> cases{make.all_gather(seed % 2 == 0), make.all_to_all(), make.broadcast()};
+    for (const auto reduce : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max}) {
+        if (reduce == ReduceOp::avg && !is_floating(type)) continue;
+        cases.push_back(make.all_reduce(reduce, reduce == ReduceOp::avg && seed % 2 == 0));
+        cases.push_back(make.reduce_scatter(reduce, reduce == ReduceOp::sum));
+    }
+    return cases;
+}
+
+std::string fault_in(const CollectiveCase& one, int rank,
+                     const std::function<Result<void>(const Operation&)>& carry_out) {
+    const auto own = static_cast<std::size_t>(rank);
+    Bytes input = one.inputs[own];
+    Bytes output(one.expected[own].size(), 0xee);
+    const std::size_t piece_at = own * one.operation.count * size_of(one.operation.type);
+    Operation operation = one.operation;
+    if (!one.weights.empty()) operation.weight = one.weights[own];
+    const bool whole_is_input = operation.kind == OperationKind::reduce_scatter;
+    Bytes* result = &output;
+    operation.input = input.data();
+    operation.output = output.data();
+    if (operation.kind == OperationKind::all_reduce || operation.kind == OperationKind::broadcast) {
+        operation.output = input.data();
+        result = &input;
+    } else if (one.in_place && whole_is_input) {
+        operation.output = input.data() + piece_at;
+        result = &input;
+    } else if (one.in_place) {
+        if (!input.empty()) std::memcpy(output.data() + piece_at, input.data(), input.size());
+        operation.input = output.data() + piece_at;
+    }
+    const auto done = carry_out(operation);
+    if (!done) return cat("rank ", rank, ", ", one.text(), ": ", done.error().context);
+    const Bytes found = one.in_place && whole_is_input ? piece_of(*result, rank, one.expected[own].size()) : *result;
+    if (found == one.expected[own]) return {};
+    std::size_t first = 0;
+    while (found[first] == one.expected[own][first]) ++first;
+    return cat("rank ", rank, ", ", one.text(), ": wrong from element ", first / size_of(operation.type), " on");
+}
+
+}  // namespace muster::test

@@ -1,0 +1,81 @@
+"""The runtime's context where people use it: under muster, under torchrun, alone, and with an environment that is wrong."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BIN = Path(os.environ["MUSTER_BIN"])
+WORKER = str(Path(os.environ["MUSTER_WORKERS"]) / "context")
+DEADLINE_S = 60
+
+
+def clean_environment(**extra):
+    kept = {key: value for key, value in os.environ.items()
+            if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+            and not key.startswith(("MUSTER_", "TORCHELASTIC_", "PET_", "SLURM_"))}
+    return {**kept, **extra}
+
+
+def run(*command, **extra):
+    with tempfile.TemporaryDirectory() as scratch:
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=DEADLINE_S,
+                              env=clean_environment(TMPDIR=scratch, **extra))
+
+
+def under_muster(ranks, *arguments, **extra):
+    return run(BIN / "muster", "--standalone", "--nproc-per-node", ranks, "--no-python", WORKER, *arguments, **extra)
+
+
+class Context(unittest.TestCase):
+    def check_lines(self, done, ranks, transport):
+        self.assertEqual(done.returncode, 0, done.stderr)
+        total = ranks * (ranks + 1) // 2
+        self.assertEqual(sorted(done.stdout.splitlines()),
+                         sorted(f"rank={rank} world={ranks} local={rank} round=0 device={rank} sum={total} "
+                                f"transport={transport}" for rank in range(ranks)))
+
+    def test_under_muster_the_ranks_of_one_host_share_memory(self):
+        for ranks in (2, 11):
+            self.check_lines(under_muster(ranks), ranks, "shared memory")
+
+    def test_tcp_can_be_asked_for(self):
+        self.check_lines(under_muster(3, MUSTER_TRANSPORT="tcp"), 3, "tcp")
+
+    def test_an_interface_that_does_not_exist_is_named_with_those_that_do(self):
+        done = under_muster(2, MUSTER_TRANSPORT="tcp", MUSTER_IFNAME="nosuch0")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("MUSTER_IFNAME=nosuch0: ", done.stderr)
+        self.assertRegex(done.stderr, r"there are: .*\blo\b")
+
+    def test_alone_the_world_is_one(self):
+        done = run(WORKER)
+        self.assertEqual(done.stdout, "rank=0 world=1 local=0 round=0 device=0 sum=1 transport=alone\n", done.stderr)
+
+    def test_a_wrong_environment_is_an_error_that_names_the_variable(self):
+        good = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": "29500"}
+        cases = [({"WORLD_SIZE": None}, "WORLD_SIZE is not set"), ({"MASTER_ADDR": None}, "MASTER_ADDR is not set"),
+                 ({"RANK": "2"}, "RANK=2 contradicts WORLD_SIZE=2"), ({"LOCAL_RANK": "x"}, "LOCAL_RANK=x is no whole"),
+                 ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2"),
+                 ({"MUSTER_TRANSPORT": "pigeon"}, "MUSTER_TRANSPORT=pigeon; accepted:")]
+        for change, words in cases:
+            with self.subTest(words):
+                environment = {name: value for name, value in {**good, **change}.items() if value is not None}
+                if "MUSTER_TRANSPORT" in change:
+                    environment = change
+                done = run(WORKER, **environment)
+                self.assertEqual(done.returncode, 1)
+                self.assertIn(words, done.stderr)
+
+    def test_the_rounds_end_ends_a_wait_that_no_dead_peer_would(self):
+        done = run(BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=1",
+                   "--no-python", WORKER, "outlive")
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("the round ended", done.stdout)
+        self.assertIn("rank 2", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,49 @@
+// A worker that uses the runtime, for tests: says who it is and what came of a few collectives.
+//
+//   context            all_reduce its rank + 1, print one line, exit 0
+//   context outlive    ranks 0 and 1 make a group; rank 0 waits in it for rank 1, which never comes; rank 2 exits 3.
+//                      Rank 0 prints the failure and leaves with 0.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "muster/context.h"
+
+namespace {
+
+int fail(const std::string& what) {
+    std::fprintf(stderr, "context: %s\n", what.c_str());
+    return 1;
+}
+
+int outlive(muster::Context& context) {
+    ::signal(SIGTERM, SIG_IGN);  // what is looked at is the message, not the signal that follows it
+    auto pair = context.world().split(context.rank() < 2 ? 0 : -1, 0);
+    if (!pair) return fail(pair.error().context);
+    if (context.rank() == 2) return 3;
+    if (context.rank() == 1) {
+        ::pause();
+        return 0;
+    }
+    const auto done = (*pair)->run(muster::barrier());
+    std::printf("%s\n", done ? "no failure" : done.error().context.c_str());
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    auto context = muster::Context::from_environment();
+    if (!context) return fail(context.error().context);
+    if (argc > 1 && std::string(argv[1]) == "outlive") return outlive(*context);
+    float value = static_cast<float>(context->rank() + 1);
+    const auto done =
+        context->world().run(muster::all_reduce({&value, 1, muster::DataType::f32}, muster::ReduceOp::sum));
+    if (!done) return fail(done.error().context);
+    std::printf("rank=%d world=%d local=%d round=%lld device=%d sum=%g transport=%s\n", context->rank(),
+                context->world_size(), context->local_rank(), static_cast<long long>(context->round()),
+                context->device(), static_cast<double>(value), std::string(context->world().transport()).c_str());
+    return 0;
+}
