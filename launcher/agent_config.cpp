@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "rendezvous/base/text.h"
+
 namespace muster::launcher {
 
 namespace {
@@ -20,11 +22,6 @@ std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint3
         sets[local_rank] = {.out = (mask & 1U) != 0, .err = (mask & 2U) != 0};
     }
     return sets;
-}
-
-std::string base_name(const std::string& path) {
-    const auto slash = path.find_last_of('/');
-    return slash == std::string::npos || slash + 1 == path.size() ? path : path.substr(slash + 1);
 }
 
 }  // namespace
@@ -45,7 +42,7 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     join.node_rank = config.node_rank;
     join.hosts_endpoint = node.hosts_endpoint;
     join.addresses = node.addresses;
-    join.entry = base_name(config.script);
+    join.entry = std::string(base_name(config.script));
     return join;
 }
 

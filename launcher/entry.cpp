@@ -81,11 +81,6 @@ std::variant<std::string, NotRunnable> find_python(const Environment& environmen
                        "--no-python if the program needs none"};
 }
 
-std::string_view base_name(std::string_view path) {
-    const auto slash = path.rfind('/');
-    return slash == std::string_view::npos ? path : path.substr(slash + 1);
-}
-
 /// The first bytes of a file: enough for its kind and its "#!" line. Empty where it cannot be read.
 std::string start_of(const std::string& path) {
     constexpr std::size_t looked_at = 256;  // what the kernel looks at

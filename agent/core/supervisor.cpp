@@ -136,7 +136,7 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
         say(cat("end of round ", ended.round, " ignored in state ", name(phase_)));
         return;
     }
-    if (ended.final)
+    if (ended.final || round_->fenced)
         say(cat("round ", ended.round, " ended: ", ended.why));
     else
         tell(cat("round ", ended.round, " ended: ", ended.why,
@@ -156,7 +156,7 @@ void Supervisor::on_job_ended(const native::JobEnded& ended, Instant now) {
 }
 
 void Supervisor::on(const ClientFenced& event, Instant now) {
-    fence(event.why, now);
+    fence(cat("killing the workers at once: ", event.why), now);
 }
 
 void Supervisor::on(const ClientLost& event, Instant now) {
@@ -208,7 +208,8 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     round_->orphaned = round_->orphaned || ended.orphaned;
     if (ended.unfed || ended.orphaned || stopped_by_us(ended)) {
         worker.fate = Fate::stopped;
-        if (ended.unfed) fence("this agent had been stopped for too long, so its workers were killed", now);
+        if (ended.unfed)
+            fence("this agent had been stopped for too long, so its guardian has killed the workers; going on", now);
         return;
     }
     if (succeeded(ended.end)) {
@@ -295,9 +296,10 @@ void Supervisor::on_tree_stuck(const std::string& what) {
     end(AgentFailed{why});
 }
 
-void Supervisor::fence(const std::string& why, Instant now) {
+void Supervisor::fence(const std::string& line, Instant now) {
     if (!round_ || drained()) return;
-    if (!round_->fenced) tell(cat("killing the workers at once: ", why));
+    // One line is enough for one end: where the daemon's word came first, that was told.
+    if (!round_->fenced && !round_->ended) tell(line);
     round_->fenced = true;
     if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt};
     kill_now(now);

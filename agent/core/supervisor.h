@@ -227,7 +227,7 @@ class Supervisor {
     enum class Tell { round_over, nothing };
     void begin_drain(int signal, Tell tell, const std::string& why, Instant now);
     void kill_now(Instant now);
-    void fence(const std::string& why, Instant now);
+    void fence(const std::string& line, Instant now);
     void report_round();
     void finish();
     void end(Ending ending);

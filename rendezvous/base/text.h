@@ -48,6 +48,9 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 /// Without blanks (space, tab, CR, LF) at both ends.
 std::string_view trim(std::string_view text);
 
+/// What follows the last '/' of a path; all of it if there is none.
+std::string_view base_name(std::string_view path);
+
 /// `parts` with `separator` between them.
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 

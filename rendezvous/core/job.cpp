@@ -137,10 +137,9 @@ void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, 
 /// fresh agent is asked; paths may differ from host to host.
 const Member* Job::another_program(const Arrival& arrival, const native::Join& join) const {
     if (join.entry.empty() || members_.contains(arrival.node.incarnation)) return nullptr;
-    const auto name = [](std::string_view path) { return path.substr(path.rfind('/') + 1); };
     for (const auto& [incarnation, member] : members_)
         if (!member.join.entry.empty() && member.join.role == join.role)
-            return name(member.join.entry) == name(join.entry) ? nullptr : &member;
+            return base_name(member.join.entry) == base_name(join.entry) ? nullptr : &member;
     return nullptr;
 }
 

@@ -158,6 +158,22 @@ TEST_CASE("workers that were killed because the agent was stopped have not faile
     CHECK(Story::draining().unfed(0) == "KillTree");
 }
 
+TEST_CASE("an agent that had been stopped tells one line, whichever news it reads first") {
+    Story first = Story::running();
+    first.unfed(0);
+    CHECK(first.last().notices.size() == 1);
+    first.unfed(1);
+    CHECK(first.last().notices.empty());
+    first.round_ended(0);
+    CHECK(first.last().notices.empty());
+
+    Story other = Story::running();
+    other.round_ended(0);
+    CHECK(other.last().notices.size() == 1);
+    other.unfed(0);
+    CHECK(other.last().notices.empty());
+}
+
 TEST_CASE("an empty tree means something only after it was killed") {
     for (auto state : {Story::joining, Story::starting, Story::running, Story::draining, Story::drained}) {
         Story story = state();

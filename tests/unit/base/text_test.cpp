@@ -21,6 +21,12 @@ TEST_CASE("trim removes blanks at both ends only") {
     CHECK(trim(" \t ").empty());
 }
 
+TEST_CASE("base_name is what follows the last slash") {
+    CHECK(base_name("/a/b.py") == "b.py");
+    CHECK(base_name("b.py") == "b.py");
+    CHECK(base_name("a/").empty());
+}
+
 TEST_CASE("join puts the separator between the parts") {
     CHECK(join({"a", "", "b"}, ",") == "a,,b");
     CHECK(join({"", "a"}, ",") == ",a");
