@@ -18,6 +18,7 @@ import uuid
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
 DEADLINE = 30.0
+NOBODY = 65534
 
 
 def wait_for(what, condition, deadline=DEADLINE):
@@ -92,14 +93,16 @@ class Job:
         return {**kept, "ELASTIC_TAG": self.tag, "ELASTIC_LOG": str(self.log),
                 "TMPDIR": str(self.directory), **extra}
 
+    def as_user(self):
+        """What goes before a command that is to run as the job's user."""
+        return [] if self.user is None else ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"]
+
     def spawn(self, program, *arguments, stderr=None, **extra):
         """Starts one of our programs in the background; its streams go to files in the job's directory, or stderr to the
         given descriptor."""
         number = len(self.launchers)
-        prefix = [] if self.user is None else ["setpriv", f"--reuid={self.user}", f"--regid={self.user}",
-                                               "--clear-groups"]
         with open(self.directory / f"{number}.out", "wb") as out, open(self.directory / f"{number}.err", "wb") as err:
-            process = subprocess.Popen(prefix + [str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out,
+            process = subprocess.Popen(self.as_user() + [str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=err if stderr is None else stderr, env=self.environment(**extra), cwd=self.directory,
                                        start_new_session=True)
         process.err = self.directory / f"{number}.err"

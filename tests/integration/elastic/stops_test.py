@@ -4,9 +4,8 @@ import signal
 import unittest
 import urllib.request
 
-from job import WORKERS, Job, wait_for
+from job import NOBODY, WORKERS, Job, wait_for
 
-NOBODY = 65534
 STUBBORN = ("--ignore-term", "--grandchild", "--until", "done")
 
 

@@ -2,9 +2,10 @@
 import contextlib
 import os
 import signal
+import subprocess
 import unittest
 
-from job import Job, wait_for
+from job import NOBODY, Job, wait_for
 
 
 @contextlib.contextmanager
@@ -106,6 +107,17 @@ class Workers(unittest.TestCase):
             job.finish()
             job.expect_exit(node, 0)
             self.assertEqual(len(job.starts()), 4)  # two rounds
+
+    def test_a_worker_that_cannot_be_forked_is_126_and_a_sentence(self):
+        with Job(NOBODY if os.getuid() == 0 else None) as job:  # root has no limit of processes
+            node = job.node("--max-restarts", 1, nnodes="1")
+            starts = job.round(0, 2)
+            guardian = job.parent(starts[0]["pid"])
+            subprocess.run([*job.as_user(), "prlimit", "--pid", str(guardian), "--nproc=0:0"], check=True)
+            os.kill(starts[0]["pid"], signal.SIGKILL)
+            job.expect_exit(node, 126)
+            self.assertRegex(node.err.read_text(), "not started: fork: .* - .* no process left: raise ulimit -u")
+            job.expect_gone()
 
     def test_a_log_directory_that_cannot_be_made_is_told_before_any_worker_starts(self):
         with Job() as job:
