@@ -173,9 +173,11 @@ void CommunicatorBody::serve(Lane& lane) {
         const Instant began = std::chrono::steady_clock::now();
         const auto done = execute(next.operation, next.timeout, Patience::frugal);
         next.state->took = std::chrono::steady_clock::now() - began;
-        finish(*next.state, done);
         lock.lock();
+        // Before anybody learns that it is over: who waited for it may destroy the communicator, or run() the next.
         lane.busy = false;
+        finish(*next.state, done);
+        if (lane.queue.empty()) lane.changed.notify_all();  // allocate() waits for that
     }
 }
 
