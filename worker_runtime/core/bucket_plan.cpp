@@ -151,6 +151,16 @@ bool is_complete(const ParameterOrder& order, std::size_t parameter_count) {
 
 }  // namespace
 
+BucketCaps caps_for(Duration latency, double bytes_per_second, BucketCaps caps) {
+    constexpr double latency_share = 0.05;
+    constexpr std::size_t mib = std::size_t{1} << 20;
+    const double bytes = std::chrono::duration<double>(latency).count() * bytes_per_second / latency_share;
+    caps.cap_bytes = static_cast<std::size_t>(std::clamp<double>(bytes, mib, 256 * mib)) / mib * mib;
+    caps.first_bytes = std::max(caps.cap_bytes / 8, mib / 4);
+    caps.last_bytes = caps.first_bytes;
+    return caps;
+}
+
 ParameterOrder reverse_order(std::size_t parameter_count) {
     ParameterOrder order{.parameters = std::vector<std::int32_t>(parameter_count), .rare_count = 0};
     std::iota(order.parameters.rbegin(), order.parameters.rend(), 0);

@@ -22,6 +22,7 @@
 
 #include "muster/parameter.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 
 namespace muster::runtime {
 
@@ -36,6 +37,10 @@ struct BucketCaps {
     /// rank, else 1.
     std::size_t pieces = 1;
 };
+
+/// `caps` as fits a group whose all-reduce takes `latency` + bytes / `bytes_per_second`: buckets so large that latency
+/// is 5 % of their time, and ends of an eighth of that. Between 1 and 256 MiB.
+BucketCaps caps_for(Duration latency, double bytes_per_second, BucketCaps caps);
 
 /// Expected order of the gradients: every parameter's index once.
 struct ParameterOrder {

@@ -1,0 +1,212 @@
+// The reducer's errors: models that differ, calls out of order, gradients that are no numbers, ranks that die.
+#include <cmath>
+#include <limits>
+
+#include "muster/gradient_reducer.h"
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+#include "tests/unit/worker_runtime/reducer_story.h"
+
+using namespace muster;
+using namespace muster::test;
+
+namespace {
+
+/// What each of three ranks is told when rank 2 has these parameters and options.
+std::vector<std::string> told(const std::vector<Parameter>& odd_one_out, const ReducerOptions& odd_options = {}) {
+    ThreadGroup group(3);
+    std::vector<std::string> errors(3);
+    (void)group.run([&](Communicator& communicator) -> std::string {
+        const bool odd = communicator.rank() == 2;
+        const OwnedParameters parameters(odd ? odd_one_out : f32_parameters({4, 5}), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), odd ? odd_options : ReducerOptions{});
+        errors[static_cast<std::size_t>(communicator.rank())] = complaint(reducer);
+        return {};
+    });
+    return errors;
+}
+
+constexpr double one_line = 64.0 / (1 << 20);
+const ReducerOptions bucket_each{.bucket_cap_mb = one_line, .first_bucket_mb = one_line, .last_bucket_mb = one_line};
+
+/// Runs one rank alone.
+std::string alone(const std::function<std::string(GradientReducer&)>& body,
+                  const ReducerOptions& options = bucket_each) {
+    ThreadGroup group(1);
+    return group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({4, 4, 4}), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        return reducer ? body(*reducer) : complaint(reducer);
+    });
+}
+
+}  // namespace
+
+TEST_CASE("ranks with different models are all told which parameter differs between which ranks") {
+    const auto all_say = [](const std::vector<std::string>& errors, const std::string& what) {
+        INFO(errors[0]);
+        return errors[0] == "make a gradient reducer: " + what && errors[1] == errors[0] && errors[2] == errors[0];
+    };
+    auto renamed = f32_parameters({4, 5});
+    renamed[1].name = "other";
+    CHECK(all_say(told(renamed),
+                  "\"other\" is parameter 1 of rank 2, and rank 0 has none of that name (parameter 1 there "
+                  "is \"p1\"): build the same model on all ranks"));
+    CHECK(all_say(told(f32_parameters({4, 6})),
+                  "parameter \"p1\" is f32 [5] on rank 0 but f32 [6] on rank 2: build the same model on all ranks"));
+    auto retyped = f32_parameters({4, 5});
+    retyped[0].type = DataType::f64;
+    CHECK(all_say(told(retyped),
+                  "parameter \"p0\" is f32 [4] on rank 0 but f64 [4] on rank 2: build the same model on all ranks"));
+    CHECK(all_say(told(f32_parameters({4, 5}), {.bucket_cap_mb = 1}),
+                  "the setting \"bucket_cap_mb\" is 25 on rank 0 but 1 on rank 2: give all ranks the same"));
+    CHECK(all_say(told(f32_parameters({4, 5}), {.wire = WireFormat::bf16}),
+                  "the setting \"exchange\" is same on rank 0 but bf16 on rank 2: give all ranks the same"));
+}
+
+TEST_CASE("a rank that cannot make its reducer says why, and the others say that it could not") {
+    auto twice = f32_parameters({4, 5});
+    twice[1].name = "p0";
+    const auto errors = told(twice);
+    CHECK(errors[2] == "make a gradient reducer: parameter \"p0\": the name is there twice");
+    CHECK(errors[0] == "make a gradient reducer: rank 2 could not make its gradient reducer: its own error says why");
+    CHECK(errors[1] == errors[0]);
+    const auto options = told(f32_parameters({4, 5}), {.bucket_cap_mb = -1});
+    CHECK(options[2] == "make a gradient reducer: a bucket's size in MiB must lie from 0 to 1048576, not -1");
+    CHECK(options[0] == errors[0]);
+}
+
+TEST_CASE("calls out of order are errors that name the step and the parameter, and change nothing") {
+    CHECK(alone([](GradientReducer& reducer) -> std::string {
+              std::string text;
+              const auto say = [&](const auto& result) { text += complaint(result) + "\n"; };
+              say(reducer.mark_ready(1));
+              say(reducer.finish());
+              say(reducer.begin_step(-1));
+              (void)reducer.begin_step();
+              say(reducer.begin_step());
+              say(reducer.mark_ready(3));
+              say(reducer.mark_ready(-1));
+              (void)reducer.mark_ready(2);
+              say(reducer.mark_ready(2));
+              say(reducer.clip_grad_norm(1));
+              for (const int i : {1, 0}) text += complaint(reducer.mark_ready(i));
+              text += complaint(reducer.finish());
+              say(reducer.join([] { return Result<void>(); }));
+              return text;
+          }) ==
+          "rank 0: "
+          "gradient step 0: parameter \"p1\" was marked ready before begin_step()\n"
+          "gradient step 0: finish() needs a begin_step() first\n"
+          "gradient step 0: samples must be a finite number >= 0, not -1\n"
+          "gradient step 0: it has begun, and needs finish() before the next begins\n"
+          "gradient step 0: there is no parameter 3; the last one is 2\n"
+          "gradient step 0: there is no parameter -1; the last one is 2\n"
+          "gradient step 0: parameter \"p2\" was marked ready twice on rank 0: mark it once, when its gradient is "
+          "complete, "
+          "also where the model uses it several times\n"
+          "gradient step 0: clip_grad_norm() belongs after finish()\n"
+          "gradient step 1: join() needs a reducer made with Inputs::uneven on all ranks\n");
+}
+
+TEST_CASE("a death at any collective of a step gives every rank an error that names it, and then no other") {
+    std::size_t failures = 0;
+    for (std::size_t at = 0; at < 40; ++at) {
+        INFO("at operation " << at);
+        ThreadGroup group(2);
+        std::vector<int> failed(2);
+        const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+            const OwnedParameters parameters(f32_parameters({4, 4, 4}), 0);
+            if (communicator.rank() == 0) group.fail_after(at);
+            (void)communicator.run(barrier());
+            auto reducer = GradientReducer::make(communicator, parameters.list(), bucket_each);
+            std::string error = complaint(reducer);
+            for (int step = 0; step < 4 && error.empty(); ++step) {
+                error += complaint(reducer->begin_step());
+                for (const int i : {1, 0, 2}) {
+                    if (error.empty()) error = complaint(reducer->mark_ready(i));
+                }
+                if (error.empty()) error = complaint(reducer->finish());
+            }
+            if (error.empty()) return {};
+            ++failed[static_cast<std::size_t>(communicator.rank())];
+            if (error.find("rank 0 died") == std::string::npos) return "the error does not name the rank: " + error;
+            if (!reducer) return {};
+            const bool dead = complaint(reducer->begin_step()) == error && complaint(reducer->finish()) == error &&
+                              complaint(reducer->clip_grad_norm(1)) == error;
+            return dead ? std::string() : "it does not stay dead: " + error + " / " + complaint(reducer->begin_step());
+        });
+        CHECK(wrong.empty());
+        INFO(wrong);
+        CHECK(failed[0] == failed[1]);
+        failures += static_cast<std::size_t>(failed[0]);
+    }
+    CHECK(failures > 20);
+}
+
+TEST_CASE("a reducer may be destroyed in the middle of a step") {
+    ThreadGroup group(2);
+    CHECK(group
+              .run([&](Communicator& communicator) -> std::string {
+                  const OwnedParameters parameters(f32_parameters({4, 4, 4}), 0);
+                  auto reducer = GradientReducer::make(communicator, parameters.list(), bucket_each);
+                  if (!reducer) return complaint(reducer);
+                  (void)reducer->begin_step();
+                  (void)reducer->mark_ready(2);
+                  return {};
+              })
+              .empty());
+}
+
+TEST_CASE("a gradient that is no number is named with its rank on all ranks, and training can go on") {
+    for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+        ThreadGroup group(3);
+        CHECK(
+            group
+                .run([&](Communicator& communicator) -> std::string {
+                    const OwnedParameters parameters(f32_parameters({4, 5000, 4}), 0);
+                    auto options = bucket_each;
+                    options.finite_check = FiniteCheck::on;
+                    auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+                    if (!reducer) return complaint(reducer);
+                    for (int step = 0; step < 3; ++step) {
+                        (void)reducer->begin_step();
+                        for (const int i : {2, 1, 0}) {
+                            auto* const gradient = static_cast<float*>(reducer->gradient(i).data);
+                            std::fill_n(gradient, reducer->gradient(i).count, 1.0f);
+                            if (step == 1 && i == 1 && communicator.rank() == 2) gradient[4999] = bad;
+                            if (auto marked = reducer->mark_ready(i); !marked) return complaint(marked);
+                        }
+                        const std::string expected =
+                            step == 1
+                                ? "gradient step 1: the gradient of parameter \"p1\" has a NaN or an infinity on rank 2"
+                                : "";
+                        const auto finished = complaint(reducer->finish());
+                        if (finished != expected) return cat("step ", step, " says: ", finished);
+                    }
+                    return {};
+                })
+                .empty());
+    }
+}
+
+TEST_CASE("clip_grad_norm scales all gradients by one factor, and only when their norm is too large") {
+    CHECK(alone([](GradientReducer& reducer) -> std::string {
+              (void)reducer.begin_step();
+              for (const int i : {2, 0}) {
+                  auto* const gradient = static_cast<float*>(reducer.gradient(i).data);
+                  std::fill_n(gradient, 4, i == 0 ? 3.0f : 4.0f);
+                  (void)reducer.mark_ready(i);
+              }
+              // Written, but not marked: nobody used it, and it does not count.
+              static_cast<float*>(reducer.gradient(1).data)[0] = 1000;
+              if (auto finished = reducer.finish(); !finished) return complaint(finished);
+              if (complaint(reducer.clip_grad_norm(0)).empty()) return "a norm of 0 was accepted";
+              if (*reducer.clip_grad_norm(10.5) != 10) return "the norm is not 10";
+              if (*static_cast<float*>(reducer.gradient(0).data) != 3) return "a small norm was clipped";
+              if (*reducer.clip_grad_norm(5) != 10) return "the norm is not 10";
+              if (*static_cast<float*>(reducer.gradient(0).data) != 1.5f) return "p0 was not halved";
+              if (*static_cast<float*>(reducer.gradient(2).data) != 2) return "p2 was not halved";
+              return {};
+          }) == "");
+}

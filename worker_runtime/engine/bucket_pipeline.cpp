@@ -1,0 +1,126 @@
+#include "worker_runtime/engine/bucket_pipeline.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+Instant now() {
+    return std::chrono::steady_clock::now();
+}
+
+constexpr std::uint32_t beside_buckets = 0xffff;
+
+}  // namespace
+
+std::size_t input_bytes(const Operation& operation, int world) {
+    const bool pieces = operation.kind == OperationKind::reduce_scatter || operation.kind == OperationKind::all_to_all;
+    return operation.count * size_of(operation.type) * (pieces ? static_cast<std::size_t>(world) : 1);
+}
+
+BucketPipeline::~BucketPipeline() {
+    for (auto& flight : flights_) (void)flight.work.wait();
+}
+
+void BucketPipeline::begin(std::uint64_t plan_hash) {
+    tag_ = static_cast<std::uint32_t>(plan_hash) << 16;
+    flights_.clear();
+}
+
+Result<void> BucketPipeline::launch(const GradientBucket& bucket, Launch how) {
+    flights_.push_back({.bucket = &bucket, .collective_count = exchange_->collective_count(bucket)});
+    if (auto begun = advance(flights_.back(), how); !begun) return begun;
+    return start_due(flights_.size() - 1);
+}
+
+Result<void> BucketPipeline::drain() {
+    int most = 0;
+    for (const auto& flight : flights_) most = std::max(most, flight.collective_count);
+    const std::size_t end = flights_.size() + lag * static_cast<std::size_t>(most);
+    for (std::size_t number = flights_.size(); number < end; ++number) {
+        if (auto started = start_due(number); !started) return started;
+    }
+    for (auto& flight : flights_) {
+        if (auto over = await(flight); !over) return over;
+        if (auto written = advance(flight, Launch::start); !written) return written;
+    }
+    flights_.clear();
+    return {};
+}
+
+/// The later collectives that are due with the launch of that number, which may lie beyond the last.
+Result<void> BucketPipeline::start_due(std::size_t launch_number) {
+    int stage = 1;
+    for (std::size_t back = lag; back <= launch_number; back += lag, ++stage) {
+        if (launch_number - back >= flights_.size()) continue;
+        auto& flight = flights_[launch_number - back];
+        if (stage >= flight.collective_count) continue;
+        if (auto over = await(flight); !over) return over;
+        if (auto begun = advance(flight, Launch::start); !begun) return begun;
+    }
+    return {};
+}
+
+Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
+    auto operation = exchange_->advance(*flight.bucket, flight.stage);
+    if (!operation) return in_bucket(operation.error(), *flight.bucket);
+    const bool last = flight.stage == flight.collective_count;
+    if (operation->has_value() == last) {
+        return Error{Errc::invalid_argument,
+                     cat("exchange ", exchange_->name(), " said that bucket ", flight.bucket->index, " takes ",
+                         flight.collective_count, " collectives, and gave ", last ? "more" : "fewer")};
+    }
+    ++flight.stage;
+    if (last) return {};
+    Operation next = **operation;
+    next.tag = tag_ | static_cast<std::uint32_t>(flight.bucket->index % beside_buckets);
+    if (how == Launch::inline_) {
+        auto done = complete(next);
+        if (!done) return in_bucket(done.error(), *flight.bucket);
+        return {};
+    }
+    meter_.add_bytes(input_bytes(next, communicator_.size()));
+    flight.work = communicator_.start(next);
+    return {};
+}
+
+Result<void> BucketPipeline::await(Flight& flight) {
+    const Instant began = now();
+    auto over = flight.work.wait();
+    meter_.add_exposed(now() - began);
+    meter_.add_communication(flight.work.took());
+    flight.work = Work();
+    if (!over) return in_bucket(over.error(), *flight.bucket);
+    return {};
+}
+
+Result<void> BucketPipeline::run(Operation operation) {
+    operation.tag = tag_ | beside_buckets;
+    return complete(operation);
+}
+
+Work BucketPipeline::start(Operation operation) {
+    operation.tag = tag_ | beside_buckets;
+    meter_.add_bytes(input_bytes(operation, communicator_.size()));
+    return communicator_.start(operation);
+}
+
+Result<void> BucketPipeline::complete(const Operation& operation) {
+    meter_.add_bytes(input_bytes(operation, communicator_.size()));
+    const Instant began = now();
+    auto done = communicator_.run(operation);
+    const Duration took = now() - began;
+    meter_.add_exposed(took);
+    meter_.add_communication(took);
+    return done;
+}
+
+Error BucketPipeline::in_bucket(Error error, const GradientBucket& bucket) {
+    return with_context(std::move(error), cat("gradients of bucket ", bucket.index));
+}
+
+}  // namespace muster::runtime

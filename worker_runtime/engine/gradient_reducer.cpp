@@ -1,0 +1,89 @@
+#include "muster/gradient_reducer.h"
+
+#include "rendezvous/base/check.h"
+#include "worker_runtime/engine/reducer_body.h"
+
+namespace muster {
+
+using runtime::PassKind;
+using runtime::ReducerBody;
+
+Result<GradientReducer> GradientReducer::make(Communicator& communicator, std::vector<Parameter> parameters,
+                                              const ReducerOptions& options) {
+    auto body = std::make_unique<ReducerBody>(communicator, std::move(parameters), options);
+    if (auto ready = body->set_up(); !ready) return with_context(ready.error(), "make a gradient reducer");
+    return GradientReducer(std::move(body));
+}
+
+GradientReducer::GradientReducer(std::unique_ptr<ReducerBody> body) : body_(std::move(body)) {}
+GradientReducer::~GradientReducer() = default;
+GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
+GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = default;
+
+Result<Layout> GradientReducer::begin_step(float samples) {
+    return body_->begin(PassKind::synchronised, samples);
+}
+
+Result<Layout> GradientReducer::begin_local_step() {
+    return body_->begin(PassKind::local, 1);
+}
+
+Result<void> GradientReducer::mark_ready(int parameter) {
+    return body_->mark_ready(parameter);
+}
+
+Result<void> GradientReducer::finish() {
+    return body_->finish();
+}
+
+Result<void> GradientReducer::join(const std::function<Result<void>()>& apply) {
+    return body_->join(apply);
+}
+
+Buffer GradientReducer::gradient(int parameter) const {
+    MUSTER_CHECK(parameter >= 0 && static_cast<std::size_t>(parameter) < body_->parameters().size(), parameter);
+    return body_->gradient(parameter);
+}
+
+bool GradientReducer::used(int parameter) const {
+    MUSTER_CHECK(parameter >= 0 && static_cast<std::size_t>(parameter) < body_->parameters().size(), parameter);
+    return body_->used(parameter);
+}
+
+void GradientReducer::zero_gradients() {
+    body_->zero_gradients();
+}
+
+Result<double> GradientReducer::clip_grad_norm(double max_norm) {
+    return body_->clip_grad_norm(max_norm);
+}
+
+void GradientReducer::add_data_wait(Duration wait) {
+    body_->meter().add_data_wait(wait);
+}
+
+const StepCost& GradientReducer::last_step() const {
+    return body_->meter().last();
+}
+
+CostSummary GradientReducer::costs() const {
+    return body_->costs();
+}
+
+std::string GradientReducer::description() const {
+    return body_->description();
+}
+
+std::span<const GradientBucket> GradientReducer::buckets() const {
+    return body_->buckets();
+}
+
+std::span<const Parameter> GradientReducer::parameters() const {
+    return body_->parameters();
+}
+
+Communicator& GradientReducer::communicator() const {
+    return body_->communicator();
+}
+
+}  // namespace muster

@@ -1,0 +1,125 @@
+// What a GradientReducer points to. The cores decide (plan, schedule, what is learned); this brings them together with
+// the communicator, the memory and the clock.
+//
+// One step:
+//   begin()        new buckets, when the ranks agreed on them at the end of the step before; the schedule starts afresh
+//   mark_ready()   hot: a few atomic operations. The mark that completes a bucket launches what the schedule allows
+//   finish()       what is not marked is zeroed; the remaining buckets are launched, the last of them in this thread;
+//                  then the control block (core/step_control.h) tells all ranks what all used, and rare buckets that
+//                  some rank used follow; then everything is waited for
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/gradient_reducer.h"
+#include "worker_runtime/core/bucket_plan.h"
+#include "worker_runtime/core/bucket_schedule.h"
+#include "worker_runtime/core/order_learner.h"
+#include "worker_runtime/core/registration.h"
+#include "worker_runtime/core/step_control.h"
+#include "worker_runtime/core/step_meter.h"
+#include "worker_runtime/core/used_parameters.h"
+#include "worker_runtime/engine/bucket_pipeline.h"
+#include "worker_runtime/engine/gradient_arena.h"
+
+namespace muster::runtime {
+
+enum class PassKind {
+    local,
+    synchronised,
+    company,  ///< synchronised, but this rank has no batch: it keeps the others company
+};
+
+class ReducerBody {
+  public:
+    ReducerBody(Communicator& communicator, std::vector<Parameter> parameters, const ReducerOptions& options);
+
+    /// Everything of make() that can fail.
+    Result<void> set_up();
+
+    Result<Layout> begin(PassKind kind, float samples);
+    Result<void> mark_ready(std::int32_t parameter);
+    Result<void> finish();
+    Result<void> join(const std::function<Result<void>()>& apply);
+
+    Result<double> clip_grad_norm(double max_norm);
+    void zero_gradients() { arena_.clear(); }
+
+    [[nodiscard]] Buffer gradient(std::int32_t parameter) const { return arena_.gradient(parameter); }
+    [[nodiscard]] bool used(std::int32_t parameter) const { return used_[static_cast<std::size_t>(parameter)]; }
+    [[nodiscard]] std::span<const GradientBucket> buckets() const { return arena_.buckets(); }
+    [[nodiscard]] std::span<const Parameter> parameters() const { return parameters_; }
+    [[nodiscard]] Communicator& communicator() const { return communicator_; }
+    [[nodiscard]] StepMeter& meter() { return meter_; }
+    [[nodiscard]] CostSummary costs() const;
+    [[nodiscard]] std::string description() const;
+
+  private:
+    [[nodiscard]] Result<void> check_options() const;
+    [[nodiscard]] Registration registration() const;
+    Result<void> choose_caps();
+    Result<void> take_plan(BucketPlan plan);
+    Result<Layout> make_buckets_anew();
+    Result<ParameterOrder> agree_on_order();
+
+    [[nodiscard]] Operation ask_for_life() const;
+    void say_live();
+    Result<void> launch(BucketRange range);
+    Result<void> finish_synchronised();
+    Result<void> tell_and_learn();
+    Result<void> launch_rare();
+    void zero_unmarked(const GradientBucket& bucket);
+    void note_not_finite(const GradientBucket& bucket);
+    [[nodiscard]] bool used_here(std::int32_t parameter) const;
+    [[nodiscard]] Result<void> report_not_finite() const;
+    void end_step();
+    Result<void> marked_wrongly(std::int32_t parameter) const;
+    Result<void> fail(Error error);
+    [[nodiscard]] Error in_step(Error error) const;
+
+    Communicator& communicator_;
+    std::vector<Parameter> parameters_;
+    ReducerOptions options_;
+    std::shared_ptr<BucketExchange> exchange_;
+    BucketCaps caps_;
+
+    BucketPlan plan_;
+    GradientArena arena_;
+    std::unique_ptr<BucketSchedule> schedule_;
+    std::unique_ptr<OrderLearner> learner_;  ///< of rank 0
+    UsedParameters usage_;
+    bool new_buckets_due_ = false;  ///< the same on all ranks
+    bool order_asked_ = false;      ///< the learner's order() is to be used
+
+    Memory control_memory_;
+    std::optional<StepControl> control_;
+    std::uint8_t* live_ = nullptr;  ///< one byte of control memory: does this rank have a batch?
+    Work live_work_;
+
+    StepMeter meter_;
+    /// Serialises launches: several threads may complete buckets at once.
+    std::mutex launching_;
+    BucketPipeline pipeline_;  ///< after all memory that its work needs
+
+    bool in_pass_ = false;
+    PassKind kind_ = PassKind::local;
+    std::uint64_t step_ = 0;
+    float samples_ = 1;
+    bool layout_changed_ = false;      ///< since the last synchronised step
+    std::vector<bool> marked_before_;  ///< in local steps since the last synchronised one
+    bool any_marked_before_ = false;
+    std::vector<bool> used_;  ///< by any rank, in the last synchronised step
+    std::vector<std::int32_t> not_finite_;
+    Result<void> failure_;
+};
+
+/// The exchange that the options name. invalid_argument where they contradict each other.
+Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options);
+
+}  // namespace muster::runtime

@@ -1,0 +1,193 @@
+// How a reducer comes about, and how it changes its buckets.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/engine/exact_exchange.h"
+#include "worker_runtime/engine/half_exchange.h"
+#include "worker_runtime/engine/reducer_body.h"
+#include "worker_runtime/engine/start_up.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr double mib = 1 << 20;
+
+std::size_t bytes_of_mb(double mb) {
+    return static_cast<std::size_t>(std::llround(mb * mib));
+}
+
+/// "25 MiB", "0.5 MiB".
+std::string in_mib(double bytes) {
+    return cat(std::round(bytes / mib * 10) / 10, " MiB");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options) {
+    const bool special = options.exchange || options.wire != WireFormat::same;
+    if (options.exchange && options.wire != WireFormat::same) {
+        return Error{Errc::invalid_argument, "give either `exchange` or `wire`: an exchange decides what travels"};
+    }
+    if (options.result == GradientResult::own_piece) {
+        if (special) return Error{Errc::invalid_argument, "GradientResult::own_piece sends gradients as they are"};
+        return std::shared_ptr<BucketExchange>(std::make_shared<PieceExchange>());
+    }
+    if (options.exchange) return options.exchange;
+    switch (options.wire) {
+        case WireFormat::same: return std::shared_ptr<BucketExchange>(std::make_shared<ExactExchange>());
+        case WireFormat::bf16: return std::shared_ptr<BucketExchange>(std::make_shared<HalfExchange>(DataType::bf16));
+        case WireFormat::f16: return std::shared_ptr<BucketExchange>(std::make_shared<HalfExchange>(DataType::f16));
+        case WireFormat::int8:
+        case WireFormat::power: break;
+    }
+    return Error{Errc::unsupported, "this wire format is not there yet"};
+}
+
+ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> parameters, const ReducerOptions& options)
+    : communicator_(communicator),
+      parameters_(std::move(parameters)),
+      options_(options),
+      usage_(parameters_.size()),
+      meter_(communicator.size()),
+      pipeline_(communicator_, meter_),
+      marked_before_(parameters_.size()),
+      used_(parameters_.size()) {
+    // One rank alone has nobody to wait for.
+    if (communicator.size() == 1) options_.order = BucketOrder::registered;
+    if (options_.result == GradientResult::own_piece) {
+        options_.order = BucketOrder::registered;
+        caps_.pieces = static_cast<std::size_t>(communicator.size());
+    }
+}
+
+Result<void> ReducerBody::check_options() const {
+    if (auto good = check_parameters(parameters_); !good) return good;
+    for (const auto& parameter : parameters_) {
+        if (!parameter.data && element_count(parameter) > 0) {
+            return Error{Errc::invalid_argument,
+                         cat("parameter \"", parameter.name, "\" has no memory (data is null)")};
+        }
+    }
+    const bool automatic = options_.bucket_cap_mb == ReducerOptions::automatic;
+    for (const double mb : {options_.first_bucket_mb, options_.last_bucket_mb, options_.bucket_cap_mb}) {
+        if (!(mb >= 0 && mb <= 1 << 20)) {
+            return Error{Errc::invalid_argument, cat("a bucket's size in MiB must lie from 0 to 1048576, not ", mb)};
+        }
+    }
+    if (!automatic && bytes_of_mb(options_.bucket_cap_mb) == 0) {
+        return Error{Errc::invalid_argument, cat("bucket_cap_mb of ", options_.bucket_cap_mb, " is less than a byte")};
+    }
+    return {};
+}
+
+Registration ReducerBody::registration() const {
+    const auto number = [](auto value) { return cat(static_cast<std::int64_t>(value)); };
+    const bool automatic = options_.bucket_cap_mb == ReducerOptions::automatic;
+    return {.parameters = parameters_,
+            .settings = {{"bucket_cap_mb", automatic ? "automatic" : cat(options_.bucket_cap_mb)},
+                         {"first_bucket_mb", cat(options_.first_bucket_mb)},
+                         {"last_bucket_mb", cat(options_.last_bucket_mb)},
+                         {"exchange", exchange_ ? exchange_->name() : "none"},
+                         {"order", number(options_.order)},
+                         {"result", number(options_.result)},
+                         {"inputs", number(options_.inputs)},
+                         {"finite_check", number(options_.finite_check)}}};
+}
+
+Result<void> ReducerBody::set_up() {
+    auto exchange = make_exchange(options_);
+    if (exchange) exchange_ = std::move(*exchange);
+    const Result<void> local = exchange ? check_options() : Result<void>(exchange.error());
+    if (auto same = compare_registrations(communicator_, registration(), local); !same) return same;
+    pipeline_.use(*exchange_);
+    if (auto chosen = choose_caps(); !chosen) return chosen;
+
+    const auto control_bytes = StepControl::size_bytes(parameters_.size(), communicator_.size());
+    auto memory = communicator_.allocate(control_bytes + 1);
+    if (!memory) return with_context(memory.error(), "memory for the gradient reducer");
+    control_memory_ = std::move(*memory);
+    auto* const bytes = reinterpret_cast<std::uint8_t*>(control_memory_.data());
+    control_.emplace(std::span(bytes, control_bytes), parameters_.size(), communicator_.size());
+    live_ = bytes + control_bytes;
+
+    auto planned = take_plan(plan_buckets(parameters_, reverse_order(parameters_.size()), caps_));
+    if (!planned) return planned;
+    if (auto sent = broadcast_parameters(communicator_, parameters_, arena_.buckets()); !sent) return sent;
+    if (communicator_.rank() == 0) {
+        if (options_.order == BucketOrder::observed) learner_ = std::make_unique<OrderLearner>(parameters_, caps_);
+        log(LogLevel::info, "gradients: ", description());
+    }
+    meter_.start(std::chrono::steady_clock::now());
+    return {};
+}
+
+Result<void> ReducerBody::choose_caps() {
+    if (options_.bucket_cap_mb == ReducerOptions::automatic) {
+        auto measured = measured_caps(communicator_, caps_);
+        if (!measured) return measured.error();
+        caps_ = *measured;
+        return {};
+    }
+    caps_.cap_bytes = bytes_of_mb(options_.bucket_cap_mb);
+    caps_.first_bytes = bytes_of_mb(options_.first_bucket_mb);
+    caps_.last_bytes = bytes_of_mb(options_.last_bucket_mb);
+    return {};
+}
+
+Result<void> ReducerBody::take_plan(BucketPlan plan) {
+    plan_ = std::move(plan);
+    if (auto held = arena_.hold(communicator_, plan_); !held) return held;
+    schedule_ = std::make_unique<BucketSchedule>(plan_);
+    const ExchangeTerms terms{.rank = communicator_.rank(),
+                              .world = communicator_.size(),
+                              .parameters = parameters_,
+                              .allocate = [this](std::size_t bytes) { return communicator_.allocate(bytes); }};
+    return exchange_->prepare(terms, arena_.buckets());
+}
+
+/// Rank 0's order, on all ranks.
+Result<ParameterOrder> ReducerBody::agree_on_order() {
+    ParameterOrder order;
+    for (const auto& bucket : plan_.buckets) {
+        order.parameters.insert(order.parameters.end(), bucket.parameters.begin(), bucket.parameters.end());
+    }
+    if (order_asked_) order.parameters = learner_->order();
+    order_asked_ = false;
+    std::string bytes = encode(with_rare_last(order.parameters, usage_.rare()));
+    const Buffer buffer{.data = bytes.data(), .count = bytes.size(), .type = DataType::u8};
+    if (auto sent = pipeline_.run(broadcast(buffer, 0)); !sent) return sent.error();
+    return decode_order(bytes, parameters_.size());
+}
+
+Result<Layout> ReducerBody::make_buckets_anew() {
+    new_buckets_due_ = false;
+    auto order = agree_on_order();
+    if (!order) return with_context(order.error(), "new buckets in rank 0's order");
+    BucketPlan plan = plan_buckets(parameters_, *order, caps_);
+    if (plan.hash == plan_.hash) return Layout::kept;
+    if (auto taken = take_plan(std::move(plan)); !taken) return with_context(taken.error(), "new buckets");
+    layout_changed_ = true;
+    return Layout::moved;
+}
+
+CostSummary ReducerBody::costs() const {
+    CostSummary summary = meter_.summary();
+    summary.bucket_count = plan_.buckets.size();
+    for (const auto& bucket : plan_.buckets) summary.bucket_bytes += bucket.size_bytes;
+    return summary;
+}
+
+std::string ReducerBody::description() const {
+    double bytes = 0;
+    for (const auto& bucket : plan_.buckets) bytes += static_cast<double>(bucket.size_bytes);
+    const bool automatic = options_.bucket_cap_mb == ReducerOptions::automatic;
+    return cat(parameters_.size(), " parameters, ", in_mib(bytes), " in ", plan_.buckets.size(), " buckets (cap ",
+               in_mib(static_cast<double>(caps_.cap_bytes)), automatic ? ", chosen by measurement" : "", "), wire ",
+               exchange_->name(), ", ", communicator_.size(), " ranks over ", communicator_.transport());
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,72 @@
+// How a bucket's gradients become the average over all ranks: as they are, compressed, or in a way of your own (a
+// hook).
+//
+// An exchange does not communicate. It says which collective comes next and does the arithmetic around it; the reducer
+// runs the collectives, hidden behind the backward pass where it can. For each bucket of a step:
+//
+//     advance(bucket, 0)       all of its gradients are ready. Give the first collective
+//     advance(bucket, k)       the k-th collective is over. Give the next one, or nothing: the bucket then holds the
+//                              average, or whatever the trainer expects to find there
+//
+// An example, plain averaging, is `return stage == 0 ? std::optional(all_reduce_weighted(...)) : std::nullopt`.
+//
+// advance() is called by one thread at a time: that of begin_step(), mark_ready() or finish(). The reducer calls it in
+// an order of buckets that is the same on all ranks, so the collectives are too, as long as advance() gives equal ones.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "muster/communicator.h"
+#include "muster/operation.h"
+#include "muster/parameter.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+/// Where a parameter's gradient lies in its bucket.
+struct BucketSlice {
+    std::int32_t parameter = 0;  ///< by order of registration
+    std::size_t offset = 0;      ///< elements
+    std::size_t count = 0;       ///< elements
+};
+
+struct GradientBucket {
+    std::size_t index = 0;  ///< in the order of launches, the same on all ranks
+    Buffer gradients;       ///< the bucket's memory; between slices lies padding, which is zero
+    std::span<const BucketSlice> slices;
+    float samples = 1;       ///< this rank's weight in the average; 0 when it only keeps the others company
+    std::uint64_t step = 0;  ///< steps before this one
+};
+
+/// What an exchange may know of the group.
+struct ExchangeTerms {
+    int rank = 0;
+    int world = 1;
+    std::span<const Parameter> parameters;
+    /// Zeroed memory that collectives reduce in place (Communicator::allocate): call it equally on all ranks.
+    std::function<Result<Memory>(std::size_t size_bytes)> allocate;
+};
+
+class BucketExchange {
+  public:
+    virtual ~BucketExchange() = default;
+
+    /// Its name with all settings, which must be equal on all ranks: "int8".
+    [[nodiscard]] virtual std::string name() const = 0;
+
+    /// New buckets, at the beginning and whenever they were made anew: take memory here. All ranks call it together.
+    /// What is remembered of the gradients (error feedback) should be kept by parameter, since buckets change.
+    virtual Result<void> prepare(const ExchangeTerms& terms, std::span<const GradientBucket> buckets) = 0;
+
+    /// How many collectives this bucket takes; the same on all ranks.
+    [[nodiscard]] virtual int collective_count(const GradientBucket& bucket) const = 0;
+
+    virtual Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,177 @@
+// Averages gradients over the ranks of a data-parallel training run, while the backward pass is still going on.
+//
+//     auto reducer = muster::GradientReducer::make(world, parameters);      // compares models, broadcasts rank 0's
+//     for (each batch) {
+//         reducer->begin_step(batch.size());
+//         ... forward; backward writes reducer->gradient(i), then calls reducer->mark_ready(i) ...
+//         reducer->finish();                                                // every gradient is the average now
+//         ... optimizer ...
+//     }
+//
+// Gradients live in the reducer's buckets, in memory that all-reduce works on in place: the backward pass writes them
+// where gradient(i) says, and the optimizer reads them there. A bucket (25 MiB by default) is launched as soon as it
+// and the buckets before it are complete. See Li et al., "PyTorch Distributed", VLDB 2020, for the idea;
+// core/bucket_plan.h and core/bucket_schedule.h say what is done differently.
+//
+// The average counts each rank by its samples: sum(samples x gradient) / sum(samples), summed in f32 (f64 gradients in
+// f64) in rank order. It has the same bits on every run and for every layout of buckets, unless it is compressed.
+//
+// What all ranks must do alike: make reducers of equal models and options, and call begin_step(), finish(), join(),
+// and clip_grad_norm() of sharded gradients, in the same order. The number of local steps in between may differ.
+//
+// Unused parameters. A parameter that was not marked takes part with zeros. Where no rank marked it, used(i) is false
+// after finish(), its gradient means nothing, and the optimizer should leave it alone, as PyTorch leaves a parameter
+// whose gradient is None. Parameters that nobody uses for some steps are no longer sent, until somebody does; nothing
+// needs to be declared.
+//
+// Buckets are made anew when the order in which gradients come turns out to be another than expected (rank 0 decides,
+// at the end of a step). begin_step() then returns Layout::moved: ask for gradient(i) again.
+//
+// Threads. mark_ready() may be called by several threads at once; everything else by one thread at a time, and not
+// beside mark_ready(). The communicator must not be used for anything else between begin_step() and finish().
+//
+// Failures. Every error names the step, and the parameter or rank that caused it. After an error of communication the
+// communicator is dead, and so is the reducer: each call returns that first error.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/bucket_exchange.h"
+#include "muster/communicator.h"
+#include "muster/operation.h"
+#include "muster/parameter.h"
+#include "muster/step_cost.h"
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+namespace runtime {
+class ReducerBody;
+}
+
+/// What travels between ranks for gradients of f32. Others travel as they are.
+enum class WireFormat {
+    same,   ///< as it is
+    bf16,   ///< half the bytes; each rank's gradient is rounded once, sums run in f32, the average is rounded once
+    f16,    ///< the same with more digits and less range: a gradient beyond 65504 becomes infinite
+    int8,   ///< about a quarter of the bytes; what rounding lost is added to the next step's gradient (error feedback)
+    power,  ///< PowerSGD (Vogels et al., NeurIPS 2019): matrices as products of two thin ones, with error feedback
+};
+
+enum class BucketOrder {
+    observed,    ///< make buckets anew when gradients come in another order
+    registered,  ///< keep the first layout: last registered parameter first
+};
+
+/// What finish() leaves in the buckets.
+enum class GradientResult {
+    everywhere,  ///< every rank has all averages
+    own_piece,   ///< each rank has the averages of its piece of each bucket only (ZeRO-1, see sharded_optimizer.h);
+                 ///< implies BucketOrder::registered and WireFormat::same
+};
+
+enum class Inputs {
+    even,    ///< all ranks take the same number of steps
+    uneven,  ///< ranks that ran out call join(); costs one more small all-reduce a step
+};
+
+enum class FiniteCheck {
+    off,
+    on,  ///< finish() returns an error that names the parameter and a rank with a NaN or infinity; reads gradients once
+};
+
+struct ReducerOptions {
+    static constexpr double automatic = 0;
+    /// In MiB. `automatic` measures latency and bandwidth at the start, and chooses; description() says what.
+    double bucket_cap_mb = 25;
+    double first_bucket_mb = 1;  ///< small, so that communication starts early
+    double last_bucket_mb = 1;   ///< small, since nothing hides it
+    WireFormat wire = WireFormat::same;
+    int power_rank = 2;                   ///< WireFormat::power: columns of the thin matrices
+    std::uint64_t power_start_step = 10;  ///< WireFormat::power: steps before that send gradients as they are
+    std::shared_ptr<BucketExchange> exchange = nullptr;  ///< a hook of your own, in place of `wire`
+    BucketOrder order = BucketOrder::observed;
+    GradientResult result = GradientResult::everywhere;
+    Inputs inputs = Inputs::even;
+    FiniteCheck finite_check = FiniteCheck::off;
+};
+
+/// Where gradients lie.
+enum class Layout {
+    kept,
+    moved,  ///< ask for gradient(i) again; all of them are zero
+};
+
+class GradientReducer {
+  public:
+    /// A collective. Compares names, shapes, types, order and options with the other ranks (an error names the first
+    /// parameter that differs, and two ranks), then copies rank 0's parameters to all. `communicator` must outlive the
+    /// reducer, and so must the parameters' memory.
+    static Result<GradientReducer> make(Communicator& communicator, std::vector<Parameter> parameters,
+                                        const ReducerOptions& options = {});
+
+    ~GradientReducer();
+    GradientReducer(GradientReducer&&) noexcept;
+    GradientReducer& operator=(GradientReducer&&) noexcept;
+
+    /// A backward pass that ends with averaging. `samples`: how much this rank's gradient counts, which is the number
+    /// of samples it is the mean of, those of the local steps before included; equal on all ranks for a plain mean.
+    Result<Layout> begin_step(float samples = 1);
+
+    /// A backward pass that ends without communication (PyTorch's no_sync): gradients accumulate in place, and the next
+    /// begin_step() averages the sum.
+    Result<Layout> begin_local_step();
+
+    /// The gradient of `parameter` (by order of registration) is complete. invalid_argument: it was marked before in
+    /// this step, or no step has begun. An error of communication comes out here or at finish().
+    Result<void> mark_ready(int parameter);
+
+    /// The end of either kind of step. With FiniteCheck::on an invalid_argument error says which gradient is not
+    /// finite; it is the same on all ranks, and training may go on.
+    Result<void> finish();
+
+    /// With Inputs::uneven: this rank has no more batches. Takes part in the steps of the others, with no weight, until
+    /// all ranks have called join(). `apply` is what the trainer does after finish() (the optimizer), so that
+    /// parameters stay equal; its first error ends join().
+    Result<void> join(const std::function<Result<void>()>& apply);
+
+    /// Where to write a parameter's gradient, and where its average is. Valid until begin_step() or begin_local_step()
+    /// says Layout::moved.
+    [[nodiscard]] Buffer gradient(int parameter) const;
+
+    /// Did any rank mark it in the last synchronised step, or in a local step before?
+    [[nodiscard]] bool used(int parameter) const;
+
+    /// For backward passes that add to gradients instead of writing them.
+    void zero_gradients();
+
+    /// After finish(): scales all gradients by one factor so that their norm over all parameters that were used is at
+    /// most `max_norm`. Returns the norm before. With GradientResult::own_piece a collective.
+    Result<double> clip_grad_norm(double max_norm);
+
+    /// The trainer waited so long for its input.
+    void add_data_wait(Duration wait);
+
+    [[nodiscard]] const StepCost& last_step() const;
+    /// For scaling_report().
+    [[nodiscard]] CostSummary costs() const;
+
+    /// "161 parameters, 97.5 MiB in 6 buckets (cap 25 MiB), wire bf16, shared memory".
+    [[nodiscard]] std::string description() const;
+
+    /// The buckets, for those who work on whole ones.
+    [[nodiscard]] std::span<const GradientBucket> buckets() const;
+    [[nodiscard]] std::span<const Parameter> parameters() const;
+    [[nodiscard]] Communicator& communicator() const;
+
+  private:
+    explicit GradientReducer(std::unique_ptr<runtime::ReducerBody> body);
+    std::unique_ptr<runtime::ReducerBody> body_;
+};
+
+}  // namespace muster
