@@ -12,6 +12,7 @@
 #include "launcher/environment.h"
 #include "launcher/environment_probe.h"
 #include "launcher/exit_code.h"
+#include "launcher/flight_command.h"
 #include "launcher/node_run.h"
 #include "launcher/open_files.h"
 #include "launcher/options.h"
@@ -90,6 +91,7 @@ int launch(Launch launch, const Environment& environment) {
 
 int run(int argc, const char* const* argv) {
     open_missing_standard_streams();
+    if (argc > 1 && std::string_view(argv[1]) == "flight") return run_flight({argv + 2, argv + argc});
     const auto environment = process_environment();
     auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {

@@ -21,6 +21,7 @@ struct CommunicatorBody::Lane {
     std::deque<Started> queue;
     bool busy = false;  ///< an operation runs, in whatever thread
     bool stop = false;
+    std::uint64_t number = 0;  ///< operations begun here
     std::thread thread;
 };
 
@@ -63,6 +64,7 @@ CommunicatorBody::CommunicatorBody(Terms terms, std::unique_ptr<Transport> trans
     auto& lane = lanes_[{-1, false}];
     lane = std::make_unique<Lane>();
     collectives_ = lane.get();
+    if (terms_.flight) flight_group_ = terms_.flight->add_group(terms_.group.id, rank(), size());
     if (terms_.groups) terms_.groups->add(*this);
 }
 
@@ -110,11 +112,13 @@ CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
     return *lane;
 }
 
-Result<void> CommunicatorBody::execute(const Operation& operation, Duration timeout, Patience patience) {
+Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience) {
     if (failed_.load(std::memory_order_acquire)) return status();
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
     const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
+    const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, operation) : 0;
     auto done = paired ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
+    if (terms_.flight) terms_.flight->end(entry, done.has_value());
     if (!done) return fail(done.error());
     return done;
 }
@@ -130,7 +134,7 @@ Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout)
         }
         lane.busy = true;
     }
-    auto done = execute(operation, timeout, Patience::eager);
+    auto done = execute(lane, operation, timeout, Patience::eager);
     {
         const std::lock_guard lock(lane.mutex);
         lane.busy = false;
@@ -171,7 +175,7 @@ void CommunicatorBody::serve(Lane& lane) {
         lane.busy = true;
         lock.unlock();
         const Instant began = std::chrono::steady_clock::now();
-        const auto done = execute(next.operation, next.timeout, Patience::frugal);
+        const auto done = execute(lane, next.operation, next.timeout, Patience::frugal);
         next.state->took = std::chrono::steady_clock::now() - began;
         lock.lock();
         // Before anybody learns that it is over: who waited for it may destroy the communicator, or run() the next.
@@ -241,7 +245,10 @@ Result<void> CommunicatorBody::status() const {
 
 Error CommunicatorBody::fail(Error error) {
     const std::lock_guard lock(failure_mutex_);
-    if (!failure_) failure_ = std::move(error);
+    if (!failure_) {
+        failure_ = std::move(error);
+        if (terms_.flight) terms_.flight->note_failure(failure_->context);
+    }
     failed_.store(true, std::memory_order_release);
     return *failure_;
 }

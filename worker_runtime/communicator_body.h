@@ -22,6 +22,7 @@
 #include "rendezvous/base/error.h"
 #include "worker_runtime/cpu/meeting_place.h"
 #include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/flight_recorder.h"
 
 namespace muster::runtime {
 
@@ -59,7 +60,8 @@ class CommunicatorBody {
         GroupTerms group;
         Duration timeout = std::chrono::seconds(300);  ///< of an operation that names none
         MakeTransport make_transport;                  ///< for split()
-        std::shared_ptr<RoundGroups> groups{};  ///< where it is to be found when the round ends; may be null
+        std::shared_ptr<FlightRecorder> flight{};      ///< may be null
+        std::shared_ptr<RoundGroups> groups{};         ///< where it is to be found when the round ends; may be null
     };
 
     CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport);
@@ -83,12 +85,13 @@ class CommunicatorBody {
     struct Lane;
     [[nodiscard]] Result<void> check(const Operation& operation) const;
     Lane& lane_of(const Operation& operation);
-    Result<void> execute(const Operation& operation, Duration timeout, Patience patience);
+    Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience);
     void serve(Lane& lane);
     Error fail(Error error);
 
     Terms terms_;
     std::unique_ptr<Transport> transport_;
+    std::uint32_t flight_group_ = 0;
     std::uint64_t splits_ = 0;
 
     std::atomic<bool> failed_ = false;

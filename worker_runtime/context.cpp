@@ -108,7 +108,10 @@ class ContextBody {
     std::unique_ptr<Communicator> world;
     std::unique_ptr<AgentLink> agent;
 
+    std::shared_ptr<FlightRecorder> flight;
+
     Result<void> reach_store(const ContextOptions& options);
+    Result<void> open_flight_record();
     Result<void> meet(const ContextOptions& options);
 
   private:
@@ -134,6 +137,15 @@ Result<void> ContextBody::reach_store(const ContextOptions& options) {
     return {};
 }
 
+Result<void> ContextBody::open_flight_record() {
+    auto recorder = FlightRecorder::open(
+        {.rank = environment.rank, .world = environment.world_size, .round = environment.round, .job = environment.job},
+        variable("MUSTER_FLIGHT_DIR").value_or(std::string()));
+    if (!recorder) return recorder.error();
+    flight = std::move(*recorder);
+    return {};
+}
+
 Result<void> ContextBody::meet(const ContextOptions& options) {
     TransportTerms terms;
     auto choice = chosen_transport(options.transport);
@@ -156,6 +168,7 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
                   .meeting_timeout = options.meeting_timeout},
         .timeout = options.operation_timeout,
         .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
+        .flight = flight,
         .groups = groups};
     auto transport = body.make_transport(body.group);
     if (!transport) return transport.error();
@@ -170,7 +183,9 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
             groups->end(cat("the round ended: ", ended->why));
     });
     // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
-    if (link) agent = std::move(*link);
+    if (!link) return;
+    agent = std::move(*link);
+    agent->tell(local::Give{local::GiftKind::flight_record, flight_ring_bytes}, &flight->descriptor());
 }
 
 }  // namespace runtime
@@ -181,6 +196,7 @@ Result<Context> Context::from_environment(const ContextOptions& options) {
     if (!environment) return environment.error();
     body->environment = std::move(*environment);
     if (auto reached = body->reach_store(options); !reached) return reached.error();
+    if (auto opened = body->open_flight_record(); !opened) return opened.error();
     if (auto met = body->meet(options); !met) return met.error();
     return Context(std::move(body));
 }

@@ -1,0 +1,66 @@
+#include "launcher/flight_command.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "launcher/exit_code.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/core/flight_record.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::string_view usage =
+    "usage: muster flight DIR...\n"
+    "Says from the flight records (*.ring) in DIR which rank is missing from which collective. The worker runtime "
+    "writes\n"
+    "them where MUSTER_FLIGHT_DIR points; muster keeps those of failed rounds beside the logs.\n";
+
+int complain(const std::string& line) {
+    std::fprintf(stderr, "muster flight: %s\n", line.c_str());
+    return exit_codes::usage;
+}
+
+/// Files as given, and the rings in and below folders.
+std::vector<std::filesystem::path> find_rings(const std::string& argument) {
+    std::error_code trouble;
+    if (!std::filesystem::is_directory(argument, trouble)) return {argument};
+    std::vector<std::filesystem::path> rings;
+    const auto options = std::filesystem::directory_options::skip_permission_denied;
+    for (auto entry = std::filesystem::recursive_directory_iterator(argument, options, trouble);
+         !trouble && entry != std::filesystem::recursive_directory_iterator(); entry.increment(trouble)) {
+        if (entry->path().extension() == ".ring") rings.push_back(entry->path());
+    }
+    return rings;
+}
+
+}  // namespace
+
+int run_flight(const std::vector<std::string>& arguments) {
+    if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
+        std::fwrite(usage.data(), 1, usage.size(), stdout);
+        return exit_codes::success;
+    }
+    if (arguments.empty()) return complain("which folder? write: muster flight DIR");
+    std::vector<runtime::FlightRing> rings;
+    for (const auto& argument : arguments) {
+        const auto files = find_rings(argument);
+        if (files.empty()) return complain(cat(argument, ": no flight record (*.ring) in it"));
+        for (const auto& path : files) {
+            std::ifstream file(path, std::ios::binary);
+            if (!file) return complain(cat(path.string(), ": cannot be read"));
+            const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+            auto ring = runtime::read_flight_ring(bytes);
+            if (!ring) return complain(cat(path.string(), ": ", ring.error().context));
+            rings.push_back(std::move(*ring));
+        }
+    }
+    const std::string report = runtime::flight_report(rings);
+    std::fwrite(report.data(), 1, report.size(), stdout);
+    return exit_codes::success;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,99 @@
+#include "worker_runtime/core/flight_record.h"
+
+#include <cstring>
+
+#include "tests/support/catch.h"
+
+namespace muster::runtime {
+
+namespace {
+
+FlightEntry entry(std::uint64_t number, FlightState state, std::int64_t at_ms,
+                  OperationKind kind = OperationKind::all_reduce, std::uint64_t count = 100) {
+    FlightEntry made{.number = number, .count = count, .started_ns = at_ms * 1'000'000, .kind = kind, .state = state};
+    made.type = DataType::f32;
+    if (state != FlightState::started) made.ended_ns = made.started_ns + 1'000'000;
+    return made;
+}
+
+FlightRing ring(int rank, int world, std::vector<FlightEntry> entries, std::int64_t round = 2) {
+    FlightRing made;
+    made.header.rank = rank;
+    made.header.world = world;
+    made.header.pid = 100 + rank;
+    made.header.round = round;
+    made.header.group_count = 1;
+    made.header.group_ranks[0] = rank;
+    made.header.group_sizes[0] = world;
+    std::strcpy(made.header.host, "gpu07");
+    std::strcpy(made.header.groups[0], "world");
+    made.entries = std::move(entries);
+    return made;
+}
+
+std::string bytes_of(const FlightRing& from, std::uint64_t next) {
+    FlightHeader header = from.header;
+    header.entry_count = 4;
+    header.next = next;
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+    for (const auto& one : from.entries) bytes.append(reinterpret_cast<const char*>(&one), sizeof one);
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("the report names the rank that is missing, its last operation, and who waits") {
+    const std::vector<FlightRing> rings{
+        ring(0, 3, {entry(17, FlightState::done, 1000), entry(18, FlightState::started, 1010)}),
+        ring(1, 3, {entry(17, FlightState::done, 1000), entry(18, FlightState::started, 13'401)}),
+        ring(2, 3, {entry(17, FlightState::done, 1000)}),
+    };
+    CHECK(
+        flight_report(rings) ==
+        "round 2: records of 3 ranks\n"
+        "communicator world (3 ranks)\n"
+        "  rank 2 (pid 102 on gpu07) is missing from operation 18 (all_reduce sum f32 x 100): its last, 17 (all_reduce "
+        "sum f32 x 100), ended 12.4 s before the newest entry of its host\n"
+        "  in operation 18 (all_reduce sum f32 x 100): rank 0, 1\n");
+}
+
+TEST_CASE("the report names both sides of a difference, ranks without a record, and failures in words") {
+    auto failed = ring(1, 3, {entry(5, FlightState::failed, 10, OperationKind::broadcast)});
+    std::strcpy(failed.header.failure, "rank 2 (pid 102 on gpu07) died");
+    const auto report = flight_report({ring(0, 3, {entry(5, FlightState::started, 9)}), failed});
+    CHECK(report.find(
+              "they differ in operation 5: rank 0 (pid 100 on gpu07) ran all_reduce sum f32 x 100, rank 1 (pid 101 "
+              "on gpu07) ran broadcast f32 x 100") != std::string::npos);
+    CHECK(report.find("rank 2 has left no record") != std::string::npos);
+    CHECK(report.find("rank 1: rank 2 (pid 102 on gpu07) died") != std::string::npos);
+}
+
+TEST_CASE("records of an older round are left out, and all is said to be well when it is") {
+    const auto report =
+        flight_report({ring(0, 2, {entry(3, FlightState::done, 5)}, 4), ring(1, 2, {entry(3, FlightState::done, 5)}, 4),
+                       ring(1, 2, {entry(9, FlightState::started, 5)}, 3)});
+    CHECK(report ==
+          "round 4: records of 2 ranks\ncommunicator world (2 ranks)\n  all 2 ranks have ended operation 3 "
+          "(all_reduce sum f32 x 100)\n");
+}
+
+TEST_CASE("a ring that has gone round is read oldest first, and damage is an error or left out") {
+    const auto full = ring(0, 1,
+                           {entry(5, FlightState::done, 5), entry(6, FlightState::started, 6),
+                            entry(3, FlightState::done, 3), entry(4, FlightState::done, 4)});
+    const auto read = read_flight_ring(bytes_of(full, 6));
+    REQUIRE(read.has_value());
+    REQUIRE(read->entries.size() == 4);
+    CHECK(read->entries.front().number == 3);
+    CHECK(read->entries.back().number == 6);
+
+    CHECK_FALSE(read_flight_ring("short").has_value());
+    std::string bytes = bytes_of(full, 6);
+    CHECK_FALSE(read_flight_ring(bytes.substr(0, bytes.size() - 1)).has_value());
+    bytes[sizeof(FlightHeader) + offsetof(FlightEntry, kind)] = 99;
+    CHECK(read_flight_ring(bytes)->entries.size() == 3);
+    bytes[0] = 'X';
+    CHECK_FALSE(read_flight_ring(bytes).has_value());
+}
+
+}  // namespace muster::runtime

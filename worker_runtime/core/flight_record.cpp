@@ -1,0 +1,194 @@
+#include "worker_runtime/core/flight_record.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::runtime {
+
+namespace {
+
+std::string text_of(const char* field, std::size_t size) {
+    return {field, ::strnlen(field, size)};
+}
+
+bool is_paired(const FlightEntry& entry) {
+    return entry.kind == OperationKind::send || entry.kind == OperationKind::receive;
+}
+
+std::string describe_entry(const FlightEntry& entry) {
+    return describe(Operation{
+        .kind = entry.kind, .type = entry.type, .reduce = entry.reduce, .count = entry.count, .peer = entry.peer});
+}
+
+bool same_operation(const FlightEntry& a, const FlightEntry& b) {
+    return a.kind == b.kind && a.type == b.type && a.reduce == b.reduce && a.count == b.count && a.peer == b.peer &&
+           a.tag == b.tag;
+}
+
+/// One rank's place in one group, and its newest collective there.
+struct Place {
+    const FlightRing* ring = nullptr;
+    const FlightEntry* last = nullptr;
+    std::map<std::uint64_t, const FlightEntry*> by_number;
+};
+
+struct Group {
+    int size = 0;
+    std::map<int, Place> ranks;  ///< by rank in the group
+};
+
+std::string who(int rank, const Place& place) {
+    return cat("rank ", rank, " (pid ", place.ring->header.pid, " on ",
+               text_of(place.ring->header.host, sizeof place.ring->header.host), ")");
+}
+
+/// The newest time in any ring of this host: "now" for its clock, as far as the records know.
+std::int64_t newest_time(const std::vector<FlightRing>& rings, const FlightHeader& host) {
+    std::int64_t newest = 0;
+    for (const auto& ring : rings) {
+        if (std::memcmp(ring.header.host, host.host, sizeof host.host) != 0) continue;
+        for (const auto& entry : ring.entries) newest = std::max({newest, entry.started_ns, entry.ended_ns});
+    }
+    return newest;
+}
+
+std::map<std::string, Group> groups_of(const std::vector<FlightRing>& rings) {
+    std::map<std::string, Group> groups;
+    for (const auto& ring : rings) {
+        for (std::uint32_t i = 0; i < ring.header.group_count; ++i) {
+            Group& group = groups[text_of(ring.header.groups[i], flight_name_bytes)];
+            group.size = std::max(group.size, static_cast<int>(ring.header.group_sizes[i]));
+            Place& place = group.ranks[ring.header.group_ranks[i]];
+            place.ring = &ring;
+            for (const auto& entry : ring.entries) {
+                if (entry.group != i || is_paired(entry)) continue;
+                place.by_number[entry.number] = &entry;
+                if (place.last == nullptr || entry.number > place.last->number) place.last = &entry;
+            }
+        }
+    }
+    return groups;
+}
+
+/// The first operation that ranks disagree about.
+void report_difference(const Group& group, std::vector<std::string>& lines) {
+    for (auto first = group.ranks.begin(); first != group.ranks.end(); ++first) {
+        for (auto second = std::next(first); second != group.ranks.end(); ++second) {
+            for (const auto& [number, entry] : first->second.by_number) {
+                const auto theirs = second->second.by_number.find(number);
+                if (theirs == second->second.by_number.end() || same_operation(*entry, *theirs->second)) continue;
+                lines.push_back(cat("  they differ in operation ", number, ": ", who(first->first, first->second),
+                                    " ran ", describe_entry(*entry), ", ", who(second->first, second->second), " ran ",
+                                    describe_entry(*theirs->second)));
+                return;
+            }
+        }
+    }
+}
+
+/// The pairs of send and receive that have not ended.
+void report_pairs(const FlightRing& ring, std::uint32_t group, int rank, std::int64_t now,
+                  std::vector<std::string>& lines) {
+    for (const auto& entry : ring.entries) {
+        if (entry.group != group || !is_paired(entry) || entry.state != FlightState::started) continue;
+        lines.push_back(cat("  rank ", rank, " waits in ", describe_entry(entry), " (number ", entry.number,
+                            " of its kind there) for ", describe(Duration(now - entry.started_ns))));
+    }
+}
+
+void report_missing(const Group& group, const std::vector<FlightRing>& rings, std::vector<std::string>& lines) {
+    const FlightEntry* newest = nullptr;
+    for (const auto& [rank, place] : group.ranks) {
+        if (place.last != nullptr && (newest == nullptr || place.last->number > newest->number)) newest = place.last;
+    }
+    if (newest == nullptr) return;
+    std::vector<std::string> waiting;
+    bool anybody_missing = false;
+    for (const auto& [rank, place] : group.ranks) {
+        const std::int64_t now = newest_time(rings, place.ring->header);
+        if (place.last == nullptr || place.last->number < newest->number) {
+            anybody_missing = true;
+            const std::string before =
+                place.last == nullptr ? "it has run none"
+                : place.last->state == FlightState::done
+                    ? cat("its last, ", place.last->number, " (", describe_entry(*place.last), "), ended ",
+                          describe(Duration(now - place.last->ended_ns)), " before the newest entry of its host")
+                    : cat("it is still in ", place.last->number, " (", describe_entry(*place.last), ")");
+            lines.push_back(cat("  ", who(rank, place), " is missing from operation ", newest->number, " (",
+                                describe_entry(*newest), "): ", before));
+        } else if (place.last->state == FlightState::started) {
+            waiting.push_back(cat(rank));
+        }
+    }
+    for (int rank = 0; rank < group.size; ++rank) {
+        if (!group.ranks.contains(rank)) lines.push_back(cat("  rank ", rank, " has left no record"));
+    }
+    if (!waiting.empty()) {
+        lines.push_back(
+            cat("  in operation ", newest->number, " (", describe_entry(*newest), "): rank ", join(waiting, ", ")));
+    } else if (!anybody_missing) {
+        lines.push_back(cat("  all ", group.ranks.size(), " ranks have ended operation ", newest->number, " (",
+                            describe_entry(*newest), ")"));
+    }
+}
+
+}  // namespace
+
+Result<FlightRing> read_flight_ring(std::string_view bytes) {
+    FlightRing ring;
+    if (bytes.size() < sizeof(FlightHeader)) return Error{Errc::bad_frame, "too short for a flight record"};
+    std::memcpy(&ring.header, bytes.data(), sizeof ring.header);
+    const auto& header = ring.header;
+    if (header.magic != flight_magic) return Error{Errc::bad_frame, "not a flight record"};
+    const std::size_t room = (bytes.size() - sizeof(FlightHeader)) / sizeof(FlightEntry);
+    if (header.entry_count == 0 || header.entry_count > room || header.group_count > flight_group_count_max) {
+        return Error{Errc::bad_frame, cat("a damaged flight record: ", header.entry_count, " entries in room for ",
+                                          room, ", ", header.group_count, " groups")};
+    }
+    const std::uint64_t count = std::min<std::uint64_t>(header.next, header.entry_count);
+    for (std::uint64_t number = header.next - count; number < header.next; ++number) {
+        FlightEntry entry;
+        const std::size_t index = number % header.entry_count;
+        std::memcpy(&entry, bytes.data() + sizeof(FlightHeader) + index * sizeof entry, sizeof entry);
+        const bool known = entry.kind <= OperationKind::receive && static_cast<int>(entry.type) < data_type_count &&
+                           entry.reduce <= ReduceOp::max && entry.group < header.group_count && entry.number > 0 &&
+                           entry.state >= FlightState::started && entry.state <= FlightState::failed;
+        if (known) ring.entries.push_back(entry);
+    }
+    return ring;
+}
+
+std::string flight_report(const std::vector<FlightRing>& all) {
+    std::int64_t round = 0;
+    for (const auto& ring : all) round = std::max(round, ring.header.round);
+    std::vector<FlightRing> rings;
+    for (const auto& ring : all) {
+        if (ring.header.round == round) rings.push_back(ring);
+    }
+    std::vector<std::string> lines{cat("round ", round, ": records of ", rings.size(), " ranks")};
+    for (const auto& [name, group] : groups_of(rings)) {
+        lines.push_back(cat("communicator ", name, " (", group.size, " ranks)"));
+        report_difference(group, lines);
+        report_missing(group, rings, lines);
+        for (const auto& [rank, place] : group.ranks) {
+            for (std::uint32_t i = 0; i < place.ring->header.group_count; ++i) {
+                if (text_of(place.ring->header.groups[i], flight_name_bytes) != name) continue;
+                report_pairs(*place.ring, i, rank, newest_time(rings, place.ring->header), lines);
+            }
+        }
+    }
+    std::map<std::string, std::vector<std::string>> failures;
+    for (const auto& ring : rings) {
+        const auto failure = text_of(ring.header.failure, sizeof ring.header.failure);
+        if (!failure.empty()) failures[failure].push_back(cat(ring.header.rank));
+    }
+    for (const auto& [failure, ranks] : failures) lines.push_back(cat("rank ", join(ranks, ", "), ": ", failure));
+    return join(lines, "\n") + "\n";
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,56 @@
+// Writes this rank's flight record. Costs two reads of the clock and one cache line an operation.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "muster/operation.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "worker_runtime/core/flight_record.h"
+
+namespace muster::runtime {
+
+class FlightRecorder {
+  public:
+    struct Facts {
+        int rank = 0;
+        int world = 1;
+        std::int64_t round = 0;
+        std::string job;
+    };
+
+    /// In `folder` (MUSTER_FLIGHT_DIR) as flight_JOB_RANK.ring, or in memory of its own when that is empty.
+    static Result<std::shared_ptr<FlightRecorder>> open(const Facts& facts, const std::string& folder);
+    ~FlightRecorder();
+    FlightRecorder(const FlightRecorder&) = delete;
+    FlightRecorder& operator=(const FlightRecorder&) = delete;
+
+    /// For handing the memory to the agent, which keeps it when this process dies.
+    [[nodiscard]] const FileDescriptor& descriptor() const { return descriptor_; }
+
+    /// A group's number for begin(). Names beyond the header's room share the last place.
+    std::uint32_t add_group(std::string_view name, int rank, int size);
+    /// The entry to hand to end(). Thread-safe.
+    std::uint64_t begin(std::uint32_t group, std::uint64_t number, const Operation& operation);
+    void end(std::uint64_t entry, bool good);
+    /// The first failure stays.
+    void note_failure(std::string_view text);
+
+  private:
+    FlightRecorder(FileDescriptor descriptor, std::byte* memory)
+        : descriptor_(std::move(descriptor)), memory_(memory) {}
+    [[nodiscard]] FlightHeader& header() const { return *reinterpret_cast<FlightHeader*>(memory_); }
+    [[nodiscard]] FlightEntry& entry(std::uint64_t number) const {
+        return reinterpret_cast<FlightEntry*>(memory_ + sizeof(FlightHeader))[number % flight_entry_count];
+    }
+
+    FileDescriptor descriptor_;
+    std::byte* memory_;
+    std::mutex mutex_;
+};
+
+}  // namespace muster::runtime
