@@ -1,6 +1,7 @@
 #include "rendezvous/core/key_value.h"
 
 #include <charconv>
+#include <utility>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
@@ -14,6 +15,15 @@ namespace {
 constexpr std::size_t entry_overhead_bytes = 192;
 constexpr std::size_t value_overhead_bytes = 64;
 constexpr std::size_t queue_overhead_bytes = 640;
+
+// Of the one string that is kept for the next large value. Smaller ones come from the allocator's own stock.
+constexpr std::size_t spare_bytes_min = 64 * 1024;
+constexpr std::size_t spare_bytes_max = 1024 * 1024;
+
+// More than twice the bytes would hold memory that no quota sees.
+bool fits(const std::string& memory, std::size_t bytes) {
+    return memory.capacity() <= 2 * bytes + 64;
+}
 
 std::size_t cost_of(const std::shared_ptr<std::string>& value) {
     return value == nullptr ? 0 : value->size() + value_overhead_bytes;
@@ -85,13 +95,24 @@ Result<void> KeyValue::store(KeyEntry& entry, NewValue value) {
     if (entry.value == nullptr) ++value_count_;
     // In place while no reply shares the string, unless that would keep a large buffer for a small value.
     const bool reuse = value.owned == nullptr && entry.value != nullptr && entry.value.use_count() == 1 &&
-                       entry.value->capacity() <= 2 * value.bytes.size() + 64;
+                       fits(*entry.value, value.bytes.size());
     if (reuse) {
         entry.value->assign(value.bytes);
     } else {
+        keep_spare(entry.value);
         entry.value = make_value(value);
     }
     return {};
+}
+
+void KeyValue::keep_spare(std::shared_ptr<std::string>& value) {
+    const bool wanted = value != nullptr && value.use_count() == 1 && value->size() >= spare_bytes_min &&
+                        value->capacity() <= spare_bytes_max + 1 && value->size() > spare_.size();
+    if (wanted) spare_ = std::move(*value);
+}
+
+std::string KeyValue::take_spare(std::size_t size) {
+    return fits(spare_, size) ? std::exchange(spare_, {}) : std::string{};
 }
 
 Result<void> KeyValue::set(std::string_view key, NewValue value) {
@@ -220,6 +241,7 @@ bool KeyValue::erase(std::string_view key) {
     KeyEntry* entry = table_.find(key);
     if (entry == nullptr || entry->value == nullptr) return false;
     table_bytes_ -= cost_of(entry->value);
+    keep_spare(entry->value);
     entry->value.reset();
     --value_count_;
     drop_if_unused(*entry);

@@ -88,6 +88,11 @@ class KeyValue {
     /// Forgets every value and queue. Nobody may be parked.
     void clear();
 
+    /// A string for a value of `size` bytes that is about to come in pieces: empty, or with the memory and the bytes of
+    /// a large value that was replaced or deleted. (A store whose large values are written again and again would
+    /// otherwise ask the kernel for their pages each time.)
+    [[nodiscard]] std::string take_spare(std::size_t size);
+
     /// Room that others take out of the same quota (half-received requests).
     Result<void> take_bytes(std::size_t size);
     void give_bytes(std::size_t size) { other_bytes_ -= size; }
@@ -105,6 +110,7 @@ class KeyValue {
     void wake_one(KeyEntry& entry);
     bool wake_first(KeyEntry& entry);
     void drop_if_unused(KeyEntry& entry);
+    void keep_spare(std::shared_ptr<std::string>& value);
 
     const StoreConfig& config_;
     KeyTable table_;
@@ -113,6 +119,7 @@ class KeyValue {
     std::size_t value_count_ = 0;
     std::size_t wait_count_ = 0;
     std::vector<WaitSet*> released_;
+    std::string spare_;  ///< outside of the quota: it is one, and small beside it
 };
 
 }  // namespace muster::rendezvous

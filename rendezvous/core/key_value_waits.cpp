@@ -1,4 +1,6 @@
 // The waiting half of KeyValue: intrusive lists, so that nothing is ever searched for.
+#include <utility>
+
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/key_value.h"
@@ -40,8 +42,17 @@ bool KeyValue::wake_first(KeyEntry& entry) {
     return true;
 }
 
+// The list is given up as a whole: nothing is unlinked from what is not there any more.
 void KeyValue::wake_all(KeyEntry& entry) {
-    while (entry.first_wait != nullptr) wake_first(entry);
+    WaitLink* link = std::exchange(entry.first_wait, nullptr);
+    entry.last_wait = nullptr;
+    while (link != nullptr) {
+        WaitLink* const next = link->next;
+        link->entry = nullptr;
+        --wait_count_;
+        if (--link->set->missing_count_ == 0) released_.push_back(link->set);
+        link = next;
+    }
 }
 
 void KeyValue::wake_one(KeyEntry& entry) {

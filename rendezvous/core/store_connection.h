@@ -30,7 +30,8 @@ class StoreConnection {
 
     // A request that has not arrived whole: its bytes, or its bytes up to a large last value and that value.
     std::string partial;
-    std::string tail;
+    std::string tail;  ///< has room for bytes that are still to come; `tail_bytes` have
+    std::size_t tail_bytes = 0;
     bool has_tail = false;
     std::size_t charged_bytes = 0;  ///< what partial, tail and held have taken of the quota
 

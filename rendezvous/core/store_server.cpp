@@ -15,9 +15,10 @@ namespace {
 // A last value of at least this size is received in its own string and moved into the map.
 constexpr std::size_t tail_bytes_min = 16 * 1024;
 
-// Reserved at once for such a value; beyond it the string doubles, so that a length alone, without the bytes, cannot
-// make us ask for 8 MiB.
-constexpr std::size_t tail_reserve_bytes = 1024 * 1024;
+// Room for such a value grows to so many times of what has come of it, and by so much at least: a length alone, without
+// the bytes, cannot make us hold 8 MiB.
+constexpr std::size_t tail_growth = 4;
+constexpr std::size_t tail_growth_bytes_min = 64 * 1024;
 
 // What a connection's buffer may keep between requests.
 constexpr std::size_t kept_buffer_bytes = 4096;
@@ -54,6 +55,24 @@ StoreFlow StoreServer::receive(StoreConnection& connection, std::string_view byt
     return impl_->serve(connection, bytes);
 }
 
+std::span<char> StoreServer::landing(StoreConnection& connection) {
+    const bool lands = connection.has_tail && connection.phase == StoreConnection::Phase::serving;
+    return lands ? Impl::room(connection) : std::span<char>{};
+}
+
+StoreFlow StoreServer::landed(StoreConnection& connection, std::size_t size, Instant) {
+    MUSTER_CHECK(connection.has_tail && connection.tail_bytes + size <= connection.tail.size(), size);
+    connection.tail_bytes += size;
+    if (!impl_->charge(connection)) return StoreFlow::closed;
+    if (missing_bytes(connection) > 0) return StoreFlow::read;
+    ReplyWriter replies(impl_->reply_buffer);
+    replies.begin(*connection.peer);
+    impl_->act_on_tail(connection, replies);
+    if (connection.phase == StoreConnection::Phase::closed) return StoreFlow::closed;
+    replies.flush();
+    return StoreFlow::read;
+}
+
 StoreFlow StoreServer::resume(StoreConnection& connection, Instant) {
     connection.paused = false;
     const std::string held = std::exchange(connection.held, {});
@@ -62,7 +81,7 @@ StoreFlow StoreServer::resume(StoreConnection& connection, Instant) {
 }
 
 std::size_t StoreServer::missing_bytes(const StoreConnection& connection) const {
-    const std::size_t have = connection.partial.size() + connection.tail.size();
+    const std::size_t have = connection.partial.size() + connection.tail_bytes;
     if (connection.phase != StoreConnection::Phase::serving || have == 0) return 0;
     const std::size_t needed = connection.scanner.needed();
     return needed > have ? needed - have : 0;
@@ -145,8 +164,7 @@ void StoreServer::Impl::serve_all(StoreConnection& connection, std::string_view 
         } else {
             if (!fill(connection, bytes)) return;
             if (connection.has_tail) {
-                connection.scanner.finish();
-                act_on_partial(connection, &connection.tail, replies);
+                act_on_tail(connection, replies);
                 continue;
             }
             const auto scanned = connection.scanner.scan(connection.partial);
@@ -196,15 +214,30 @@ bool StoreServer::Impl::greet(StoreConnection& connection, std::string_view& byt
 
 bool StoreServer::Impl::fill(StoreConnection& connection, std::string_view& bytes) {
     const auto needed = connection.scanner.needed();
-    const auto have = connection.partial.size() + (connection.has_tail ? connection.tail.size() : 0);
-    if (have < needed) {
-        const auto size = std::min(bytes.size(), needed - have);
-        (connection.has_tail ? connection.tail : connection.partial).append(bytes.substr(0, size));
-        bytes.remove_prefix(size);
-        if (!charge(connection)) return false;
-        return have + size == needed;
+    const auto missing = needed - std::min(needed, connection.partial.size() + connection.tail_bytes);
+    const auto size = std::min(bytes.size(), missing);
+    if (connection.has_tail) {
+        for (std::size_t copied = 0; copied < size;) {
+            const auto place = room(connection);
+            const auto piece = bytes.copy(place.data(), std::min(place.size(), size - copied), copied);
+            connection.tail_bytes += piece;
+            copied += piece;
+        }
+    } else {
+        connection.partial.append(bytes.substr(0, size));
     }
-    return true;
+    bytes.remove_prefix(size);
+    return charge(connection) && size == missing;
+}
+
+std::span<char> StoreServer::Impl::room(StoreConnection& connection) {
+    std::string& tail = connection.tail;
+    const auto whole = connection.scanner.needed() - connection.partial.size();
+    if (tail.size() == connection.tail_bytes) {
+        const auto grown = std::max(tail.size() * tail_growth, tail.size() + tail_growth_bytes_min);
+        tail.resize(std::min(whole, grown));
+    }
+    return {tail.data() + connection.tail_bytes, std::min(whole, tail.size()) - connection.tail_bytes};
 }
 
 void StoreServer::Impl::begin_tail(StoreConnection& connection) {
@@ -212,10 +245,17 @@ void StoreServer::Impl::begin_tail(StoreConnection& connection) {
     const auto needed = connection.scanner.needed();
     if (offset == 0 || offset > connection.partial.size() || needed - offset < tail_bytes_min) return;
     connection.has_tail = true;
-    connection.tail.clear();
-    connection.tail.reserve(std::min(needed - offset, tail_reserve_bytes));
-    connection.tail.append(connection.partial, offset);
+    connection.tail = map.take_spare(needed - offset);
+    connection.tail_bytes = connection.partial.size() - offset;
+    if (connection.tail.size() < connection.tail_bytes) connection.tail.resize(connection.tail_bytes);
+    connection.partial.copy(connection.tail.data(), connection.tail_bytes, offset);
     connection.partial.resize(offset);
+}
+
+void StoreServer::Impl::act_on_tail(StoreConnection& connection, ReplyWriter& replies) {
+    connection.scanner.finish();
+    connection.tail.resize(connection.tail_bytes);
+    act_on_partial(connection, &connection.tail, replies);
 }
 
 // The room goes back first: what becomes of the bytes in the map is charged there.
@@ -227,13 +267,14 @@ void StoreServer::Impl::act_on_partial(StoreConnection& connection, const std::s
 
 void StoreServer::Impl::drop_partial(StoreConnection& connection) {
     connection.has_tail = false;
+    connection.tail_bytes = 0;
     shrink(connection.partial);
     shrink(connection.tail);
     map.give_bytes(std::exchange(connection.charged_bytes, 0));
 }
 
 bool StoreServer::Impl::charge(StoreConnection& connection) {
-    const auto holds = connection.partial.size() + connection.tail.size() + connection.held.size();
+    const auto holds = connection.partial.size() + connection.tail_bytes + connection.held.size();
     if (auto taken = map.take_bytes(holds - connection.charged_bytes); !taken) {
         close(connection, std::move(taken.error().context));
         return false;

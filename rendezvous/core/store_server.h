@@ -4,7 +4,7 @@
 // How a driver uses it (everything on one thread, nothing blocks):
 //
 //   connection = server.accept(peer, "10.0.0.7", now)        after each accept(2)
-//   flow = server.receive(*connection, bytes, now)           after each read, chunks of any size
+//   flow = server.receive(*connection, bytes, now)           after each read, chunks of any size (or see landing())
 //   server.ended(*connection)                                exactly once, when the socket is gone or taken away
 //   server.elapsed(now)                                      when server.deadline() has come
 //
@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -73,11 +74,17 @@ class StoreServer {
     /// then been called with the reason, and ended() must not be. `peer` must live until ended().
     StoreConnection* accept(StorePeer& peer, std::string_view source, Instant now);
 
-    /// Bytes as they came, any number. A request takes effect when its last byte is there, never before. A value that
-    /// arrives in many chunks is copied once, from `bytes` to its place. Call it only while less than
-    /// StoreConfig::output_bytes_pause of what was sent to this connection is unwritten, so that a peer that asks and
-    /// never reads fills no memory.
+    /// Bytes as they came, any number. A request takes effect when its last byte is there, never before. Call it only
+    /// while less than StoreConfig::output_bytes_pause of what was sent to this connection is unwritten, so that a peer
+    /// that asks and never reads fills no memory.
     StoreFlow receive(StoreConnection& connection, std::string_view bytes, Instant now);
+
+    /// Where the next bytes of a large value belong: what a driver reads there need not be copied. Empty when none is
+    /// under way. Valid until the next call for this connection.
+    std::span<char> landing(StoreConnection& connection);
+
+    /// The first `size` bytes of landing() have come; else as receive().
+    StoreFlow landed(StoreConnection& connection, std::size_t size, Instant now);
 
     /// All output of a paused connection has been written: serve what it had sent meanwhile.
     StoreFlow resume(StoreConnection& connection, Instant now);

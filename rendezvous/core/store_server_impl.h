@@ -3,6 +3,7 @@
 
 #include <list>
 #include <map>
+#include <span>
 #include <string>
 
 #include "rendezvous/core/key_value.h"
@@ -25,6 +26,10 @@ struct StoreServer::Impl {
     /// Takes bytes until the scanner can go on; true when it can.
     bool fill(StoreConnection& connection, std::string_view& bytes);
     void begin_tail(StoreConnection& connection);
+    /// Room in the tail for what comes next; not empty as long as bytes of it are missing.
+    static std::span<char> room(StoreConnection& connection);
+    /// Serves the request whose tail is complete.
+    void act_on_tail(StoreConnection& connection, ReplyWriter& replies);
     void act_on_partial(StoreConnection& connection, const std::string* tail, ReplyWriter& replies);
     void drop_partial(StoreConnection& connection);
     /// Keeps the quota in step with what the connection holds; closes the connection when there is no room.

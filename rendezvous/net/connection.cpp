@@ -2,9 +2,11 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -18,7 +20,15 @@ namespace {
 
 // Below the first, two system calls cost more than the wake-ups that they save; the second fits a receive buffer.
 constexpr std::size_t low_water_bytes_min = 32 * 1024;
-constexpr std::size_t low_water_bytes_max = 128 * 1024;
+constexpr std::size_t low_water_bytes_max = 512 * 1024;
+
+// First into `place`, what is left into `buffer`.
+ssize_t receive(int fd, std::span<char> place, std::vector<char>& buffer) {
+    if (place.empty()) return ::recv(fd, buffer.data(), buffer.size(), 0);
+    std::array<iovec, 2> parts{iovec{.iov_base = place.data(), .iov_len = place.size()},
+                               iovec{.iov_base = buffer.data(), .iov_len = buffer.size()}};
+    return ::readv(fd, parts.data(), static_cast<int>(parts.size()));
+}
 
 }  // namespace
 
@@ -92,24 +102,27 @@ void Connection::read(Ahead ahead, Instant now) {
         if (gone_) return;
         missed_ = !reading();
         if (missed_) return;
-        const ssize_t count = ::recv(socket_.fd, buffer.data(), buffer.size(), 0);
+        const std::span<char> place = session_ && !closing() ? session_->landing() : std::span<char>{};
+        const ssize_t count = receive(socket_.fd, place, buffer);
         if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
         if (count < 0) return station_.end(*this, std::strerror(errno), now);
         if (count == 0) return station_.end(*this, "the peer closed it", now);
         const auto size = static_cast<std::size_t>(count);
-        take({buffer.data(), size}, now);
+        const std::size_t landed = std::min(size, place.size());
+        take(landed, {buffer.data(), size - landed}, now);
         // A full buffer: there may be more, and no edge will tell. Asking epoll anew lets the others go first.
-        if (size == buffer.size()) {
+        if (size == place.size() + buffer.size()) {
             missed_ = true;
             return watch();
         }
     } while (ahead == Ahead::end);
 }
 
-void Connection::take(std::string_view bytes, Instant now) {
+void Connection::take(std::size_t landed, std::string_view bytes, Instant now) {
     if (closing()) return;  // discarded while lingering
     if (!heard_) station_.choose_dialect(*this, static_cast<unsigned char>(bytes[0]), now);
-    if (!closing() && session_) session_->received(bytes, now);
+    if (landed > 0) session_->landed(landed, now);
+    if (!bytes.empty() && !closing() && session_) session_->received(bytes, now);
 }
 
 void Connection::flush(Instant now) {

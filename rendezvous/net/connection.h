@@ -61,7 +61,8 @@ class Connection final : public EventLoop::Handler {
     enum class Ahead { unknown, end };
 
     void read(Ahead ahead, Instant now);
-    void take(std::string_view bytes, Instant now);
+    /// `landed`: so many bytes went to `Session::landing`, and `bytes` came behind them.
+    void take(std::size_t landed, std::string_view bytes, Instant now);
     void flush(Instant now);
     void after_flush(Instant now);
     void watch();

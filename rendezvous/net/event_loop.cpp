@@ -21,8 +21,9 @@ namespace {
 // Enough to spread the cost of epoll_wait thin; small enough that a turn stays in the cache.
 constexpr std::size_t events_per_turn = 256;
 
-int timeout_ms(Instant deadline, Instant now) {
+int timeout_ms(Instant deadline) {
     if (deadline == no_deadline) return -1;
+    const Instant now = std::chrono::steady_clock::now();
     if (deadline <= now) return 0;
     // Rounded up, so that the loop does not spin through the last fraction of a millisecond.
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
@@ -171,8 +172,8 @@ void EventLoop::remove(Ticker& ticker) {
 
 void EventLoop::turn() {
     std::array<epoll_event, events_per_turn> events;
-    const int timeout = timeout_ms(next_deadline_, std::chrono::steady_clock::now());
-    const int count = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout);
+    const int count =
+        ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), timeout_ms(next_deadline_));
     MUSTER_CHECK(count >= 0 || errno == EINTR, errno);
     const Instant now = std::chrono::steady_clock::now();
     bool posted = false;

@@ -1,7 +1,9 @@
 // What is spoken on one connection, and who begins it. All calls come on the loop's thread.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -17,6 +19,10 @@ class Session {
     virtual ~Session() = default;
     /// The next bytes of the stream, in whatever pieces they came. Not called after Connection::finish.
     virtual void received(std::string_view bytes, Instant now) = 0;
+    /// Where the next bytes shall be read to, if they are part of something large; else empty. Then `landed` says how
+    /// many came, before `received` gets what came behind them.
+    virtual std::span<char> landing() { return {}; }
+    virtual void landed(std::size_t, Instant) {}
     /// Everything that was sent has been taken by the kernel. Called only while reading is paused.
     virtual void drained(Instant) {}
     /// Exactly once: the connection is closed. `why` is for messages.

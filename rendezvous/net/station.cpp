@@ -173,13 +173,18 @@ void Station::flush_dirty(Instant now) {
 }
 
 void Station::judge_handshakes(Instant now) {
-    while (!handshakes_.empty() && handshakes_.front().at <= now) {
-        Connection* connection = find(handshakes_.front().connection);
+    while (!handshakes_.empty()) {
+        const Deadline deadline = handshakes_.front();
+        Connection* connection = find(deadline.connection);
+        // The store's core judges its own, silent ones included; but who is silent may yet speak another dialect.
+        const bool is_store = connection != nullptr && connection->session_ && connection->dialect_ == dialects_.c10d;
+        // At once and not when it is due: a deadline that nobody needs would set a timer for every wait of the loop.
+        const bool settled = connection == nullptr || connection->established_ || connection->finishing_ ||
+                             (is_store && connection->heard_);
+        if (!settled && now < deadline.at) return;
         handshakes_.pop_front();
-        if (connection == nullptr || connection->established_ || connection->finishing_) continue;
-        // The store's core judges its own, silent ones included.
-        if (connection->session_ && connection->dialect_ == dialects_.c10d) continue;
-        refuse(*connection, cat("no whole request within ", describe(limits_.handshake_timeout)), now);
+        if (!settled && !is_store)
+            refuse(*connection, cat("no whole request within ", describe(limits_.handshake_timeout)), now);
     }
 }
 

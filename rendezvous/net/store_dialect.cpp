@@ -28,10 +28,12 @@ class StoreDialect::Talk final : public Session, public StorePeer {
 
     void received(std::string_view bytes, Instant now) override {
         now_ = now;
-        const bool goes_on = may_go_on(dialect_.store_.receive(*handle_, bytes, now));
-        if (connection_.closing()) return;
-        if (!goes_on) connection_.pause_reading();
-        connection_.receive_at_least(dialect_.store_.missing_bytes(*handle_));
+        obey(dialect_.store_.receive(*handle_, bytes, now));
+    }
+    std::span<char> landing() override { return dialect_.store_.landing(*handle_); }
+    void landed(std::size_t size, Instant now) override {
+        now_ = now;
+        obey(dialect_.store_.landed(*handle_, size, now));
     }
     void drained(Instant now) override {
         now_ = now;
@@ -50,6 +52,12 @@ class StoreDialect::Talk final : public Session, public StorePeer {
     }
 
   private:
+    void obey(StoreFlow flow) {
+        if (connection_.closing()) return;
+        if (!may_go_on(flow)) connection_.pause_reading();
+        connection_.receive_at_least(dialect_.store_.missing_bytes(*handle_));
+    }
+
     // What the core counts are the answers of one call; here is what all of them have left unwritten. Where that pauses
     // it, there is output, so drained() will come.
     [[nodiscard]] bool may_go_on(StoreFlow flow) const {

@@ -15,6 +15,9 @@ std::string script(const Words& words) {
     std::string out = is_newer ? handshake : std::string{};
     out += words.add("init/", 1) + words.set("/k", "value") + words.get("/k") + words.compare_set("/k", "value", "w");
     out += words.check({"/k", "/missing"}) + words.wait({"/k"}) + words.set("/large", std::string(20'000, 'L'));
+    out += words.get("/large") + words.set("/large", std::string(200'000, 'M')) + words.get("/large");
+    // Received in the memory of the value before.
+    out += words.set("/large", std::string(150'000, 'N')) + words.set("/large", std::string(120'000, 'O'));
     out += words.get("/large") + words.bare(Operation::num_keys) + words.key(Operation::delete_key, "/k");
     if (!is_newer) return out + words.key(Operation::watch_key, "/k") + words.wait({"/never"});
     out +=
@@ -32,10 +35,11 @@ struct Outcome {
     friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-Outcome play(std::string_view bytes, std::size_t chunk) {
+Outcome play(std::string_view bytes, std::size_t chunk, void (StoreFixture::*give)(TestPeer&, std::string_view)) {
     StoreFixture store;
     auto& peer = store.open();
-    for (std::size_t at = 0; at < bytes.size() && !peer.closed; at += chunk) store.tell(peer, bytes.substr(at, chunk));
+    for (std::size_t at = 0; at < bytes.size() && !peer.closed; at += chunk)
+        (store.*give)(peer, bytes.substr(at, chunk));
     return {peer.output, peer.closed, store.server.usage().bytes};
 }
 
@@ -52,11 +56,12 @@ void survive(StoreFixture& store, std::string_view bytes) {
 TEST_CASE("Every chunking of a script gives the same replies and the same store") {
     for (const Words* words : {&newer, &older}) {
         const auto bytes = script(*words);
-        const auto whole = play(bytes, bytes.size());
+        const auto whole = play(bytes, bytes.size(), &StoreFixture::tell);
         REQUIRE_FALSE(whole.closed);
         for (const std::size_t chunk : {1u, 2u, 3u, 5u, 7u, 8u, 9u, 13u, 64u, 1'000u, 4'096u, 20'000u}) {
             INFO("chunks of " << chunk);
-            CHECK(play(bytes, chunk) == whole);
+            CHECK(play(bytes, chunk, &StoreFixture::tell) == whole);
+            CHECK(play(bytes, chunk, &StoreFixture::pour) == whole);
         }
         for (std::size_t cut = 1; cut < bytes.size(); cut += cut < 600 ? 1 : 97) {
             StoreFixture store;

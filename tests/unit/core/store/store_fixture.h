@@ -114,6 +114,13 @@ class StoreFixture {
         return peer;
     }
     void tell(TestPeer& peer, std::string_view bytes) { peer.flow = server.receive(*peer.connection, bytes, now); }
+    /// The same as a driver that reads into landing() what belongs there.
+    void pour(TestPeer& peer, std::string_view bytes) {
+        const auto place = server.landing(*peer.connection);
+        const auto landed = bytes.copy(place.data(), place.size());
+        if (landed > 0) peer.flow = server.landed(*peer.connection, landed, now);
+        if (landed < bytes.size() && !peer.closed) tell(peer, bytes.substr(landed));
+    }
     /// Sends and returns what this connection was answered at once.
     std::string ask(TestPeer& peer, std::string_view bytes) {
         tell(peer, bytes);

@@ -118,6 +118,36 @@ TEST_CASE("A small value after a large one does not keep the large one's memory 
     CHECK(store.server.usage().bytes < 1'000);
 }
 
+TEST_CASE("Room for a large value grows with what has come of it, not with what was announced") {
+    StoreFixture store;
+    auto& peer = store.open_newer();
+    const auto request = newer.set("/k", std::string(8'000'000, 'v'));
+    CHECK(store.server.landing(*peer.connection).empty());
+    store.tell(peer, std::string_view(request).substr(0, 20));
+    CHECK(store.server.landing(*peer.connection).size() <= 64 * 1024);
+    for (std::size_t sent = 20; sent < request.size();) {
+        const auto room = store.server.landing(*peer.connection).size();
+        CHECK(room <= std::max<std::size_t>(64 * 1024, 4 * sent));
+        store.pour(peer, std::string_view(request).substr(sent, room));
+        sent += room;
+        CHECK(store.server.usage().bytes < sent + 1'000);
+    }
+    CHECK(store.server.landing(*peer.connection).empty());
+    CHECK(store.ask(peer, newer.get("/k")).size() == 8 + 8'000'000);
+}
+
+TEST_CASE("A value that takes the place of a much larger one does not hold its memory") {
+    StoreFixture store;
+    auto& peer = store.open_newer();
+    store.tell(peer, newer.set("/k", std::string(1'000'000, 'x')) + newer.set("/k", "y"));
+    // The million bytes are kept for the next large value, which this one is not.
+    const auto request = newer.set("/small", std::string(70'000, 's'));
+    store.tell(peer, std::string_view(request).substr(0, 100));
+    CHECK(store.server.landing(*peer.connection).size() < 70'000);
+    store.pour(peer, std::string_view(request).substr(100));
+    CHECK(store.ask(peer, newer.get("/small")).substr(8) == std::string(70'000, 's'));
+}
+
 TEST_CASE("The driver hears how many bytes are missing from a request, and that any may matter between requests") {
     StoreFixture store;
     auto& peer = store.open_newer();
