@@ -48,12 +48,12 @@ struct WorkerStarted {
 struct WorkerEnded {
     std::uint32_t local_rank = 0;
     std::int32_t pid = 0;  ///< 0 if it never started
-    WorkerEnd end;
-    Instant at;
-    std::string stderr_tail;  ///< when its plan says keep_tail
-    bool unfed = false;       ///< the guardian killed it because feed() had not been called for too long
-    bool orphaned = false;    ///< it died with the guardian
-    bool group_left = false;  ///< other processes of its group live on; GroupEmpty tells of their end
+    WorkerEnd end = {};
+    Instant at = {};
+    std::string stderr_tail = {};  ///< when its plan says keep_tail
+    bool unfed = false;            ///< the guardian killed it because feed() had not been called for too long
+    bool orphaned = false;         ///< it died with the guardian
+    bool group_left = false;       ///< other processes of its group live on; GroupEmpty tells of their end
 };
 /// The last process that an ended worker had left in its process group is gone. Comes after that worker's end, or not
 /// at all when TreeEmpty says more.
