@@ -12,8 +12,10 @@ namespace {
 /// Any bits are good integers; floats get ordinary numbers whose sums round, and now and then a NaN.
 Bytes random_array(DataType type, std::size_t count, std::mt19937& random) {
     Bytes bytes(count * size_of(type));
-    for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
-    if (!is_floating(type)) return bytes;
+    if (!is_floating(type)) {
+        for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+        return bytes;
+    }
     for (std::size_t i = 0; i < count; ++i) {
         const float value = random() % 997 == 0 ? NAN : static_cast<float>(random()) * 1e-7f - 200.0f;
         if (type == DataType::f64) write(bytes, i, static_cast<double>(value) * 1.000000001);
@@ -32,7 +34,7 @@ Bytes piece_of(const Bytes& whole, int piece, std::size_t bytes) {
 class CaseMaker {
   public:
     CaseMaker(int size, DataType type, std::size_t count, std::uint32_t seed)
-        : size_(size), type_(type), count_(count), bytes_(count * size_of(type)), random_(seed) {}
+        : size_(size), type_(type), count_(count), random_(seed) {}
 
     CollectiveCase all_reduce(ReduceOp reduce, bool weighted) {
         CollectiveCase one = start(OperationKind::all_reduce, count_);
@@ -44,16 +46,17 @@ class CaseMaker {
     }
 
     CollectiveCase reduce_scatter(ReduceOp reduce, bool in_place) {
-        CollectiveCase one = start(OperationKind::reduce_scatter, count_ * ranks());
+        CollectiveCase one = start_pieces(OperationKind::reduce_scatter, ranks());
         one.operation.reduce = reduce;
         one.in_place = in_place;
         const Bytes whole = reference(type_, reduce, one.inputs);
-        for (int rank = 0; rank < size_; ++rank) one.expected.push_back(piece_of(whole, rank, bytes_));
+        for (int rank = 0; rank < size_; ++rank)
+            one.expected.push_back(piece_of(whole, rank, piece_count() * size_of(type_)));
         return one;
     }
 
     CollectiveCase all_gather(bool in_place) {
-        CollectiveCase one = start(OperationKind::all_gather, count_);
+        CollectiveCase one = start_pieces(OperationKind::all_gather, 1);
         one.in_place = in_place;
         Bytes whole;
         for (const auto& input : one.inputs) whole.insert(whole.end(), input.begin(), input.end());
@@ -62,11 +65,11 @@ class CaseMaker {
     }
 
     CollectiveCase all_to_all() {
-        CollectiveCase one = start(OperationKind::all_to_all, count_ * ranks());
+        CollectiveCase one = start_pieces(OperationKind::all_to_all, ranks());
         for (int rank = 0; rank < size_; ++rank) {
             Bytes mine;
             for (const auto& input : one.inputs) {
-                const auto piece = piece_of(input, rank, bytes_);
+                const auto piece = piece_of(input, rank, piece_count() * size_of(type_));
                 mine.insert(mine.end(), piece.begin(), piece.end());
             }
             one.expected.push_back(std::move(mine));
@@ -84,6 +87,15 @@ class CaseMaker {
   private:
     [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(size_); }
 
+    /// So that the whole has about `count` elements.
+    [[nodiscard]] std::size_t piece_count() const { return (count_ + ranks() - 1) / ranks(); }
+
+    CollectiveCase start_pieces(OperationKind kind, std::size_t input_pieces) {
+        CollectiveCase one = start(kind, piece_count() * input_pieces);
+        one.operation.count = piece_count();
+        return one;
+    }
+
     CollectiveCase start(OperationKind kind, std::size_t input_count) {
         CollectiveCase one;
         one.operation = {.kind = kind, .type = type_, .count = count_, .tag = static_cast<std::uint32_t>(random_())};
@@ -94,7 +106,6 @@ class CaseMaker {
     int size_;
     DataType type_;
     std::size_t count_;
-    std::size_t bytes_;
     std::mt19937 random_;
 };
 

@@ -13,7 +13,7 @@ namespace muster::test {
 
 /// One collective of all ranks.
 struct CollectiveCase {
-    Operation operation;  ///< without memory
+    Operation operation;          ///< without memory
     std::vector<Bytes> inputs;    ///< of each rank
     std::vector<Bytes> expected;  ///< each rank's output
     std::vector<float> weights;   ///< of each rank; empty: all 1
@@ -22,7 +22,7 @@ struct CollectiveCase {
     [[nodiscard]] std::string text() const;
 };
 
-/// Every kind of collective on `count` elements of one type, with every reduction that the type has.
+/// Every kind of collective on about `count` elements of one type, with every reduction that the type has.
 std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed);
 
 /// Runs `one` as `rank` with the function that carries out operations. What was wrong, or nothing.

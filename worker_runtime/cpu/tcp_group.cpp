@@ -1,0 +1,133 @@
+#include "worker_runtime/cpu/tcp_group.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/poll_timeout.h"
+#include "worker_runtime/cpu/tcp_limits.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// The one frame of a control connection: a failure's code and text; a rank that leaves sends `leaving` and no text.
+constexpr std::uint8_t leaving = 0xff;
+constexpr std::size_t frame_head_bytes = 3;
+
+std::string frame(std::uint8_t code, std::string_view text) {
+    std::string bytes;
+    ByteWriter writer(bytes);
+    writer.number(code);
+    writer.blob<std::uint16_t>(text.substr(0, failure_text_max));
+    return bytes;
+}
+
+/// What the network, not the peer, ended the connection with.
+bool is_silence(int failure) {
+    return failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH || failure == ENETDOWN;
+}
+
+}  // namespace
+
+TcpGroup::TcpGroup(int rank, std::string id, TcpMesh mesh, FileDescriptor wake)
+    : rank_(rank), id_(std::move(id)), mesh_(std::move(mesh)), wake_(std::move(wake)) {
+    const auto here = std::count_if(mesh_.peers.begin(), mesh_.peers.end(),
+                                    [this](const TcpPeer& one) { return one.card.host == peer(rank_).card.host; });
+    crowded_ = static_cast<unsigned>(here) > std::max(1u, std::thread::hardware_concurrency());
+}
+
+TcpGroup::~TcpGroup() {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    const auto bytes = frame(leaving, {});
+    for (const auto& one : mesh_.peers) {
+        if (one.control.valid()) (void)::send(one.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+}
+
+std::string TcpGroup::who(int rank) const {
+    return describe_rank(rank, peer(rank).card);
+}
+
+Error TcpGroup::fail(Errc code, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (failure_) return *failure_;
+    failure_ = Error{code, text};
+    // These connections carry nothing else, so the frame fits; a peer that cannot be told any more needs no telling.
+    const auto bytes = frame(static_cast<std::uint8_t>(code), text);
+    for (const auto& one : mesh_.peers) {
+        if (one.control.valid()) (void)::send(one.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    }
+    const std::uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof one);
+    return *failure_;
+}
+
+Error TcpGroup::failure() const {
+    const std::lock_guard lock(mutex_);
+    MUSTER_CHECK(failure_.has_value(), id_);
+    return *failure_;
+}
+
+/// Peeks, because several threads may listen, and each must hear it.
+TcpGroup::News TcpGroup::listen(int rank, Errc& code, std::string& text) const {
+    std::array<char, frame_head_bytes + failure_text_max> bytes;
+    const auto got = ::recv(peer(rank).control.get(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+    if (got < 0) {
+        if (errno == EAGAIN || errno == EINTR) return News::none;
+        text = std::strerror(errno);
+        return is_silence(errno) ? News::silent : News::ended;
+    }
+    if (got == 0) return News::ended;
+    ByteReader reader({bytes.data(), static_cast<std::size_t>(got)});
+    const auto number = reader.number<std::uint8_t>();
+    const auto words = reader.blob<std::uint16_t>(failure_text_max);
+    if (!reader.ok()) return News::none;  // the rest is on its way
+    if (number == leaving) return News::left;
+    code = number <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(number) : Errc::bad_frame;
+    text = words;
+    return News::failed;
+}
+
+Result<bool> TcpGroup::hear(int rank) {
+    Errc code{};
+    std::string text;
+    const News news = listen(rank, code, text);
+    if (news == News::failed) return fail(code, text);
+    if (news == News::silent) return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", text));
+    return news != News::none;
+}
+
+Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
+    pollfd control{peer(rank).control.get(), POLLIN, 0};
+    const auto now = std::chrono::steady_clock::now();
+    ::poll(&control, 1, poll_timeout_ms(now + last_words_timeout, now));
+    Errc code{};
+    std::string text;
+    const News news = listen(rank, code, text);
+    if (news == News::failed) return fail(code, text);
+    if (news == News::left) {
+        return fail(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing));
+    }
+    if (news == News::silent || is_silence(failure)) {
+        return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ",
+                                         news == News::silent ? text : std::strerror(failure)));
+    }
+    if (news == News::ended) return fail(Errc::peer_closed, cat(who(rank), " died in ", doing));
+    return fail(Errc::peer_closed, cat("the connection with ", who(rank), " broke in ", doing, ": ",
+                                       failure == 0 ? "closed" : std::strerror(failure)));
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,66 @@
+// The ranks of a group over TCP, and the news of its end.
+//
+// Whoever finds a failure first tells all others over the control connections; each of them ends with that first
+// failure, in the same words. A rank that leaves in order says so; one whose connections end without a word has died.
+#pragma once
+
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/time.h"
+#include "worker_runtime/cpu/tcp_mesh.h"
+
+namespace muster::runtime {
+
+class TcpGroup {
+  public:
+    TcpGroup(int rank, std::string id, TcpMesh mesh, FileDescriptor wake);
+    /// Tells the others that this rank has left, unless the group has failed.
+    ~TcpGroup();
+    TcpGroup(const TcpGroup&) = delete;
+    TcpGroup& operator=(const TcpGroup&) = delete;
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return static_cast<int>(mesh_.peers.size()); }
+    [[nodiscard]] int stripes() const { return mesh_.stripes; }
+    [[nodiscard]] const std::string& id() const { return id_; }
+    [[nodiscard]] const TcpPeer& peer(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)]; }
+    /// Do more ranks sit on this host than it has cores?
+    [[nodiscard]] bool crowded() const { return crowded_; }
+    /// Readable once the group has failed.
+    [[nodiscard]] const FileDescriptor& wake() const { return wake_; }
+
+    // All from any thread.
+
+    /// Ends the group with this failure, unless it has one already; the first one is returned.
+    Error fail(Errc code, const std::string& text);
+    /// The first failure; the group must have one.
+    [[nodiscard]] Error failure() const;
+    /// The control connection with `rank` has become readable. An error is the group's end; a rank that left in order,
+    /// or died, is none until somebody needs it. True when nothing more will be heard from it.
+    Result<bool> hear(int rank);
+    /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
+    /// before the end.
+    Error lost(int rank, int failure, const std::string& doing);
+
+    /// "rank 3 (pid 4711 on gpu07)".
+    [[nodiscard]] std::string who(int rank) const;
+
+  private:
+    enum class News { none, failed, left, silent, ended };
+    News listen(int rank, Errc& code, std::string& text) const;
+
+    const int rank_;
+    const std::string id_;
+    const TcpMesh mesh_;
+    const FileDescriptor wake_;
+    bool crowded_ = false;
+    mutable std::mutex mutex_;
+    std::optional<Error> failure_;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,61 @@
+// The first words on every connection of a group. The rank that connects says which connection this is and gives the
+// token of the rank that it wants to reach; that rank answers with the caller's token. Both tokens come from the
+// exchange, so each side knows that the other belongs to this group: a stray connection is refused, and so is a port
+// that somebody else has got since.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+/// 128 random bits.
+using TcpToken = std::array<std::byte, 16>;
+TcpToken random_token();
+
+/// What a connection is for.
+enum class TcpPurpose : std::uint8_t {
+    control = 0,        ///< news of failures
+    transfer_up = 1,    ///< messages from the lower to the higher rank, receipts back
+    transfer_down = 2,  ///< messages from the higher to the lower rank
+    lane = 3,           ///< collectives
+};
+
+/// Lanes per pair of ranks: one for what a rank has, one for what it makes of others' data (sums, slices of a
+/// broadcast). With a lane of their own the latter need no framing, and overtake the former.
+inline constexpr int lane_count = 2;
+
+struct TcpHello {
+    std::uint32_t from = 0;
+    std::uint32_t to = 0;
+    TcpPurpose purpose = TcpPurpose::control;
+    std::uint8_t lane = 0;
+    std::uint8_t stripe = 0;
+    TcpToken token{};  ///< of the rank that is connected to
+};
+
+using TcpHelloBytes = std::array<std::byte, 40>;
+TcpHelloBytes encode(const TcpHello& hello);
+/// Nothing for bytes of another protocol or version.
+std::optional<TcpHello> decode(const TcpHelloBytes& bytes);
+
+/// What a rank publishes for the others.
+struct TcpCard {
+    std::string address;
+    std::uint16_t port = 0;
+    std::uint16_t stripes = 1;  ///< connections per lane; rank 0's wish counts
+    std::int32_t pid = 0;       ///< for messages
+    std::string host;           ///< for messages
+    TcpToken token{};
+};
+
+std::string encode(const TcpCard& card);
+Result<TcpCard> decode_card(std::string_view bytes);
+
+}  // namespace muster::runtime

@@ -1,0 +1,60 @@
+// The numbers of the TCP transport, in one place, with their reasons.
+#pragma once
+
+#include <cstddef>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::runtime {
+
+/// What travels as one piece of a large message. A sum waits for whole pieces of all ranks, so smaller ones overlap
+/// better; each costs a system call at both ends, which 256 KiB (25 us of copying) hide.
+inline constexpr std::size_t piece_bytes_max = 256u << 10;
+/// A message that is not large is cut into about eight pieces, but none smaller than this.
+inline constexpr std::size_t piece_bytes_min = 16u << 10;
+
+/// Pieces of each peer that may wait to be summed. Three keep one arriving, one complete, and one being summed.
+inline constexpr std::size_t fold_ring_pieces = 3;
+
+/// Up to this many bytes in all, each rank sends its whole all_reduce to all others, and sums by itself: one way
+/// instead of two.
+inline constexpr std::size_t small_reduce_bytes_max = 64u << 10;
+/// A broadcast up to this size goes from the root to everybody; a larger one in slices, which their receivers pass on.
+inline constexpr std::size_t small_broadcast_bytes_max = 64u << 10;
+
+/// Connections per lane at most.
+inline constexpr int stripes_max = 8;
+
+/// Between ranks of one host the kernel copies every byte in and out of its own buffers; small ones stay in the
+/// processor's cache. Measured for 25 MiB both ways over loopback: 128 to 512 KiB take half the time of what the kernel
+/// chooses. Between hosts its choice is right, which follows the delay.
+inline constexpr int same_host_send_buffer_bytes = 256 << 10;
+
+/// The control connections are silent but for a failure's news, so that the kernel's own probes show a host that is
+/// gone (the worker may be stopped or busy: its kernel answers). 5 s of silence, then a probe a second; after 15 s
+/// unanswered the connection fails.
+inline constexpr int keepalive_idle_s = 5;
+inline constexpr int keepalive_interval_s = 1;
+inline constexpr int silent_host_limit_ms = 15'000;
+
+/// How long a rank that has lost a peer's connection looks for that peer's last words: they were sent before it ended.
+inline constexpr Duration last_words_timeout = 100ms;
+
+/// At the deadline a rank that waits for an answer alone does not know who has stopped. It leaves the word for so long to
+/// the ranks that do.
+inline constexpr Duration witness_delay = 100ms;
+
+/// Tries to connect are repeated at this distance: a route may come back.
+inline constexpr Duration connect_retry_delay = 200ms;
+/// A rank that waits for another's call looks this often whether it still listens: one that has died calls nobody.
+inline constexpr Duration probe_interval = 1s;
+/// Strangers' connections that may wait to say who they are; one more closes the one that has waited longest.
+inline constexpr std::size_t strangers_max = 64;
+
+/// An idle thread looks for news itself for so long before it sleeps: as long as the kernel needs to wake it.
+inline constexpr Duration spin_limit = 50us;
+
+/// Of a failure's text, in a frame.
+inline constexpr std::size_t failure_text_max = 1000;
+
+}  // namespace muster::runtime

@@ -1,0 +1,112 @@
+#include "worker_runtime/cpu/tcp_transport.h"
+
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/tcp_channel.h"
+#include "worker_runtime/cpu/tcp_collectives.h"
+#include "worker_runtime/cpu/tcp_group.h"
+#include "worker_runtime/cpu/tcp_lanes.h"
+#include "worker_runtime/cpu/tcp_mesh.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Private memory that goes with the object.
+struct Pages {
+    std::span<std::byte> bytes;
+
+    explicit Pages(std::size_t size_bytes) {
+        void* const data = ::mmap(nullptr, std::max<std::size_t>(size_bytes, 1), PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (data != MAP_FAILED) bytes = {static_cast<std::byte*>(data), size_bytes};
+    }
+    ~Pages() {
+        if (bytes.data()) ::munmap(bytes.data(), std::max<std::size_t>(bytes.size(), 1));
+    }
+    Pages(const Pages&) = delete;
+    Pages& operator=(const Pages&) = delete;
+};
+
+/// A barrier whose headers say whether every rank has got its memory.
+class AllocationPlan final : public CollectivePlan {
+  public:
+    /// The first rank that lacks memory; -1 for none.
+    int lacking = -1;
+
+  private:
+    void begin(TcpLanes& /*lanes*/) override {}
+    void agreed(TcpLanes& lanes) override {
+        for (int rank = lanes.size() - 1; rank >= 0; --rank)
+            if (lanes.header(rank).flags & CollectiveHeader::lacks) lacking = rank;
+    }
+};
+
+class TcpTransport final : public Transport {
+  public:
+    TcpTransport(std::unique_ptr<TcpGroup> group, std::unique_ptr<TcpLanes> lanes)
+        : group_(std::move(group)), lanes_(std::move(lanes)) {
+        for (int rank = 0; rank < group_->size(); ++rank) {
+            outgoing_.emplace_back(*group_, rank, group_->peer(rank).outgoing.get());
+            incoming_.emplace_back(*group_, rank, group_->peer(rank).incoming.get());
+        }
+    }
+
+    [[nodiscard]] std::string_view name() const override { return "tcp"; }
+
+    Result<void> run(const Operation& operation, const RunTerms& terms) override {
+        return run_collective(*lanes_, operation, terms);
+    }
+
+    Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
+        const auto peer = static_cast<std::size_t>(operation.peer);
+        MUSTER_CHECK(peer < outgoing_.size() && operation.peer != group_->rank(), peer, outgoing_.size());
+        return (operation.kind == OperationKind::send ? outgoing_ : incoming_)[peer].move(operation, terms);
+    }
+
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
+        auto pages = std::make_shared<Pages>(size_bytes);
+        CollectiveHeader header{.flags = CollectiveHeader::allocates, .count = size_bytes};
+        if (!pages->bytes.data()) header.flags |= CollectiveHeader::lacks;
+        AllocationPlan plan;
+        if (auto done = lanes_->carry(plan, header, terms); !done) return done.error();
+        if (plan.lacking >= 0) {
+            return Error{Errc::limit_exceeded, cat("communicator ", group_->id(), ": ", group_->who(plan.lacking),
+                                                   " has no memory for ", size_bytes, " bytes")};
+        }
+        return Memory(std::shared_ptr<std::span<std::byte>>(pages, &pages->bytes));
+    }
+
+    void abort(std::string_view why) override {
+        group_->fail(Errc::cancelled, cat(group_->who(group_->rank()), " aborted: ", why));
+    }
+
+  private:
+    std::unique_ptr<TcpGroup> group_;
+    std::unique_ptr<TcpLanes> lanes_;
+    std::vector<TcpChannel> outgoing_;  ///< to each rank
+    std::vector<TcpChannel> incoming_;  ///< from each rank
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options) {
+    MUSTER_CHECK(terms.size >= 2 && terms.rank >= 0 && terms.rank < terms.size, terms.rank, terms.size);
+    FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake.valid()) return error_from_errno(errno, "make an event descriptor");
+    auto mesh = connect_mesh(terms, options);
+    if (!mesh) return mesh.error();
+    auto group = std::make_unique<TcpGroup>(terms.rank, terms.id, std::move(*mesh), std::move(wake));
+    auto lanes = TcpLanes::over(*group);
+    if (!lanes) return lanes.error();
+    return std::unique_ptr<Transport>(new TcpTransport(std::move(group), std::move(*lanes)));
+}
+
+}  // namespace muster::runtime
