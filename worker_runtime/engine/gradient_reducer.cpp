@@ -82,6 +82,10 @@ std::span<const Parameter> GradientReducer::parameters() const {
     return body_->parameters();
 }
 
+const ReducerOptions& GradientReducer::options() const {
+    return body_->options();
+}
+
 Communicator& GradientReducer::communicator() const {
     return body_->communicator();
 }

@@ -55,6 +55,7 @@ class ReducerBody {
     [[nodiscard]] bool used(std::int32_t parameter) const { return used_[static_cast<std::size_t>(parameter)]; }
     [[nodiscard]] std::span<const GradientBucket> buckets() const { return arena_.buckets(); }
     [[nodiscard]] std::span<const Parameter> parameters() const { return parameters_; }
+    [[nodiscard]] const ReducerOptions& options() const { return options_; }
     [[nodiscard]] Communicator& communicator() const { return communicator_; }
     [[nodiscard]] StepMeter& meter() { return meter_; }
     [[nodiscard]] CostSummary costs() const;

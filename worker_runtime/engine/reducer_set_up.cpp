@@ -7,6 +7,8 @@
 #include "rendezvous/base/text.h"
 #include "worker_runtime/engine/exact_exchange.h"
 #include "worker_runtime/engine/half_exchange.h"
+#include "worker_runtime/engine/int8_exchange.h"
+#include "worker_runtime/engine/power_exchange.h"
 #include "worker_runtime/engine/reducer_body.h"
 #include "worker_runtime/engine/start_up.h"
 
@@ -37,14 +39,19 @@ Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& opti
         return std::shared_ptr<BucketExchange>(std::make_shared<PieceExchange>());
     }
     if (options.exchange) return options.exchange;
-    switch (options.wire) {
-        case WireFormat::same: return std::shared_ptr<BucketExchange>(std::make_shared<ExactExchange>());
-        case WireFormat::bf16: return std::shared_ptr<BucketExchange>(std::make_shared<HalfExchange>(DataType::bf16));
-        case WireFormat::f16: return std::shared_ptr<BucketExchange>(std::make_shared<HalfExchange>(DataType::f16));
-        case WireFormat::int8:
-        case WireFormat::power: break;
+    if (options.wire == WireFormat::power && (options.power_rank < 1 || options.power_rank > 64)) {
+        return Error{Errc::invalid_argument, cat("power_rank must lie from 1 to 64, not ", options.power_rank)};
     }
-    return Error{Errc::unsupported, "this wire format is not there yet"};
+    std::shared_ptr<BucketExchange> exchange;
+    switch (options.wire) {
+        case WireFormat::same: exchange = std::make_shared<ExactExchange>(); break;
+        case WireFormat::bf16: exchange = std::make_shared<HalfExchange>(DataType::bf16); break;
+        case WireFormat::f16: exchange = std::make_shared<HalfExchange>(DataType::f16); break;
+        case WireFormat::int8: exchange = std::make_shared<Int8Exchange>(); break;
+        case WireFormat::power:
+            exchange = std::make_shared<PowerExchange>(options.power_rank, options.power_start_step);
+    }
+    return exchange;
 }
 
 ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> parameters, const ReducerOptions& options)

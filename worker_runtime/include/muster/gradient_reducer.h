@@ -167,6 +167,7 @@ class GradientReducer {
     /// The buckets, for those who work on whole ones.
     [[nodiscard]] std::span<const GradientBucket> buckets() const;
     [[nodiscard]] std::span<const Parameter> parameters() const;
+    [[nodiscard]] const ReducerOptions& options() const;
     [[nodiscard]] Communicator& communicator() const;
 
   private:

@@ -1,0 +1,22 @@
+// Numbers as 8-bit integers with a scale for each block.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace muster::runtime {
+
+/// Elements that share a scale: its four bytes are less than 1 % of the block.
+inline constexpr std::size_t int8_block = 512;
+
+/// One block. values[i] ~ scale x codes[i], with |codes[i]| <= 127; what is lost goes to `lost`. A block that holds a
+/// NaN or an infinity has the scale NaN, and loses nothing: what cannot be sent must not come back with the next step.
+float quantise(const float* values, std::size_t count, std::int8_t* codes, float* lost);
+
+/// sums[i] += factor x codes[i].
+void add_scaled(float* sums, const std::int8_t* codes, std::size_t count, float factor);
+
+/// values[i] = scale x codes[i].
+void dequantise(const std::int8_t* codes, std::size_t count, float scale, float* values);
+
+}  // namespace muster::runtime

@@ -1,0 +1,67 @@
+// PowerSGD: Vogels, Karimireddy, Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression", NeurIPS 2019, algorithm 1.
+//
+// A gradient M of n x m (the first dimension by the rest) is approximated by P Q', with r columns each, by one step of
+// the power method from the Q of the step before:
+//
+//   1. M += what was lost before.  P = M Q, averaged over ranks
+//   2. P's columns are made orthonormal.  Q = M' P, averaged
+//   3. M becomes P Q'; what differs is lost for now
+//
+// r (n + m) numbers travel instead of n m. Parameters that this would not make at least half as large (all vectors)
+// travel as they are, beside the P of the same bucket. All sums run in f32. Only gradients of f32 are compressed.
+#pragma once
+
+#include <vector>
+
+#include "muster/bucket_exchange.h"
+#include "worker_runtime/engine/residuals.h"
+
+namespace muster::runtime {
+
+class PowerExchange final : public BucketExchange {
+  public:
+    /// `columns`: r. Steps before `start_step` travel as they are, while gradients change fast.
+    PowerExchange(int columns, std::uint64_t start_step)
+        : columns_(static_cast<std::size_t>(columns)), start_step_(start_step) {}
+
+    [[nodiscard]] std::string name() const override;
+    Result<void> prepare(const ExchangeTerms& terms, std::span<const GradientBucket> buckets) override;
+    [[nodiscard]] int collective_count(const GradientBucket& bucket) const override {
+        return compresses(bucket) ? 2 : 1;
+    }
+    Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) override;
+
+  private:
+    /// A gradient as a matrix; its P and Q lie at offsets in the bucket's staging memory.
+    struct Matrix {
+        BucketSlice slice;
+        std::size_t rows = 0;
+        std::size_t row_elements = 0;
+        std::size_t p_offset = 0;
+        std::size_t q_offset = 0;
+    };
+    struct Staging {
+        std::vector<Matrix> matrices;
+        std::vector<BucketSlice> others;  ///< as they are, after the P
+        std::size_t others_offset = 0;
+        Buffer first{};   ///< all P, then the others
+        Buffer second{};  ///< all Q
+    };
+
+    [[nodiscard]] bool compresses(const GradientBucket& bucket) const;
+    void plan(const ExchangeTerms& terms, const GradientBucket& bucket, Staging& staging) const;
+    void project(const GradientBucket& bucket, Staging& staging);
+    void project_back(const GradientBucket& bucket, Staging& staging) const;
+    void restore(const GradientBucket& bucket, Staging& staging);
+    void keep_for_next(const Matrix& matrix, const float* q, bool finite);
+    void fill_anew(std::vector<float>& q, std::int32_t parameter) const;
+
+    std::size_t columns_;
+    std::uint64_t start_step_;
+    Memory memory_;
+    Residuals residuals_;
+    std::vector<Staging> staging_;
+    std::vector<std::vector<float>> q_;  ///< of each parameter, row by row; empty where it is not compressed
+};
+
+}  // namespace muster::runtime

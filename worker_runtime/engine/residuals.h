@@ -1,0 +1,50 @@
+// What compression lost of the gradients, to be added to the next step's (error feedback: Seide et al., Interspeech
+// 2014; Karimireddy et al., ICML 2019). Lies as the buckets do, and moves with the parameters when they are made anew.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "muster/bucket_exchange.h"
+
+namespace muster::runtime {
+
+class Residuals {
+  public:
+    /// Memory for the buckets of f32, with what is known of their parameters.
+    void prepare(std::span<const Parameter> parameters, std::span<const GradientBucket> buckets) {
+        std::vector<std::vector<float>> known(parameters.size());
+        for (std::size_t i = 0; i < places_.size(); ++i) {
+            const auto& [bucket, slice] = places_[i];
+            if (slice.count == 0) continue;
+            const auto begin = buckets_[bucket].begin() + static_cast<std::ptrdiff_t>(slice.offset);
+            known[i].assign(begin, begin + static_cast<std::ptrdiff_t>(slice.count));
+        }
+        places_.assign(parameters.size(), {});
+        buckets_.assign(buckets.size(), {});
+        for (const auto& bucket : buckets) {
+            if (bucket.gradients.type != DataType::f32) continue;
+            auto& mine = buckets_[bucket.index];
+            mine.assign(bucket.gradients.count, 0);
+            for (const auto& slice : bucket.slices) {
+                const auto parameter = static_cast<std::size_t>(slice.parameter);
+                places_[parameter] = {bucket.index, slice};
+                std::copy(known[parameter].begin(), known[parameter].end(),
+                          mine.begin() + static_cast<std::ptrdiff_t>(slice.offset));
+            }
+        }
+    }
+
+    [[nodiscard]] std::span<float> of(const GradientBucket& bucket) { return buckets_[bucket.index]; }
+
+  private:
+    struct Place {
+        std::size_t bucket = 0;
+        BucketSlice slice{};
+    };
+    std::vector<Place> places_;
+    std::vector<std::vector<float>> buckets_;
+};
+
+}  // namespace muster::runtime

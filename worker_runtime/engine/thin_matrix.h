@@ -1,0 +1,23 @@
+// Products with matrices of few columns. All lie row by row; the order of additions is fixed.
+#pragma once
+
+#include <cstddef>
+
+namespace muster::runtime {
+
+/// product (rows x columns) = m (rows x inner) thin (inner x columns).
+void multiply(const float* m, std::size_t rows, std::size_t inner, const float* thin, std::size_t columns,
+              float* product);
+
+/// product (inner x columns) = m' thin, with m (rows x inner), thin (rows x columns).
+void multiply_transposed(const float* m, std::size_t rows, std::size_t inner, const float* thin, std::size_t columns,
+                         float* product);
+
+/// m (rows x inner) = p q', with p (rows x columns), q (inner x columns).
+void multiply_out(const float* p, std::size_t rows, const float* q, std::size_t inner, std::size_t columns, float* m);
+
+/// The columns become orthogonal and of length one (modified Gram-Schmidt). One that depends on those before it becomes
+/// zero.
+void make_orthonormal(float* thin, std::size_t rows, std::size_t columns);
+
+}  // namespace muster::runtime
