@@ -26,6 +26,7 @@ enum class Happening : std::uint8_t {
     agent_restarted,
     guardian_killed,
     host_power_lost,
+    host_shared,
     daemon_killed,
     daemon_restarted,
     daemon_paused,
@@ -41,6 +42,7 @@ enum class Happening : std::uint8_t {
     stop_requested_twice,
     node_joined_late,
     terms_differed,
+    twin_refused,
     // -- marks: what the faults led to --
     round_sealed,
     round_restarted,

@@ -377,6 +377,12 @@ void Invariants::trouble(Incarnation incarnation) {
     agents_.at(incarnation).last_trouble = events_.now();
 }
 
+bool Invariants::healthy(Incarnation incarnation) const {
+    const AgentTruth& agent = agents_.at(incarnation);
+    return !agent.gone && !agent.left && !agent.in_trouble && agent.heard_daemon >= Moment{0} &&
+           (agent.last_trouble < Moment{0} || agent.last_trouble < events_.now() - lease_ * 6);
+}
+
 bool Invariants::member_trouble(const RoundTruth& round, Moment since) const {
     return std::any_of(round.members.begin(), round.members.end(), [&](const auto& member) {
         const AgentTruth& agent = agents_.at(member.second);

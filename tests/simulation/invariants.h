@@ -111,6 +111,8 @@ class Invariants {
     void doomed(Incarnation agent, Round round, DoomCause cause, const native::Message* said);
     void acted_after_finish(Incarnation agent);
     void trouble(Incarnation agent);
+    /// The daemon has heard it, and nothing has befallen it or its links for long.
+    [[nodiscard]] bool healthy(Incarnation agent) const;
     /// Bytes of the daemon have reached it.
     void heard(Incarnation agent);
 

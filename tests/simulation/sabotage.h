@@ -20,6 +20,7 @@ enum class Plant : std::uint8_t {
     loses_end,             ///< the guardian forgets to report some ends
     reports_end_twice,     ///< and here it reports each one twice
     keeps_old_connection,  ///< the daemon goes on talking to a connection that a newer one has replaced
+    welcomes_twin,         ///< the daemon takes a second agent with the same incarnation for the first one
     floods,                ///< the daemon repeats what it says without end
     ignores_fencing,       ///< the agent does not hear that it is fenced, and its guardian is never hungry
     seals_too_early,       ///< the daemon's clock runs four times too fast: no fencing time
@@ -49,6 +50,7 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::loses_end, "loses_end", "S5 L1 L2 L3"},
     {Plant::reports_end_twice, "reports_end_twice", "S5"},
     {Plant::keeps_old_connection, "keeps_old_connection", "S6"},
+    {Plant::welcomes_twin, "welcomes_twin", "S6 S9"},
     {Plant::floods, "floods", "S7"},
     {Plant::ignores_fencing, "ignores_fencing", "S8"},
     {Plant::seals_too_early, "seals_too_early", "S8"},

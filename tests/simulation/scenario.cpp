@@ -39,6 +39,7 @@ void draw_nodes(Random& random, JobScenario& job) {
     const std::uint32_t surplus = job.terms.fixed_world || random.chance(500) ? 0 : small(random, 0, 2);
     const bool ranked = job.terms.fixed_world || random.chance(150);
     const bool late = random.chance(300);
+    const std::uint32_t sharing_permille = random.chance(250) ? 500 : 0;
     for (std::uint32_t i = 0; i < job.terms.nodes_max + surplus; ++i) {
         NodeScenario node;
         node.slots = small(random, 1, 3);
@@ -48,6 +49,7 @@ void draw_nodes(Random& random, JobScenario& job) {
         if (late && i + 1 == job.terms.nodes_max + surplus) {
             node.joins_after = random.between(Duration{5s}, Duration{20s});
         }
+        node.shares_host = i > 0 && !job.nodes.back().shares_host && random.chance(sharing_permille);
         job.nodes.push_back(node);
     }
 }
@@ -84,6 +86,7 @@ FaultScenario draw_faults(Random& random) {
     faults.daemon_kill = mean_or_never(random, 350, 6s, 40s);
     faults.daemon_pause = mean_or_never(random, 200, 4s, 30s);
     faults.stop_request = mean_or_never(random, 100, 10s, 60s);
+    if (faults.daemon_kill == never) faults.twin = mean_or_never(random, 200, 3s, 20s);
     return faults;
 }
 
@@ -124,7 +127,7 @@ std::string story_of(const Scenario& scenario) {
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),
                mean("guardian kill", faults.guardian_kill), mean("power loss", faults.power_loss),
                mean("daemon kill", faults.daemon_kill), mean("daemon pause", faults.daemon_pause),
-               mean("stop request", faults.stop_request));
+               mean("stop request", faults.stop_request), mean("twin", faults.twin));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
         out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),

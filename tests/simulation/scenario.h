@@ -16,6 +16,7 @@ struct NodeScenario {
     std::string role = "default";
     std::int32_t node_rank = -1;
     Duration joins_after{};
+    bool shares_host = false;  ///< runs beside the node before it
 };
 
 struct JobScenario {
@@ -47,6 +48,7 @@ struct FaultScenario {
     Duration daemon_kill = never;
     Duration daemon_pause = never;
     Duration stop_request = never;
+    Duration twin = never;  ///< only where the daemon lives: one that remembers nothing cannot tell who is the copy
 };
 
 struct Scenario {

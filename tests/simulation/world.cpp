@@ -6,7 +6,6 @@ namespace muster::simulation {
 
 namespace {
 
-constexpr Address daemon_address{0, 29400};
 constexpr std::uint64_t events_max = 3'000'000;  ///< a world that is still busy then runs in circles
 
 }  // namespace
@@ -33,13 +32,15 @@ void World::add_job(const JobScenario& job) {
     for (std::size_t i = 0; i < job.nodes.size() + (job.odd_one_out ? 1 : 0); ++i) {
         Node node;
         node.job = index;
-        node.host = static_cast<HostIndex>(nodes_.size() + 1);
         node.odd = i == job.nodes.size();
         if (!node.odd) node.scenario = job.nodes[i];
+        node.host = node.scenario.shares_host ? nodes_.back().host : static_cast<HostIndex>(nodes_.size() + 1);
+        if (node.scenario.shares_host) chronicle_.count(Happening::host_shared);
         if (node.odd) node.scenario.joins_after = random_.between(Duration{4s}, Duration{10s});
         node.name = cat(job.name, "/n", i);
         node.clock = {random_.between(Duration{0}, Duration{3600s}),
                       random_.between(-scenario_.drift_ppm_max, scenario_.drift_ppm_max)};
+        if (node.scenario.shares_host) node.clock = nodes_.back().clock;
         nodes_.push_back(std::move(node));
         plan_start(nodes_.size() - 1, nodes_.back().scenario.joins_after);
         if (nodes_.back().scenario.joins_after > 4s) chronicle_.count(Happening::node_joined_late);
@@ -97,7 +98,8 @@ void World::start_agent(std::size_t index) {
     setting.daemon = daemon_address;
     setting.client = client_config(node);
     setting.supervisor = supervisor_config(node);
-    setting.port_first = static_cast<std::uint16_t>(30000 + node.agents.size() % 100 * 100);
+    setting.port_first =
+        static_cast<std::uint16_t>((node.scenario.shares_host ? 40000 : 30000) + node.agents.size() % 100 * 100);
     setting.script = [this, job = node.job](Round, std::uint32_t) { return draw_script(job); };
     setting.next_pid = [this] { return next_pid_++; };
     setting.worker_failed = [this, job = node.job](Round round) { worker_failed(job, round); };

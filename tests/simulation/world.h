@@ -3,10 +3,10 @@
 // What it takes for granted, because no protocol could do without:
 //   - clocks differ by their offsets and drift by 0.2 % at most;
 //   - a daemon that is killed forgets everything, and learns it again from its agents within the lease in which it
-//   seals
-//     nothing. It cannot know of members that cannot reach it, nor tell a new launcher from one that it knew. So when
-//     it is killed partitions, stalls and refused connects end, and none begins and no agent is started until that
-//     lease is over. Resets, and all that befalls processes, go on;
+//     seals nothing. It cannot know of members that cannot reach it, nor that an agent which is started now takes the
+//     place of one whose workers still run (STATES.md, Sealing). So when it is killed partitions, stalls and refused
+//     connects end, and none begins and no agent is started until that lease is over. Resets, and all that befalls
+//     processes, go on;
 //   - a guardian runs as long as its host does, or is killed: it is never stopped for longer than moments.
 #pragma once
 
@@ -17,8 +17,11 @@
 
 #include "tests/simulation/daemon_process.h"
 #include "tests/simulation/scenario.h"
+#include "tests/simulation/twin.h"
 
 namespace muster::simulation {
+
+inline constexpr Address daemon_address{0, 29400};
 
 struct WorldResult {
     std::optional<Violation> violation;
@@ -71,9 +74,9 @@ class World {
     void kill_daemon();
     void pause_daemon();
     void request_stop();
+    void start_twin();
     void start_daemon();
     Node* pick_alive();
-    void mark(Node& node);
     void mark_host(HostIndex host);
     void set_trouble(HostIndex host, bool in_trouble);
     [[nodiscard]] bool network_faults_allowed() const;
@@ -97,6 +100,7 @@ class World {
     HostClock daemon_clock_;
     DaemonProcess daemon_;
     std::vector<Node> nodes_;
+    std::vector<std::unique_ptr<Twin>> twins_;
     bool peace_ = false;
     Moment calm_until_{};  ///< no partition and no stall before: a daemon without memory is learning
     std::uint64_t incarnation_count_ = 0;

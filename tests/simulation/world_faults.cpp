@@ -18,6 +18,7 @@ void World::plan_faults() {
     plan_fault(faults.daemon_kill, &World::kill_daemon);
     plan_fault(faults.daemon_pause, &World::pause_daemon);
     plan_fault(faults.stop_request, &World::request_stop);
+    plan_fault(faults.twin, &World::start_twin);
 }
 
 void World::plan_fault(Duration mean, void (World::*fault)()) {
@@ -39,8 +40,10 @@ World::Node* World::pick_alive() {
 
 // ---- what the invariants have to know: who was disturbed, and when ----
 
-void World::mark(Node& node) {
-    if (node.agent() != nullptr) invariants_.trouble(node.agent()->incarnation());
+void World::mark_host(HostIndex host) {
+    for (const Node& node : nodes_) {
+        if (node.host == host && node.agent() != nullptr) invariants_.trouble(node.agent()->incarnation());
+    }
 }
 
 void World::set_trouble(HostIndex host, bool in_trouble) {
@@ -71,7 +74,7 @@ void World::reset_connection() {
     if (node == nullptr || !network_.reset_one(node->host)) return;
     chronicle_.count(Happening::connection_reset);
     chronicle_.tell("a connection of ", node->name, " is reset");
-    mark(*node);
+    mark_host(node->host);
 }
 
 void World::stall_connection() {
@@ -146,15 +149,21 @@ void World::lose_power() {
     Node* const node = pick_alive();
     if (node == nullptr) return;
     chronicle_.count(Happening::host_power_lost);
-    chronicle_.tell("host", node->host, " of ", node->name, " loses its power");
-    node->dark = true;
-    network_.power_lost(node->host);
-    node->agent()->power_lost();
-    const auto index = static_cast<std::size_t>(node - nodes_.data());
-    events_.after(random_.between(Duration{500ms}, scenario_.lease * 4), [this, index] {
-        nodes_[index].dark = false;
-        network_.power_back(nodes_[index].host);
-        if (scenario_.jobs[nodes_[index].job].agents_come_back) plan_start(index, 200ms);
+    const HostIndex host = node->host;
+    chronicle_.tell("host", host, " of ", node->name, " loses its power");
+    network_.power_lost(host);
+    for (Node& beside : nodes_) {
+        if (beside.host != host) continue;
+        beside.dark = true;
+        for (const auto& agent : beside.agents) agent->power_lost();
+    }
+    events_.after(random_.between(Duration{500ms}, scenario_.lease * 4), [this, host] {
+        network_.power_back(host);
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            if (nodes_[i].host != host) continue;
+            nodes_[i].dark = false;
+            if (scenario_.jobs[nodes_[i].job].agents_come_back) plan_start(i, 200ms);
+        }
     });
 }
 
@@ -204,6 +213,18 @@ void World::request_stop() {
         events_.after(random_.between(Duration{10ms}, Duration{2s}), [agent] { agent->request_stop(SIGINT); });
     }
     demand_stopped(index, agent);
+}
+
+/// It begins as every agent does, with its first connection, and so is told apart from the one that is there.
+void World::start_twin() {
+    Node* const node = pick_alive();
+    if (node == nullptr || node->odd || !invariants_.healthy(node->agent()->incarnation())) return;
+    native::Hello hello;
+    hello.job = scenario_.jobs[node->job].name;
+    hello.node = {cat("host", node->host), next_pid_++, node->agent()->incarnation()};
+    if (surroundings_.plant == Plant::welcomes_twin) hello.connection = 1000;
+    twins_.push_back(
+        std::make_unique<Twin>(surroundings_, node->host, daemon_address, hello, supervisor_config(*node).join));
 }
 
 }  // namespace muster::simulation
