@@ -179,8 +179,8 @@ bool GuardianPair::kill_and_reap_orphans() {
 
 void GuardianPair::change(bool empty) {
     if (!cgroup_.empty()) remove_cgroup(cgroup_);
-    // Beside what could not be removed nothing new may run.
-    const bool replaced = empty && reserve_ && reserve_->pid > 0;
+    // Beside what could not be removed nothing new may run. What killed the one may have killed the other.
+    const bool replaced = empty && reserve_ && reserve_->pid > 0 && ::waitpid(reserve_->pid, nullptr, WNOHANG) == 0;
     state_ = replaced ? State::serving : State::none;
     if (replaced) {
         serving_.link->close();

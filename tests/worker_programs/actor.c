@@ -75,13 +75,19 @@ static void save_when_told(const char* file, int ms) {
 static void wrap(const char* file, int ms) {
     int ready[2];
     char byte;
+    sigset_t term, before;
+    sigemptyset(&term);
+    sigaddset(&term, SIGTERM);
+    sigprocmask(SIG_BLOCK, &term, &before);  // so that it does not die before the child is ready to be told
     if (pipe(ready) != 0) _exit(98);
     if (fork() == 0) {
         signal(SIGTERM, note_stop);
+        sigprocmask(SIG_SETMASK, &before, NULL);
         if (write(ready[1], "r", 1) != 1) _exit(97);
         save_when_told(file, ms);
     }
     if (read(ready[0], &byte, 1) != 1) _exit(96);
+    sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
 static void finish(const char* code) {

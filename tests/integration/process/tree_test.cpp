@@ -268,8 +268,12 @@ TEST_CASE("with both guardians killed at once nothing can be started any more") 
     fixture.host->start({act({"session", "-1"})});
     REQUIRE(fixture.wait_for<WorkerStarted>());
     for (const pid_t pid : guardians()) ::kill(pid, SIGKILL);
-    REQUIRE(fixture.wait_for<GuardianLost>(1, 3s));
-    CHECK_FALSE(fixture.all<GuardianLost>()[0].replaced);
+    // The second one may have been given the seat before its own death was seen.
+    const auto seatless = [&] {
+        const auto lost = fixture.all<GuardianLost>();
+        return !lost.empty() && !lost.back().replaced;
+    };
+    REQUIRE(fixture.run_until(seatless, 3s));
     fixture.host->start({act({"exit", "0"}, 9)});
     fixture.host->kill_tree();
     REQUIRE(fixture.wait_for<WorkerEnded>(2, 2s));
