@@ -19,7 +19,7 @@ constexpr std::size_t small_in_place_bytes = 1u << 10;
 constexpr std::size_t small_bytes = 16u << 10;
 
 /// memcpy, but for nothing at all from nowhere: an empty buffer has no address.
-void copy(void* to, const void* from, std::size_t size_bytes) {
+void copy_bytes(void* to, const void* from, std::size_t size_bytes) {
     if (size_bytes > 0) ::memcpy(to, from, size_bytes);
 }
 
@@ -117,7 +117,7 @@ Result<void> Collective::all_reduce() {
     const bool copied = bytes(operation_.count) <= limit;
     if (copied) {
         group_.turn();
-        copy(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
+        copy_bytes(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
     }
     if (auto met = group_.meet(operation_, copied, terms_); !met) return met;
     met_ = true;
@@ -142,13 +142,13 @@ Result<void> Collective::all_reduce_windows() {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();
         std::byte* const own = group_.window(group_.rank());
-        copy(own, input(done), bytes(count));
+        copy_bytes(own, input(done), bytes(count));
         if (auto stepped = next_step(); !stepped) return stepped;
         const Slice slice = slice_of(count, element_bytes_, group_.rank(), group_.size());
         const auto places = windows(slice.begin);
         reduce_all(places, places.data(), static_cast<int>(ranks_), slice.end - slice.begin);
         if (auto stepped = next_step(); !stepped) return stepped;
-        copy(output(done), own, bytes(count));
+        copy_bytes(output(done), own, bytes(count));
     }
     return {};
 }
@@ -164,8 +164,8 @@ Result<void> Collective::reduce_scatter() {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            copy(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
-                 bytes(count));
+            copy_bytes(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
+                       bytes(count));
         }
         if (auto stepped = next_step(); !stepped) return stepped;
         void* place = output(done);
@@ -176,17 +176,17 @@ Result<void> Collective::reduce_scatter() {
 
 Result<void> Collective::all_gather() {
     const std::byte* const own = input(0);
-    if (own != output(own_piece())) copy(output(own_piece()), own, bytes(operation_.count));
+    if (own != output(own_piece())) copy_bytes(output(own_piece()), own, bytes(operation_.count));
     const std::size_t chunk = window_bytes / element_bytes_;
     std::size_t done = 0;
     do {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();
-        copy(group_.window(group_.rank()), own + bytes(done), bytes(count));
+        copy_bytes(group_.window(group_.rank()), own + bytes(done), bytes(count));
         if (auto stepped = next_step(); !stepped) return stepped;
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
             if (static_cast<int>(rank) == group_.rank()) continue;
-            copy(output(rank * operation_.count + done), group_.window(static_cast<int>(rank)), bytes(count));
+            copy_bytes(output(rank * operation_.count + done), group_.window(static_cast<int>(rank)), bytes(count));
         }
         done += chunk;
     } while (done < operation_.count);
@@ -200,9 +200,9 @@ Result<void> Collective::broadcast() {
     do {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();
-        if (is_root) copy(group_.window(group_.rank()), input(done), bytes(count));
+        if (is_root) copy_bytes(group_.window(group_.rank()), input(done), bytes(count));
         if (auto stepped = next_step(); !stepped) return stepped;
-        if (!is_root) copy(output(done), group_.window(operation_.peer), bytes(count));
+        if (!is_root) copy_bytes(output(done), group_.window(operation_.peer), bytes(count));
         done += chunk;
     } while (done < operation_.count);
     return {};
@@ -215,14 +215,14 @@ Result<void> Collective::all_to_all() {
         const std::size_t count = std::min(chunk, operation_.count - done);
         group_.turn();
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            copy(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
-                 bytes(count));
+            copy_bytes(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
+                       bytes(count));
         }
         if (auto stepped = next_step(); !stepped) return stepped;
         const std::size_t own = static_cast<std::size_t>(group_.rank()) * count;
         for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            copy(output(rank * operation_.count + done), group_.window(static_cast<int>(rank)) + bytes(own),
-                 bytes(count));
+            copy_bytes(output(rank * operation_.count + done), group_.window(static_cast<int>(rank)) + bytes(own),
+                       bytes(count));
         }
         done += chunk;
     } while (done < operation_.count);
