@@ -280,6 +280,7 @@ void AgentProcess::finish(agent::Ending ending) {
     world_.invariants.agent(incarnation()).gone = true;
     guardian_.agent_gone([] {});
     life_ = Life::finished;
+    setting_.finished();
 }
 
 }  // namespace muster::simulation

@@ -30,6 +30,8 @@ enum class Happening : std::uint8_t {
     daemon_killed,
     daemon_restarted,
     daemon_paused,
+    daemon_lost_with_host,
+    daemon_left_with_host,
     // -- faults of workers --
     worker_not_started,
     worker_exited_nonzero,

@@ -47,6 +47,14 @@ struct NetworkTemper {
     std::uint32_t refuse_permille = 0;    ///< connects that are refused although somebody listens
     std::uint32_t lose_syn_permille = 0;  ///< connects that hear nothing
     Duration user_timeout = never;        ///< a sender gives up on bytes that did not arrive for so long
+
+    /// The same network without lost or refused connects.
+    [[nodiscard]] NetworkTemper calm() const {
+        NetworkTemper calm = *this;
+        calm.refuse_permille = 0;
+        calm.lose_syn_permille = 0;
+        return calm;
+    }
 };
 
 class Network {

@@ -115,13 +115,17 @@ Scenario draw_scenario(Random& random) {
     for (std::size_t i = 0; i < job_count; ++i) scenario.jobs.push_back(draw_job(random, i, scenario.lease));
     scenario.faults = draw_faults(random);
     scenario.temper = draw_temper(random, scenario.lease);
+    scenario.embedded = job_count == 1 && random.chance(200);
+    // It has no life of its own then; and when it is gone, so is the memory that tells an agent from its twin.
+    if (scenario.embedded) scenario.faults.daemon_kill = scenario.faults.daemon_pause = scenario.faults.twin = never;
     scenario.faults_last = random.between(Duration{10s}, Duration{60s});
     scenario.drift_ppm_max = random.chance(300) ? 2000 : 100;
     return scenario;
 }
 
 std::string story_of(const Scenario& scenario) {
-    std::string out = cat("lease ", describe(scenario.lease), ", faults for ", describe(scenario.faults_last), ';');
+    std::string out = cat(scenario.embedded ? "embedded daemon, " : "", "lease ", describe(scenario.lease),
+                          ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),

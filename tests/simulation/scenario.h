@@ -58,6 +58,7 @@ struct Scenario {
     Duration faults_last{};  ///< then they stop, and liveness is demanded
     std::int64_t drift_ppm_max = 0;
     Duration lease{};
+    bool embedded = false;  ///< the daemon is part of the first node's launcher, and ends with it
 };
 
 Scenario draw_scenario(Random& random);

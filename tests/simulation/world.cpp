@@ -22,7 +22,7 @@ World::World(std::uint64_t seed, Plant plant, Chronicle::Mode mode)
       daemon_(surroundings_, random_.fork(), daemon_clock_, daemon_address) {
     chronicle_.tell("seed ", seed, ": ", story_of(scenario_));
     for (const JobScenario& job : scenario_.jobs) add_job(job);
-    events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(); });
+    if (!scenario_.embedded) events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(); });
     plan_faults();
     events_.at(scenario_.faults_last, [this] { make_peace(); });
 }
@@ -35,6 +35,7 @@ void World::add_job(const JobScenario& job) {
         node.odd = i == job.nodes.size();
         if (!node.odd) node.scenario = job.nodes[i];
         node.host = node.scenario.shares_host ? nodes_.back().host : static_cast<HostIndex>(nodes_.size() + 1);
+        if (scenario_.embedded && nodes_.empty()) node.host = daemon_address.host;
         if (node.scenario.shares_host) chronicle_.count(Happening::host_shared);
         if (node.odd) node.scenario.joins_after = random_.between(Duration{4s}, Duration{10s});
         node.name = cat(job.name, "/n", i);
@@ -51,7 +52,7 @@ void World::plan_start(std::size_t index, Duration after) {
     events_.after(after, [this, index] {
         const Node& node = nodes_[index];
         const bool first = node.agents.empty() && events_.now() < 2s;
-        if (!first && !network_faults_allowed()) return plan_start(index, 100ms);
+        if (!first && !hosts_daemon(node) && !network_faults_allowed()) return plan_start(index, 100ms);
         const bool over = invariants_.job(node.job).ever_ended;
         if (!node.alive() && !node.dark && !node.dismissed && !over) start_agent(index);
     });
@@ -82,6 +83,7 @@ agent::SupervisorConfig World::supervisor_config(const Node& node) const {
     config.join.node_rank = node.scenario.node_rank;
     config.join.addresses = {config.host};
     config.join.entry = "train.py";
+    config.join.hosts_endpoint = hosts_daemon(node);
     return config;
 }
 
@@ -91,6 +93,7 @@ void World::start_agent(std::size_t index) {
     if (node.odd && (!invariants_.job(node.job).last_sealed || !daemon_.running() || peace_)) return;
     if (node.odd) chronicle_.count(Happening::terms_differed);
     if (!node.agents.empty()) chronicle_.count(Happening::agent_restarted);
+    if (hosts_daemon(node)) start_daemon();
     AgentProcess::Setting setting;
     setting.name = cat(node.name, '#', node.agents.size());
     setting.host = node.host;
@@ -103,6 +106,9 @@ void World::start_agent(std::size_t index) {
     setting.script = [this, job = node.job](Round, std::uint32_t) { return draw_script(job); };
     setting.next_pid = [this] { return next_pid_++; };
     setting.worker_failed = [this, job = node.job](Round round) { worker_failed(job, round); };
+    setting.finished = [this, index] {
+        if (hosts_daemon(nodes_[index])) host_finished();
+    };
     AgentTruth truth;
     truth.job = node.job;
     truth.name = setting.name;

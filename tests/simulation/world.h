@@ -59,8 +59,13 @@ class World {
     [[nodiscard]] rendezvous::ClientConfig client_config(const Node& node);
     [[nodiscard]] agent::SupervisorConfig supervisor_config(const Node& node) const;
 
+    // -- the daemon's life (world_daemon.cpp) --
+    [[nodiscard]] bool hosts_daemon(const Node& node) const { return scenario_.embedded && &node == nodes_.data(); }
+    void start_daemon();
+    void end_daemon();
+    void host_finished();
+
     // -- faults (world_faults.cpp) --
-    static NetworkTemper calm(NetworkTemper temper);
     void plan_faults();
     void plan_fault(Duration mean, void (World::*fault)());
     void reset_connection();
@@ -75,7 +80,6 @@ class World {
     void pause_daemon();
     void request_stop();
     void start_twin();
-    void start_daemon();
     Node* pick_alive();
     void mark_host(HostIndex host);
     void set_trouble(HostIndex host, bool in_trouble);

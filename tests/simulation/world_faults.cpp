@@ -56,13 +56,6 @@ void World::set_trouble(HostIndex host, bool in_trouble) {
     }
 }
 
-/// The same network without lost or refused connects.
-NetworkTemper World::calm(NetworkTemper temper) {
-    temper.refuse_permille = 0;
-    temper.lose_syn_permille = 0;
-    return temper;
-}
-
 bool World::network_faults_allowed() const {
     return daemon_.running() && events_.now() >= calm_until_;
 }
@@ -126,9 +119,12 @@ void World::kill_agent() {
     Node* const node = pick_alive();
     if (node == nullptr) return;
     node->agent()->kill();
+    if (hosts_daemon(*node)) end_daemon();
     const auto index = static_cast<std::size_t>(node - nodes_.data());
     if (!scenario_.jobs[node->job].agents_come_back) return;
-    plan_start(index, random_.between(Duration{20ms}, Duration{4s}));
+    // Whoever starts the host anew takes longer than its guardian, which must clear up first: nobody else knows of it.
+    const Duration soonest = hosts_daemon(*node) ? scenario_.lease * 3 / 2 : Duration{20ms};
+    plan_start(index, soonest + random_.between(Duration{0}, Duration{4s}));
 }
 
 void World::stop_agent() {
@@ -136,8 +132,13 @@ void World::stop_agent() {
     if (node == nullptr) return;
     AgentProcess* const agent = node->agent();
     agent->stop();
+    const bool host = hosts_daemon(*node);
+    if (host) daemon_.pause();
     const Duration longest = random_.chance(150) ? scenario_.lease * 12 : scenario_.lease * 2;
-    events_.after(random_.between(Duration{50ms}, longest), [agent] { agent->go_on(); });
+    events_.after(random_.between(Duration{50ms}, longest), [this, agent, host] {
+        if (host) daemon_.go_on();
+        agent->go_on();
+    });
 }
 
 void World::kill_guardian() {
@@ -156,6 +157,7 @@ void World::lose_power() {
         if (beside.host != host) continue;
         beside.dark = true;
         for (const auto& agent : beside.agents) agent->power_lost();
+        if (hosts_daemon(beside)) end_daemon();
     }
     events_.after(random_.between(Duration{500ms}, scenario_.lease * 4), [this, host] {
         network_.power_back(host);
@@ -169,29 +171,10 @@ void World::lose_power() {
 
 void World::kill_daemon() {
     if (!daemon_.running()) return;
-    daemon_.kill();
-    network_.heal_all();
-    network_.set_temper(calm(scenario_.temper));
-    // One that comes with other terms would teach them to the next daemon, and one that has not been heard yet would
-    // look like one that is started later.
-    for (Node& node : nodes_) {
-        if (!node.alive()) continue;
-        const bool unheard = invariants_.agent(node.agent()->incarnation()).heard_daemon < Moment{0};
-        if (node.odd || (unheard && invariants_.job(node.job).last_sealed)) node.agent()->kill();
-    }
+    end_daemon();
     const Duration lost_timeout = Duration{1ms} * scenario_.jobs[0].terms.lost_timeout_ms;
     const Duration longest = random_.chance(150) ? lost_timeout * 3 / 2 : std::min<Duration>(lost_timeout / 2, 10s);
     events_.after(random_.between(Duration{20ms}, longest), [this] { start_daemon(); });
-}
-
-void World::start_daemon() {
-    if (daemon_.running()) return;
-    if (events_.now() > 1s) chronicle_.count(Happening::daemon_restarted);
-    calm_until_ = events_.now() + scenario_.lease * 3 / 2;
-    daemon_.start();
-    events_.at(calm_until_, [this] {
-        if (!peace_ && network_faults_allowed()) network_.set_temper(scenario_.temper);
-    });
 }
 
 void World::pause_daemon() {

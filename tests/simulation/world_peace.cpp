@@ -22,8 +22,8 @@ void World::make_peace() {
     peace_ = true;
     chronicle_.tell("peace");
     network_.heal_all();
-    network_.set_temper(calm(scenario_.temper));
-    start_daemon();
+    network_.set_temper(scenario_.temper.calm());
+    if (!scenario_.embedded) start_daemon();
     daemon_.go_on();
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
         Node& node = nodes_[i];
@@ -59,7 +59,8 @@ Duration World::settle_limit(const JobScenario& job) const {
 void World::demand_running() {
     for (std::size_t index = 0; index < scenario_.jobs.size(); ++index) {
         const native::JobTerms& terms = scenario_.jobs[index].terms;
-        if (invariants_.job(index).ever_ended) continue;
+        // An embedded daemon is gone with a launcher that nobody starts again.
+        if (invariants_.job(index).ever_ended || !daemon_.running()) continue;
         std::uint32_t healthy = 0;
         std::uint32_t running = 0;
         std::string phases;

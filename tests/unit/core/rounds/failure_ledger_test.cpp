@@ -41,16 +41,16 @@ TEST_CASE("a report that is sent again adds nothing") {
     CHECK(ledger.count() == 3);
 }
 
-TEST_CASE("a hundred thousand failures with whole tails are counted, and a few are kept") {
+TEST_CASE("thousands of failures with whole tails are counted, and a few are kept") {
     FailureLedger ledger;
     const std::vector<char> text(native::stderr_tail_bytes_max, 'e');
-    for (std::int32_t rank = 0; rank < 100'000; ++rank) {
+    for (std::int32_t rank = 0; rank < 2'000; ++rank) {
         auto one = failure(static_cast<FailureKind>(rank % 4), rank, 1h - rank * 1ms);
         one.stderr_tail.assign(text.begin(), text.end());
         one.message.assign(text.begin(), text.begin() + native::failure_message_bytes_max);
         ledger.add(std::move(one));
     }
-    CHECK(ledger.count() == 100'000);
+    CHECK(ledger.count() == 2'000);
     CHECK(ledger.kept().size() == 4 * FailureLedger::kept_per_kind_max);
     CHECK(text_bytes(ledger) < 1536 * 1024);
     CHECK(ledger.first_cause(500ms).stderr_tail.size() == native::stderr_tail_bytes_max);

@@ -1,0 +1,46 @@
+// The daemon's life: started, killed and started again by somebody, or part of the first node's launcher.
+#include "tests/simulation/world.h"
+
+namespace muster::simulation {
+
+namespace {
+
+constexpr Duration end_linger = 10s;  ///< ServerConfig::end_linger, for which a launcher keeps its daemon
+
+}  // namespace
+
+void World::start_daemon() {
+    if (daemon_.running()) return;
+    if (events_.now() > 1s) chronicle_.count(Happening::daemon_restarted);
+    calm_until_ = events_.now() + scenario_.lease * 3 / 2;
+    daemon_.start();
+    events_.at(calm_until_, [this] {
+        if (!peace_ && network_faults_allowed()) network_.set_temper(scenario_.temper);
+    });
+}
+
+void World::end_daemon() {
+    if (!daemon_.running()) return;
+    if (scenario_.embedded) chronicle_.count(Happening::daemon_lost_with_host);
+    daemon_.kill();
+    network_.heal_all();
+    network_.set_temper(scenario_.temper.calm());
+    // One that comes with other terms would teach them to the next daemon, and one that has not been heard yet would
+    // look like one that is started later.
+    for (Node& node : nodes_) {
+        if (!node.alive()) continue;
+        const bool unheard = invariants_.agent(node.agent()->incarnation()).heard_daemon < Moment{0};
+        if (node.odd || (unheard && invariants_.job(node.job).last_sealed)) node.agent()->kill();
+    }
+}
+
+/// The launcher stays until every agent has acknowledged the end, at most for end_linger, whatever it ended for.
+void World::host_finished() {
+    events_.after(end_linger, [this] {
+        if (nodes_.front().alive() || !daemon_.running()) return;
+        chronicle_.count(Happening::daemon_left_with_host);
+        daemon_.kill();
+    });
+}
+
+}  // namespace muster::simulation
