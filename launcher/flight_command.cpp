@@ -15,9 +15,8 @@ namespace {
 
 constexpr std::string_view usage =
     "usage: muster flight DIR...\n"
-    "Says from the flight records (*.ring) in DIR which rank is missing from which collective. The worker runtime "
-    "writes\n"
-    "them where MUSTER_FLIGHT_DIR points; muster keeps those of failed rounds beside the logs.\n";
+    "Says from the flight records (*.ring) in DIR which rank is missing from which collective.\n"
+    "The worker runtime writes them where MUSTER_FLIGHT_DIR points.\n";
 
 int complain(const std::string& line) {
     std::fprintf(stderr, "muster flight: %s\n", line.c_str());
