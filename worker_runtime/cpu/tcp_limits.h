@@ -40,8 +40,8 @@ inline constexpr int silent_host_limit_ms = 15'000;
 /// How long a rank that has lost a peer's connection looks for that peer's last words: they were sent before it ended.
 inline constexpr Duration last_words_timeout = 100ms;
 
-/// At the deadline a rank that waits for an answer alone does not know who has stopped. It leaves the word for so long to
-/// the ranks that do.
+/// At the deadline a rank that waits for an answer alone does not know who has stopped. It leaves the word for so long
+/// to the ranks that do.
 inline constexpr Duration witness_delay = 100ms;
 
 /// Tries to connect are repeated at this distance: a route may come back.
