@@ -24,13 +24,14 @@ struct Served {
     bool other_jobs = false;
 };
 
-/// The daemon's status page, or whatever else is said at the address; nothing if nobody listens there.
+/// The daemon's status page, or whatever else is said at the address until `deadline`, which may be nothing;
+/// nullopt if nobody listens there.
 std::optional<std::string> ask_for_status(const SocketAddress& address, Instant deadline) {
     constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
     auto socket = BlockingSocket::connect(address, deadline);
-    if (!socket) return std::nullopt;
     std::string answer;
+    if (!socket) return socket.error().code == Errc::timed_out ? std::optional(answer) : std::nullopt;
     if (!socket->send(question, deadline)) return answer;
     while (answer.size() < answer_bytes_max) {
         const auto piece = socket->receive(deadline);
@@ -106,9 +107,13 @@ Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_hos
 }
 
 PortOwner port_owner(const PortQuestion& question, Instant deadline) {
+    std::optional<Served> muster;
     for (;;) {
-        const auto served = served_at(question, deadline);
+        auto served = served_at(question, deadline);
         if (!served) return PortOwner::nobody;
+        // The last question may have no time left for its answer: what a muster said before still holds.
+        if (served->is_muster) muster = served;
+        if (muster) served = muster;
         if (served->this_job) return PortOwner::this_job;
         if (Clock::now() + pause >= deadline) {
             if (!served->is_muster) return PortOwner::stranger;

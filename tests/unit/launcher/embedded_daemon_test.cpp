@@ -14,10 +14,13 @@ using namespace muster::launcher;
 
 namespace {
 
-/// Has a port of `address` and says `answer` to each of `count` callers, then leaves the port.
+enum class Then { leaves, falls_silent };
+
+/// Has a port of `address` and says `answer` to each of `count` callers, then leaves the port or keeps it and is
+/// silent.
 class Holder {
   public:
-    Holder(const std::string& address, std::string answer, int count)
+    Holder(const std::string& address, std::string answer, int count, Then then = Then::leaves)
         : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         const int yes = 1;
         const auto name = SocketAddress::from_numeric(address, 0);
@@ -25,12 +28,12 @@ class Holder {
         REQUIRE(::bind(listener_.get(), name->data(), name->size()) == 0);
         REQUIRE(::listen(listener_.get(), 8) == 0);
         port_ = SocketAddress::local_of(listener_.get()).port();
-        thread_ = std::thread([this, answer = std::move(answer), count] {
+        thread_ = std::thread([this, answer = std::move(answer), count, then] {
             for (int i = 0; i < count; ++i) {
                 const FileDescriptor caller(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
                 if (!caller.valid()) return;
                 // The port is left before the last answer is given: who has read it finds nobody any more.
-                if (i + 1 == count) listener_.reset();
+                if (i + 1 == count && then == Then::leaves) listener_.reset();
                 ::send(caller.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
                 char question[512];
                 ::shutdown(caller.get(), SHUT_WR);
@@ -121,6 +124,8 @@ TEST_CASE("whoever has the port and is no muster of this job is named for what i
     CHECK(no_muster.find("it is no muster, so choose another port") != std::string::npos);
     const Holder busy("127.0.0.1", status(R"({"id": "other"})"), 1000);
     CHECK(part_at(busy.port()).find("it serves another job") != std::string::npos);
+    const Holder slow("127.0.0.1", status(R"({"id": "other"})"), 1, Then::falls_silent);
+    CHECK(part_at(slow.port()).find("it serves another job") != std::string::npos);
     const Holder elsewhere("127.0.0.3", "", 1000);
     CHECK(part_at(elsewhere.port()).find("nobody answers there") != std::string::npos);
 }
