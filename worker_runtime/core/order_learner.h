@@ -32,12 +32,15 @@ class OrderLearner {
     static constexpr int patience_max = 1024;
 
     OrderLearner(std::span<const Parameter> parameters, const BucketCaps& caps)
-        : parameters_(parameters.begin(), parameters.end()), caps_(caps) {}
+        : parameters_(parameters.begin(), parameters.end()),
+          caps_(caps),
+          order_(reverse_order(parameters.size()).parameters) {}
 
     /// One pass under `plan`, with the parameters it marked. True: make new buckets, by order().
     bool observe(const BucketPlan& plan, std::span<const std::int32_t> marked);
 
-    /// The order that the last observe() which said yes asked for. Parameters it did not see come last.
+    /// The order that the last observe() which said yes asked for, at first the reverse one. Parameters it did not see
+    /// come last.
     [[nodiscard]] const std::vector<std::int32_t>& order() const { return order_; }
 
   private:

@@ -24,6 +24,7 @@ std::size_t input_bytes(const Operation& operation, int world) {
 
 BucketPipeline::~BucketPipeline() {
     for (auto& flight : flights_) (void)flight.work.wait();
+    (void)beside_.wait();
 }
 
 void BucketPipeline::begin(std::uint64_t plan_hash) {
@@ -103,10 +104,10 @@ Result<void> BucketPipeline::run(Operation operation) {
     return complete(operation);
 }
 
-Work BucketPipeline::start(Operation operation) {
+void BucketPipeline::start(Operation operation) {
     operation.tag = tag_ | beside_buckets;
     meter_.add_bytes(input_bytes(operation, communicator_.size()));
-    return communicator_.start(operation);
+    beside_ = communicator_.start(operation);
 }
 
 Result<void> BucketPipeline::complete(const Operation& operation) {

@@ -46,8 +46,8 @@ class BucketPipeline {
 
     /// A collective beside those of the buckets, to its end; its time counts as exposed.
     Result<void> run(Operation operation);
-    /// The same, started: its time counts for nothing.
-    Work start(Operation operation);
+    /// The same, started, for one whose result nobody waits for. Its time counts for nothing.
+    void start(Operation operation);
 
   private:
     struct Flight {
@@ -68,6 +68,7 @@ class BucketPipeline {
     StepMeter& meter_;
     std::uint32_t tag_ = 0;
     std::vector<Flight> flights_;
+    Work beside_;
 };
 
 /// What this rank gives to a collective.

@@ -107,7 +107,6 @@ Result<void> ReducerBody::finish_synchronised() {
     if (auto told = tell_and_learn(); !told) return fail(told.error());
     if (auto launched = launch_rare(); !launched) return fail(launched.error());
     if (auto drained = pipeline_.drain(); !drained) return fail(drained.error());
-    if (auto over = live_work_.wait(); !over) return fail(over.error());
     return {};
 }
 
@@ -126,10 +125,8 @@ Result<void> ReducerBody::tell_and_learn() {
     control_->set_waited(communicator_.rank(), meter_.last().exposed);
     control_->set_samples(communicator_.rank(), samples_);
     // An order is learned from steps that look like steps: one whose marks were spread over local steps does not.
-    if (learner_ && !any_marked_before_ && learner_->observe(plan_, schedule_->observed())) {
-        order_asked_ = true;
-        control_->ask_for_new_buckets();
-    }
+    const bool typical = learner_ && !any_marked_before_;
+    if (typical && learner_->observe(plan_, schedule_->observed())) control_->ask_for_new_buckets();
     const Buffer block{.data = control_memory_.data(),
                        .count = StepControl::size_bytes(parameters_.size(), communicator_.size()),
                        .type = DataType::u8};
@@ -139,7 +136,7 @@ Result<void> ReducerBody::tell_and_learn() {
     for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = control_->used(i);
     if (options_.order == BucketOrder::observed) {
         const bool usage_changed = usage_.observe(used_);
-        new_buckets_due_ = new_buckets_due_ || usage_changed || control_->new_buckets_asked();
+        new_buckets_due_ = usage_changed || control_->new_buckets_asked();
     }
     return {};
 }
@@ -205,7 +202,7 @@ Operation ReducerBody::ask_for_life() const {
 void ReducerBody::say_live() {
     if (options_.inputs == Inputs::even) return;
     *live_ = 1;
-    live_work_ = pipeline_.start(ask_for_life());
+    pipeline_.start(ask_for_life());
 }
 
 Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
@@ -227,7 +224,7 @@ Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
 }
 
 Result<void> ReducerBody::fail(Error error) {
-    if (failure_) failure_ = in_step(std::move(error));
+    failure_ = in_step(std::move(error));
     in_pass_ = false;
     return failure_;
 }

@@ -96,12 +96,10 @@ class ReducerBody {
     std::unique_ptr<OrderLearner> learner_;  ///< of rank 0
     UsedParameters usage_;
     bool new_buckets_due_ = false;  ///< the same on all ranks
-    bool order_asked_ = false;      ///< the learner's order() is to be used
 
     Memory control_memory_;
     std::optional<StepControl> control_;
     std::uint8_t* live_ = nullptr;  ///< one byte of control memory: does this rank have a batch?
-    Work live_work_;
 
     StepMeter meter_;
     /// Serialises launches: several threads may complete buckets at once.

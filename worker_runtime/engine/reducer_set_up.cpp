@@ -158,13 +158,9 @@ Result<void> ReducerBody::take_plan(BucketPlan plan) {
 
 /// Rank 0's order, on all ranks.
 Result<ParameterOrder> ReducerBody::agree_on_order() {
-    ParameterOrder order;
-    for (const auto& bucket : plan_.buckets) {
-        order.parameters.insert(order.parameters.end(), bucket.parameters.begin(), bucket.parameters.end());
-    }
-    if (order_asked_) order.parameters = learner_->order();
-    order_asked_ = false;
-    std::string bytes = encode(with_rare_last(order.parameters, usage_.rare()));
+    // The other ranks' bytes are overwritten.
+    std::string bytes(encoded_order_bytes(parameters_.size()), '\0');
+    if (learner_) bytes = encode(with_rare_last(learner_->order(), usage_.rare()));
     const Buffer buffer{.data = bytes.data(), .count = bytes.size(), .type = DataType::u8};
     if (auto sent = pipeline_.run(broadcast(buffer, 0)); !sent) return sent.error();
     return decode_order(bytes, parameters_.size());
@@ -174,9 +170,8 @@ Result<Layout> ReducerBody::make_buckets_anew() {
     new_buckets_due_ = false;
     auto order = agree_on_order();
     if (!order) return with_context(order.error(), "new buckets in rank 0's order");
-    BucketPlan plan = plan_buckets(parameters_, *order, caps_);
-    if (plan.hash == plan_.hash) return Layout::kept;
-    if (auto taken = take_plan(std::move(plan)); !taken) return with_context(taken.error(), "new buckets");
+    auto taken = take_plan(plan_buckets(parameters_, *order, caps_));
+    if (!taken) return with_context(taken.error(), "new buckets");
     layout_changed_ = true;
     return Layout::moved;
 }

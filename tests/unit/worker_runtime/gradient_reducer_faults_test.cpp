@@ -1,6 +1,8 @@
 // The reducer's errors: models that differ, calls out of order, gradients that are no numbers, ranks that die.
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "muster/gradient_reducer.h"
 #include "rendezvous/base/text.h"
@@ -77,24 +79,25 @@ TEST_CASE("a rank that cannot make its reducer says why, and the others say that
 }
 
 TEST_CASE("calls out of order are errors that name the step and the parameter, and change nothing") {
-    CHECK(alone([](GradientReducer& reducer) -> std::string {
-              std::string text;
-              const auto say = [&](const auto& result) { text += complaint(result) + "\n"; };
-              say(reducer.mark_ready(1));
-              say(reducer.finish());
-              say(reducer.begin_step(-1));
-              (void)reducer.begin_step();
-              say(reducer.begin_step());
-              say(reducer.mark_ready(3));
-              say(reducer.mark_ready(-1));
-              (void)reducer.mark_ready(2);
-              say(reducer.mark_ready(2));
-              say(reducer.clip_grad_norm(1));
-              for (const int i : {1, 0}) text += complaint(reducer.mark_ready(i));
-              text += complaint(reducer.finish());
-              say(reducer.join([] { return Result<void>(); }));
-              return text;
-          }) ==
+    const auto told_by_calls = alone([](GradientReducer& reducer) -> std::string {
+        std::string text;
+        const auto say = [&](const auto& result) { text += complaint(result) + "\n"; };
+        say(reducer.mark_ready(1));
+        say(reducer.finish());
+        say(reducer.begin_step(-1));
+        (void)reducer.begin_step();
+        say(reducer.begin_step());
+        say(reducer.mark_ready(3));
+        say(reducer.mark_ready(-1));
+        (void)reducer.mark_ready(2);
+        say(reducer.mark_ready(2));
+        say(reducer.clip_grad_norm(1));
+        for (const int i : {1, 0}) text += complaint(reducer.mark_ready(i));
+        text += complaint(reducer.finish());
+        say(reducer.join([] { return Result<void>(); }));
+        return text;
+    });
+    CHECK(told_by_calls ==
           "rank 0: "
           "gradient step 0: parameter \"p1\" was marked ready before begin_step()\n"
           "gradient step 0: finish() needs a begin_step() first\n"
@@ -144,69 +147,82 @@ TEST_CASE("a death at any collective of a step gives every rank an error that na
     CHECK(failures > 20);
 }
 
-TEST_CASE("a reducer may be destroyed in the middle of a step") {
-    ThreadGroup group(2);
-    CHECK(group
-              .run([&](Communicator& communicator) -> std::string {
-                  const OwnedParameters parameters(f32_parameters({4, 4, 4}), 0);
-                  auto reducer = GradientReducer::make(communicator, parameters.list(), bucket_each);
-                  if (!reducer) return complaint(reducer);
-                  (void)reducer->begin_step();
-                  (void)reducer->mark_ready(2);
-                  return {};
-              })
-              .empty());
+TEST_CASE("a reducer that is destroyed in the middle of a step first waits for what is in progress") {
+    for (const auto inputs : {Inputs::even, Inputs::uneven}) {
+        ThreadGroup group(1);
+        auto options = bucket_each;
+        options.inputs = inputs;
+        std::thread later;
+        std::atomic<bool> over = false;
+        const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+            const OwnedParameters parameters(f32_parameters({4, 4, 4}), 0);
+            auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+            if (!reducer) return complaint(reducer);
+            group.hold();
+            (void)reducer->begin_step();
+            // A bucket is in progress, or the question who has a batch left.
+            if (inputs == Inputs::even) (void)reducer->mark_ready(2);
+            later = std::thread([&] {
+                for (int i = 0; i < 100; ++i) std::this_thread::yield();
+                over = true;
+                group.let_go();
+            });
+            reducer = Error{Errc::cancelled, "gone"};
+            return over ? std::string() : "its memory went while a collective was using it";
+        });
+        later.join();
+        CHECK(wrong == "");
+    }
 }
 
 TEST_CASE("a gradient that is no number is named with its rank on all ranks, and training can go on") {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
         ThreadGroup group(3);
-        CHECK(
-            group
-                .run([&](Communicator& communicator) -> std::string {
-                    const OwnedParameters parameters(f32_parameters({4, 5000, 4}), 0);
-                    auto options = bucket_each;
-                    options.finite_check = FiniteCheck::on;
-                    auto reducer = GradientReducer::make(communicator, parameters.list(), options);
-                    if (!reducer) return complaint(reducer);
-                    for (int step = 0; step < 3; ++step) {
-                        (void)reducer->begin_step();
-                        for (const int i : {2, 1, 0}) {
-                            auto* const gradient = static_cast<float*>(reducer->gradient(i).data);
-                            std::fill_n(gradient, reducer->gradient(i).count, 1.0f);
-                            if (step == 1 && i == 1 && communicator.rank() == 2) gradient[4999] = bad;
-                            if (auto marked = reducer->mark_ready(i); !marked) return complaint(marked);
-                        }
-                        const std::string expected =
-                            step == 1
-                                ? "gradient step 1: the gradient of parameter \"p1\" has a NaN or an infinity on rank 2"
-                                : "";
-                        const auto finished = complaint(reducer->finish());
-                        if (finished != expected) return cat("step ", step, " says: ", finished);
-                    }
-                    return {};
-                })
-                .empty());
+        const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+            const OwnedParameters parameters(f32_parameters({4, 5000, 4}), 0);
+            auto options = bucket_each;
+            options.finite_check = FiniteCheck::on;
+            auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+            if (!reducer) return complaint(reducer);
+            for (int step = 0; step < 3; ++step) {
+                (void)reducer->begin_step();
+                for (const int i : {2, 1, 0}) {
+                    auto* const gradient = static_cast<float*>(reducer->gradient(i).data);
+                    std::fill_n(gradient, reducer->gradient(i).count, 1.0f);
+                    if (step > 0 && i == 1 && communicator.rank() == 2) gradient[4999] = bad;
+                    if (auto marked = reducer->mark_ready(i); !marked) return complaint(marked);
+                }
+                const std::string expected =
+                    step == 0 ? ""
+                              : cat("gradient step ", step,
+                                    ": the gradient of parameter \"p1\" has a NaN or an infinity on rank 2");
+                const auto finished = complaint(reducer->finish());
+                if (finished != expected) return cat("step ", step, " says: ", finished);
+            }
+            return {};
+        });
+        CHECK(wrong == "");
     }
 }
 
 TEST_CASE("clip_grad_norm scales all gradients by one factor, and only when their norm is too large") {
-    CHECK(alone([](GradientReducer& reducer) -> std::string {
-              (void)reducer.begin_step();
-              for (const int i : {2, 0}) {
-                  auto* const gradient = static_cast<float*>(reducer.gradient(i).data);
-                  std::fill_n(gradient, 4, i == 0 ? 3.0f : 4.0f);
-                  (void)reducer.mark_ready(i);
-              }
-              // Written, but not marked: nobody used it, and it does not count.
-              static_cast<float*>(reducer.gradient(1).data)[0] = 1000;
-              if (auto finished = reducer.finish(); !finished) return complaint(finished);
-              if (complaint(reducer.clip_grad_norm(0)).empty()) return "a norm of 0 was accepted";
-              if (*reducer.clip_grad_norm(10.5) != 10) return "the norm is not 10";
-              if (*static_cast<float*>(reducer.gradient(0).data) != 3) return "a small norm was clipped";
-              if (*reducer.clip_grad_norm(5) != 10) return "the norm is not 10";
-              if (*static_cast<float*>(reducer.gradient(0).data) != 1.5f) return "p0 was not halved";
-              if (*static_cast<float*>(reducer.gradient(2).data) != 2) return "p2 was not halved";
-              return {};
-          }) == "");
+    const auto wrong = alone([](GradientReducer& reducer) -> std::string {
+        (void)reducer.begin_step();
+        for (const int i : {2, 0}) {
+            auto* const gradient = static_cast<float*>(reducer.gradient(i).data);
+            std::fill_n(gradient, 4, i == 0 ? 3.0f : 4.0f);
+            (void)reducer.mark_ready(i);
+        }
+        // Written, but not marked: nobody used it, and it does not count.
+        static_cast<float*>(reducer.gradient(1).data)[0] = 1000;
+        if (auto finished = reducer.finish(); !finished) return complaint(finished);
+        if (complaint(reducer.clip_grad_norm(0)).empty()) return "a norm of 0 was accepted";
+        if (*reducer.clip_grad_norm(10.5) != 10) return "the norm is not 10";
+        if (*static_cast<float*>(reducer.gradient(0).data) != 3) return "a small norm was clipped";
+        if (*reducer.clip_grad_norm(5) != 10) return "the norm is not 10";
+        if (*static_cast<float*>(reducer.gradient(0).data) != 1.5f) return "p0 was not halved";
+        if (*static_cast<float*>(reducer.gradient(2).data) != 2) return "p2 was not halved";
+        return {};
+    });
+    CHECK(wrong == "");
 }
