@@ -40,7 +40,4 @@ class SharedSegment {
     FileDescriptor descriptor_;
 };
 
-/// Bytes that this process may still take without the host or its cgroup running out; an estimate.
-std::size_t available_memory_bytes();
-
 }  // namespace muster::runtime

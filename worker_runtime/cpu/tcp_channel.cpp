@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -129,9 +130,14 @@ Result<void> TcpChannel::wait(const Progress& progress, const RunTerms& terms) {
     const auto events = static_cast<short>((progress.reads() ? POLLIN : 0) | (progress.writes() ? POLLOUT : 0));
     std::array<pollfd, 3> polled{{{socket_, events, 0}, {group_.wake().get(), POLLIN, 0}, {-1, POLLIN, 0}}};
     if (!control_ended_) polled[2].fd = group_.peer(peer_).control.get();
-    if (::poll(polled.data(), polled.size(), poll_timeout_ms(terms.deadline, now)) < 0 && errno != EINTR) {
-        return error_from_errno(errno, "wait for a connection");
+    const Duration spin = group_.spin(terms.patience);
+    int ready = 0;
+    for (Instant current = now; ready == 0 && current - now < spin; current = std::chrono::steady_clock::now()) {
+        ready = ::poll(polled.data(), polled.size(), 0);
+        if (ready == 0) ::sched_yield();
     }
+    if (ready == 0) ready = ::poll(polled.data(), polled.size(), poll_timeout_ms(terms.deadline, now));
+    if (ready < 0 && errno != EINTR) return error_from_errno(errno, "wait for a connection");
     // What came before the news of a failure may be all that this message needs.
     if (polled[0].revents != 0) return {};
     if (polled[1].revents != 0) return group_.failure();

@@ -34,6 +34,17 @@ std::string frame(std::uint8_t code, std::string_view text) {
     return bytes;
 }
 
+std::vector<int> sockets_of(const TcpMesh& mesh) {
+    std::vector<int> sockets;
+    for (const auto& peer : mesh.peers) {
+        for (const auto* one : {&peer.control, &peer.outgoing, &peer.incoming})
+            if (one->valid()) sockets.push_back(one->get());
+        for (const auto& stripes : peer.lanes)
+            for (const auto& stripe : stripes) sockets.push_back(stripe.get());
+    }
+    return sockets;
+}
+
 /// What the network, not the peer, ended the connection with.
 bool is_silence(int failure) {
     return failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH || failure == ENETDOWN;
@@ -42,11 +53,14 @@ bool is_silence(int failure) {
 }  // namespace
 
 TcpGroup::TcpGroup(int rank, std::string id, TcpMesh mesh, FileDescriptor wake)
-    : rank_(rank), id_(std::move(id)), mesh_(std::move(mesh)), wake_(std::move(wake)) {
-    const auto here = std::count_if(mesh_.peers.begin(), mesh_.peers.end(),
-                                    [this](const TcpPeer& one) { return one.card.host == peer(rank_).card.host; });
-    crowded_ = static_cast<unsigned>(here) > std::max(1u, std::thread::hardware_concurrency());
-}
+    : rank_(rank),
+      id_(std::move(id)),
+      mesh_(std::move(mesh)),
+      wake_(std::move(wake)),
+      ranks_here_(static_cast<int>(
+          std::count_if(mesh_.peers.begin(), mesh_.peers.end(),
+                        [this](const TcpPeer& one) { return one.card.host == peer(rank_).card.host; }))),
+      fork_guard_(sockets_of(mesh_)) {}
 
 TcpGroup::~TcpGroup() {
     const std::lock_guard lock(mutex_);
@@ -55,6 +69,11 @@ TcpGroup::~TcpGroup() {
     for (const auto& one : mesh_.peers) {
         if (one.control.valid()) (void)::send(one.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     }
+}
+
+Duration TcpGroup::spin(Patience patience) const {
+    const bool crowded = static_cast<unsigned>(ranks_here_) > std::max(1u, std::thread::hardware_concurrency());
+    return patience == Patience::eager && !crowded ? spin_limit : Duration::zero();
 }
 
 std::string TcpGroup::who(int rank) const {

@@ -12,7 +12,9 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/time.h"
+#include "worker_runtime/cpu/fork_guard.h"
 #include "worker_runtime/cpu/tcp_mesh.h"
+#include "worker_runtime/cpu/transport.h"
 
 namespace muster::runtime {
 
@@ -29,8 +31,10 @@ class TcpGroup {
     [[nodiscard]] int stripes() const { return mesh_.stripes; }
     [[nodiscard]] const std::string& id() const { return id_; }
     [[nodiscard]] const TcpPeer& peer(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)]; }
-    /// Do more ranks sit on this host than it has cores?
-    [[nodiscard]] bool crowded() const { return crowded_; }
+    /// Ranks on this host, this one included.
+    [[nodiscard]] int ranks_here() const { return ranks_here_; }
+    /// How long a waiting thread may look for news itself before it sleeps; nothing where ranks outnumber cores.
+    [[nodiscard]] Duration spin(Patience patience) const;
     /// Readable once the group has failed.
     [[nodiscard]] const FileDescriptor& wake() const { return wake_; }
 
@@ -58,7 +62,8 @@ class TcpGroup {
     const std::string id_;
     const TcpMesh mesh_;
     const FileDescriptor wake_;
-    bool crowded_ = false;
+    int ranks_here_ = 1;
+    const ForkGuard fork_guard_;
     mutable std::mutex mutex_;
     std::optional<Error> failure_;
 };

@@ -25,13 +25,13 @@ Instant now() {
 // ---- waiting ----
 
 Result<void> TcpLanes::wait(const RunTerms& terms) {
-    const bool spins = terms.patience == Patience::eager && !group_.crowded();
+    const Duration spin = group_.spin(terms.patience);
     const Instant began = now();
     Instant current = began;
     for (;; current = now()) {
         if (auto in_time = check_deadline(terms); !in_time) return in_time;
         const Instant until = current < terms.deadline ? terms.deadline : terms.deadline + witness_delay;
-        const bool spinning = spins && current - began < spin_limit;
+        const bool spinning = current - began < spin;
         std::array<epoll_event, 64> events;
         const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                        spinning ? 0 : poll_timeout_ms(until, current));

@@ -4,11 +4,14 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/available_memory.h"
 #include "worker_runtime/cpu/tcp_channel.h"
 #include "worker_runtime/cpu/tcp_collectives.h"
 #include "worker_runtime/cpu/tcp_group.h"
@@ -72,14 +75,18 @@ class TcpTransport final : public Transport {
     }
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
-        auto pages = std::make_shared<Pages>(size_bytes);
         CollectiveHeader header{.flags = CollectiveHeader::allocates, .count = size_bytes};
-        if (!pages->bytes.data()) header.flags |= CollectiveHeader::lacks;
+        // All ranks of this host look before any of them takes: each leaves room for all.
+        const bool fits = available_memory_bytes() / static_cast<std::size_t>(group_->ranks_here()) > size_bytes;
+        auto pages = std::make_shared<Pages>(fits ? size_bytes : 0);
+        if (!fits || !pages->bytes.data()) header.flags |= CollectiveHeader::lacks;
         AllocationPlan plan;
         if (auto done = lanes_->carry(plan, header, terms); !done) return done.error();
         if (plan.lacking >= 0) {
-            return Error{Errc::limit_exceeded, cat("communicator ", group_->id(), ": ", group_->who(plan.lacking),
-                                                   " has no memory for ", size_bytes, " bytes")};
+            return Error{Errc::limit_exceeded, cat("cannot reserve ", size_bytes >> 10, " KiB for communicator ",
+                                                   group_->id(), ": ", group_->who(plan.lacking),
+                                                   " has too little memory; give the job more of it, or use smaller ",
+                                                   "buckets or fewer ranks on a host")};
         }
         return Memory(std::shared_ptr<std::span<std::byte>>(pages, &pages->bytes));
     }

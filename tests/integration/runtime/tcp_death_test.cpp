@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -91,6 +92,10 @@ std::vector<Once> operations(Duration limit) {
     };
 }
 
+std::size_t entries_of(const std::string& folder) {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
 }  // namespace
 
 TEST_CASE("survivors of a killed rank name it, whatever they were doing") {
@@ -124,6 +129,69 @@ TEST_CASE("a rank that dies while the group forms is named") {
         CHECK((ends[0].exited && ends[0].code == 0));
         CHECK((ends[2].exited && ends[2].code == 0));
     }
+}
+
+TEST_CASE("200 groups whose peer was killed leave neither descriptors nor threads with the survivor") {
+    std::vector<float> data(200'000);
+    std::size_t descriptors = 0, threads = 0;
+    for (int i = 0; i < 200; ++i) {
+        test::RankProcesses peer(1, [&](const GroupTerms& given) {
+            GroupTerms terms = given;
+            terms.rank = 1;
+            terms.size = 2;
+            const auto world = join_over_tcp(terms);
+            while (world->run(all_reduce(buffer(std::span(data)), ReduceOp::sum), test::within(60s))) {
+            }
+            return 0;
+        });
+        const auto place = std::make_shared<test::MeetingInFolder>(peer.file(""));
+        {
+            const auto world = join_over_tcp({.rank = 0, .size = 2, .id = "world", .place = place});
+            for (int turn = 0;; ++turn) {
+                if (turn == i % 4) ::kill(peer.pid(0), SIGKILL);
+                const auto done = world->run(all_reduce(buffer(std::span(data)), ReduceOp::sum), test::within(60s));
+                if (done) continue;
+                REQUIRE(done.error().context.find("rank 1 (pid ") != std::string::npos);
+                break;
+            }
+        }
+        if (i == 0) {
+            descriptors = entries_of("/proc/self/fd");
+            threads = entries_of("/proc/self/task");
+        }
+    }
+    CHECK(entries_of("/proc/self/fd") == descriptors);
+    CHECK(entries_of("/proc/self/task") == threads);
+}
+
+TEST_CASE("a rank is seen to die although a child that it forked lives on with all of its descriptors") {
+    int leash[2] = {};  // the child lives until this process closes its end
+    REQUIRE(::pipe(leash) == 0);
+    test::RankProcesses ranks(2, [&](const GroupTerms& terms) {
+        ::close(leash[1]);
+        const auto world = join_over_tcp(terms);
+        if (terms.rank == victim && ::fork() == 0) {
+            char end = 0;
+            (void)!::read(leash[0], &end, 1);
+            ::_exit(0);
+        }
+        if (terms.place->publish(cat("ready/", terms.rank), "1", no_deadline).has_error()) return 3;
+        for (;;) {
+            const auto done = world->run(barrier(), test::within(30s));
+            if (!done)
+                return done.error().context.find("rank 1 (pid ") != std::string::npos &&
+                               done.error().context.find("died in ") != std::string::npos
+                           ? 0
+                           : 1;
+        }
+    });
+    test::MeetingInFolder place(ranks.file(""));
+    REQUIRE(place.collect({"ready/0", "ready/1"}, std::chrono::steady_clock::now() + 60s).has_value());
+    ::kill(ranks.pid(victim), SIGKILL);
+    const auto ends = ranks.join(std::chrono::seconds(20));
+    ::close(leash[0]);
+    ::close(leash[1]);
+    CHECK((ends[0].exited && ends[0].code == 0));
 }
 
 }  // namespace muster

@@ -1,0 +1,23 @@
+// Sockets that a forked child must not keep open. A data loader's process has copies of all of its parent's
+// descriptors: when the parent dies, its peers would not see their connections end for as long as the child lives.
+#pragma once
+
+#include <vector>
+
+namespace muster::runtime {
+
+/// While it lives, every fork() of this process puts /dev/null in the place of these descriptors in the child. (They
+/// are not closed, because the child may have objects that believe to own the numbers.)
+class ForkGuard {
+  public:
+    explicit ForkGuard(std::vector<int> descriptors);
+    ~ForkGuard();
+    ForkGuard(const ForkGuard&) = delete;
+    ForkGuard& operator=(const ForkGuard&) = delete;
+
+  private:
+    friend struct ForkGuards;
+    std::vector<int> descriptors_;
+};
+
+}  // namespace muster::runtime
