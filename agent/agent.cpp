@@ -10,6 +10,7 @@
 #include "agent/log_directory.h"
 #include "agent/worker_commands.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/report.h"
 
 namespace muster::agent {
@@ -67,6 +68,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void happen(SupervisorEvent event);
     void host_said(ProcessEvent event);
     WorkerNotes notes_at(Instant at) const;
+    void settle_flight_records(bool job_succeeded);
 
     // One for each action.
     void carry_out(const OpenStore& action);
@@ -256,6 +258,7 @@ void Agent::Driver::carry_out(const ReportSucceeded&) {
 void Agent::Driver::carry_out(const ReportRound& action) {
     auto report = action.report;
     native::fit_report(report.failures);
+    commands_.keep_flight_records();
     commands_.forget_round();
     link_.round_report(std::move(report));
 }
@@ -269,6 +272,7 @@ void Agent::Driver::carry_out(const AcknowledgeEnd&) {
 }
 
 void Agent::Driver::carry_out(const Finish& action) {
+    settle_flight_records(std::holds_alternative<JobSucceeded>(action.ending));
     commands_.forget_round();
     feeding_.cancel();
     deadline_.cancel();
@@ -282,6 +286,14 @@ void Agent::Driver::carry_out(const Finish& action) {
             if (self->agent_.on_end) self->agent_.on_end(ending);
         });
     });
+}
+
+void Agent::Driver::settle_flight_records(bool job_succeeded) {
+    auto& files = commands_.flight_files();
+    if (job_succeeded) return files.remove_all();
+    commands_.keep_flight_records();
+    if (!files.directory().empty() && agent_.on_progress)
+        agent_.on_progress(cat("what each rank's communicators did last: muster flight '", files.directory(), "'"));
 }
 
 Agent::Agent(asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,

@@ -6,18 +6,20 @@
 
 #include "agent/core/error_file.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
 Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment) {
     const auto run = logs_.run_directory();
     if (run.has_error()) return run.error();
-    const std::string attempt = attempt_directory(run.value(), assignment.restart_count);
+    attempt_ = attempt_directory(run.value(), assignment.restart_count);
+    rank_base_ = assignment.rank_base;
     std::vector<WorkerCommand> commands;
     workers_.clear();
     channels_.clear();
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
-        WorkerLogs logs = worker_logs(config_.logs, attempt,
+        WorkerLogs logs = worker_logs(config_.logs, attempt_,
                                       {.host = config_.supervisor.host,
                                        .role = config_.workers.role,
                                        .rank = assignment.rank_base + local_rank,
@@ -57,6 +59,17 @@ std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
 void WorkerCommands::tell_round_over(const std::string& why) {
     for (const auto& channel : channels_)
         if (channel) channel->send(local::RoundEnded{why});
+}
+
+void WorkerCommands::keep_flight_records() {
+    if (attempt_.empty()) return;
+    for (std::size_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
+        const auto& channel = channels_[local_rank];
+        const int memory = channel ? channel->gift(local::GiftKind::flight_record) : -1;
+        if (memory < 0) continue;
+        const auto path = cat(attempt_, "/flight_", rank_base_ + local_rank, ".ring");
+        if (auto kept = flight_files_.keep(memory, path); !kept) log(LogLevel::warning, kept.error().context);
+    }
 }
 
 void WorkerCommands::describe(std::uint32_t local_rank, WorkerNotes& notes) const {

@@ -1,12 +1,14 @@
 // The workers of one round, made ready: directories, channels, environments, and what to look at when one fails.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "agent/agent_channel.h"
 #include "agent/agent_config.h"
+#include "agent/flight_files.h"
 #include "agent/log_directory.h"
 
 namespace muster::agent {
@@ -26,7 +28,11 @@ class WorkerCommands {
 
     /// On every channel that a worker opened.
     void tell_round_over(const std::string& why);
-    /// The round is drained: closes its channels.
+    /// Nothing of the round's workers is left, and it did not end well: what they gave of their flight records goes
+    /// into files beside their logs.
+    void keep_flight_records();
+    [[nodiscard]] FlightFiles& flight_files() { return flight_files_; }
+    /// Closes the round's channels.
     void forget_round() { channels_.clear(); }
 
   private:
@@ -35,6 +41,9 @@ class WorkerCommands {
     boost::asio::io_context& loop_;
     const AgentConfig& config_;
     LogDirectory& logs_;
+    FlightFiles flight_files_;
+    std::string attempt_;                                  // directory of the current round; empty: none
+    std::uint32_t rank_base_ = 0;                          // of the current round
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
     std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
     Round last_round_ = no_round;

@@ -16,7 +16,8 @@ namespace {
 constexpr std::string_view usage =
     "usage: muster flight DIR...\n"
     "Says from the flight records (*.ring) in DIR which rank is missing from which collective.\n"
-    "The worker runtime writes them where MUSTER_FLIGHT_DIR points.\n";
+    "They lie beside the logs of a job that failed or was stopped; for one that runs, where MUSTER_FLIGHT_DIR "
+    "points.\n";
 
 int complain(const std::string& line) {
     std::fprintf(stderr, "muster flight: %s\n", line.c_str());

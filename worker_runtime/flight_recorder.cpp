@@ -11,7 +11,9 @@
 #include <cstring>
 #include <utility>
 
+#include "rendezvous/base/boot_id.h"
 #include "rendezvous/base/text.h"
+#include "worker_runtime/flight_sweep.h"
 
 namespace muster::runtime {
 
@@ -40,8 +42,11 @@ Result<FileDescriptor> open_ring(const FlightRecorder::Facts& facts, const std::
         if (!memory.valid()) return error_from_errno(errno, "make memory for the flight record");
         return memory;
     }
-    const std::string path = cat(folder, "/flight_", facts.job.empty() ? "alone" : facts.job, "_", facts.rank, ".ring");
-    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+    sweep_flight_records(folder, facts.job, facts.world);
+    const std::string path = cat(folder, '/', flight_file_name(facts.job, facts.rank));
+    // A new file and not the old one cut short: whoever still has that one mapped would get SIGBUS.
+    ::unlink(path.c_str());
+    FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
     if (!file.valid()) return error_from_errno(errno, cat("write the flight record (MUSTER_FLIGHT_DIR) ", path));
     return file;
 }
@@ -66,6 +71,7 @@ Result<std::shared_ptr<FlightRecorder>> FlightRecorder::open(const Facts& facts,
     header.wall_minus_monotonic_ns = wall_ns() - monotonic_ns();
     char host[sizeof header.host] = {};
     if (::gethostname(host, sizeof host - 1) == 0) copy_text(header.host, host);
+    copy_text(header.boot_id, boot_id());
     return recorder;
 }
 

@@ -3,9 +3,12 @@
 //   context            all_reduce its rank + 1, print one line, exit 0
 //   context outlive    ranks 0 and 1 make a group; rank 0 waits in it for rank 1, which never comes; rank 2 exits 3.
 //                      Rank 0 prints the failure and leaves with 0.
+//   context absent     rank 1 stays away from a barrier; the others print the failure and exit 3
+//   context fail       a barrier, then exit 3
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 #include <string>
 
@@ -32,12 +35,27 @@ int outlive(muster::Context& context) {
     return 0;
 }
 
+int absent(muster::Context& context) {
+    if (context.rank() == 1) {
+        ::pause();
+        return 0;
+    }
+    const auto done = context.world().run(muster::barrier());
+    std::printf("%s\n", done ? "no failure" : done.error().context.c_str());
+    return 3;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-    auto context = muster::Context::from_environment();
+    const std::string mode = argc > 1 ? argv[1] : "";
+    muster::ContextOptions options;
+    if (mode == "absent") options.operation_timeout = std::chrono::seconds(1);
+    auto context = muster::Context::from_environment(options);
     if (!context) return fail(context.error().context);
-    if (argc > 1 && std::string(argv[1]) == "outlive") return outlive(*context);
+    if (mode == "outlive") return outlive(*context);
+    if (mode == "absent") return absent(*context);
+    if (mode == "fail") return context->world().run(muster::barrier()) ? 3 : 1;
     float value = static_cast<float>(context->rank() + 1);
     const auto done =
         context->world().run(muster::all_reduce({&value, 1, muster::DataType::f32}, muster::ReduceOp::sum));

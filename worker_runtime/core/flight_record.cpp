@@ -106,7 +106,10 @@ void report_missing(const Group& group, const std::vector<FlightRing>& rings, st
     for (const auto& [rank, place] : group.ranks) {
         if (place.last != nullptr && (newest == nullptr || place.last->number > newest->number)) newest = place.last;
     }
-    if (newest == nullptr) return;
+    if (newest == nullptr) {
+        lines.push_back("  no operation");
+        return;
+    }
     std::vector<std::string> waiting;
     bool anybody_missing = false;
     for (const auto& [rank, place] : group.ranks) {

@@ -18,7 +18,7 @@
 
 namespace muster::runtime {
 
-inline constexpr std::array<char, 8> flight_magic{'M', 'U', 'S', 'T', 'E', 'R', 'F', '1'};
+inline constexpr std::array<char, 8> flight_magic{'M', 'U', 'S', 'T', 'E', 'R', 'F', '2'};
 inline constexpr std::uint32_t flight_entry_count = 4096;
 inline constexpr std::size_t flight_group_count_max = 32;
 inline constexpr std::size_t flight_name_bytes = 48;
@@ -58,6 +58,7 @@ struct FlightHeader {
     std::uint32_t group_count = 0;
     std::uint32_t unused = 0;
     char host[64] = {};
+    char boot_id[40] = {};   ///< of the host: tells whether `pid` can still be meant
     char failure[512] = {};  ///< the first one of this rank, in words
     char groups[flight_group_count_max][flight_name_bytes] = {};
     std::int32_t group_ranks[flight_group_count_max] = {};  ///< this rank's number in the group

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
+#include "rendezvous/base/boot_id.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/cpu/descriptor_datagram.h"
@@ -49,20 +49,13 @@ sockaddr_un abstract_address(const std::string& digits, socklen_t& length) {
     return address;
 }
 
-std::string read_word(const char* path) {
-    std::ifstream file(path);
-    std::string word;
-    file >> word;
-    return word.empty() ? "unknown" : word;
-}
-
 }  // namespace
 
 LocalIdentity LocalIdentity::of_this_process() {
     LocalIdentity identity;
     char host[256] = {};
     identity.host = ::gethostname(host, sizeof host - 1) == 0 && host[0] != '\0' ? host : "unknown";
-    identity.kernel = read_word("/proc/sys/kernel/random/boot_id");
+    identity.kernel = boot_id();
     struct stat facts {};
     if (::stat("/proc/self/ns/net", &facts) == 0) identity.network_space = cat(facts.st_dev, "-", facts.st_ino);
     if (identity.network_space.empty()) identity.network_space = "unknown";

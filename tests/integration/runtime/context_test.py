@@ -1,5 +1,6 @@
 """The runtime's context where people use it: under muster, under torchrun, alone, and with an environment that is wrong."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -75,6 +76,30 @@ class Context(unittest.TestCase):
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("the round ended", done.stdout)
         self.assertIn("rank 2", done.stdout)
+
+    def test_flight_records_stay_after_a_failure_and_tell_who_is_missing(self):
+        with tempfile.TemporaryDirectory(prefix="muster flight ") as logs:
+            command = (BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=1", "--max-restarts=1",
+                       "--log-dir", logs, "--no-python", WORKER, "absent")
+            done = run(*command)
+            self.assertEqual(done.returncode, 3, done.stderr)
+            rings = [path.name for path in sorted(Path(logs).rglob("*.ring"))]
+            self.assertEqual(rings, ["flight_0.ring", "flight_1.ring", "flight_2.ring"] * 2, "one for each rank and attempt")
+            told = re.search(r"muster flight '(.*)'$", done.stderr, re.MULTILINE)
+            self.assertIsNotNone(told, done.stderr)
+            self.assertEqual(Path(told[1]).name, "attempt_1")
+            flight = run(BIN / "muster", "flight", told[1])
+            self.assertRegex(flight.stdout, r"rank 1 \(pid \d+ on .*\) is missing from operation 1 \(barrier\): it has run none")
+
+    def test_a_job_that_ends_well_leaves_no_flight_record(self):
+        with tempfile.TemporaryDirectory() as logs:
+            failing_once = f'test -e "$0/once" || {{ touch "$0/once"; "{WORKER}" fail; exit; }}; exec "{WORKER}"'
+            done = run(BIN / "muster", "--standalone", "--nproc-per-node=1", "--max-restarts=1", "--log-dir", logs,
+                       "--no-python", "sh", "-c", failing_once, logs)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue((Path(logs) / "once").exists())
+            self.assertEqual(list(Path(logs).rglob("*.ring")), [])
+            self.assertNotIn("muster flight", done.stderr)
 
 
 if __name__ == "__main__":
