@@ -85,6 +85,14 @@ Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
     return Error{Errc::invalid_argument, cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp")};
 }
 
+Result<TcpAlgorithm> chosen_algorithm() {
+    const auto text = variable("MUSTER_TCP_ALGORITHM");
+    if (!text || text->empty() || *text == "automatic") return TcpAlgorithm::automatic;
+    if (*text == "direct") return TcpAlgorithm::direct;
+    if (*text == "ring") return TcpAlgorithm::ring;
+    return Error{Errc::invalid_argument, cat("MUSTER_TCP_ALGORITHM=", *text, "; accepted: automatic, direct, ring")};
+}
+
 /// The interface that reached the store, unless the user names another.
 Result<std::string> own_address(const std::string& store_address) {
     for (const char* name : {"MUSTER_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
@@ -151,6 +159,9 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     auto choice = chosen_transport(options.transport);
     if (!choice) return choice.error();
     terms.choice = *choice;
+    auto algorithm = chosen_algorithm();
+    if (!algorithm) return algorithm.error();
+    terms.algorithm = *algorithm;
     if (store) {
         auto address = own_address(store->address());
         if (!address) return address.error();

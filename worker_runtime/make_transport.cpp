@@ -8,7 +8,6 @@
 #include "worker_runtime/cpu/alone_transport.h"
 #include "worker_runtime/cpu/local_meeting.h"
 #include "worker_runtime/cpu/shared_memory_transport.h"
-#include "worker_runtime/cpu/tcp_transport.h"
 
 namespace muster::runtime {
 
@@ -31,7 +30,7 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
 
 Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms) {
     if (group.size == 1) return make_alone_transport();
-    const TcpOptions tcp{.address = terms.address};
+    const TcpOptions tcp{.address = terms.address, .algorithm = terms.algorithm};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
     const auto deadline = std::chrono::steady_clock::now() + group.meeting_timeout;
     auto door = LocalDoor::open(group.size);

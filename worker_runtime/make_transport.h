@@ -8,6 +8,7 @@
 #include "rendezvous/base/error.h"
 #include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/cpu/tcp_transport.h"
 #include "worker_runtime/cpu/transport.h"
 
 namespace muster::runtime {
@@ -15,6 +16,7 @@ namespace muster::runtime {
 struct TransportTerms {
     TransportChoice choice = TransportChoice::automatic;
     std::string address;  ///< for TCP: numeric, reachable by the other ranks
+    TcpAlgorithm algorithm = TcpAlgorithm::automatic;
     std::shared_ptr<FdWatch> watch;
 };
 

@@ -67,16 +67,17 @@ bool decode(const HeaderBytes& bytes, CollectiveHeader& header) {
 }
 
 bool agree(const CollectiveHeader& a, const CollectiveHeader& b) {
+    constexpr std::uint8_t told = CollectiveHeader::allocates | CollectiveHeader::chained;
     return a.kind == b.kind && a.type == b.type && a.reduce == b.reduce && a.peer == b.peer && a.tag == b.tag &&
-           a.count == b.count && a.number == b.number &&
-           (a.flags & CollectiveHeader::allocates) == (b.flags & CollectiveHeader::allocates);
+           a.count == b.count && a.number == b.number && (a.flags & told) == (b.flags & told);
 }
 
 std::string describe(const CollectiveHeader& header) {
     if (header.flags & CollectiveHeader::allocates) return cat("allocate ", header.count, " bytes");
     const Operation operation{
         .kind = header.kind, .type = header.type, .reduce = header.reduce, .count = header.count, .peer = header.peer};
-    return cat(describe(operation), header.tag != 0 ? cat(" tagged ", header.tag) : std::string());
+    return cat(describe(operation), header.flags & CollectiveHeader::chained ? " from rank to rank" : "",
+               header.tag != 0 ? cat(" tagged ", header.tag) : std::string());
 }
 
 }  // namespace muster::runtime

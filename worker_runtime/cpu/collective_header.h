@@ -17,6 +17,7 @@ struct CollectiveHeader {
         none = 0,
         allocates = 1,  ///< a barrier that goes with taking memory; `count` bytes
         lacks = 2,      ///< ... which this rank does not have
+        chained = 4,    ///< an all_reduce that passes through the ranks (cpu/tcp_chain)
     };
 
     OperationKind kind = OperationKind::barrier;

@@ -74,6 +74,21 @@ void reduce(const Reduction& reduction) {
     chosen().reduce(reduction);
 }
 
+namespace {
+
+template <class Scalar>
+Scalar reciprocal_in(const float* weights, int count) {
+    Scalar sum = static_cast<Scalar>(weights[0]);
+    for (int i = 1; i < count; ++i) sum += static_cast<Scalar>(weights[i]);
+    return Scalar{1} / sum;
+}
+
+}  // namespace
+
+double reciprocal_of(DataType type, const float* weights, int count) {
+    return type == DataType::f64 ? reciprocal_in<double>(weights, count) : reciprocal_in<float>(weights, count);
+}
+
 std::string_view instruction_set() {
     return chosen().name;
 }

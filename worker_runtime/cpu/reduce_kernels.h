@@ -21,7 +21,14 @@ struct Reduction {
     int output_count = 0;
     std::size_t count = 0;           ///< elements
     const float* weights = nullptr;  ///< of the inputs in an average; null: all 1
+    /// What an average multiplies its sum by; 0: 1 / (sum of weights). For an average in several calls, over some of
+    /// the ranks each: 1 until the last call, whose factor is reciprocal_of() all ranks. The first input is then the
+    /// sum so far, with weight 1.
+    double reciprocal = 0;
 };
+
+/// 1 / (sum of `weights`), in the precision in which reduce() computes averages of this type.
+double reciprocal_of(DataType type, const float* weights, int count);
 
 /// Sums of f16, bf16 and f32 run in f32, of f64 in f64; an average multiplies the sum once by 1 / (sum of weights), in
 /// the same precision; then one rounding to nearest even. The result does not depend on `count`, on alignment or on the

@@ -12,6 +12,7 @@ namespace {
 
 using muster::DataType;
 using muster::ReduceOp;
+using muster::runtime::reciprocal_of;
 using muster::runtime::Reduction;
 
 // ---- what is done to two vectors; pairs of vectors do it twice ----
@@ -82,7 +83,9 @@ struct TakeGreatest : Unchanged {
 template <class Scalar>
 struct Average : AddAll {
     Scalar reciprocal;
-    explicit Average(int count) : reciprocal(Scalar{1} / static_cast<Scalar>(count)) {}
+    explicit Average(const Reduction& of)
+        : reciprocal(of.reciprocal != 0 ? static_cast<Scalar>(of.reciprocal)
+                                        : Scalar{1} / static_cast<Scalar>(of.input_count)) {}
     template <class Sum>
     MUSTER_INLINE Sum last(Sum sum) const {
         return times(sum, reciprocal);
@@ -93,11 +96,10 @@ template <class Scalar>
 struct WeightedAverage {
     const float* weights;
     Scalar reciprocal;
-    WeightedAverage(const float* of, int count) : weights(of) {
-        Scalar sum = static_cast<Scalar>(weights[0]);
-        for (int i = 1; i < count; ++i) sum += static_cast<Scalar>(weights[i]);
-        reciprocal = Scalar{1} / sum;
-    }
+    explicit WeightedAverage(const Reduction& of)
+        : weights(of.weights),
+          reciprocal(static_cast<Scalar>(of.reciprocal != 0 ? of.reciprocal
+                                                            : reciprocal_of(of.type, of.weights, of.input_count))) {}
     template <class Sum>
     MUSTER_INLINE Sum first(Sum x) const {
         return times(x, static_cast<Scalar>(weights[0]));
@@ -211,9 +213,9 @@ void reduce_floating(const Reduction& reduction) {
         case ReduceOp::avg: break;
     }
     if (reduction.weights)
-        reduce_any<Format>(reduction, WeightedAverage<Scalar>(reduction.weights, reduction.input_count));
+        reduce_any<Format>(reduction, WeightedAverage<Scalar>(reduction));
     else
-        reduce_few<Format>(reduction, Average<Scalar>(reduction.input_count));
+        reduce_few<Format>(reduction, Average<Scalar>(reduction));
 }
 
 /// Sums are of the unsigned type, which wraps.

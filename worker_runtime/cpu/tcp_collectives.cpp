@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/base/check.h"
+#include "worker_runtime/cpu/tcp_chain.h"
 #include "worker_runtime/cpu/tcp_fold.h"
 #include "worker_runtime/cpu/tcp_limits.h"
 #include "worker_runtime/cpu/tcp_slices.h"
@@ -121,9 +122,26 @@ Result<void> run_broadcast(TcpLanes& lanes, const Operation& operation, const Ru
     return lanes.carry(plan, header, terms);
 }
 
+bool goes_round(int size, const Operation& operation, TcpAlgorithm algorithm) {
+    const std::size_t bytes = operation.count * size_of(operation.type);
+    if (algorithm == TcpAlgorithm::direct || !can_chain(operation.type) || bytes == 0) return false;
+    return algorithm == TcpAlgorithm::ring ||
+           (size >= ring_ranks_min && bytes >= static_cast<std::size_t>(size) * ring_bytes_per_rank_min);
+}
+
+/// Each rank for itself in the chain.
+ChainPlace place_of(const TcpLanes& lanes, const Operation& operation) {
+    return {.previous = lanes.rank() - 1,
+            .next = lanes.rank() + 1 < lanes.size() ? lanes.rank() + 1 : -1,
+            .memory = {operation.output},
+            .first_rank = lanes.rank(),
+            .bytes = operation.count * size_of(operation.type)};
+}
+
 }  // namespace
 
-Result<void> run_collective(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm,
+                            const RunTerms& terms) {
     const std::size_t bytes = operation.count * size_of(operation.type);
     switch (operation.kind) {
         case OperationKind::barrier: {
@@ -140,6 +158,9 @@ Result<void> run_collective(TcpLanes& lanes, const Operation& operation, const R
         }
         case OperationKind::broadcast: return run_broadcast(lanes, operation, terms);
         case OperationKind::all_reduce:
+            if (goes_round(lanes.size(), operation, algorithm))
+                return run_chain(lanes, operation, place_of(lanes, operation), terms);
+            return run_reduction(lanes, operation, terms);
         case OperationKind::reduce_scatter: return run_reduction(lanes, operation, terms);
         case OperationKind::send:
         case OperationKind::receive: break;

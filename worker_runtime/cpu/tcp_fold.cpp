@@ -87,7 +87,11 @@ class Fold : public CollectivePlan {
   public:
     Fold(const Operation& operation, int size) : summation_(operation), inputs_(static_cast<std::size_t>(size)) {}
 
-    void agreed(TcpLanes& lanes) override { summation_.learn_weights(lanes); }
+    /// Not before: a piece may come on another connection than the header with its rank's weight.
+    void agreed(TcpLanes& lanes) override {
+        summation_.learn_weights(lanes);
+        for (std::size_t piece = 0; piece < std::min(fold_ring_pieces, own_.count()); ++piece) open(lanes, piece);
+    }
 
     void received(TcpLanes& lanes, int /*from*/, int lane, std::size_t piece) override {
         if (lane != 0) return;
@@ -112,7 +116,6 @@ class Fold : public CollectivePlan {
         scratch_ = lanes.scratch(inputs_.size() * fold_ring_pieces * own.piece_bytes);
         for (int peer = 0; peer < lanes.size(); ++peer)
             if (peer != lanes.rank()) lanes.receive(peer, 0, ring_of(static_cast<std::size_t>(peer)), Opening::by_plan);
-        for (std::size_t piece = 0; piece < std::min(fold_ring_pieces, own.count()); ++piece) open(lanes, piece);
     }
     virtual void summed(TcpLanes& /*lanes*/, std::size_t /*piece*/) {}
 

@@ -22,6 +22,13 @@ inline constexpr std::size_t small_reduce_bytes_max = 64u << 10;
 /// A broadcast up to this size goes from the root to everybody; a larger one in slices, which their receivers pass on.
 inline constexpr std::size_t small_broadcast_bytes_max = 64u << 10;
 
+/// From so many ranks on, a large all_reduce goes from rank to rank (cpu/tcp_chain) and not from each to each: there, a
+/// rank would serve hundreds of connections for small slices.
+inline constexpr int ring_ranks_min = 17;
+/// ... and from so many bytes a rank of the world on: the first piece goes through all ranks and back before the last
+/// rank's work pays.
+inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
+
 /// Connections per lane at most.
 inline constexpr int stripes_max = 8;
 

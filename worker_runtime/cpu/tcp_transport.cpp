@@ -54,8 +54,8 @@ class AllocationPlan final : public CollectivePlan {
 
 class TcpTransport final : public Transport {
   public:
-    TcpTransport(std::unique_ptr<TcpGroup> group, std::unique_ptr<TcpLanes> lanes)
-        : group_(std::move(group)), lanes_(std::move(lanes)) {
+    TcpTransport(std::unique_ptr<TcpGroup> group, std::unique_ptr<TcpLanes> lanes, TcpAlgorithm algorithm)
+        : group_(std::move(group)), lanes_(std::move(lanes)), algorithm_(algorithm) {
         for (int rank = 0; rank < group_->size(); ++rank) {
             outgoing_.emplace_back(*group_, rank, group_->peer(rank).outgoing.get());
             incoming_.emplace_back(*group_, rank, group_->peer(rank).incoming.get());
@@ -65,7 +65,7 @@ class TcpTransport final : public Transport {
     [[nodiscard]] std::string_view name() const override { return "tcp"; }
 
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
-        return run_collective(*lanes_, operation, terms);
+        return run_collective(*lanes_, operation, algorithm_, terms);
     }
 
     Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
@@ -98,6 +98,7 @@ class TcpTransport final : public Transport {
   private:
     std::unique_ptr<TcpGroup> group_;
     std::unique_ptr<TcpLanes> lanes_;
+    const TcpAlgorithm algorithm_;
     std::vector<TcpChannel> outgoing_;  ///< to each rank
     std::vector<TcpChannel> incoming_;  ///< from each rank
 };
@@ -113,7 +114,7 @@ Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, c
     auto group = std::make_unique<TcpGroup>(terms.rank, terms.id, std::move(*mesh), std::move(wake));
     auto lanes = TcpLanes::over(*group);
     if (!lanes) return lanes.error();
-    return std::unique_ptr<Transport>(new TcpTransport(std::move(group), std::move(*lanes)));
+    return std::unique_ptr<Transport>(new TcpTransport(std::move(group), std::move(*lanes), options.algorithm));
 }
 
 }  // namespace muster::runtime

@@ -10,10 +10,18 @@
 
 namespace muster::runtime {
 
+/// How a large all_reduce goes. The result has the same bits.
+enum class TcpAlgorithm {
+    automatic,  ///< by the number of ranks and bytes
+    direct,     ///< from each rank to each
+    ring,       ///< from rank to rank and back (f16 and bf16 go directly all the same)
+};
+
 /// Which of its addresses a rank listens at and tells its peers.
 struct TcpOptions {
-    std::string address;           ///< numeric, the one that reached the store
-    int connections_per_peer = 0;  ///< 0: chosen by the number of cores
+    std::string address;                               ///< numeric, the one that reached the store
+    int connections_per_peer = 0;                      ///< 0: chosen by the number of cores
+    TcpAlgorithm algorithm = TcpAlgorithm::automatic;  ///< the same on all ranks
 };
 
 /// Connects this rank with all others of the group. Returns when every pair is connected; an error names the rank that

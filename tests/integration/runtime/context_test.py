@@ -60,11 +60,12 @@ class Context(unittest.TestCase):
         cases = [({"WORLD_SIZE": None}, "WORLD_SIZE is not set"), ({"MASTER_ADDR": None}, "MASTER_ADDR is not set"),
                  ({"RANK": "2"}, "RANK=2 contradicts WORLD_SIZE=2"), ({"LOCAL_RANK": "x"}, "LOCAL_RANK=x is no whole"),
                  ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2"),
-                 ({"MUSTER_TRANSPORT": "pigeon"}, "MUSTER_TRANSPORT=pigeon; accepted:")]
+                 ({"MUSTER_TRANSPORT": "pigeon"}, "MUSTER_TRANSPORT=pigeon; accepted:"),
+                 ({"MUSTER_TCP_ALGORITHM": "star"}, "MUSTER_TCP_ALGORITHM=star; accepted:")]
         for change, words in cases:
             with self.subTest(words):
                 environment = {name: value for name, value in {**good, **change}.items() if value is not None}
-                if "MUSTER_TRANSPORT" in change:
+                if any(name.startswith("MUSTER_") for name in change):
                     environment = change
                 done = run(WORKER, **environment)
                 self.assertEqual(done.returncode, 1)

@@ -26,8 +26,9 @@ constexpr int victim = 1;
 using Once = std::function<Result<void>(Transport&, int rank)>;
 
 /// 0 when the failure that ends the operations has all of `words`.
-int run_until_failure(const GroupTerms& terms, const Once& once, const std::vector<std::string>& words) {
-    const auto world = join_over_tcp(terms);
+int run_until_failure(const GroupTerms& terms, const Once& once, const std::vector<std::string>& words,
+                      TcpAlgorithm algorithm) {
+    const auto world = join_over_tcp(terms, "127.0.0.1", 0, algorithm);
     if (terms.place->publish(cat("ready/", terms.rank), "1", no_deadline).has_error()) return 3;
     for (;;) {
         const auto done = once(*world, terms.rank);
@@ -42,10 +43,12 @@ int run_until_failure(const GroupTerms& terms, const Once& once, const std::vect
 }
 
 /// Sends `signal` to the victim while all go round, `times` times. Survivors' errors must have `words`.
-void require_told(const Once& once, int times, std::uint32_t seed, int signal, const std::vector<std::string>& words) {
+void require_told(const Once& once, int times, std::uint32_t seed, int signal, const std::vector<std::string>& words,
+                  TcpAlgorithm algorithm = TcpAlgorithm::automatic) {
     std::mt19937 random(seed);
     for (int i = 0; i < times; ++i) {
-        test::RankProcesses ranks(size, [&](const GroupTerms& terms) { return run_until_failure(terms, once, words); });
+        test::RankProcesses ranks(
+            size, [&](const GroupTerms& terms) { return run_until_failure(terms, once, words, algorithm); });
         test::MeetingInFolder place(ranks.file(""));
         const auto deadline = std::chrono::steady_clock::now() + 60s;
         REQUIRE(place.collect({"ready/0", "ready/1", "ready/2"}, deadline).has_value());
@@ -106,6 +109,17 @@ TEST_CASE("survivors of a killed rank name it, whatever they were doing") {
 TEST_CASE("a stopped rank is named at the deadline, whatever the others were doing") {
     std::uint32_t seed = 100;
     for (const auto& once : operations(200ms)) require_told(once, 1, ++seed, SIGSTOP, {"rank 1 (pid ", "deadline"});
+}
+
+TEST_CASE("in an all_reduce from rank to rank, too, all learn who died and who stopped") {
+    std::vector<float> data(300'000);
+    const auto with = [&data](Duration limit) {
+        return [&data, limit](Transport& world, int) {
+            return world.run(all_reduce(buffer(std::span(data)), ReduceOp::sum), test::within(limit));
+        };
+    };
+    require_told(with(60s), 10, 200, SIGKILL, {"rank 1 (pid ", "died in "}, TcpAlgorithm::ring);
+    require_told(with(200ms), 3, 300, SIGSTOP, {"rank 1 (pid ", "deadline"}, TcpAlgorithm::ring);
 }
 
 TEST_CASE("a rank that dies while the group forms is named") {

@@ -18,8 +18,11 @@ inline runtime::RunTerms within(Duration duration, runtime::Patience patience = 
 
 /// Meets the other ranks of `terms`; aborts the test program when that fails.
 inline std::unique_ptr<runtime::Transport> join_over_tcp(const runtime::GroupTerms& terms,
-                                                         const std::string& address = "127.0.0.1", int stripes = 0) {
-    return runtime::make_tcp_transport(terms, {.address = address, .connections_per_peer = stripes}).value();
+                                                         const std::string& address = "127.0.0.1", int stripes = 0,
+                                                         runtime::TcpAlgorithm algorithm = {}) {
+    return runtime::make_tcp_transport(terms,
+                                       {.address = address, .connections_per_peer = stripes, .algorithm = algorithm})
+        .value();
 }
 
 /// Whatever the operation is, with a minute for it.
