@@ -82,7 +82,9 @@ Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
     if (*text == "automatic") return TransportChoice::automatic;
     if (*text == "shared_memory") return TransportChoice::shared_memory;
     if (*text == "tcp") return TransportChoice::tcp;
-    return Error{Errc::invalid_argument, cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp")};
+    if (*text == "hierarchical") return TransportChoice::hierarchical;
+    return Error{Errc::invalid_argument,
+                 cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp, hierarchical")};
 }
 
 Result<TcpAlgorithm> chosen_algorithm() {
@@ -159,6 +161,7 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     auto choice = chosen_transport(options.transport);
     if (!choice) return choice.error();
     terms.choice = *choice;
+    terms.node = environment.group_rank;
     auto algorithm = chosen_algorithm();
     if (!algorithm) return algorithm.error();
     terms.algorithm = *algorithm;

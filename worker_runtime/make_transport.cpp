@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/log.h"
 #include "worker_runtime/cpu/alone_transport.h"
+#include "worker_runtime/cpu/hierarchical_transport.h"
 #include "worker_runtime/cpu/local_meeting.h"
 #include "worker_runtime/cpu/shared_memory_transport.h"
 
@@ -33,8 +34,9 @@ Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const
     const TcpOptions tcp{.address = terms.address, .algorithm = terms.algorithm};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
     const auto deadline = std::chrono::steady_clock::now() + group.meeting_timeout;
-    auto door = LocalDoor::open(group.size);
+    auto door = LocalDoor::open(group.rank, group.size);
     if (!door) return door.error();
+    door->identity.node = terms.node;
     auto texts = exchange(group, "identity", door->identity.encode(), deadline);
     if (!texts) return texts.error();
     std::vector<LocalIdentity> identities;
@@ -43,10 +45,21 @@ Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const
         if (!identity) return identity.error();
         identities.push_back(std::move(*identity));
     }
+    const bool by_number = terms.choice == TransportChoice::hierarchical;
     const std::string why = obstacle(identities);
-    if (why.empty()) return make_shared_memory_transport(group, std::move(*door), std::move(identities), terms.watch);
+    if (why.empty() && !by_number)
+        return make_shared_memory_transport(group, std::move(*door), std::move(identities), terms.watch);
     if (terms.choice == TransportChoice::shared_memory) {
         return Error{Errc::unsupported, cat("communicator ", group.id, " cannot use shared memory: ", why)};
+    }
+    auto layout = lay_out_nodes(identities, by_number ? NodesBy::number : NodesBy::memory);
+    if (layout) {
+        return make_hierarchical_transport(group, tcp, std::move(*door), std::move(identities), std::move(*layout),
+                                           terms.watch);
+    }
+    if (by_number) {
+        return Error{Errc::unsupported,
+                     cat("communicator ", group.id, " cannot be hierarchical: ", layout.error().context)};
     }
     if (group.rank == 0 && identities.front().kernel == identities.back().kernel) {
         log(LogLevel::info, "communicator ", group.id, " uses TCP: ", why);

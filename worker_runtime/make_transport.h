@@ -16,12 +16,14 @@ namespace muster::runtime {
 struct TransportTerms {
     TransportChoice choice = TransportChoice::automatic;
     std::string address;  ///< for TCP: numeric, reachable by the other ranks
+    int node = 0;         ///< the launcher's number of this node
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;
     std::shared_ptr<FdWatch> watch;
 };
 
-/// A collective over the group. Where ranks sit on one host but cannot share memory (containers with networks of their
-/// own), a log line of rank 0 says so and TCP serves them.
+/// A collective over the group: shared memory on one node, the hierarchical transport on several with several ranks
+/// each, TCP where memory cannot be shared. Where ranks sit on one host but cannot share memory (containers with
+/// networks of their own), a log line of rank 0 says so and TCP serves them.
 Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms);
 
 }  // namespace muster::runtime

@@ -51,8 +51,9 @@ sockaddr_un abstract_address(const std::string& digits, socklen_t& length) {
 
 }  // namespace
 
-LocalIdentity LocalIdentity::of_this_process() {
+LocalIdentity LocalIdentity::of_this_process(int rank) {
     LocalIdentity identity;
+    identity.rank = rank;
     char host[256] = {};
     identity.host = ::gethostname(host, sizeof host - 1) == 0 && host[0] != '\0' ? host : "unknown";
     identity.kernel = boot_id();
@@ -65,20 +66,25 @@ LocalIdentity LocalIdentity::of_this_process() {
 }
 
 std::string LocalIdentity::encode() const {
-    return join({host, kernel, network_space, cat(pid), address}, " ");
+    return join({host, kernel, network_space, cat(pid), cat(node), cat(rank), address}, " ");
 }
 
 Result<LocalIdentity> LocalIdentity::decode(const std::string& text) {
     const auto words = split(text, ' ');
     LocalIdentity identity;
-    if (words.size() != 5 || !parse_number(words[3], identity.pid) || words[4].size() != 32) {
+    if (words.size() != 7 || !parse_number(words[3], identity.pid) || !parse_number(words[4], identity.node) ||
+        !parse_number(words[5], identity.rank) || words[6].size() != 32) {
         return Error{Errc::bad_frame, cat("a rank's identity does not read: \"", text, '"')};
     }
     identity.host = words[0];
     identity.kernel = words[1];
     identity.network_space = words[2];
-    identity.address = words[4];
+    identity.address = words[6];
     return identity;
+}
+
+std::string describe(const LocalIdentity& identity) {
+    return cat("rank ", identity.rank, " (pid ", identity.pid, " on ", identity.host, ")");
 }
 
 bool can_meet(const LocalIdentity& a, const LocalIdentity& b) {
@@ -95,8 +101,7 @@ Result<void> accept_all(const FileDescriptor& listener, std::vector<FileDescript
         if (!wait_ready(listener.get(), POLLIN, deadline)) {
             const auto absent = std::find_if(sockets.begin() + 1, sockets.end(), [](auto& s) { return !s.valid(); });
             const auto rank = static_cast<std::size_t>(absent - sockets.begin());
-            return Error{Errc::timed_out, cat("rank ", rank, " (pid ", identities[rank].pid, " on ",
-                                              identities[rank].host, ") did not connect on this host")};
+            return Error{Errc::timed_out, cat(describe(identities[rank]), " did not connect on this host")};
         }
         FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) continue;
@@ -145,14 +150,14 @@ std::string trouble_in(const Datagram& datagram, std::size_t descriptor_count) {
     return datagram.descriptors.size() == descriptor_count ? "" : "descriptors were lost: too many open files?";
 }
 
-Error about(const LocalIdentity& who, std::size_t rank, Error error) {
-    return with_context(std::move(error), cat("rank ", rank, " (pid ", who.pid, " on ", who.host, ")"));
+Error about(const LocalIdentity& who, Error error) {
+    return with_context(std::move(error), describe(who));
 }
 
 }  // namespace
 
-Result<LocalDoor> LocalDoor::open(int group_size) {
-    LocalDoor door{LocalIdentity::of_this_process(), {}};
+Result<LocalDoor> LocalDoor::open(int rank, int group_size) {
+    LocalDoor door{LocalIdentity::of_this_process(rank), {}};
     auto listener = listen_at(door.identity.address, group_size);
     if (!listener) return listener.error();
     door.listener = std::move(*listener);
@@ -183,22 +188,22 @@ Result<std::vector<FileDescriptor>> LocalMeeting::share(const FileDescriptor& de
 
 Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own, std::string trouble,
                                                        Instant deadline) {
-    if (!trouble.empty()) trouble = cat("rank 0: ", trouble);
+    if (!trouble.empty()) trouble = cat("rank ", identities_[0].rank, ": ", trouble);
     std::vector<FileDescriptor> all(sockets_.size());
     all[0] = FileDescriptor(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0));
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
         auto parcel = receive_datagram_before(deadline, sockets_[rank].get());
-        if (!parcel) return about(identities_[rank], rank, parcel.error());
+        if (!parcel) return about(identities_[rank], parcel.error());
         const auto theirs = trouble_in(*parcel, 1);
         if (theirs.empty()) all[rank] = std::move(parcel->descriptors[0]);
-        if (!theirs.empty() && trouble.empty()) trouble = cat("rank ", rank, ": ", theirs);
+        if (!theirs.empty() && trouble.empty()) trouble = cat("rank ", identities_[rank].rank, ": ", theirs);
     }
     std::vector<int> numbers;
     for (const auto& one : all) numbers.push_back(one.get());
     if (!trouble.empty()) numbers.clear();
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
         auto sent = send_datagram_before(deadline, sockets_[rank].get(), words_of(trouble), numbers);
-        if (!sent) return about(identities_[rank], rank, sent.error());
+        if (!sent) return about(identities_[rank], sent.error());
     }
     if (!trouble.empty()) return Error{Errc::limit_exceeded, trouble};
     return all;
@@ -209,10 +214,10 @@ Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& o
     std::vector<int> numbers;
     if (trouble.empty()) numbers.push_back(own.get());
     if (auto sent = send_datagram_before(deadline, sockets_[0].get(), words_of(trouble), numbers); !sent) {
-        return about(identities_[0], 0, sent.error());
+        return about(identities_[0], sent.error());
     }
     auto parcel = receive_datagram_before(deadline, sockets_[0].get());
-    if (!parcel) return about(identities_[0], 0, parcel.error());
+    if (!parcel) return about(identities_[0], parcel.error());
     if (auto theirs = trouble_in(*parcel, identities_.size()); !theirs.empty()) {
         return Error{Errc::limit_exceeded, theirs};
     }

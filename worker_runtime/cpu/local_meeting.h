@@ -19,12 +19,18 @@ struct LocalIdentity {
     std::string kernel;         ///< boot id
     std::string network_space;  ///< abstract addresses live in a network namespace
     int pid = 0;                ///< for messages; in a container it is the container's
+    int node = 0;               ///< the launcher's number of the node
     std::string address;        ///< where this rank would listen, 32 hexadecimal digits
 
-    static LocalIdentity of_this_process();
+    int rank = 0;  ///< in the whole group, of which those who meet may be a part
+
+    static LocalIdentity of_this_process(int rank);
     [[nodiscard]] std::string encode() const;
     static Result<LocalIdentity> decode(const std::string& text);
 };
+
+/// "rank 3 (pid 4711 on gpu07)".
+std::string describe(const LocalIdentity& identity);
 
 /// Can these two hand each other descriptors?
 bool can_meet(const LocalIdentity& a, const LocalIdentity& b);
@@ -37,7 +43,7 @@ struct LocalDoor {
     LocalIdentity identity;
     FileDescriptor listener;
 
-    static Result<LocalDoor> open(int group_size);
+    static Result<LocalDoor> open(int rank, int group_size);
 };
 
 /// One rank's end of the star.

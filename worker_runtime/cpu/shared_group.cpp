@@ -265,8 +265,7 @@ Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& ter
 // ---- failures ----
 
 std::string SharedGroup::who(int rank) const {
-    const LocalIdentity& identity = meeting_.identity(rank);
-    return cat("rank ", rank, " (pid ", identity.pid, " on ", identity.host, ")");
+    return describe(meeting_.identity(rank));
 }
 
 std::string SharedGroup::late_ranks() const {

@@ -56,7 +56,11 @@ Result<std::unique_ptr<Transport>> make_shared_memory_transport(const GroupTerms
     const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
     auto group = SharedGroup::form(terms, std::move(door), std::move(identities), std::move(watch), deadline);
     if (!group) return group.error();
-    return std::unique_ptr<Transport>(new SharedMemoryTransport(std::move(*group)));
+    return shared_memory_transport_over(std::move(*group));
+}
+
+std::unique_ptr<Transport> shared_memory_transport_over(std::unique_ptr<SharedGroup> group) {
+    return std::make_unique<SharedMemoryTransport>(std::move(group));
 }
 
 }  // namespace muster::runtime

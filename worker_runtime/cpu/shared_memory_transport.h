@@ -18,4 +18,9 @@ Result<std::unique_ptr<Transport>> make_shared_memory_transport(const GroupTerms
                                                                 std::vector<LocalIdentity> identities,
                                                                 std::shared_ptr<FdWatch> watch);
 
+class SharedGroup;
+
+/// Takes over a group that has formed.
+std::unique_ptr<Transport> shared_memory_transport_over(std::unique_ptr<SharedGroup> group);
+
 }  // namespace muster::runtime

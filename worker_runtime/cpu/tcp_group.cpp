@@ -129,6 +129,13 @@ Result<bool> TcpGroup::hear(int rank) {
     return news != News::none;
 }
 
+Result<bool> TcpGroup::hear_or_lose(int rank) {
+    Errc code{};
+    std::string text;
+    if (listen(rank, code, text) == News::ended) return fail(Errc::peer_closed, cat(who(rank), " died"));
+    return hear(rank);
+}
+
 Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
     pollfd control{peer(rank).control.get(), POLLIN, 0};
     const auto now = std::chrono::steady_clock::now();

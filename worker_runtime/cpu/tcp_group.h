@@ -47,6 +47,8 @@ class TcpGroup {
     /// The control connection with `rank` has become readable. An error is the group's end; a rank that left in order,
     /// or died, is none until somebody needs it. True when nothing more will be heard from it.
     Result<bool> hear(int rank);
+    /// The same for who watches a connection while nothing is being carried: a death is a failure too, at once.
+    Result<bool> hear_or_lose(int rank);
     /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
     /// before the end.
     Error lost(int rank, int failure, const std::string& doing);

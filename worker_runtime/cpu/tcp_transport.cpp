@@ -17,6 +17,7 @@
 #include "worker_runtime/cpu/tcp_group.h"
 #include "worker_runtime/cpu/tcp_lanes.h"
 #include "worker_runtime/cpu/tcp_mesh.h"
+#include "worker_runtime/cpu/tcp_parts.h"
 
 namespace muster::runtime {
 
@@ -75,19 +76,11 @@ class TcpTransport final : public Transport {
     }
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
-        CollectiveHeader header{.flags = CollectiveHeader::allocates, .count = size_bytes};
         // All ranks of this host look before any of them takes: each leaves room for all.
         const bool fits = available_memory_bytes() / static_cast<std::size_t>(group_->ranks_here()) > size_bytes;
         auto pages = std::make_shared<Pages>(fits ? size_bytes : 0);
-        if (!fits || !pages->bytes.data()) header.flags |= CollectiveHeader::lacks;
-        AllocationPlan plan;
-        if (auto done = lanes_->carry(plan, header, terms); !done) return done.error();
-        if (plan.lacking >= 0) {
-            return Error{Errc::limit_exceeded, cat("cannot reserve ", size_bytes >> 10, " KiB for communicator ",
-                                                   group_->id(), ": ", group_->who(plan.lacking),
-                                                   " has too little memory; give the job more of it, or use smaller ",
-                                                   "buckets or fewer ranks on a host")};
-        }
+        const bool got = fits && pages->bytes.data() != nullptr;
+        if (auto agreed = agree_on_memory(*group_, *lanes_, size_bytes, got, terms); !agreed) return agreed.error();
         return Memory(std::shared_ptr<std::span<std::byte>>(pages, &pages->bytes));
     }
 
@@ -105,7 +98,7 @@ class TcpTransport final : public Transport {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options) {
+Result<TcpParts> connect_tcp(const GroupTerms& terms, const TcpOptions& options) {
     MUSTER_CHECK(terms.size >= 2 && terms.rank >= 0 && terms.rank < terms.size, terms.rank, terms.size);
     FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!wake.valid()) return error_from_errno(errno, "make an event descriptor");
@@ -114,7 +107,30 @@ Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, c
     auto group = std::make_unique<TcpGroup>(terms.rank, terms.id, std::move(*mesh), std::move(wake));
     auto lanes = TcpLanes::over(*group);
     if (!lanes) return lanes.error();
-    return std::unique_ptr<Transport>(new TcpTransport(std::move(group), std::move(*lanes), options.algorithm));
+    return TcpParts{.group = std::move(group), .lanes = std::move(*lanes)};
+}
+
+std::unique_ptr<Transport> tcp_transport_over(TcpParts parts, TcpAlgorithm algorithm) {
+    return std::make_unique<TcpTransport>(std::move(parts.group), std::move(parts.lanes), algorithm);
+}
+
+Result<void> agree_on_memory(const TcpGroup& group, TcpLanes& lanes, std::size_t size_bytes, bool got,
+                             const RunTerms& terms) {
+    CollectiveHeader header{.flags = CollectiveHeader::allocates, .count = size_bytes};
+    if (!got) header.flags |= CollectiveHeader::lacks;
+    AllocationPlan plan;
+    if (auto done = lanes.carry(plan, header, terms); !done) return done.error();
+    if (plan.lacking < 0) return {};
+    return Error{
+        Errc::limit_exceeded,
+        cat("cannot reserve ", size_bytes >> 10, " KiB for communicator ", group.id(), ": ", group.who(plan.lacking),
+            " has too little memory; give the job more of it, or use smaller buckets or fewer ranks on a host")};
+}
+
+Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options) {
+    auto parts = connect_tcp(terms, options);
+    if (!parts) return parts.error();
+    return tcp_transport_over(std::move(*parts), options.algorithm);
 }
 
 }  // namespace muster::runtime

@@ -24,15 +24,16 @@ class ContextBody;
 
 /// What carries the data.
 enum class TransportChoice {
-    automatic,      ///< shared memory where all ranks can share it, TCP elsewhere
-    shared_memory,  ///< or an error that says why not
-    tcp,
+    automatic,      ///< shared memory where ranks can share it, TCP between those that cannot
+    shared_memory,  ///< for all ranks, or an error that says why not
+    tcp,            ///< for all ranks
+    hierarchical,   ///< shared memory inside each launcher's node, TCP between them; or an error
 };
 
 struct ContextOptions {
     Duration meeting_timeout = std::chrono::seconds(300);    ///< for all ranks to come; torch's default for its store
     Duration operation_timeout = std::chrono::seconds(300);  ///< of a collective that names none
-    TransportChoice transport = TransportChoice::automatic;  ///< MUSTER_TRANSPORT=shared_memory|tcp|automatic wins
+    TransportChoice transport = TransportChoice::automatic;  ///< MUSTER_TRANSPORT wins
 };
 
 /// One for a process. Movable; communicators made from it must go first.

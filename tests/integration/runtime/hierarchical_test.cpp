@@ -1,0 +1,218 @@
+// Several nodes with several ranks, all on this host: ranks of one node share memory, nodes speak TCP.
+#include <signal.h>
+
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "tests/integration/runtime/collective_cases.h"
+#include "tests/integration/runtime/findings.h"
+#include "tests/integration/runtime/tcp_ranks.h"
+#include "tests/support/catch.h"
+#include "tests/support/ranks.h"
+#include "worker_runtime/cpu/tcp_limits.h"
+#include "worker_runtime/make_transport.h"
+
+namespace muster {
+
+using namespace runtime;
+using test::carry_out;
+using test::Findings;
+using test::join_over_tcp;
+using test::run_as_threads;
+
+namespace {
+
+int node_of(const std::vector<int>& nodes, int rank) {
+    int node = 0;
+    for (; rank >= nodes[static_cast<std::size_t>(node)]; ++node) rank -= nodes[static_cast<std::size_t>(node)];
+    return node;
+}
+
+/// `nodes`: how many ranks each has.
+std::unique_ptr<Transport> join(const GroupTerms& terms, const std::vector<int>& nodes) {
+    auto transport = make_transport(terms, {.choice = TransportChoice::hierarchical,
+                                            .address = "127.0.0.1",
+                                            .node = node_of(nodes, terms.rank),
+                                            .watch = FdWatch::start().value()})
+                         .value();
+    MUSTER_CHECK(transport->name() == "hierarchical", terms.rank);
+    return transport;
+}
+
+int world_of(const std::vector<int>& nodes) {
+    return std::accumulate(nodes.begin(), nodes.end(), 0);
+}
+
+std::vector<float> uneven_values(int rank, std::size_t count) {
+    std::minstd_rand random(static_cast<std::uint32_t>(rank) + 1);
+    std::uniform_real_distribution<float> mantissa(-1, 1);
+    std::vector<float> values(count);
+    for (auto& value : values) value = std::ldexp(mantissa(random), static_cast<int>(random() % 24));
+    return values;
+}
+
+}  // namespace
+
+TEST_CASE("every collective over nodes equals the serial result, for each type and size around the limits") {
+    constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::i64, DataType::u8};
+    for (const auto& nodes : {std::vector{2, 2}, {1, 3}, {3, 2, 1}}) {
+        const int size = world_of(nodes);
+        std::vector<test::CollectiveCase> cases;
+        for (const auto type : types) {
+            const std::size_t limit = by_nodes_bytes_min / muster::size_of(type);
+            for (const std::size_t count : {std::size_t{1}, limit - 1, limit, limit + 1, 3 * limit + 17})
+                for (auto& one : test::collective_cases(size, type, count, 7)) cases.push_back(std::move(one));
+        }
+        Findings findings;
+        run_as_threads(size, [&](const GroupTerms& terms) {
+            const auto transport = join(terms, nodes);
+            for (const auto& one : cases) {
+                const auto fault = test::fault_in(
+                    one, terms.rank, [&](const Operation& operation) { return carry_out(*transport, operation); });
+                findings.expect(fault.empty(), fault);
+                if (!fault.empty()) return;
+            }
+        });
+        INFO(nodes.size() << " nodes, " << size << " ranks");
+        REQUIRE(findings.text() == "");
+    }
+}
+
+TEST_CASE("an all_reduce has the bits of TCP alone, in shared memory, in the caller's own, and in both at once") {
+    constexpr std::size_t count = 300'007;
+    const std::vector nodes{2, 3};
+    Findings findings;
+    run_as_threads(world_of(nodes), [&](const GroupTerms& terms) {
+        GroupTerms second = terms;
+        second.id += "/tcp";
+        const auto transport = join(terms, nodes);
+        const auto tcp = join_over_tcp(second);
+        auto expected = uneven_values(terms.rank, count);
+        const float weight = static_cast<float>(terms.rank) + 0.3f;
+        findings.expect(carry_out(*tcp, all_reduce_weighted(buffer(std::span(expected)), weight)), "tcp");
+        auto memory = transport->allocate(count * sizeof(float), test::within(60s));
+        findings.expect(memory.has_value(), "memory");
+        if (!memory) return;
+        const std::span shared(reinterpret_cast<float*>(memory->data()), count);
+        // Which node uses which: the nodes agree whatever they have.
+        for (const int own_on : {-1, 0, 1, 2}) {
+            auto own = uneven_values(terms.rank, count);
+            std::copy(own.begin(), own.end(), shared.begin());
+            const bool uses_own = own_on == 2 || node_of(nodes, terms.rank) == own_on;
+            const std::span used = uses_own ? std::span(own) : shared;
+            findings.expect(carry_out(*transport, all_reduce_weighted(buffer(used), weight)), "by nodes");
+            findings.expect(std::equal(used.begin(), used.end(), expected.begin()), cat("it differs: ", own_on));
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("an all_reduce of more than one part") {
+    constexpr std::size_t count = by_nodes_chunk_bytes / sizeof(std::int32_t) + 5'001;
+    Findings findings;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        const auto transport = join(terms, {2, 1});
+        std::vector<std::int32_t> values(count);
+        for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::int32_t>(i) * (terms.rank + 1);
+        findings.expect(carry_out(*transport, all_reduce(buffer(std::span(values)), ReduceOp::sum)), "reduced");
+        for (std::size_t i = 0; i < count; ++i) {
+            if (values[i] == static_cast<std::int32_t>(i) * 6) continue;
+            findings.expect(false, cat("element ", i, " is ", values[i]));
+            return;
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("messages go to ranks of the same node and of others") {
+    const std::vector nodes{2, 2};
+    Findings findings;
+    run_as_threads(4, [&](const GroupTerms& terms) {
+        const auto transport = join(terms, nodes);
+        for (int distance = 1; distance < 4; ++distance) {
+            std::vector<std::int32_t> out(50'000, terms.rank), in(50'000, -1);
+            const int to = (terms.rank + distance) % 4, from = (terms.rank + 4 - distance) % 4;
+            std::thread sender(
+                [&] { findings.expect(carry_out(*transport, send(buffer(std::span(out)), to)), "sent"); });
+            findings.expect(carry_out(*transport, receive(buffer(std::span(in)), from)), "received");
+            sender.join();
+            findings.expect(in == std::vector<std::int32_t>(50'000, from), cat("from ", from));
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("ranks of a node that differ, or do not come, are named with the numbers of the whole group") {
+    Findings findings;
+    run_as_threads(4, [&](const GroupTerms& terms) {
+        const auto transport = join(terms, {2, 2});
+        std::vector<float> values(100'000 + (terms.rank == 3 ? 1 : 0));
+        const auto done = carry_out(*transport, all_reduce(buffer(std::span(values)), ReduceOp::sum));
+        findings.expect(done.has_error() && done.error().code == Errc::invalid_argument, "an error");
+        if (done.has_error())
+            findings.expect(done.error().context.find("rank 3 (pid ") != std::string::npos, done.error().context);
+    });
+    run_as_threads(4, [&](const GroupTerms& terms) {
+        const auto transport = join(terms, {2, 2});
+        std::vector<float> values(100'000);
+        if (terms.rank == 3) {
+            // Stays until the others are through: to leave is another failure than to be late.
+            (void)terms.place->collect({"told/0", "told/1", "told/2"}, test::within(60s).deadline);
+            return;
+        }
+        const auto done = transport->run(all_reduce(buffer(std::span(values)), ReduceOp::sum), test::within(200ms));
+        findings.expect(done.has_error() && done.error().code == Errc::timed_out, "a deadline");
+        if (done.has_error())
+            findings.expect(done.error().context.find("rank 3 (pid ") != std::string::npos, done.error().context);
+        (void)terms.place->publish(cat("told/", terms.rank), "1", test::within(60s).deadline);
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("ranks that make no nodes are told why") {
+    run_as_threads(2, [&](const GroupTerms& terms) {
+        const auto transport = make_transport(terms, {.choice = TransportChoice::hierarchical,
+                                                      .address = "127.0.0.1",
+                                                      .node = 0,
+                                                      .watch = FdWatch::start().value()});
+        MUSTER_CHECK(transport.has_error() &&
+                     transport.error().context.find("all ranks are on one node") != std::string::npos);
+    });
+}
+
+TEST_CASE("survivors of a killed rank name it, on its node and on the other, whatever waits where") {
+    for (int run = 0; run < 10; ++run) {
+        // Now and then rank 0 stays away, so that rank 1 waits for it in memory, where no connection is looked at.
+        const bool rank_0_waits = run % 2 == 1;
+        test::RankProcesses ranks(4, [&](const GroupTerms& terms) {
+            const auto transport = join(terms, {2, 2});
+            std::vector<float> values(200'000);
+            if (terms.place->publish(cat("ready/", terms.rank), "1", no_deadline).has_error()) return 3;
+            if (rank_0_waits && terms.rank == 0) {
+                (void)terms.place->collect({"told/1"}, test::within(60s).deadline);
+                return 0;
+            }
+            Result<void> done;
+            while (done) done = carry_out(*transport, all_reduce(buffer(std::span(values)), ReduceOp::sum));
+            if (terms.rank == 1 && terms.place->publish("told/1", "1", no_deadline).has_error()) return 3;
+            const auto& text = done.error().context;
+            if (text.find("rank 2 (pid ") != std::string::npos) return 0;
+            std::fprintf(stderr, "rank %d: %s\n", terms.rank, text.c_str());
+            return 1;
+        });
+        test::MeetingInFolder place(ranks.file(""));
+        REQUIRE(place.collect({"ready/0", "ready/1", "ready/2", "ready/3"}, test::within(60s).deadline).has_value());
+        std::this_thread::sleep_for(std::chrono::microseconds(run * 777));  // the moment is what is drawn
+        ::kill(ranks.pid(2), SIGKILL);
+        const auto ends = ranks.join();
+        INFO("run " << run);
+        for (const std::size_t rank : {0u, 1u, 3u}) CHECK((ends[rank].exited && ends[rank].code == 0));
+    }
+}
+
+}  // namespace muster

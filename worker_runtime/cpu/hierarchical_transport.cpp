@@ -1,0 +1,191 @@
+#include "worker_runtime/cpu/hierarchical_transport.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/shared_group.h"
+#include "worker_runtime/cpu/shared_memory_transport.h"
+#include "worker_runtime/cpu/tcp_chain.h"
+#include "worker_runtime/cpu/tcp_limits.h"
+#include "worker_runtime/cpu/tcp_parts.h"
+#include "worker_runtime/cpu/tcp_slices.h"
+
+namespace muster::runtime {
+
+namespace {
+
+class HierarchicalTransport final : public Transport {
+  public:
+    /// `node` is null where this rank is alone on its node.
+    HierarchicalTransport(NodeLayout layout, TcpParts parts, std::unique_ptr<SharedGroup> node,
+                          std::shared_ptr<FdWatch> watch)
+        : layout_(std::move(layout)),
+          tcp_(*parts.group),
+          lanes_(*parts.lanes),
+          node_(node.get()),
+          node_number_(layout_.node_of(parts.group->rank())),
+          watch_(std::move(watch)),
+          over_tcp_(tcp_transport_over(std::move(parts), TcpAlgorithm::automatic)) {
+        if (node) on_node_ = shared_memory_transport_over(std::move(node));
+    }
+    ~HierarchicalTransport() override {
+        for (const auto id : watched_) watch_->remove(id);
+    }
+
+    /// While the ranks of this node wait for each other in their memory, nobody looks at TCP: then the watch does.
+    Result<void> watch_other_nodes() {
+        if (node_ == nullptr) return {};
+        for (int rank = 0; rank < tcp_.size(); ++rank) {
+            if (layout_.node_of(rank) == node_number_) continue;
+            auto id = watch_->add(tcp_.peer(rank).control, [this, rank] {
+                const auto over = tcp_.hear_or_lose(rank);
+                if (!over) node_->fail(over.error().code, over.error().context);
+                return over && !*over;
+            });
+            if (!id) return id.error();
+            watched_.push_back(*id);
+        }
+        return {};
+    }
+
+    [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
+
+    Result<void> run(const Operation& operation, const RunTerms& terms) override {
+        const std::size_t element = muster::size_of(operation.type);
+        const bool by_nodes = operation.kind == OperationKind::all_reduce && can_chain(operation.type) &&
+                              operation.count * element >= by_nodes_bytes_min;
+        if (!by_nodes) return tell_node(over_tcp_->run(operation, terms));
+        const std::size_t chunk = by_nodes_chunk_bytes / element;
+        for (std::size_t done = 0; done < operation.count; done += chunk) {
+            Operation part = operation;
+            part.count = std::min(chunk, operation.count - done);
+            part.input = part.output = static_cast<std::byte*>(operation.output) + done * element;
+            if (auto reduced = reduce_by_nodes(part, terms); !reduced) return reduced;
+        }
+        return {};
+    }
+
+    Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
+        if (node_ == nullptr || layout_.node_of(operation.peer) != node_number_)
+            return tell_node(over_tcp_->transfer(operation, terms));
+        Operation inside = operation;
+        inside.peer -= layout_.first_of(node_number_);
+        return tell_others(on_node_->transfer(inside, terms));
+    }
+
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
+        if (node_ == nullptr) return over_tcp_->allocate(size_bytes, terms);
+        auto memory = node_->allocate(size_bytes, terms);
+        if (!memory) return tcp_.fail(memory.error().code, memory.error().context);
+        auto agreed = tell_node(agree_on_memory(tcp_, lanes_, size_bytes, true, terms));
+        return agreed ? std::move(memory) : agreed.error();
+    }
+
+    void abort(std::string_view why) override {
+        over_tcp_->abort(why);
+        if (node_ != nullptr) on_node_->abort(why);
+    }
+
+  private:
+    /// What ended the one group ends the other.
+    Result<void> tell_node(Result<void> result) {
+        if (!result && node_ != nullptr) node_->fail(result.error().code, result.error().context);
+        return result;
+    }
+    Result<void> tell_others(Result<void> result) {
+        if (!result) return tcp_.fail(result.error().code, result.error().context);
+        return result;
+    }
+
+    Result<void> reduce_by_nodes(const Operation& operation, const RunTerms& terms) {
+        if (node_ == nullptr) return run_chain(lanes_, operation, place_in(operation, {operation.output}), terms);
+        Operation shared = operation;
+        if (auto met = tell_others(node_->meet(shared, false, terms)); !met) return met;
+        auto memory = node_->common_memory();
+        const bool staged = memory.empty();
+        if (staged) {
+            if (auto copied = tell_others(stage(shared, terms)); !copied) return copied;
+            memory = node_->common_memory();
+            MUSTER_CHECK(!memory.empty(), shared.count);
+        }
+        auto done = tell_node(run_chain(lanes_, shared, place_in(shared, std::move(memory)), terms));
+        if (done) done = tell_others(node_->step(terms));
+        if (done && staged) std::memcpy(operation.output, shared.output, bytes_of(operation));
+        return done;
+    }
+
+    /// Makes `operation` one on memory that the node's ranks share, with the elements in it.
+    Result<void> stage(Operation& operation, const RunTerms& terms) {
+        const std::size_t bytes = bytes_of(operation);
+        if (staging_.size_bytes() < bytes) {
+            auto memory = node_->allocate(std::bit_ceil(bytes), terms);
+            if (!memory) return memory.error();
+            staging_ = std::move(*memory);
+        }
+        std::memcpy(staging_.data(), operation.output, bytes);
+        operation.input = operation.output = staging_.data();
+        return node_->meet(operation, false, terms);
+    }
+
+    [[nodiscard]] static std::size_t bytes_of(const Operation& operation) {
+        return operation.count * muster::size_of(operation.type);
+    }
+
+    /// This rank's part of the work: its slice of every rank's memory on this node, or none.
+    [[nodiscard]] ChainPlace place_in(const Operation& operation, std::vector<void*> memory) const {
+        const int first = layout_.first_of(node_number_);
+        const int number = tcp_.rank() - first;
+        const int slices = layout_.smallest();
+        ChainPlace place{.memory = std::move(memory), .first_rank = first, .own = static_cast<std::size_t>(number)};
+        if (number >= slices) return place;
+        const Slices cut(operation.count, muster::size_of(operation.type), slices);
+        const std::size_t begin = cut.begin_bytes(number);
+        place.bytes = cut.begin_bytes(number + 1) - begin;
+        for (auto& one : place.memory) one = static_cast<std::byte*>(one) + begin;
+        if (node_number_ > 0) place.previous = layout_.first_of(node_number_ - 1) + number;
+        if (node_number_ + 1 < layout_.node_count()) place.next = layout_.first_of(node_number_ + 1) + number;
+        return place;
+    }
+
+    const NodeLayout layout_;
+    TcpGroup& tcp_;
+    TcpLanes& lanes_;
+    SharedGroup* const node_;
+    const int node_number_;
+    const std::shared_ptr<FdWatch> watch_;
+    std::vector<std::uint64_t> watched_;
+    std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns tcp_ and lanes_
+    std::unique_ptr<Transport> on_node_;   ///< between this node's; owns node_
+    Memory staging_;                       ///< for elements that lie in memory of the caller's own
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms& terms, const TcpOptions& options,
+                                                               LocalDoor door, std::vector<LocalIdentity> identities,
+                                                               NodeLayout layout, std::shared_ptr<FdWatch> watch) {
+    const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
+    auto parts = connect_tcp(terms, options);
+    if (!parts) return parts.error();
+    const int node = layout.node_of(terms.rank);
+    std::unique_ptr<SharedGroup> shared;
+    if (layout.size_of(node) > 1) {
+        GroupTerms local = terms;
+        local.rank = terms.rank - layout.first_of(node);
+        local.size = layout.size_of(node);
+        const auto first = identities.begin() + layout.first_of(node);
+        auto formed = SharedGroup::form(local, std::move(door), {first, first + local.size}, watch, deadline);
+        if (!formed) return parts->group->fail(formed.error().code, formed.error().context);
+        shared = std::move(*formed);
+    }
+    auto transport = std::make_unique<HierarchicalTransport>(std::move(layout), std::move(*parts), std::move(shared),
+                                                             std::move(watch));
+    if (auto watched = transport->watch_other_nodes(); !watched) return watched.error();
+    return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace muster::runtime
