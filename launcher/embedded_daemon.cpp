@@ -78,9 +78,10 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     // A standalone job is nobody else's business; the name "localhost" would need a look-up.
     if (config.standalone) daemon.listen.address = "127.0.0.1";
     daemon.listen.ports = {config.endpoint.port, config.endpoint.port};
-    // A daemon at a known endpoint may be the second one of a job whose other nodes still run a round.
-    daemon.server.quiet_start = !config.standalone;
-    daemon.server.embedded = true;
+    // A daemon at a known endpoint may be the second one of a job whose other nodes still run a round. Those that lack
+    // nothing but this node cannot, because this node was in that round.
+    daemon.server.quiet_start = config.standalone ? rendezvous::QuietStart::none : rendezvous::QuietStart::until_full;
+    daemon.server.embedded_for = config.job;
     daemon.on_job_forgotten = on_job_forgotten;
     return daemon;
 }

@@ -38,9 +38,9 @@ options::options_description describe_options() {
         "port, or P-Q for the first free one of a range, or 0 for any");
     add("state", options::value<std::string>()->default_value("memory"),
         "where the jobs' state is kept; memory: a restarted daemon is taught anew by its agents");
-    add("quiet-start",
-        "after the start, seal no round for one lease even if a full set of new agents comes: for a daemon that may be "
-        "started again while jobs run and agents of theirs are being replaced");
+    add("first-start",
+        "no job of this daemon can be running yet, so a full set of new agents need not wait for one lease after the "
+        "daemon's start, in which the agents of running jobs find it again");
     add("log-level", options::value<std::string>()->default_value("info"), "debug, info, warning or error");
     add("version", "print the version and exit");
     add("help,h", "print this and exit");
@@ -90,8 +90,8 @@ int run(const options::variables_map& given) {
     set_log_level(level);
     set_log_name("musterd");
     // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
-    config.server.quiet_start = true;
-    config.server.quiet_always = given.count("quiet-start") > 0;
+    config.server.quiet_start =
+        given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
     return serve(std::move(config));
 }
 

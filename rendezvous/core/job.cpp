@@ -31,6 +31,7 @@ void Job::count(const Member& member, int by) {
             if (member.connected() && member.newly_started && member.round == no_round &&
                 member.join.last_round == no_round)
                 add(tally_.fresh);
+            if (member.connected() && is_host(member)) add(tally_.hosts);
             break;
         case Place::running: add(tally_.running); break;
         case Place::succeeded: add(tally_.succeeded); break;
@@ -45,7 +46,7 @@ void Job::count(const Member& member, int by) {
 void Job::set_place(Member& member, Place place) {
     count(member, -1);
     if (member.place == Place::running && place == Place::succeeded) {
-        --round_.unfinished;
+        if (round_.through.insert(member.group_rank).second) --round_.unfinished;
         member.workers_gone = true;
     }
     if (place == Place::waiting || member.place == Place::waiting) waiting_changed_ = true;
@@ -172,11 +173,12 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
         turn.send(arrival.connection, *ending_);  // resent, or a late joiner: the job is finished
         return true;
     }
+    // A refused agent's word counts, too: this job may be a new one under the id of its own.
+    next_round_ = std::max(next_round_, join.last_round + 1);
     if (auto refusal = objection(arrival, join)) {
         turn.send(arrival.connection, *std::move(refusal));
         return false;
     }
-    next_round_ = std::max(next_round_, join.last_round + 1);
     const auto found = members_.find(arrival.node.incarnation);
     if (found != members_.end())
         join_again(found->second, join, turn);
@@ -202,87 +204,6 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
     } else if (member.place != Place::waiting) {
         set_place(member, Place::waiting);
     }
-}
-
-// ---- resuming ----
-
-bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
-    if (!take_connection(arrival, turn)) return false;
-    if (ending_) {
-        turn.send(arrival.connection, *ending_);
-        return true;
-    }
-    const auto found = members_.find(arrival.node.incarnation);
-    if (found != members_.end()) {
-        resume_known(found->second, resume, turn);
-    } else if (round_.number == no_round || turn.now < quiet_until_) {
-        if (auto refusal = objection(arrival, resume.as_joined)) {
-            turn.send(arrival.connection, *std::move(refusal));
-            return false;
-        }
-        adopt(arrival, resume, turn);
-    } else {
-        // It was given up, and has killed its workers by now (it is fenced at 0.9 lease); it may join as a new one.
-        turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::node_lost, false,
-                                                         cat(label(arrival.node), " was silent for too long")});
-    }
-    settle(turn);
-    return true;
-}
-
-void Job::resume_known(Member& member, const native::Resume& resume, const Turn& turn) {
-    const bool current = resume.round == round_.number && member.round == round_.number;
-    if (current && in_running_round(member)) {
-        if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
-        return;
-    }
-    // It says that workers run here which it had said to be gone: they must go before the next seal.
-    if (member.place == Place::waiting) {
-        member.workers_gone = false;
-        member.reported = false;
-        set_place(member, Place::draining);
-    }
-    turn.send(member.connection, native::RoundEnded{resume.round, round_.reason, round_.final, round_.why});
-}
-
-void Job::tell_ended(const Member& member, const Turn& turn) const {
-    turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
-}
-
-void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
-    const auto& told = resume.as_assigned;
-    next_round_ = std::max(next_round_, resume.round + 1);
-    if (round_.number == no_round) {
-        taught_ = true;
-        round_.number = resume.round;
-        round_.node_count = round_.unfinished = told.group_world_size;
-        restarts_used_ = told.restart_count;
-        quiet_until_ = std::max(quiet_until_, turn.now + lease());  // its other members have as long to come back
-        turn.step.why.push_back(
-            cat("job '", id_, "': round ", resume.round, " goes on, taught by ", label(arrival.node)));
-    }
-    const bool rank_taken = std::any_of(members_.begin(), members_.end(), [&](const auto& other) {
-        return other.second.round == resume.round && other.second.group_rank == told.group_rank;
-    });
-    const bool agrees = round_.running() && round_.number == resume.round && !rank_taken &&
-                        round_.node_count == told.group_world_size && told.group_rank < round_.node_count &&
-                        restarts_used_ == told.restart_count;
-    restarts_used_ = std::max(restarts_used_, told.restart_count);
-    auto& member = add_member(arrival, resume.as_joined, turn);
-    count(member, -1);
-    member.round = rank_taken ? no_round : resume.round;  // a rank is held by one
-    member.group_rank = told.group_rank;
-    count(member, +1);
-    if (agrees) {
-        set_place(member, Place::running);
-        if (resume.succeeded) set_place(member, Place::succeeded);
-        return;
-    }
-    set_place(member, Place::draining);
-    if (round_.ended && round_.number == resume.round) return tell_ended(member, turn);
-    auto why = cat("after a restart of the daemon ", label(arrival.node), " and others ran different rounds");
-    turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::daemon_restarted, false, why});
-    if (round_.running()) end_round(RoundEndReason::daemon_restarted, std::move(why), turn);
 }
 
 // ---- reports ----

@@ -36,8 +36,8 @@ struct Turn {
 
 class Job {
   public:
-    /// `terms` are the first agent's, already found sensible. `quiet_until`: no seal before it, unless nodes_max fresh
-    /// agents are there; now or earlier for no such wait.
+    /// `terms` are the first agent's, already found sensible. `quiet_until`: no seal before it, but for
+    /// QuietStart::until_full; now or earlier for no such wait.
     Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until);
 
     // ---- what agents say; `said_by` is the incarnation. False from the first two: refused, nothing changed. ----
@@ -81,6 +81,7 @@ class Job {
         std::uint32_t gathered = 0;  ///< waiting, connected
         std::uint32_t away = 0;      ///< waiting, but without a connection just now
         std::uint32_t fresh = 0;     ///< gathered, newly started, and never assigned a round
+        std::uint32_t hosts = 0;     ///< gathered, and this daemon is part of its launcher
         std::uint32_t running = 0;
         std::uint32_t succeeded = 0;
         std::uint32_t draining = 0;
@@ -104,6 +105,8 @@ class Job {
     void settle_gathering(const Turn& turn);
     void gather_joiners(const Turn& turn);
     bool may_seal(const Turn& turn);
+    [[nodiscard]] bool is_quiet(Instant now) const;
+    [[nodiscard]] bool lacks_host() const;
     void decide_budget(const Turn& turn);
     void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
     void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
@@ -113,6 +116,7 @@ class Job {
     // job_seal.cpp
     void seal(const Turn& turn);
     [[nodiscard]] std::vector<Member*> chosen();
+    [[nodiscard]] bool is_host(const Member& member) const;
     void send_assignment_again(const Member& member, const Turn& turn);
     void keep_record(const Turn& turn) const;
 
@@ -133,6 +137,13 @@ class Job {
     void look_again_at(Instant when);
     void blame_node(const Member& member, std::string how, Instant now);
 
+    // job_resume.cpp: an agent comes back and says which round it is in
+    void resume_known(Member& member, const native::Resume& resume, const Turn& turn);
+    void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    Member& add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void tell_ended(const Member& member, const Turn& turn) const;
+
     // job.cpp
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);
@@ -141,10 +152,7 @@ class Job {
     void count(const Member& member, int by);
     [[nodiscard]] std::optional<native::Refused> objection(const Arrival& arrival, const native::Join& join) const;
     [[nodiscard]] const Member* another_program(const Arrival& arrival, const native::Join& join) const;
-    void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void join_again(Member& member, const native::Join& join, const Turn& turn);
-    void resume_known(Member& member, const native::Resume& resume, const Turn& turn);
-    void tell_ended(const Member& member, const Turn& turn) const;
     void departed(Members::iterator gone, native::RoundEndReason reason, const std::string& why, const Turn& turn);
     [[nodiscard]] bool in_running_round(const Member& member) const {
         return member.place == Place::running || member.place == Place::succeeded;

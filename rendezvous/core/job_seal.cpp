@@ -18,8 +18,13 @@ constexpr std::uint8_t record_version = 1;
 
 }  // namespace
 
-/// Members of the round before come first, by their ranks; the others by arrival. In a fixed world each node rank is
-/// taken once (a node's former agent and its successor may both be here for a moment).
+bool Job::is_host(const Member& member) const {
+    return config_.embedded_for == id_ && member.join.hosts_endpoint;
+}
+
+/// An embedded daemon's own node comes first. Members of the round before follow, by their ranks; the others by
+/// arrival. In a fixed world each node rank is taken once (a node's former agent and its successor may both be here for
+/// a moment).
 std::vector<Member*> Job::chosen() {
     std::vector<Member*> all;
     for (auto& [incarnation, member] : members_)
@@ -27,7 +32,7 @@ std::vector<Member*> Job::chosen() {
     const auto order = [this](const Member* member) {
         const bool held = round_.number != no_round && member->round == round_.number;
         const bool wants = terms_.fixed_world && member->join.node_rank >= 0;
-        return std::tuple(!held, held ? member->group_rank : 0, !wants, member->arrival);
+        return std::tuple(!is_host(*member), !held, held ? member->group_rank : 0, !wants, member->arrival);
     };
     std::sort(all.begin(), all.end(), [&](const auto* a, const auto* b) { return order(a) < order(b); });
     if (terms_.fixed_world) {

@@ -125,13 +125,24 @@ bool Job::may_seal(const Turn& turn) {
         call_open_ = true;
         call_ends_ = turn.now + last_call();
     }
-    // A daemon that was started again may not have heard of a running round yet; a full set of new agents shows that
-    // there is none, unless somebody started them in its place while the daemon was down.
-    if (turn.now < quiet_until_ && (config_.quiet_always || tally_.fresh < terms_.nodes_max)) return false;
+    if (is_quiet(turn.now) || lacks_host()) return false;
     const bool complete = tally_.gathered >= wanted();
     if (short_of_nodes_ && !complete && turn.now < call_ends_) return false;
     if (tally_.away > 0) return false;  // back or given up within the reconnect window
     return !terms_.fixed_world || chosen().size() == terms_.nodes_max;
+}
+
+/// A daemon that was started again may not have heard of a running round yet; a full set of new agents shows that there
+/// is none, unless somebody started them in its place while the daemon was down.
+bool Job::is_quiet(Instant now) const {
+    const bool full = config_.quiet_start == QuietStart::until_full && tally_.fresh >= terms_.nodes_max;
+    return now < quiet_until_ && !full;
+}
+
+/// An embedded daemon seals no round without its own node: a round that is left behind when the launcher dies then
+/// never has all of its nodes alive, and the launcher's next daemon cannot take one for a round that never was.
+bool Job::lacks_host() const {
+    return config_.embedded_for == id_ && tally_.hosts == 0;
 }
 
 void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {

@@ -119,6 +119,7 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
 }
 
 void Job::blame_node(const Member& member, std::string how, Instant now) {
+    if (member.round != round_.number) return;  // it went on with another round, and was missing there
     // It went somewhere between its last word and now.
     using std::chrono::nanoseconds;
     const auto from = std::chrono::duration_cast<nanoseconds>(member.last_word.time_since_epoch()).count();

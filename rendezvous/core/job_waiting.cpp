@@ -45,7 +45,8 @@ std::string Job::waiting_for(Instant now) const {
     }
     if (tally_.gathered < wanted())
         return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends");
-    if (now < quiet_until_) return "nodes of an earlier round, which the daemon, just started, may not know of yet";
+    if (lacks_host()) return "the node whose muster serves this rendezvous, which has not joined, or has left";
+    if (is_quiet(now)) return "nodes of an earlier round, which the daemon, just started, may not know of yet";
     return tally_.away > 0 ? "a node that lost its connection" : "";
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "rendezvous/base/time.h"
@@ -11,9 +12,10 @@
 namespace muster::rendezvous {
 
 struct SealedRound {
-    Round number = no_round;       ///< no_round: none was sealed yet
-    std::uint32_t node_count = 0;  ///< group world size
-    std::uint32_t unfinished = 0;  ///< of them, nodes whose workers have not all exited 0
+    Round number = no_round;          ///< no_round: none was sealed yet
+    std::uint32_t node_count = 0;     ///< group world size
+    std::uint32_t unfinished = 0;     ///< of them, nodes whose workers have not all exited 0
+    std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
     bool ended = false;
     native::RoundEndReason reason = native::RoundEndReason::worker_failed;
     bool final = false;           ///< announced as the last one: its members wait for JobEnded

@@ -227,7 +227,7 @@ Server::Implementation::Entry* Server::Implementation::find_or_create(Connection
     }
     const auto& id = from->second.hello->job;
     const auto quiet_until =
-        config_.quiet_start ? started_ + std::chrono::milliseconds(terms.lease_ms) : Instant::min();
+        config_.quiet_start == QuietStart::none ? Instant::min() : started_ + std::chrono::milliseconds(terms.lease_ms);
     return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until)}).first->second;
 }
 

@@ -18,20 +18,24 @@ namespace muster::rendezvous {
 /// Numbers a connection of the driver; never reused.
 using ConnectionId = std::uint64_t;
 
+/// Whether a daemon that has just started seals nothing for one lease, in which the members of a round that runs
+/// already can find it.
+enum class QuietStart {
+    none,        ///< nothing can have run before
+    until_full,  ///< unless nodes_max fresh agents are there. They prove nothing where nodes come and go meanwhile
+    always,      ///< for a daemon that may be started again beneath its jobs
+};
+
 struct ServerConfig {
     Duration reconnect_window = 500ms;  ///< after a bare close, the same incarnation may come back
     Duration victim_window = 500ms;     ///< within it a communication error is somebody's victim (verdict.h)
     /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
     Duration end_linger = 10s;
     Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time
-    /// Seal nothing in the first lease after the start unless nodes_max fresh agents are there ...
-    bool quiet_start = false;
-    /// ... and not even then. For a daemon that runs before its jobs do and may be started again beneath them: agents
-    /// that were started while it was down are fresh, too, and prove nothing.
-    bool quiet_always = false;
-    /// In a node's muster: the daemon ends with that node's job, so no other job's nodes should rely on it. GET /status
-    /// says so.
-    bool embedded = false;
+    QuietStart quiet_start = QuietStart::none;
+    /// In a node's muster: the job of that node, empty in a musterd. The daemon ends with that job, so no other job's
+    /// nodes should rely on it (GET /status says that it is embedded), and every round of it has that node in it.
+    std::string embedded_for;
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
 };

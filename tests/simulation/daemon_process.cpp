@@ -11,11 +11,11 @@ Instant DaemonProcess::now() const {
     return clock_.local(hasty ? started_ + (moment - started_) * 4 : moment);
 }
 
-void DaemonProcess::start() {
+void DaemonProcess::start(rendezvous::ServerConfig config) {
     started_ = world_.events.now();
     world_.chronicle.tell("daemon starts");
     world_.invariants.daemon_started();
-    server_ = std::make_unique<rendezvous::Server>(rendezvous::ServerConfig{.quiet_start = true}, now());
+    server_ = std::make_unique<rendezvous::Server>(std::move(config), now());
     paused_ = false;
     world_.network.listen(address_, this);
     arm();

@@ -19,7 +19,7 @@ class DaemonProcess final : public StreamHandler {
     DaemonProcess(Surroundings& world, Random random, const HostClock& clock, Address address)
         : world_(world), random_(random), clock_(clock), address_(address), alarm_(world.events, [this] { tick(); }) {}
 
-    void start();
+    void start(rendezvous::ServerConfig config);
     /// SIGKILL: its memory is lost.
     void kill();
     void pause();

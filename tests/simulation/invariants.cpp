@@ -97,6 +97,7 @@ void Invariants::daemon_started() {
 /// The daemon knows nothing of this job any more: it was restarted, or has forgotten a job that was over.
 void Invariants::begin_life(JobTruth& job) {
     ++job.life;
+    job.ending_remembered = false;
     job.last_sealed.reset();
     job.last_restart_count.reset();
     job.last_end.reset();
@@ -106,7 +107,9 @@ void Invariants::begin_life(JobTruth& job) {
 
 void Invariants::job_forgotten(const std::string& name) {
     for (JobTruth& job : jobs_) {
-        if (job.name == name) begin_life(job);
+        if (job.name != name) continue;
+        begin_life(job);
+        job.ending_remembered = true;
     }
 }
 
@@ -198,7 +201,15 @@ void Invariants::daemon_said(const rendezvous::SendTo& said) {
             if (round != job.rounds.end() && !round->second.ended) round->second.ended = ended->reason;
             if (job.last_sealed == ended->round && !job.last_end) job.last_end = ended->reason;
         }
-        if (const auto* over = std::get_if<native::JobEnded>(&said.message)) check_outcome(job, *over);
+        if (const auto* over = std::get_if<native::JobEnded>(&said.message)) {
+            // What a late comer knows of rounds is of the job that is over, and no word to a new one of that name.
+            if (job.ending_remembered)
+                job.last_sealed.reset();
+            else
+                check_outcome(job, *over);
+        } else if (!refusal && !answer) {
+            job.ending_remembered = false;
+        }
         if (std::holds_alternative<native::Parked>(said.message)) {
             chronicle_.count(Happening::spare_parked);
             agents_.at(talk.incarnation).parked = true;
@@ -381,6 +392,11 @@ bool Invariants::healthy(Incarnation incarnation) const {
     const AgentTruth& agent = agents_.at(incarnation);
     return !agent.gone && !agent.left && !agent.in_trouble && agent.heard_daemon >= Moment{0} &&
            (agent.last_trouble < Moment{0} || agent.last_trouble < events_.now() - lease_ * 6);
+}
+
+bool Invariants::must_be_known(Incarnation incarnation) const {
+    return healthy(incarnation) &&
+           (calm_connects_ || events_.now() - agents_.at(incarnation).heard_daemon < lease_ / 2);
 }
 
 bool Invariants::member_trouble(const RoundTruth& round, Moment since) const {

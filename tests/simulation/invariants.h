@@ -57,7 +57,8 @@ struct JobTruth {
     std::optional<native::RoundEndReason> last_end;     ///< of the last sealed round
     std::optional<native::JobOutcome> outcome;          ///< in this life
     bool ever_ended = false;
-    bool taught = false;  ///< by agents, in this life, before it sealed anything
+    bool taught = false;             ///< by agents, in this life, before it sealed anything
+    bool ending_remembered = false;  ///< the last life's end may still be told to those who come late
     Moment last_newcomer{-1};
 };
 
@@ -113,6 +114,8 @@ class Invariants {
     void trouble(Incarnation agent);
     /// The daemon has heard it, and nothing has befallen it or its links for long.
     [[nodiscard]] bool healthy(Incarnation agent) const;
+    /// It is healthy, and its connects have not been lost for so long that the daemon may have given it up.
+    [[nodiscard]] bool must_be_known(Incarnation agent) const;
     /// Bytes of the daemon have reached it.
     void heard(Incarnation agent);
 

@@ -29,7 +29,7 @@ void Twin::judge(const native::Message& answer) {
     if (std::holds_alternative<native::Refused>(answer)) return world_.chronicle.count(Happening::twin_refused);
     // The job may be over for the agent as well.
     if (std::holds_alternative<native::JobEnded>(answer)) return;
-    if (world_.invariants.healthy(incarnation_)) {
+    if (world_.invariants.must_be_known(incarnation_)) {
         return world_.chronicle.violated("S6", cat("a twin of ", world_.invariants.agent(incarnation_).name,
                                                    " was taken in: ", native::name(answer)));
     }

@@ -22,7 +22,8 @@ World::World(std::uint64_t seed, Plant plant, Chronicle::Mode mode)
       daemon_(surroundings_, random_.fork(), daemon_clock_, daemon_address) {
     chronicle_.tell("seed ", seed, ": ", story_of(scenario_));
     for (const JobScenario& job : scenario_.jobs) add_job(job);
-    if (!scenario_.embedded) events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(); });
+    if (!scenario_.embedded)
+        events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(daemon_config()); });
     plan_faults();
     events_.at(scenario_.faults_last, [this] { make_peace(); });
 }
@@ -52,7 +53,7 @@ void World::plan_start(std::size_t index, Duration after) {
     events_.after(after, [this, index] {
         const Node& node = nodes_[index];
         const bool first = node.agents.empty() && events_.now() < 2s;
-        if (!first && !hosts_daemon(node) && !network_faults_allowed()) return plan_start(index, 100ms);
+        if (!first && !hosts_daemon(node) && !agents_may_start()) return plan_start(index, 100ms);
         const bool over = invariants_.job(node.job).ever_ended;
         if (!node.alive() && !node.dark && !node.dismissed && !over) start_agent(index);
     });

@@ -3,10 +3,10 @@
 // What it takes for granted, because no protocol could do without:
 //   - clocks differ by their offsets and drift by 0.2 % at most;
 //   - a daemon that is killed forgets everything, and learns it again from its agents within the lease in which it
-//     seals nothing. It cannot know of members that cannot reach it, nor that an agent which is started now takes the
-//     place of one whose workers still run (STATES.md, Sealing). So when it is killed partitions, stalls and refused
-//     connects end, and none begins and no agent is started until that lease is over. Resets, and all that befalls
-//     processes, go on;
+//     seals nothing. It cannot know of members that cannot reach it. So when it is killed partitions, stalls and
+//     refused connects end, and none begins until that lease is over. Resets, and all that befalls processes, go on;
+//   - an embedded daemon does not wait for that lease where a full set of fresh agents comes (STATES.md, Sealing), so
+//     in its worlds no other node's agent is started in that time either;
 //   - a guardian runs as long as its host does, or is killed: it is never stopped for longer than moments.
 #pragma once
 
@@ -61,6 +61,8 @@ class World {
 
     // -- the daemon's life (world_daemon.cpp) --
     [[nodiscard]] bool hosts_daemon(const Node& node) const { return scenario_.embedded && &node == nodes_.data(); }
+    [[nodiscard]] rendezvous::ServerConfig daemon_config() const;
+    [[nodiscard]] bool agents_may_start() const;
     void start_daemon();
     void end_daemon();
     void host_finished();

@@ -59,8 +59,9 @@ Duration World::settle_limit(const JobScenario& job) const {
 void World::demand_running() {
     for (std::size_t index = 0; index < scenario_.jobs.size(); ++index) {
         const native::JobTerms& terms = scenario_.jobs[index].terms;
-        // An embedded daemon is gone with a launcher that nobody starts again.
-        if (invariants_.job(index).ever_ended || !daemon_.running()) continue;
+        // An embedded daemon is gone with a launcher that nobody starts again; while it lingers, it seals nothing.
+        const bool left_behind = scenario_.embedded && !nodes_.front().alive();
+        if (invariants_.job(index).ever_ended || !daemon_.running() || left_behind) continue;
         std::uint32_t healthy = 0;
         std::uint32_t running = 0;
         std::string phases;

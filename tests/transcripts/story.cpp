@@ -98,8 +98,9 @@ void Story::set_terms(const Words& words) {
     if (words.contains("lease")) terms_.lease_ms = ms_of(words.at("lease"));
     if (words.contains("lost")) terms_.lost_timeout_ms = ms_of(words.at("lost"));
     terms_.fixed_world = terms_.fixed_world || words.contains("fixed");
-    config_.quiet_start = config_.quiet_start || words.contains("quiet") || words.contains("quiet_always");
-    config_.quiet_always = config_.quiet_always || words.contains("quiet_always");
+    if (words.contains("quiet")) config_.quiet_start = QuietStart::until_full;
+    if (words.contains("quiet_always")) config_.quiet_start = QuietStart::always;
+    if (words.contains("embedded")) config_.embedded_for = "job";
     server_ = std::make_unique<Server>(config_, now_);
 }
 

@@ -2,7 +2,7 @@
 // daemon does about it on the right. The real Server runs; the agents are puppets that say what the line says, and ping
 // every fifth of the lease while they are connected and not silenced.
 //
-//   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed quiet quiet_always   before the first
+//   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed quiet quiet_always embedded   before the first
 //   join join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Hello on a new connection if need be,
 //   Join report n0 [stopped=2]      RoundReport rejoin n0                  report, join fail n0 [code=1|signal=9|comm]
 //   [ago=20ms] [error=1ms]    WorkersFailed succeed n0 | leave n0 | ack n0 close n0                   the connection

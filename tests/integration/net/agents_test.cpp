@@ -151,7 +151,7 @@ TEST_CASE("agents come back to a daemon that was restarted, and their round goes
     daemon.reset();
     const auto restarted = std::chrono::steady_clock::now();
     DaemonConfig config;
-    config.server.quiet_start = true;
+    config.server.quiet_start = QuietStart::always;
     daemon = open_daemon(loop, port, std::move(config));
     first.client.workers_succeeded();
     second.client.workers_succeeded();

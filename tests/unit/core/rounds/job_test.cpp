@@ -110,6 +110,47 @@ TEST_CASE("a daemon that may be started again beneath its jobs waits out the lea
     CHECK(says(story.answers("kill n0\njoin n1"), "round 1 sealed"));
 }
 
+TEST_CASE("an embedded daemon seals no round without its own node, which is never a spare") {
+    Story story("min=1 max=1 quiet embedded");
+    CHECK(says(story.answers("join n1"), "waiting for the node whose muster serves"));
+    CHECK_FALSE(says(story.answers("advance 60s"), "sealed"));
+    const auto answers = story.answers("join n0 hosts");
+    CHECK(says(answers, "n0 <- Assigned round 0: group rank 0 of 1"));
+    CHECK_FALSE(says(answers, "n1 <- Assigned"));
+}
+
+TEST_CASE("a node whose host was started anew takes part beside those of its round, before later comers") {
+    Story story("min=1 max=2 quiet embedded");
+    story.answers("join n0 hosts\njoin n1\njoin n2\nrestart\nresume n1\nclose n2\njoin n2\njoin n3 hosts");
+    const auto answers = story.answers("advance 5s\nrejoin n1");
+    CHECK(says(answers, "n1 <- Assigned round 1: group rank 1 of 2"));
+    CHECK(says(answers, "n3 <- Assigned round 1: group rank 0 of 2"));
+}
+
+TEST_CASE("a node that was given up and still has its round blocks the seal until it has stopped its workers") {
+    Story story("min=1 max=2 lease=5s");
+    // Silent for 1.1 lease: the daemon takes its workers for gone.
+    story.answers("join n0\njoin n1\nclose n1\nadvance 6s");
+    CHECK(says(story.answers("resume n1"), "n1 <- RoundEnded 0 node_lost: n1 (pid 102) was silent for too long"));
+    CHECK_FALSE(says(story.answers("rejoin n0\nadvance 1s"), "sealed"));
+    CHECK(says(story.answers("rejoin n1"), "round 1 sealed with 2 nodes"));
+}
+
+TEST_CASE("a node that is through counts once, however often it comes back to a new daemon") {
+    Story story("min=2 max=2 quiet_always lease=5s");
+    story.answers("join n0\njoin n1\nadvance 5s\nrestart\nresume n0 done\nclose n0\nadvance 600ms\nresume n1");
+    CHECK_FALSE(says(story.answers("resume n0 done"), "succeeded"));
+    CHECK(says(story.answers("succeed n1"), "succeeded: all workers exited 0"));
+}
+
+TEST_CASE("a new job under the id of a finished one goes on above the rounds that anybody remembers") {
+    Story story("min=1 max=2 restarts=1");
+    story.answers("join n0\njoin n1\ndied n1\nrejoin n0\nadvance 30s\nleave n0");
+    // Its terms are others, so it is refused; what it did in round 1 of that name must not look new.
+    CHECK(says(story.answers("join n2 restarts=5\njoin n0"), "n0 <- Refused"));
+    CHECK(says(story.answers("advance 30s"), "round 2 sealed"));
+}
+
 TEST_CASE("agents that resume different rounds end both") {
     Story story("min=1 max=4 restarts=9 last_call=1s");
     story.answers("join n0\nadvance 1s\nclose n0\nadvance 70s\njoin n1\nadvance 1s\nrestart\nresume n0");
