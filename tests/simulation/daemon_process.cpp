@@ -80,6 +80,7 @@ void DaemonProcess::arm() {
     if (deadline == armed_deadline_) return;
     armed_deadline_ = deadline;
     if (deadline == no_deadline) return alarm_.set(never);
+    if (world_.plant == Plant::runs_in_circles) return alarm_.set(world_.events.now() + 1us);
     const bool hasty = world_.plant == Plant::seals_too_early;
     const Moment due = hasty ? world_.events.now() + (deadline - now()) / 4 + 1us : clock_.moment(deadline);
     alarm_.set(due + random_.between(Duration{0}, Duration{1ms}));
@@ -117,9 +118,17 @@ void DaemonProcess::send(rendezvous::SendTo said) {
     for (std::size_t i = 0; i < said.connections.size(); ++i) {
         rendezvous::SendTo one{{said.connections[i]}, said.message};
         corrupt(one.message);
+        auto* const over = std::get_if<native::JobEnded>(&one.message);
+        if (over != nullptr && i > 0 && world_.plant == Plant::ends_in_two_ways) {
+            const bool failed = over->outcome == native::JobOutcome::failed;
+            over->outcome = failed ? native::JobOutcome::succeeded : native::JobOutcome::failed;
+        }
         world_.invariants.daemon_said(one);
         std::string frame;
         native::append_frame(frame, one.message);
+        if (world_.plant == Plant::garbles && std::holds_alternative<native::Gathering>(one.message)) {
+            for (char& byte : frame) byte = '\xff';
+        }
         const int times = world_.plant == Plant::floods ? 2000 : 1;
         for (int repeat = 0; repeat < times; ++repeat) world_.network.send(said.connections[i], frame);
         world_.invariants.check_unsent(world_.network.unsent_bytes(said.connections[i]));

@@ -32,6 +32,10 @@ enum class Plant : std::uint8_t {
     never_rejoins,         ///< the agent does not join a second time
     deaf_to_stop,          ///< the agent does not hear the stop signal
     never_finishes,        ///< the launcher never exits
+    succeeds_too_early,    ///< the agent says that its workers have exited 0 when they have just started
+    ends_in_two_ways,      ///< the daemon tells some agents that the job failed and others that it succeeded
+    garbles,               ///< the daemon's news of the gathering are of a kind that nobody knows
+    runs_in_circles,       ///< the daemon's loop never sleeps
     count_,
 };
 
@@ -62,6 +66,10 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::never_rejoins, "never_rejoins", "L1"},
     {Plant::deaf_to_stop, "deaf_to_stop", "L2 L3"},
     {Plant::never_finishes, "never_finishes", "L3"},
+    {Plant::succeeds_too_early, "succeeds_too_early", "outcome"},
+    {Plant::ends_in_two_ways, "ends_in_two_ways", "outcome"},
+    {Plant::garbles, "garbles", "codec"},
+    {Plant::runs_in_circles, "runs_in_circles", "limit"},
 }};
 
 inline std::optional<Plant> parse_plant(std::string_view name) {

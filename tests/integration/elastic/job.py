@@ -111,7 +111,7 @@ class Job:
         return process
 
     def daemon(self, *arguments):
-        process = self.spawn("musterd", "--port", self.port, *arguments)
+        process = self.spawn("musterd", "--port", self.port, "--first-start", *arguments)
         wait_for("listening musterd", self.answers)
         return process
 

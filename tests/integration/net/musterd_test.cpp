@@ -97,11 +97,11 @@ std::string first_answer(const PlainSocket& socket) {
 
 }  // namespace
 
-TEST_CASE("a full set of new agents starts at once, unless musterd is to be quiet after its start") {
-    Musterd prompt({"--port", "0"});
-    CHECK(first_answer(PlainSocket("127.0.0.1", prompt.port())) == "Assigned");
-    Musterd quiet({"--port", "0", "--quiet-start"});
+TEST_CASE("musterd is quiet after its start, unless it is told that no job of its can be running") {
+    Musterd quiet({"--port", "0"});
     CHECK(first_answer(PlainSocket("127.0.0.1", quiet.port())) == "Gathering");
+    Musterd prompt({"--port", "0", "--first-start"});
+    CHECK(first_answer(PlainSocket("127.0.0.1", prompt.port())) == "Assigned");
 }
 
 TEST_CASE("musterd ends in order when it is told to, and says so") {

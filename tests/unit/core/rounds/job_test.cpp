@@ -136,6 +136,13 @@ TEST_CASE("a node that was given up and still has its round blocks the seal unti
     CHECK(says(story.answers("rejoin n1"), "round 1 sealed with 2 nodes"));
 }
 
+TEST_CASE("a node that comes back with a round of before and is lost again is not to blame for the present one") {
+    Story story("min=1 max=2 restarts=1 lease=5s");
+    story.answers("join n0\njoin n1\nclose n1\nrejoin n0\nadvance 6s\nresume n1\nclose n1\nadvance 600ms");
+    story.answers("fail n0\nrejoin n0");
+    CHECK(says(story.answers("advance 6s"), "round 2 sealed with 1 node, 1 of 1 restarts used"));
+}
+
 TEST_CASE("a node that is through counts once, however often it comes back to a new daemon") {
     Story story("min=2 max=2 quiet_always lease=5s");
     story.answers("join n0\njoin n1\nadvance 5s\nrestart\nresume n0 done\nclose n0\nadvance 600ms\nresume n1");
