@@ -257,6 +257,8 @@ void Job::departed(Members::iterator gone, RoundEndReason reason, const std::str
     const bool workers_ran =
         member.place == Place::running || (member.place == Place::draining && !member.workers_gone);
     if (reason == RoundEndReason::node_lost && workers_ran) blame_node(member, why, turn.now);
+    // Its workers had stopped, by a signal to its agent, before or while the round ended.
+    if (reason == RoundEndReason::node_left && member.round == round_.number) round_.left = true;
     erase(gone, turn);
     left_ = reason == RoundEndReason::node_left;
     turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why));

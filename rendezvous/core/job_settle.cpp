@@ -102,6 +102,7 @@ void Job::decide_budget(const Turn& turn) {
     round_.settled_budget = true;
     if (round_.reason != RoundEndReason::worker_failed) return;
     if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
+    if (round_.left && !round_.failures.has_own_fault()) return;
     if (restarts_used_ < terms_.restarts_max) {
         ++restarts_used_;
         keep_record(turn);

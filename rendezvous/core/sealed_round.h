@@ -19,6 +19,7 @@ struct SealedRound {
     bool ended = false;
     native::RoundEndReason reason = native::RoundEndReason::worker_failed;
     bool final = false;           ///< announced as the last one: its members wait for JobEnded
+    bool left = false;            ///< one of its nodes left of its own will: where there are only victims, they are its
     bool settled_budget = false;  ///< whether it costs a restart has been decided
     std::string why;
     Instant ended_at;

@@ -2,16 +2,24 @@
 // daemon does about it on the right. The real Server runs; the agents are puppets that say what the line says, and ping
 // every fifth of the lease while they are connected and not silenced.
 //
-//   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed quiet quiet_always embedded   before the first
-//   join join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Hello on a new connection if need be,
-//   Join report n0 [stopped=2]      RoundReport rejoin n0                  report, join fail n0 [code=1|signal=9|comm]
-//   [ago=20ms] [error=1ms]    WorkersFailed succeed n0 | leave n0 | ack n0 close n0                   the connection
-//   breaks resume n0 [done]           a new connection, Hello and Resume died n0                    the guardian
-//   speaks; with the connection broken before: kill n0 lose n0                    it never saw its Assigned silence n0
-//   | speak n0      stops and goes on pinging twin n0                    another agent with the incarnation and
-//   connection number of n0 joins advance 500ms              time passes; the daemon is called at its deadlines stall
-//   3s                   time passes, and neither the daemon nor the agents' words are served restart the daemon starts
-//   anew and has forgotten everything; all connections break show round | show job # a comment
+//   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed   before the first join
+//         quiet quiet_always embedded           what the daemon is (QuietStart; part of the node that hosts it)
+//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Join; Hello first on a new connection
+//   report n0 [stopped=2]                       RoundReport
+//   rejoin n0                                   report, join
+//   fail n0 [code=1|signal=9|comm] [ago=20ms] [error=1ms]   WorkersFailed
+//   succeed n0 | leave n0 | ack n0
+//   close n0                                    the connection breaks
+//   resume n0 [done]                            a new connection, Hello and Resume
+//   died n0                                     the guardian speaks; with the connection broken before: kill n0
+//   lose n0                                     it never saw its Assigned
+//   silence n0 | speak n0                       stops and goes on pinging
+//   twin n0                                     another agent with n0's incarnation and connection number joins
+//   advance 500ms                               time passes; the daemon is called at its deadlines
+//   stall 3s                                    time passes; neither the daemon nor the agents' words are served
+//   restart                                     the daemon starts anew, knows nothing; all connections break
+//   show round | show job
+//   # a comment
 #pragma once
 
 #include <cstdint>

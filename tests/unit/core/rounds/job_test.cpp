@@ -42,6 +42,15 @@ TEST_CASE("a failure that nobody but victims report is not charged as long as a 
     CHECK(says(answers, "round 1 sealed with 1 node, 0 of 0 restarts used"));
 }
 
+TEST_CASE("the victims of a node that was told to stop are not charged, a fault of their own is") {
+    Story victims("min=1 max=2 restarts=1");
+    victims.answers("join n0\njoin n1\nfail n0 comm\nrejoin n0");
+    CHECK(says(victims.answers("leave n1"), "round 1 sealed with 1 node, 0 of 1 restarts used"));
+    Story fault("min=1 max=2 restarts=1");
+    fault.answers("join n0\njoin n1\nfail n0\nrejoin n0");
+    CHECK(says(fault.answers("leave n1"), "round 1 sealed with 1 node, 1 of 1 restarts used"));
+}
+
 TEST_CASE("a silent survivor holds up the seal, a silent spare does not") {
     Story story("min=1 max=2 spares=1");
     story.answers("join n0\njoin n1\njoin n2\nsilence n2\nadvance 1s");
