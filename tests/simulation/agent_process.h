@@ -45,6 +45,8 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
         std::function<std::int32_t()> next_pid;
         /// A worker of this agent failed by itself: its peers may be about to notice.
         std::function<void(Round round)> worker_failed;
+        /// The daemon has told it to leave.
+        std::function<void()> drained;
         /// It has exited by itself.
         std::function<void()> finished;
     };

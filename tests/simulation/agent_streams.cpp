@@ -27,6 +27,12 @@ void AgentProcess::carry_out_one(rendezvous::ClientOutput& output) {
     } else if (const auto* request = std::get_if<rendezvous::AskPeer>(&output)) {
         ask(*request);
     } else if (auto* deliver = std::get_if<rendezvous::Deliver>(&output)) {
+        if (std::holds_alternative<native::Drain>(deliver->message)) {
+            world_.chronicle.count(Happening::node_drained);
+            world_.invariants.agent(incarnation()).left = true;
+            setting_.drained();
+            if (world_.plant == Plant::deaf_to_drain) return;
+        }
         post([this, message = std::move(deliver->message)] { tell(agent::DaemonSaid{message}); });
     } else if (auto* fenced = std::get_if<rendezvous::Fenced>(&output)) {
         world_.chronicle.count(Happening::agent_fenced);

@@ -34,6 +34,14 @@ void DaemonProcess::kill() {
     world_.network.process_gone(this);
 }
 
+void DaemonProcess::drain(Incarnation agent) {
+    post([this, agent] {
+        const auto newest = newest_.find(agent);
+        if (newest == newest_.end() || !readers_.contains(newest->second)) return;
+        send({{newest->second}, native::Drain{"maintenance"}});
+    });
+}
+
 void DaemonProcess::pause() {
     if (!server_ || paused_) return;
     world_.chronicle.count(Happening::daemon_paused);

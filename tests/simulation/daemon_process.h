@@ -22,6 +22,8 @@ class DaemonProcess final : public StreamHandler {
     void start(rendezvous::ServerConfig config);
     /// SIGKILL: its memory is lost.
     void kill();
+    /// Tells the agent to leave, if it has a connection.
+    void drain(Incarnation agent);
     void pause();
     void go_on();
     [[nodiscard]] bool running() const { return server_ != nullptr; }
@@ -59,7 +61,7 @@ class DaemonProcess final : public StreamHandler {
     Alarm alarm_;
     Instant armed_deadline_ = no_deadline;
     std::map<StreamId, native::FrameReader> readers_;
-    std::map<Incarnation, StreamId> newest_;  ///< for the plants only
+    std::map<Incarnation, StreamId> newest_;  ///< for the plants and for drain()
     std::map<StreamId, StreamId> replaced_;   ///< newer to older, for the plants only
 };
 

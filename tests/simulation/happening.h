@@ -45,6 +45,7 @@ enum class Happening : std::uint8_t {
     node_joined_late,
     terms_differed,
     twin_refused,
+    node_drained,
     // -- marks: what the faults led to --
     round_sealed,
     round_restarted,

@@ -207,7 +207,7 @@ void Invariants::daemon_said(const rendezvous::SendTo& said) {
                 job.last_sealed.reset();
             else
                 check_outcome(job, *over);
-        } else if (!refusal && !answer) {
+        } else if (!refusal && !answer && !std::holds_alternative<native::Drain>(said.message)) {
             job.ending_remembered = false;
         }
         if (std::holds_alternative<native::Parked>(said.message)) {

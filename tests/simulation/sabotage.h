@@ -31,6 +31,7 @@ enum class Plant : std::uint8_t {
     charges_lost_node,     ///< every new round is charged
     never_rejoins,         ///< the agent does not join a second time
     deaf_to_stop,          ///< the agent does not hear the stop signal
+    deaf_to_drain,         ///< the agent does not hear that it is to leave
     never_finishes,        ///< the launcher never exits
     succeeds_too_early,    ///< the agent says that its workers have exited 0 when they have just started
     ends_in_two_ways,      ///< the daemon tells some agents that the job failed and others that it succeeded
@@ -65,6 +66,7 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::charges_lost_node, "charges_lost_node", "budget"},
     {Plant::never_rejoins, "never_rejoins", "L1"},
     {Plant::deaf_to_stop, "deaf_to_stop", "L2 L3"},
+    {Plant::deaf_to_drain, "deaf_to_drain", "L2"},
     {Plant::never_finishes, "never_finishes", "L3"},
     {Plant::succeeds_too_early, "succeeds_too_early", "outcome"},
     {Plant::ends_in_two_ways, "ends_in_two_ways", "outcome"},

@@ -120,6 +120,10 @@ Scenario draw_scenario(Random& random) {
     if (scenario.embedded) scenario.faults.daemon_kill = scenario.faults.daemon_pause = scenario.faults.twin = never;
     scenario.faults_last = random.between(Duration{10s}, Duration{60s});
     scenario.drift_ppm_max = random.chance(300) ? 2000 : 100;
+    // Drawn aside, so that a seed without it is the world that it was before there was this fault. A twin would make it
+    // unclear which of the two is meant.
+    Random aside = random;
+    if (scenario.faults.twin == never) scenario.faults.drain = mean_or_never(aside, 80, 8s, 60s);
     return scenario;
 }
 
@@ -131,7 +135,7 @@ std::string story_of(const Scenario& scenario) {
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),
                mean("guardian kill", faults.guardian_kill), mean("power loss", faults.power_loss),
                mean("daemon kill", faults.daemon_kill), mean("daemon pause", faults.daemon_pause),
-               mean("stop request", faults.stop_request), mean("twin", faults.twin));
+               mean("stop request", faults.stop_request), mean("drain", faults.drain), mean("twin", faults.twin));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
         out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),

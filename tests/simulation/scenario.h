@@ -48,6 +48,7 @@ struct FaultScenario {
     Duration daemon_kill = never;
     Duration daemon_pause = never;
     Duration stop_request = never;
+    Duration drain = never;
     Duration twin = never;  ///< only where the daemon lives: one that remembers nothing cannot tell who is the copy
 };
 

@@ -107,6 +107,7 @@ void World::start_agent(std::size_t index) {
     setting.script = [this, job = node.job](Round, std::uint32_t) { return draw_script(job); };
     setting.next_pid = [this] { return next_pid_++; };
     setting.worker_failed = [this, job = node.job](Round round) { worker_failed(job, round); };
+    setting.drained = [this, index] { demand_stopped(index, nodes_[index].agent()); };
     setting.finished = [this, index] {
         if (hosts_daemon(nodes_[index])) host_finished();
     };

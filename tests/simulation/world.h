@@ -81,6 +81,7 @@ class World {
     void kill_daemon();
     void pause_daemon();
     void request_stop();
+    void drain_node();
     void start_twin();
     Node* pick_alive();
     void mark_host(HostIndex host);

@@ -18,6 +18,7 @@ void World::plan_faults() {
     plan_fault(faults.daemon_kill, &World::kill_daemon);
     plan_fault(faults.daemon_pause, &World::pause_daemon);
     plan_fault(faults.stop_request, &World::request_stop);
+    plan_fault(faults.drain, &World::drain_node);
     plan_fault(faults.twin, &World::start_twin);
 }
 
@@ -196,6 +197,13 @@ void World::request_stop() {
         events_.after(random_.between(Duration{10ms}, Duration{2s}), [agent] { agent->request_stop(SIGINT); });
     }
     demand_stopped(index, agent);
+}
+
+/// An operator takes a node out of its job through the daemon. No core asks for it by itself yet (PROTOCOL.md, Drain);
+/// that agents obey it, and that their jobs get over it, is shown already.
+void World::drain_node() {
+    const Node* const node = pick_alive();
+    if (node != nullptr) daemon_.drain(node->agent()->incarnation());
 }
 
 /// It begins as every agent does, with its first connection, and so is told apart from the one that is there.
