@@ -17,9 +17,9 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::string_view magic = "MUSTERCK";
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
 /// A count beyond this is damage, not a model.
-constexpr std::uint64_t weight_count_max = 1 << 20;
+constexpr std::uint64_t value_count_max = 1 << 20;
 
 std::string encode(const Checkpoint& checkpoint) {
     std::string bytes;
@@ -27,8 +27,8 @@ std::string encode(const Checkpoint& checkpoint) {
     writer.raw(magic);
     writer.number(version);
     writer.number(checkpoint.step);
-    writer.number(static_cast<std::uint64_t>(checkpoint.weights.size()));
-    for (const double weight : checkpoint.weights) writer.number(std::bit_cast<std::uint64_t>(weight));
+    writer.number(static_cast<std::uint64_t>(checkpoint.values.size()));
+    for (const float value : checkpoint.values) writer.number(std::bit_cast<std::uint32_t>(value));
     writer.number(fingerprint(bytes));
     return bytes;
 }
@@ -41,9 +41,9 @@ bool decode(std::string_view bytes, Checkpoint& checkpoint) {
     if (reader.raw(magic.size()) != magic || reader.number<std::uint32_t>() != version) return false;
     checkpoint.step = reader.number<std::uint64_t>();
     const auto count = reader.number<std::uint64_t>();
-    if (!reader.ok() || count > weight_count_max) return false;
-    checkpoint.weights.resize(count);
-    for (auto& weight : checkpoint.weights) weight = std::bit_cast<double>(reader.number<std::uint64_t>());
+    if (!reader.ok() || count > value_count_max) return false;
+    checkpoint.values.resize(count);
+    for (auto& value : checkpoint.values) value = std::bit_cast<float>(reader.number<std::uint32_t>());
     return reader.finished();
 }
 

@@ -1,6 +1,6 @@
 // One checkpoint in one file, replaced whole: a reader finds the old one or the new one, never a half.
 //
-// Bytes: "MUSTERCK", u32 version (1), u64 step, u64 count, count doubles, u64 FNV-1a of everything before;
+// Bytes: "MUSTERCK", u32 version (2), u64 step, u64 count, count f32, u64 FNV-1a of everything before;
 // little-endian.
 #pragma once
 
@@ -14,8 +14,8 @@
 namespace muster::runtime {
 
 struct Checkpoint {
-    std::uint64_t step = 0;  ///< steps already taken: training goes on with this one
-    std::vector<double> weights;
+    std::uint64_t step = 0;     ///< steps already taken: training goes on with this one
+    std::vector<float> values;  ///< parameters, then their velocities
 
     friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };

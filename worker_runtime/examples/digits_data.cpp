@@ -16,7 +16,7 @@ bool parse_digit(std::string_view line, Digit& digit) {
     for (std::size_t i = 0; i < digit_pixel_count; ++i) {
         unsigned value = 0;
         if (!parse_number(fields[i], value) || value > pixel_max) return false;
-        digit.pixels[i] = static_cast<double>(value) / pixel_max;
+        digit.pixels[i] = static_cast<float>(value) / pixel_max;
     }
     return parse_number(fields.back(), digit.label) && digit.label < digit_class_count;
 }

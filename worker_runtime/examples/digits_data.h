@@ -15,7 +15,7 @@ inline constexpr std::size_t digit_class_count = 10;
 
 /// One image, 8x8, row by row, each pixel 0..1; and which digit it shows, 0..9.
 struct Digit {
-    std::array<double, digit_pixel_count> pixels;
+    std::array<float, digit_pixel_count> pixels;
     std::uint8_t label = 0;
 };
 

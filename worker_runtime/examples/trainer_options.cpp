@@ -40,12 +40,16 @@ constexpr std::array options_known{
            [](const auto& value, auto& to) { return parse_count(value, to.plan.epochs); }},
     Option{"--batch", "a count", "digits in one step, over all ranks (96)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.batch_size); }},
-    Option{"--learning-rate", "a number above 0", "length of a step (0.5)",
+    Option{"--learning-rate", "a number above 0", "length of a step (0.1)",
            [](const auto& value, auto& to) { return parse_decimal(value, 1e-9, 1e3, to.plan.learning_rate); }},
-    Option{"--checkpoint", "a file", "read at the start, written by rank 0 (none)",
+    Option{"--momentum", "a number of 0 to 0.999", "the part of a step that the next one keeps (0.9)",
+           [](const auto& value, auto& to) { return parse_decimal(value, 0, 0.999, to.plan.momentum); }},
+    Option{"--checkpoint", "a file", "read at the start and written by rank 0 (none)",
            [](const auto& value, auto& to) { return take_text(value, to.plan.checkpoint); }},
     Option{"--checkpoint-every", "a count", "steps between two checkpoints (50)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.checkpoint_every); }},
+    Option{"--losses", "a file", "rank 0 writes the loss of each step there (none)",
+           [](const auto& value, auto& to) { return take_text(value, to.losses); }},
     Option{"--accuracy-min", "percent", "exit code 1 if the test accuracy is lower (0)",
            [](const auto& value, auto& to) { return parse_decimal(value, 0, 100, to.accuracy_min); }},
     Option{"--die-at-step", "a count", "the last rank kills itself before this step, to show a restart (never)",
@@ -85,33 +89,13 @@ Result<TrainerOptions> parse_trainer_options(const std::vector<std::string>& arg
 
 std::string trainer_help() {
     std::string text =
-        "digits_trainer: trains a softmax classifier on hand-written digits, data-parallel under muster or torchrun.\n"
+        "digits_trainer: trains a small network on hand-written digits, data-parallel under muster or torchrun.\n"
         "\n  muster --nproc-per-node=2 --max-restarts=3 digits_trainer --checkpoint model.ck\n\n";
     for (const auto& option : options_known) {
         const auto left = cat("  ", option.name, " ", option.accepted);
         text += cat(left, std::string(left.size() < 40 ? 40 - left.size() : 1, ' '), option.meaning, "\n");
     }
     return text;
-}
-
-Result<LauncherFacts> read_launcher_facts(const std::function<std::string(const char*)>& variable) {
-    LauncherFacts facts;
-    if (variable("RANK").empty()) return facts;
-    if (!parse_number(variable("RANK"), facts.place.rank) || !parse_number(variable("WORLD_SIZE"), facts.place.world) ||
-        facts.place.rank >= facts.place.world) {
-        return usage(cat("RANK='", variable("RANK"), "' and WORLD_SIZE='", variable("WORLD_SIZE"),
-                         "' are no rank of a world; start this program with muster or torchrun"));
-    }
-    facts.store.host = variable("MASTER_ADDR");
-    if (facts.store.host.empty() || !parse_number(variable("MASTER_PORT"), facts.store.port) || facts.store.port == 0) {
-        return usage(cat("MASTER_ADDR='", variable("MASTER_ADDR"), "' and MASTER_PORT='", variable("MASTER_PORT"),
-                         "' name no store"));
-    }
-    if (variable("TORCHELASTIC_USE_AGENT_STORE") != "True")
-        return usage(
-            "the launcher runs no store (TORCHELASTIC_USE_AGENT_STORE is not True), and this example needs one");
-    facts.round = cat(variable("MUSTER_ROUND"), "-", variable("TORCHELASTIC_RESTART_COUNT"));
-    return facts;
 }
 
 }  // namespace muster::runtime

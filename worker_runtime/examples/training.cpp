@@ -1,109 +1,158 @@
 #include "worker_runtime/examples/training.h"
 
 #include <algorithm>
-#include <numeric>
+#include <array>
 #include <utility>
+#include <vector>
 
-#include "rendezvous/base/bytes.h"
+#include "muster/gradient_reducer.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/examples/checkpoint_file.h"
+#include "worker_runtime/examples/sample_order.h"
 
 namespace muster::runtime {
 
 namespace {
 
-/// splitmix64 (Steele, Lea, Flood 2014): the same numbers with every standard library.
-std::uint64_t next_random(std::uint64_t& state) {
-    std::uint64_t z = state += 0x9e3779b97f4a7c15U;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-}
-
-/// The order in which epoch `epoch` visits the samples (Fisher and Yates).
-std::vector<std::size_t> sample_order(std::uint64_t epoch, std::size_t count) {
-    std::vector<std::size_t> order(count);
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::uint64_t state = epoch;
-    for (std::size_t i = count; i > 1; --i) std::swap(order[i - 1], order[next_random(state) % i]);
-    return order;
-}
-
 std::uint64_t steps_per_epoch(const TrainingPlan& plan, std::size_t train_count) {
     return (train_count + plan.batch_size - 1) / plan.batch_size;
 }
 
-std::string encode(const GradientSum& sum) {
-    std::string bytes;
-    ByteWriter writer(bytes);
-    for (const double value : sum.gradient) writer.number(std::bit_cast<std::uint64_t>(value));
-    for (const double value : {sum.loss, sum.sample_count, sum.right_count})
-        writer.number(std::bit_cast<std::uint64_t>(value));
-    return bytes;
-}
+/// What a checkpoint holds, as the trainer uses it.
+struct State {
+    std::uint64_t step = 0;
+    DigitsNetwork network;
+    std::vector<std::vector<float>> velocity;  ///< of each parameter, for the momentum
 
-bool decode(std::string_view bytes, GradientSum& sum) {
-    ByteReader reader(bytes);
-    const auto take = [&reader] { return std::bit_cast<double>(reader.number<std::uint64_t>()); };
-    for (auto& value : sum.gradient) value = take();
-    sum.loss = take();
-    sum.sample_count = take();
-    sum.right_count = take();
-    return reader.finished();
-}
-
-/// The sum over all ranks, added in rank order.
-Result<GradientSum> add_up(AllGather& exchange, const GradientSum& mine) {
-    auto all = exchange.gather(encode(mine));
-    if (all.has_error()) return all.error();
-    GradientSum total;
-    for (std::size_t rank = 0; rank < all->size(); ++rank) {
-        GradientSum part;
-        if (!decode((*all)[rank], part)) return Error{Errc::bad_frame, cat("rank ", rank, " sent no gradient")};
-        add(total, part);
+    State() {
+        for (const auto tensor : network.tensors()) velocity.emplace_back(tensor.size(), 0.0F);
     }
-    return total;
+};
+
+/// Everything in `state` one behind the other.
+std::vector<std::span<float>> tensors_of(State& state) {
+    auto all = state.network.tensors();
+    for (auto& each : state.velocity) all.emplace_back(each);
+    return all;
 }
 
-/// Ranks that start from different points would train nonsense together.
-Result<void> agree_on_start(AllGather& exchange, const Checkpoint& start) {
-    std::string mine = cat("step ", start.step, ", weights ");
-    std::string bytes;
-    for (const double weight : start.weights) ByteWriter(bytes).number(std::bit_cast<std::uint64_t>(weight));
-    mine += cat(fingerprint(bytes));
-    auto all = exchange.gather(mine);
-    if (all.has_error()) return all.error();
-    for (std::size_t rank = 0; rank < all->size(); ++rank) {
-        if ((*all)[rank] == mine) continue;
-        return Error{Errc::invalid_argument, cat("rank ", rank, " starts from ", (*all)[rank], " but this one from ",
-                                                 mine, "; give all ranks the same --checkpoint file")};
+Checkpoint checkpoint_of(State& state) {
+    Checkpoint checkpoint{.step = state.step, .values = {}};
+    for (const auto tensor : tensors_of(state)) {
+        checkpoint.values.insert(checkpoint.values.end(), tensor.begin(), tensor.end());
     }
+    return checkpoint;
+}
+
+Result<void> restore(const std::string& path, State& state) {
+    if (path.empty()) return {};
+    auto loaded = load_checkpoint(path);
+    if (!loaded) return loaded.error();
+    if (!loaded->has_value()) return {};
+    auto next = (*loaded)->values.cbegin();
+    const auto end = (*loaded)->values.cend();
+    for (const auto tensor : tensors_of(state)) {
+        if (static_cast<std::size_t>(end - next) < tensor.size()) {
+            return Error{Errc::invalid_argument, cat(path, ": a checkpoint of another model")};
+        }
+        std::copy_n(next, tensor.size(), tensor.begin());
+        next += static_cast<std::ptrdiff_t>(tensor.size());
+    }
+    if (next != end) return Error{Errc::invalid_argument, cat(path, ": a checkpoint of another model")};
+    state.step = (*loaded)->step;
     return {};
 }
 
-Result<Checkpoint> starting_point(const TrainingPlan& plan) {
-    Checkpoint start{.step = 0, .weights = SoftmaxModel{}.weights};
-    if (plan.checkpoint.empty()) return start;
-    auto loaded = load_checkpoint(plan.checkpoint);
-    if (loaded.has_error()) return loaded.error();
-    if (!loaded->has_value()) return start;
-    if ((*loaded)->weights.size() != softmax_weight_count)
-        return Error{Errc::invalid_argument, cat(plan.checkpoint, ": a checkpoint of another model")};
-    return **loaded;
+/// Only rank 0 needs the file: what the reducer does not broadcast itself comes here.
+Result<void> share_start(Communicator& world, State& state) {
+    auto shared = world.run(broadcast({&state.step, sizeof state.step, DataType::u8}, 0));
+    for (auto& each : state.velocity) {
+        if (!shared) return shared;
+        shared = world.run(broadcast(buffer(std::span(each)), 0));
+    }
+    return shared;
 }
 
 /// This rank's part of the batch of `step`: every world-th sample.
-GradientSum share_of_step(const TrainingPlan& plan, Place place, const std::vector<Digit>& train, std::uint64_t step,
-                          const SoftmaxModel& model) {
+std::vector<const Digit*> share_of_step(const TrainingPlan& plan, const Communicator& world,
+                                        const std::vector<Digit>& train, std::uint64_t step) {
     const auto per_epoch = steps_per_epoch(plan, train.size());
     // Recomputed each step: it costs microseconds, and a step then depends on its number alone.
     const auto order = sample_order(step / per_epoch, train.size());
     const auto first = step % per_epoch * plan.batch_size;
     const auto end = std::min<std::uint64_t>(first + plan.batch_size, train.size());
-    GradientSum sum;
-    for (auto i = first + place.rank; i < end; i += place.world) add_sample(sum, model, train[order[i]]);
-    return sum;
+    std::vector<const Digit*> share;
+    for (auto i = first + static_cast<std::uint64_t>(world.rank()); i < end;
+         i += static_cast<std::uint64_t>(world.size())) {
+        share.push_back(&train[order[i]]);
+    }
+    return share;
+}
+
+std::span<float> floats(const Buffer& buffer) {
+    return {static_cast<float*>(buffer.data), buffer.count};
+}
+
+/// The step of data-parallel training: afterwards every rank has the average gradients of all samples.
+Result<BatchSums> average_gradients(GradientReducer& reducer, DigitsNetwork& network,
+                                    std::span<const Digit* const> share) {
+    if (auto begun = reducer.begin_step(static_cast<float>(share.size())); !begun) return begun.error();
+    const auto sums = network.forward(share);
+    auto done = network.backward([&reducer](int parameter) { return floats(reducer.gradient(parameter)); },
+                                 [&reducer](int parameter) { return reducer.mark_ready(parameter); });
+    if (done) done = reducer.finish();
+    return done ? Result<BatchSums>(sums) : done.error();
+}
+
+/// Gradient descent with momentum, as torch.optim.SGD has it.
+void descend(const TrainingPlan& plan, const GradientReducer& reducer, State& state) {
+    const auto rate = static_cast<float>(plan.learning_rate), keep = static_cast<float>(plan.momentum);
+    const auto tensors = state.network.tensors();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const auto gradient = floats(reducer.gradient(static_cast<int>(i)));
+        for (std::size_t j = 0; j < gradient.size(); ++j) {
+            auto& velocity = state.velocity[i][j];
+            velocity = keep * velocity + gradient[j];
+            tensors[i][j] -= rate * velocity;
+        }
+    }
+}
+
+Result<BatchSums> add_up(Communicator& world, const BatchSums& mine) {
+    std::array sums{mine.loss, mine.sample_count, mine.right_count};
+    if (auto added = world.run(all_reduce(buffer(std::span<double>(sums)), ReduceOp::sum)); !added)
+        return added.error();
+    return BatchSums{.loss = sums[0], .sample_count = sums[1], .right_count = sums[2]};
+}
+
+Result<void> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const DigitSet& digits,
+                       const TrainingEvents& events, State& state) {
+    auto& world = reducer.communicator();
+    BatchSums epoch_sums;
+    const auto steps = step_count(plan, digits.train.size());
+    const auto per_epoch = steps_per_epoch(plan, digits.train.size());
+    while (state.step < steps) {
+        if (events.before_step) events.before_step(state.step);
+        auto sums = average_gradients(reducer, state.network, share_of_step(plan, world, digits.train, state.step));
+        if (sums) {
+            descend(plan, reducer, state);
+            sums = add_up(world, *sums);
+        }
+        if (!sums) return with_context(sums.error(), cat("step ", state.step));
+        ++state.step;
+        if (events.step_done) events.step_done(state.step, *sums);
+        epoch_sums.add(*sums);
+        if (state.step % per_epoch == 0) {
+            if (events.epoch_done) events.epoch_done(state.step / per_epoch, epoch_sums);
+            epoch_sums = {};
+        }
+        const bool due = state.step % plan.checkpoint_every == 0 || state.step == steps;
+        if (world.rank() == 0 && due && !plan.checkpoint.empty()) {
+            if (auto saved = save_checkpoint(plan.checkpoint, checkpoint_of(state)); !saved) return saved;
+        }
+    }
+    return {};
 }
 
 }  // namespace
@@ -112,36 +161,22 @@ std::uint64_t step_count(const TrainingPlan& plan, std::size_t train_count) {
     return plan.epochs * steps_per_epoch(plan, train_count);
 }
 
-Result<SoftmaxModel> train(const TrainingPlan& plan, Place place, const DigitSet& digits, AllGather& exchange,
-                           const TrainingEvents& events) {
+Result<DigitsNetwork> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,
+                            const TrainingEvents& events) {
     MUSTER_CHECK(plan.batch_size > 0 && plan.checkpoint_every > 0, plan.batch_size, plan.checkpoint_every);
-    auto start = starting_point(plan);
-    if (start.has_error()) return start.error();
-    if (auto agreed = agree_on_start(exchange, *start); agreed.has_error()) return agreed.error();
-    if (events.started) events.started(start->step);
-
-    SoftmaxModel model{.weights = start->weights};
-    GradientSum epoch_sum;
-    const auto steps = step_count(plan, digits.train.size());
-    const auto per_epoch = steps_per_epoch(plan, digits.train.size());
-    for (auto step = start->step; step < steps; ++step) {
-        if (events.before_step) events.before_step(step);
-        auto sum = add_up(exchange, share_of_step(plan, place, digits.train, step, model));
-        if (sum.has_error()) return with_context(sum.error(), cat("step ", step));
-        descend(model, *sum, plan.learning_rate);
-        add(epoch_sum, *sum);
-        const auto done = step + 1;
-        if (done % per_epoch == 0) {
-            if (events.epoch_done) events.epoch_done(done / per_epoch, epoch_sum);
-            epoch_sum = {};
-        }
-        const bool due = done % plan.checkpoint_every == 0 || done == steps;
-        if (place.rank == 0 && due && !plan.checkpoint.empty()) {
-            auto saved = save_checkpoint(plan.checkpoint, {.step = done, .weights = model.weights});
-            if (saved.has_error()) return saved.error();
+    State state;
+    if (world.rank() == 0) {
+        if (auto restored = restore(plan.checkpoint, state); !restored) {
+            world.abort(restored.error().context);  // or the others would wait for this rank
+            return restored.error();
         }
     }
-    return model;
+    auto reducer = GradientReducer::make(world, state.network.parameters());
+    if (!reducer) return reducer.error();
+    if (auto shared = share_start(world, state); !shared) return shared.error();
+    if (events.started) events.started(state.step);
+    if (auto ran = run_steps(plan, *reducer, digits, events, state); !ran) return ran.error();
+    return std::move(state.network);
 }
 
 }  // namespace muster::runtime

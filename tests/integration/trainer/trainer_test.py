@@ -14,7 +14,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 BIN = Path(os.environ["MUSTER_BIN"])
 PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
 TORCHRUN = PYTHON.parent / "torchrun"
-TRAINER = [str(BIN / "digits_trainer"), "--data", str(REPOSITORY / "worker_runtime/examples/data/digits.csv"), "--epochs", "4"]
+TRAINER = [str(BIN / "digits_trainer"), "--data", str(REPOSITORY / "worker_runtime/examples/data/digits.csv")]
+SHORT = ["--epochs", "4"]
 
 
 def run(command, expect=0):
@@ -33,7 +34,7 @@ def run(command, expect=0):
 
 def muster(workers, *arguments, restarts=0, expect=0):
     return run([str(BIN / "muster"), "--standalone", f"--nproc-per-node={workers}", f"--max-restarts={restarts}", *TRAINER,
-                *arguments], expect)
+                *(arguments if "--epochs" in arguments else [*SHORT, *arguments])], expect)
 
 
 def weights(output):
@@ -58,9 +59,30 @@ class Trainer(unittest.TestCase):
         output = muster(2, "--die-at-step", "25", "--die-once", str(self.folder / "died"), expect=128 + signal.SIGKILL)
         self.assertNotIn("weights", output)
 
-    def test_one_worker_and_many_train_too(self):
-        for workers in (1, 3, 5):
-            self.assertIn("test accuracy", muster(workers, "--accuracy-min", "85"))
+    def losses(self, workers):
+        """The loss of each step of a whole training, which must end with a good model."""
+        file = self.folder / f"losses of {workers}"
+        muster(workers, "--epochs", "30", "--accuracy-min", "95", "--losses", str(file))
+        lines = [line.split() for line in file.read_text().splitlines()]
+        self.assertEqual([int(step) for step, _ in lines], list(range(1, 451)))
+        return [float(loss) for _, loss in lines]
+
+    def test_any_number_of_workers_walks_the_curve_of_one(self):
+        alone = self.losses(1)
+        self.assertLess(alone[-1], 0.1 * alone[0])
+        for workers in (2, 3, 4, 5):  # 5 does not divide the batch of 96
+            for step, (one, many) in enumerate(zip(alone, self.losses(workers)), 1):
+                self.assertLessEqual(abs(many - one), 1e-5 * one, f"{workers} workers, step {step}: {many}, alone {one}")
+
+    def test_the_curve_is_the_same_over_tcp(self):
+        self.assertEqual(self.losses(2), self.over_tcp(2))
+
+    def over_tcp(self, workers):
+        os.environ["MUSTER_TRANSPORT"] = "tcp"
+        try:
+            return self.losses(workers)
+        finally:
+            del os.environ["MUSTER_TRANSPORT"]
 
     def test_a_model_that_is_not_good_enough_fails_the_job(self):
         self.assertIn("below --accuracy-min", muster(2, "--accuracy-min", "99.9", expect=1))
@@ -70,7 +92,7 @@ class Trainer(unittest.TestCase):
             if os.environ.get("CI") == "true":
                 self.fail(f"{TORCHRUN} is not there; run scripts/setup --tests")
             self.skipTest(f"no torchrun at {TORCHRUN}; run scripts/setup --tests")
-        real = run([str(TORCHRUN), "--standalone", "--nproc-per-node=2", "--no-python", *TRAINER])
+        real = run([str(TORCHRUN), "--standalone", "--nproc-per-node=2", "--no-python", *TRAINER, *SHORT])
         self.assertEqual(weights(real), weights(muster(2)))
 
 

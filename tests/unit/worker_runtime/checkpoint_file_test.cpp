@@ -12,7 +12,7 @@ using namespace muster::runtime;
 
 namespace {
 
-const Checkpoint some_checkpoint{.step = 42, .weights = {1.5, -2.25, 0.0, 1e300}};
+const Checkpoint some_checkpoint{.step = 42, .values = {1.5F, -2.25F, 0.0F, 1e30F}};
 
 std::string read_all(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -36,7 +36,7 @@ TEST_CASE("a checkpoint comes back as it was saved") {
 TEST_CASE("a later checkpoint replaces the earlier one and leaves nothing beside it") {
     const test::ScratchFolder folder;
     REQUIRE(save_checkpoint(folder / "model", some_checkpoint).has_value());
-    REQUIRE(save_checkpoint(folder / "model", {.step = 43, .weights = {7}}).has_value());
+    REQUIRE(save_checkpoint(folder / "model", {.step = 43, .values = {7}}).has_value());
     CHECK((*load_checkpoint(folder / "model"))->step == 43);
     CHECK_FALSE(std::filesystem::exists(folder / "model.new"));
 }
@@ -52,7 +52,7 @@ TEST_CASE("a save that cannot finish leaves the previous checkpoint") {
     const test::ScratchFolder folder;
     REQUIRE(save_checkpoint(folder / "model", some_checkpoint).has_value());
     std::filesystem::create_directory(folder / "model.new");  // in the way of the temporary file, also for root
-    CHECK(save_checkpoint(folder / "model", {.step = 43, .weights = {7}}).has_error());
+    CHECK(save_checkpoint(folder / "model", {.step = 43, .values = {7}}).has_error());
     CHECK((*load_checkpoint(folder / "model"))->step == 42);
 }
 
