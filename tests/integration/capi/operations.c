@@ -1,0 +1,149 @@
+// Every operation of the C API, on every rank of a job.
+#include <stdint.h>
+
+#include "expect.h"
+
+enum { COUNT = 1000, WORLD_MAX = 8 };
+
+static double sum_of_ranks(int world) {
+    return 0.5 * world * (world + 1);
+}
+
+static void reduce_all_types(struct job job) {
+    const int world = job.place.world_size, mine = job.place.rank + 1;
+    const double sum = sum_of_ranks(world);
+    const uint16_t one_f16 = 0x3c00, one_bf16 = 0x3f80;
+    float f32 = (float)mine;
+    double f64 = mine;
+    int32_t i32 = mine;
+    int64_t i64 = mine;
+    uint8_t u8 = (uint8_t)mine;
+    uint16_t f16 = one_f16, bf16 = one_bf16;
+    GOOD(muster_all_reduce(job.world, &f32, 1, MUSTER_F32, MUSTER_SUM, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &f64, 1, MUSTER_F64, MUSTER_AVG, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &i32, 1, MUSTER_I32, MUSTER_MIN, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &i64, 1, MUSTER_I64, MUSTER_MAX, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &u8, 1, MUSTER_U8, MUSTER_SUM, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &f16, 1, MUSTER_F16, MUSTER_AVG, 0, NULL));
+    GOOD(muster_all_reduce(job.world, &bf16, 1, MUSTER_BF16, MUSTER_MAX, 0, NULL));
+    EXPECT(f32 == (float)sum);
+    EXPECT(f64 > sum / world - 1e-12 && f64 < sum / world + 1e-12);
+    EXPECT(i32 == 1);
+    EXPECT(i64 == world);
+    EXPECT(u8 == (uint8_t)sum);
+    EXPECT(f16 == one_f16);
+    EXPECT(bf16 == one_bf16);
+
+    // Rank r counts r times: sum(r (r + 1)) / sum(r). Rank 0 alone would have no weight at all.
+    double weighted = mine, expected = 0, weights = 0;
+    for (int rank = 0; rank < world; ++rank) {
+        expected += (rank + 0.5) * (rank + 1);
+        weights += rank + 0.5;
+    }
+    GOOD(muster_all_reduce_weighted(job.world, &weighted, 1, MUSTER_F64, (float)job.place.rank + 0.5F, 0, NULL));
+    EXPECT(weighted > expected / weights - 1e-12 && weighted < expected / weights + 1e-12);
+}
+
+static void move_pieces(struct job job) {
+    const int world = job.place.world_size, rank = job.place.rank;
+    int32_t all[WORLD_MAX * COUNT], other[WORLD_MAX * COUNT], piece[COUNT];
+    for (int i = 0; i < COUNT; ++i) piece[i] = 1000 * rank + i;
+    GOOD(muster_all_gather(job.world, piece, all, COUNT, MUSTER_I32, 0, NULL));
+    for (int i = 0; i < world * COUNT; ++i) EXPECT(all[i] == 1000 * (i / COUNT) + i % COUNT);
+
+    GOOD(muster_reduce_scatter(job.world, all, piece, COUNT, MUSTER_I32, MUSTER_SUM, 0, NULL));
+    for (int i = 0; i < COUNT; ++i) EXPECT(piece[i] == world * (1000 * rank + i));
+
+    for (int i = 0; i < world * COUNT; ++i) all[i] = 100 * rank + i / COUNT;
+    GOOD(muster_all_to_all(job.world, all, other, COUNT, MUSTER_I32, 0, NULL));
+    for (int i = 0; i < world * COUNT; ++i) EXPECT(other[i] == 100 * (i / COUNT) + rank);
+
+    const int root = world - 1;
+    for (int i = 0; i < COUNT; ++i) piece[i] = rank == root ? 7 * i : -1;
+    GOOD(muster_broadcast(job.world, piece, COUNT, MUSTER_I32, root, 0, NULL));
+    for (int i = 0; i < COUNT; ++i) EXPECT(piece[i] == 7 * i);
+}
+
+// A ring: everybody sends to the next rank and receives from the one before.
+static void send_around(struct job job) {
+    const int world = job.place.world_size, rank = job.place.rank;
+    if (world == 1) return;
+    int64_t out = rank, in = -1;
+    muster_work *sent = NULL, *received = NULL;
+    GOOD(muster_send(job.world, &out, 1, MUSTER_I64, (rank + 1) % world, 0, &sent));
+    GOOD(muster_receive(job.world, &in, 1, MUSTER_I64, (rank + world - 1) % world, 0, &received));
+    GOOD(muster_work_wait(received));
+    GOOD(muster_work_wait(sent));
+    EXPECT(in == (rank + world - 1) % world);
+    GOOD(muster_work_release(sent));
+    GOOD(muster_work_release(received));
+}
+
+static void work_in_the_background(struct job job) {
+    muster_memory* memory = NULL;
+    void* data = NULL;
+    size_t size_bytes = 0;
+    GOOD(muster_allocate(job.world, COUNT * sizeof(float), &memory));
+    GOOD(muster_memory_data(memory, &data, &size_bytes));
+    EXPECT(size_bytes >= COUNT * sizeof(float));
+    float* const values = data;
+    for (int i = 0; i < COUNT; ++i) {
+        EXPECT(values[i] == 0);
+        values[i] = (float)i;
+    }
+    muster_work *reduced = NULL, *met = NULL;
+    GOOD(muster_all_reduce(job.world, values, COUNT, MUSTER_F32, MUSTER_SUM, 60000, &reduced));
+    GOOD(muster_barrier(job.world, 60000, &met));
+    GOOD(muster_work_wait(met));
+    int done = 0;
+    GOOD(muster_work_done(reduced, &done));
+    EXPECT(done == 1);  // the barrier came after it
+    GOOD(muster_work_wait(reduced));
+    int64_t took = -1;
+    GOOD(muster_work_took(reduced, &took));
+    EXPECT(took > 0);
+    for (int i = 0; i < COUNT; ++i) EXPECT(values[i] == (float)(i * job.place.world_size));
+    GOOD(muster_work_release(reduced));
+    GOOD(muster_work_release(met));
+    GOOD(muster_memory_release(memory));
+}
+
+// Even and odd ranks in groups of their own, in reverse order; the last rank in none.
+static void split_up(struct job job) {
+    const int world = job.place.world_size, rank = job.place.rank;
+    const int takes_part = world == 1 || rank != world - 1;
+    muster_communicator* group = NULL;
+    GOOD(muster_communicator_split(job.world, takes_part ? rank % 2 : -1, -rank, &group));
+    EXPECT((group != NULL) == takes_part);
+    if (!takes_part) return;
+    int size = 0, place = -1;
+    double sum = rank, expected = 0;
+    int members = 0, before = 0;
+    for (int other = 0; other < (world == 1 ? 1 : world - 1); ++other) {
+        if (other % 2 != rank % 2) continue;
+        ++members;
+        before += other > rank;
+        expected += other;
+    }
+    GOOD(muster_communicator_size(group, &size));
+    GOOD(muster_communicator_rank(group, &place));
+    EXPECT(size == members && place == before);
+    GOOD(muster_all_reduce(group, &sum, 1, MUSTER_F64, MUSTER_SUM, 0, NULL));
+    EXPECT(sum == expected);
+    GOOD(muster_communicator_release(group));
+}
+
+int main(void) {
+    const struct job job = open_job();
+    EXPECT(job.place.world_size <= WORLD_MAX);
+    EXPECT(muster_api_version() >= MUSTER_API_VERSION);
+    EXPECT(job.place.rank >= 0 && job.place.rank < job.place.world_size);
+    EXPECT(job.place.device == job.place.local_rank);
+    reduce_all_types(job);
+    move_pieces(job);
+    send_around(job);
+    work_in_the_background(job);
+    split_up(job);
+    GOOD(muster_communicator_status(job.world));
+    return close_job(job);
+}

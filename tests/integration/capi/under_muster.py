@@ -1,0 +1,30 @@
+"""Runs a program on some ranks, with an environment that is the test's own."""
+import os
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+BIN = Path(os.environ["MUSTER_BIN"])
+REPOSITORY = Path(__file__).resolve().parents[3]
+DEADLINE_S = 120
+
+
+def run(*command, **extra):
+    kept = {key: value for key, value in os.environ.items()
+            if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+            and not key.startswith(("MUSTER_", "TORCHELASTIC_", "PET_", "SLURM_"))}
+    with tempfile.TemporaryDirectory() as scratch:
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=DEADLINE_S,
+                              env={**kept, "TMPDIR": scratch, **extra})
+
+
+def on_ranks(ranks, *command, **extra):
+    return run(BIN / "muster", "--standalone", "--nproc-per-node", ranks, "--no-python", *command, **extra)
+
+
+def code_block(page, language):
+    """The first block of that language on a page of documentation."""
+    found = re.search(rf"^```{language}\n(.*?)^```$", (REPOSITORY / page).read_text(), re.M | re.S)
+    assert found, f"{page} has no block of {language}"
+    return found[1]

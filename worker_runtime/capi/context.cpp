@@ -1,0 +1,64 @@
+#include "muster/context.h"
+
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/objects.h"
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+muster_status muster_context_open(const muster_context_options* options, muster_context** context) {
+    return guarded("muster_context_open", [&]() -> Result<void> {
+        if (context == nullptr) return invalid("`context` is NULL");
+        *context = nullptr;
+        const auto given = read(options);
+        if (!given) return given.error();
+        ContextOptions chosen;
+        const auto meeting = read_timeout(given->meeting_timeout_ms, chosen.meeting_timeout);
+        if (!meeting) return meeting.error();
+        const auto operation = read_timeout(given->operation_timeout_ms, chosen.operation_timeout);
+        if (!operation) return operation.error();
+        const auto transport = read_enumerator<TransportChoice>(given->transport, 3, "transport");
+        if (!transport) return transport.error();
+        chosen = {.meeting_timeout = *meeting, .operation_timeout = *operation, .transport = *transport};
+        auto opened = Context::from_environment(chosen);
+        if (!opened) return opened.error();
+        *context = contexts().add(std::make_shared<Context>(std::move(*opened)));
+        return {};
+    });
+}
+
+muster_status muster_context_place(muster_context* context, muster_place* place) {
+    return guarded("muster_context_place", [&]() -> Result<void> {
+        const auto found = contexts().find(context);
+        if (!found) return found.error();
+        const Context& own = **found;
+        return write({.size = 0,
+                      .rank = own.rank(),
+                      .world_size = own.world_size(),
+                      .local_rank = own.local_rank(),
+                      .local_world_size = own.local_world_size(),
+                      .group_rank = own.group_rank(),
+                      .device = own.device(),
+                      .round = own.round(),
+                      .restart_count = own.restart_count()},
+                     place);
+    });
+}
+
+muster_status muster_context_world(muster_context* context, muster_communicator** world) {
+    return guarded("muster_context_world", [&]() -> Result<void> {
+        if (world == nullptr) return invalid("`world` is NULL");
+        *world = nullptr;
+        auto found = contexts().find(context);
+        if (!found) return found.error();
+        *world = communicators().add(std::make_shared<CommunicatorObject>(std::move(*found), nullptr));
+        return {};
+    });
+}
+
+muster_status muster_context_release(muster_context* context) {
+    return guarded("muster_context_release", [&] { return contexts().release(context); });
+}
+}

@@ -1,0 +1,36 @@
+// How a failure leaves the library: a status, and a sentence that the thread keeps.
+#pragma once
+
+#include <new>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "muster/muster.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::capi {
+
+muster_status status_of(Errc code);
+
+/// Keeps "`function`: `why`" for muster_last_error(). Takes no memory, so it works when there is none.
+muster_status fail(const char* function, muster_status status, std::string_view why) noexcept;
+/// The exception that is being handled becomes a status.
+muster_status fail_with_exception(const char* function) noexcept;
+
+inline Error invalid(std::string why) {
+    return {Errc::invalid_argument, std::move(why)};
+}
+
+/// Runs the body of a function of the C API, which gives a Result<void>.
+template <class Body>
+muster_status guarded(const char* function, Body&& body) noexcept {
+    try {
+        const Result<void> done = std::forward<Body>(body)();
+        return done ? MUSTER_OK : fail(function, status_of(done.error().code), done.error().context);
+    } catch (...) {
+        return fail_with_exception(function);
+    }
+}
+
+}  // namespace muster::capi

@@ -1,0 +1,71 @@
+// What stands behind the opaque pointers of the C API.
+//
+// A handle is no address but a number that is never used twice, looked up with each call: one that was released, is of
+// another kind, or was made up is found out instead of followed. A call in progress keeps its object, so that another
+// thread may release the handle meanwhile. A look-up costs some ten nanoseconds.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string_view>
+#include <unordered_map>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/capi/failure.h"
+
+namespace muster::capi {
+
+/// The next number; handles of all kinds share the sequence.
+inline std::uintptr_t next_handle() {
+    static std::atomic<std::uintptr_t> last = 0;
+    return ++last;
+}
+
+/// All handles of one kind: `Handle` is the opaque type, `Object` what it stands for.
+template <class Handle, class Object>
+class Handles {
+  public:
+    explicit Handles(std::string_view noun) : noun_(noun) {}
+
+    Handle* add(std::shared_ptr<Object> object) {
+        const std::unique_lock lock(mutex_);
+        const auto number = next_handle();
+        objects_.emplace(number, std::move(object));
+        return reinterpret_cast<Handle*>(number);
+    }
+
+    Result<std::shared_ptr<Object>> find(Handle* handle) const {
+        const std::shared_lock lock(mutex_);
+        const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
+        if (found == objects_.end()) return wrong(handle);
+        return found->second;
+    }
+
+    /// NULL is fine.
+    Result<void> release(Handle* handle) {
+        if (handle == nullptr) return {};
+        std::shared_ptr<Object> object;  // goes after the lock: its destructor may take its time
+        const std::unique_lock lock(mutex_);
+        const auto found = objects_.find(reinterpret_cast<std::uintptr_t>(handle));
+        if (found == objects_.end()) return wrong(handle);
+        object = std::move(found->second);
+        objects_.erase(found);
+        return {};
+    }
+
+  private:
+    Error wrong(const Handle* handle) const {
+        return invalid(handle == nullptr ? cat("the ", noun_, " is NULL")
+                                         : cat("this is no ", noun_, ", or one that was released"));
+    }
+
+    const std::string_view noun_;
+    mutable std::shared_mutex mutex_;
+    std::unordered_map<std::uintptr_t, std::shared_ptr<Object>> objects_;
+};
+
+}  // namespace muster::capi

@@ -1,0 +1,173 @@
+#include "muster/operation.h"
+
+#include <cstdint>
+
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/objects.h"
+
+namespace muster::capi {
+
+namespace {
+
+/// What every function below was given, but for the memory.
+struct Call {
+    const char* function;
+    muster_communicator* communicator;
+    size_t count;
+    int type;
+    int64_t timeout_ms;
+    muster_work** work;
+};
+
+/// No memory is as large as that, on any rank.
+bool too_large(size_t count, DataType type, int world) {
+    return count > static_cast<size_t>(PTRDIFF_MAX) / size_of(type) / static_cast<size_t>(world);
+}
+
+Result<void> perform(const Call& call, Communicator& communicator, const Operation& operation) {
+    const auto timeout = read_timeout(call.timeout_ms, Duration::zero());
+    if (!timeout) return timeout.error();
+    const bool has_own = *timeout != Duration::zero();
+    if (call.work == nullptr) return has_own ? communicator.run(operation, *timeout) : communicator.run(operation);
+    auto started = has_own ? communicator.start(operation, *timeout) : communicator.start(operation);
+    *call.work = works().add(std::make_shared<Work>(std::move(started)));
+    return {};
+}
+
+/// `make` gives the operation of a type and a world, or an error.
+template <class Make>
+muster_status operate(const Call& call, Make&& make) {
+    return guarded(call.function, [&]() -> Result<void> {
+        if (call.work != nullptr) *call.work = nullptr;
+        const auto found = communicators().find(call.communicator);
+        if (!found) return found.error();
+        const auto type = read_type(call.type);
+        if (!type) return type.error();
+        auto& communicator = (*found)->get();
+        if (too_large(call.count, *type, communicator.size())) {
+            return invalid(cat(call.count, " elements are more than any memory holds"));
+        }
+        const Result<Operation> operation = make(*type, communicator.size());
+        return operation ? perform(call, communicator, *operation) : operation.error();
+    });
+}
+
+Result<ReduceOp> read_reduce(int reduce) {
+    return read_enumerator<ReduceOp>(reduce, 4, "reduction");
+}
+
+}  // namespace
+
+}  // namespace muster::capi
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+muster_status muster_barrier(muster_communicator* communicator, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_barrier", communicator, 0, MUSTER_U8, timeout_ms, work},
+                   [](DataType, int) -> Result<Operation> { return barrier(); });
+}
+
+muster_status muster_all_reduce(muster_communicator* communicator, void* data, size_t count, int type, int reduce,
+                                int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_all_reduce", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       const auto how = read_reduce(reduce);
+                       if (!how) return how.error();
+                       return all_reduce({data, count, known}, *how);
+                   });
+}
+
+muster_status muster_all_reduce_weighted(muster_communicator* communicator, void* data, size_t count, int type,
+                                         float weight, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_all_reduce_weighted", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       return all_reduce_weighted({data, count, known}, weight);
+                   });
+}
+
+muster_status muster_reduce_scatter(muster_communicator* communicator, const void* input, void* output, size_t count,
+                                    int type, int reduce, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_reduce_scatter", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int world) -> Result<Operation> {
+                       const auto how = read_reduce(reduce);
+                       if (!how) return how.error();
+                       const ConstBuffer pieces(input, count * static_cast<size_t>(world), known);
+                       return reduce_scatter(pieces, {output, count, known}, *how);
+                   });
+}
+
+muster_status muster_all_gather(muster_communicator* communicator, const void* input, void* output, size_t count,
+                                int type, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_all_gather", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int world) -> Result<Operation> {
+                       return all_gather({input, count, known}, {output, count * static_cast<size_t>(world), known});
+                   });
+}
+
+muster_status muster_broadcast(muster_communicator* communicator, void* data, size_t count, int type, int root,
+                               int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_broadcast", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       return broadcast({data, count, known}, root);
+                   });
+}
+
+muster_status muster_all_to_all(muster_communicator* communicator, const void* input, void* output, size_t count,
+                                int type, int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_all_to_all", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int world) -> Result<Operation> {
+                       const auto all = count * static_cast<size_t>(world);
+                       return all_to_all({input, all, known}, {output, all, known}, world);
+                   });
+}
+
+muster_status muster_send(muster_communicator* communicator, const void* data, size_t count, int type, int peer,
+                          int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_send", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       return send({data, count, known}, peer);
+                   });
+}
+
+muster_status muster_receive(muster_communicator* communicator, void* data, size_t count, int type, int peer,
+                             int64_t timeout_ms, muster_work** work) {
+    return operate({"muster_receive", communicator, count, type, timeout_ms, work},
+                   [&](DataType known, int) -> Result<Operation> {
+                       return receive({data, count, known}, peer);
+                   });
+}
+
+muster_status muster_work_wait(muster_work* work) {
+    return guarded("muster_work_wait", [&]() -> Result<void> {
+        const auto found = works().find(work);
+        return found ? (*found)->wait() : found.error();
+    });
+}
+
+muster_status muster_work_done(muster_work* work, int* done) {
+    return guarded("muster_work_done", [&]() -> Result<void> {
+        if (done == nullptr) return invalid("`done` is NULL");
+        const auto found = works().find(work);
+        if (!found) return found.error();
+        *done = (*found)->done() ? 1 : 0;
+        return {};
+    });
+}
+
+muster_status muster_work_took(muster_work* work, int64_t* nanoseconds) {
+    return guarded("muster_work_took", [&]() -> Result<void> {
+        if (nanoseconds == nullptr) return invalid("`nanoseconds` is NULL");
+        const auto found = works().find(work);
+        if (!found) return found.error();
+        *nanoseconds = std::chrono::nanoseconds((*found)->took()).count();
+        return {};
+    });
+}
+
+muster_status muster_work_release(muster_work* work) {
+    return guarded("muster_work_release", [&] { return works().release(work); });
+}
+}

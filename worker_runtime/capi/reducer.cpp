@@ -1,0 +1,229 @@
+#include "muster/gradient_reducer.h"
+
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/objects.h"
+
+namespace muster::capi {
+
+namespace {
+
+Result<Parameter> read_parameter(const muster_parameter& given, std::size_t index) {
+    if (given.name == nullptr) return invalid(cat("parameter ", index, " has no name"));
+    const auto type = read_type(given.type);
+    if (!type) return with_context(type.error(), cat("parameter \"", given.name, "\""));
+    if (given.shape == nullptr && given.dimension_count > 0) {
+        return invalid(cat("parameter \"", given.name, "\": `shape` is NULL"));
+    }
+    return Parameter{.name = given.name,
+                     .shape = {given.shape, given.shape + given.dimension_count},
+                     .type = *type,
+                     .data = given.data};
+}
+
+Result<std::vector<Parameter>> read_parameters(const muster_parameter* given, std::size_t count) {
+    if (given == nullptr && count > 0) return invalid("`parameters` is NULL");
+    std::vector<Parameter> parameters;
+    for (std::size_t i = 0; i < count; ++i) {
+        auto parameter = read_parameter(given[i], i);
+        if (!parameter) return parameter.error();
+        parameters.push_back(std::move(*parameter));
+    }
+    return parameters;
+}
+
+Result<ReducerOptions> read_options(const muster_reducer_options* options) {
+    const auto given = read(options);
+    if (!given) return given.error();
+    const auto wire = read_enumerator<WireFormat>(given->wire, 5, "wire format");
+    if (!wire) return wire.error();
+    const auto order = read_enumerator<BucketOrder>(given->order, 2, "order of buckets");
+    if (!order) return order.error();
+    const auto inputs = read_enumerator<Inputs>(given->uneven_inputs, 2, "value of uneven_inputs");
+    if (!inputs) return inputs.error();
+    const auto check = read_enumerator<FiniteCheck>(given->finite_check, 2, "value of finite_check");
+    if (!check) return check.error();
+    ReducerOptions chosen{.wire = *wire, .order = *order, .inputs = *inputs, .finite_check = *check};
+    if (given->bucket_cap_mb == MUSTER_BUCKET_AUTOMATIC) {
+        chosen.bucket_cap_mb = ReducerOptions::automatic;
+    } else if (given->bucket_cap_mb != 0) {
+        chosen.bucket_cap_mb = given->bucket_cap_mb;
+    }
+    if (given->first_bucket_mb != 0) chosen.first_bucket_mb = given->first_bucket_mb;
+    if (given->last_bucket_mb != 0) chosen.last_bucket_mb = given->last_bucket_mb;
+    if (given->power_rank != 0) chosen.power_rank = given->power_rank;
+    if (given->power_start_step != 0) chosen.power_start_step = given->power_start_step;
+    return chosen;
+}
+
+/// Runs `body(reducer)`.
+template <class Body>
+muster_status with_reducer(const char* function, muster_reducer* handle, Body&& body) {
+    return guarded(function, [&]() -> Result<void> {
+        const auto found = reducers().find(handle);
+        return found ? body((*found)->reducer) : found.error();
+    });
+}
+
+Result<void> check_index(const GradientReducer& reducer, int parameter) {
+    const auto count = reducer.parameters().size();
+    if (parameter >= 0 && static_cast<std::size_t>(parameter) < count) return {};
+    return invalid(cat("there is no parameter ", parameter, "; they are 0 to ", count - 1));
+}
+
+Result<void> note_layout(const Result<Layout>& layout, int* moved) {
+    if (!layout) return layout.error();
+    if (moved != nullptr) *moved = *layout == Layout::moved ? 1 : 0;
+    return {};
+}
+
+}  // namespace
+
+}  // namespace muster::capi
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+muster_status muster_reducer_make(muster_communicator* communicator, const muster_parameter* parameters, size_t count,
+                                  const muster_reducer_options* options, muster_reducer** reducer) {
+    return guarded("muster_reducer_make", [&]() -> Result<void> {
+        if (reducer == nullptr) return invalid("`reducer` is NULL");
+        *reducer = nullptr;
+        auto found = communicators().find(communicator);
+        if (!found) return found.error();
+        auto registered = read_parameters(parameters, count);
+        if (!registered) return registered.error();
+        const auto chosen = read_options(options);
+        if (!chosen) return chosen.error();
+        auto made = GradientReducer::make((*found)->get(), std::move(*registered), *chosen);
+        if (!made) return made.error();
+        *reducer = reducers().add(std::make_shared<ReducerObject>(std::move(*found), std::move(*made)));
+        return {};
+    });
+}
+
+muster_status muster_reducer_begin_step(muster_reducer* reducer, float samples, int* moved) {
+    return with_reducer("muster_reducer_begin_step", reducer,
+                        [&](auto& own) { return note_layout(own.begin_step(samples), moved); });
+}
+
+muster_status muster_reducer_begin_local_step(muster_reducer* reducer, int* moved) {
+    return with_reducer("muster_reducer_begin_local_step", reducer,
+                        [&](auto& own) { return note_layout(own.begin_local_step(), moved); });
+}
+
+muster_status muster_reducer_gradient(muster_reducer* reducer, int parameter, void** data, size_t* count) {
+    return with_reducer("muster_reducer_gradient", reducer, [&](auto& own) -> Result<void> {
+        if (auto good = check_index(own, parameter); !good) return good;
+        const auto gradient = own.gradient(parameter);
+        if (data != nullptr) *data = gradient.data;
+        if (count != nullptr) *count = gradient.count;
+        return {};
+    });
+}
+
+muster_status muster_reducer_mark_ready(muster_reducer* reducer, int parameter) {
+    return with_reducer("muster_reducer_mark_ready", reducer, [&](auto& own) { return own.mark_ready(parameter); });
+}
+
+muster_status muster_reducer_finish(muster_reducer* reducer) {
+    return with_reducer("muster_reducer_finish", reducer, [](auto& own) { return own.finish(); });
+}
+
+muster_status muster_reducer_join(muster_reducer* reducer, muster_status (*apply)(void* argument), void* argument) {
+    return with_reducer("muster_reducer_join", reducer, [&](auto& own) -> Result<void> {
+        if (apply == nullptr) return invalid("`apply` is NULL");
+        return own.join([&]() -> Result<void> {
+            const auto status = apply(argument);
+            if (status == MUSTER_OK) return {};
+            return Error{Errc::cancelled, cat("apply() returned ", status)};
+        });
+    });
+}
+
+muster_status muster_reducer_used(muster_reducer* reducer, int parameter, int* used) {
+    return with_reducer("muster_reducer_used", reducer, [&](auto& own) -> Result<void> {
+        if (used == nullptr) return invalid("`used` is NULL");
+        if (auto good = check_index(own, parameter); !good) return good;
+        *used = own.used(parameter) ? 1 : 0;
+        return {};
+    });
+}
+
+muster_status muster_reducer_zero_gradients(muster_reducer* reducer) {
+    return with_reducer("muster_reducer_zero_gradients", reducer, [](auto& own) -> Result<void> {
+        own.zero_gradients();
+        return {};
+    });
+}
+
+muster_status muster_reducer_clip_grad_norm(muster_reducer* reducer, double max_norm, double* norm) {
+    return with_reducer("muster_reducer_clip_grad_norm", reducer, [&](auto& own) -> Result<void> {
+        const auto before = own.clip_grad_norm(max_norm);
+        if (!before) return before.error();
+        if (norm != nullptr) *norm = *before;
+        return {};
+    });
+}
+
+muster_status muster_reducer_description(muster_reducer* reducer, char* text, size_t capacity, size_t* needed) {
+    return with_reducer("muster_reducer_description", reducer,
+                        [&](auto& own) { return write_text(own.description(), text, capacity, needed); });
+}
+
+muster_status muster_reducer_release(muster_reducer* reducer) {
+    return guarded("muster_reducer_release", [&] { return reducers().release(reducer); });
+}
+
+muster_status muster_reducer_add_data_wait(muster_reducer* reducer, int64_t nanoseconds) {
+    return with_reducer("muster_reducer_add_data_wait", reducer, [&](auto& own) -> Result<void> {
+        if (nanoseconds < 0) return invalid("a wait is a time >= 0");
+        own.add_data_wait(std::chrono::nanoseconds(nanoseconds));
+        return {};
+    });
+}
+
+muster_status muster_reducer_last_step(muster_reducer* reducer, muster_step_cost* cost) {
+    return with_reducer("muster_reducer_last_step", reducer, [&](auto& own) {
+        const StepCost& last = own.last_step();
+        return write({.size = 0,
+                      .total_ns = last.total.count(),
+                      .compute_ns = last.compute.count(),
+                      .data_wait_ns = last.data_wait.count(),
+                      .exposed_ns = last.exposed.count(),
+                      .communication_ns = last.communication.count(),
+                      .bytes = last.bytes,
+                      .samples = last.samples},
+                     cost);
+    });
+}
+
+muster_status muster_reducer_scaling_report(muster_reducer* reducer, const muster_baseline* baseline,
+                                            muster_scaling* scaling, char* text, size_t capacity, size_t* needed) {
+    return with_reducer("muster_reducer_scaling_report", reducer, [&](auto& own) -> Result<void> {
+        std::optional<Baseline> other;
+        if (baseline != nullptr) {
+            const auto given = read(baseline);
+            if (!given) return given.error();
+            if (given->world_size < 1) return invalid(cat("the baseline has a world of ", given->world_size));
+            other = {.world = given->world_size,
+                     .samples_per_second = given->samples_per_second,
+                     .samples_per_step = given->samples_per_step};
+        }
+        const auto costs = own.costs();
+        const auto report = scaling_report(costs, other);
+        if (scaling != nullptr) {
+            auto written = write({.size = 0,
+                                  .strong = report.strong.value_or(0),
+                                  .weak = report.weak.value_or(0),
+                                  .estimated = report.estimated,
+                                  .samples_per_second = costs.samples_per_second(),
+                                  .step_count = costs.step_count},
+                                 scaling);
+            if (!written) return written;
+        }
+        return write_text(report.text, text, capacity, needed);
+    });
+}
+}
