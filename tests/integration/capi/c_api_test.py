@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from under_muster import REPOSITORY, code_block, on_ranks, run
+from under_muster import REPOSITORY, code_blocks, on_ranks, run
 
 WORKERS = Path(os.environ["MUSTER_WORKERS"])
 LIBRARY = Path(os.environ["MUSTER_LIBRARY"])
@@ -70,13 +70,13 @@ class CApi(unittest.TestCase):
     def test_the_page_s_program_does_what_the_page_says(self):
         page = "worker_runtime/C_API.md"
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "average.c").write_text(code_block(page, "c"))
+            (Path(folder) / "average.c").write_text(code_blocks(page, "c")[0])
             subprocess.run([os.environ["MUSTER_CC"], "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADERS}",
                             "average.c", f"-L{LIBRARY.parent}", "-lmuster", f"-Wl,-rpath,{LIBRARY.parent}", "-o",
                             "average"], cwd=folder, check=True)
             done = on_ranks(2, Path(folder) / "average")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(sorted(done.stdout.splitlines()), sorted(code_block(page, "text").splitlines()))
+        self.assertEqual(sorted(done.stdout.splitlines()), sorted(code_blocks(page, "text")[0].splitlines()))
 
 
 if __name__ == "__main__":

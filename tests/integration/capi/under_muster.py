@@ -20,11 +20,16 @@ def run(*command, **extra):
 
 
 def on_ranks(ranks, *command, **extra):
-    return run(BIN / "muster", "--standalone", "--nproc-per-node", ranks, "--no-python", *command, **extra)
+    """Under muster, which keeps the lines of the ranks apart (--tee): they share no pipe that could mix them."""
+    with tempfile.TemporaryDirectory() as logs:
+        done = run(BIN / "muster", "--standalone", "--nproc-per-node", ranks, "--tee=1", f"--log-dir={logs}",
+                   "--no-python", *command, **extra)
+    done.stdout = re.sub(r"^\[default\d+\]:", "", done.stdout, flags=re.M)
+    return done
 
 
-def code_block(page, language):
-    """The first block of that language on a page of documentation."""
-    found = re.search(rf"^```{language}\n(.*?)^```$", (REPOSITORY / page).read_text(), re.M | re.S)
+def code_blocks(page, language):
+    """The blocks of that language on a page of documentation."""
+    found = re.findall(rf"^```{language}\n(.*?)^```$", (REPOSITORY / page).read_text(), re.M | re.S)
     assert found, f"{page} has no block of {language}"
-    return found[1]
+    return found

@@ -1,0 +1,229 @@
+"""What tests/integration/capi/python_test.py runs on each rank. First argument: which of the functions below."""
+import array
+import ctypes
+import gc
+import os
+import sys
+import weakref
+
+import muster
+
+
+def raises(kind, words, function, *arguments, **named):
+    try:
+        function(*arguments, **named)
+    except kind as error:
+        assert words in str(error), f"{words!r} is not in {error!r}"
+        return error
+    raise AssertionError(f"nothing was raised; expected {kind.__name__} with {words!r}")
+
+
+def operations(context):
+    world, rank, size = context.world, context.rank, context.world_size
+    total = size * (size + 1) / 2
+    assert (world.rank, world.size) == (rank, size) and context.place.local_rank == rank
+    assert world.transport in ("shared memory", "tcp", "alone")
+
+    for code in "fdilqB":
+        values = array.array(code, [rank + 1] * 3)
+        world.all_reduce(values)
+        assert list(values) == [total] * 3, values
+    halves = array.array("H", [0x3f80 if rank == 0 else 0x4000])  # 1 and 2 in bf16
+    world.all_reduce(halves, "max", type="bf16")
+    assert halves[0] == (0x4000 if size > 1 else 0x3f80)
+    grid = (ctypes.c_double * 2 * 3)()
+    grid[2][1] = rank
+    world.all_reduce(grid, op="avg")
+    assert grid[2][1] == (size - 1) / 2
+    weighted = array.array("d", [rank])
+    world.all_reduce_weighted(weighted, rank + 0.5)
+    assert abs(weighted[0] - sum(r * (r + 0.5) for r in range(size)) / sum(r + 0.5 for r in range(size))) < 1e-12
+
+    pieces = array.array("i", [-1] * 2 * size)
+    world.all_gather(bytes(array.array("i", [rank, 7])), pieces, type="i32")  # a read-only input
+    assert list(pieces) == [value for r in range(size) for value in (r, 7)]
+    own = array.array("i", [0, 0])
+    world.reduce_scatter(pieces, own)
+    assert list(own) == [size * rank, size * 7]
+    out = array.array("i", [0] * size)
+    world.all_to_all(array.array("i", [10 * rank + r for r in range(size)]), out)
+    assert list(out) == [10 * r + rank for r in range(size)]
+    text = bytearray(b"root" if rank == size - 1 else b"????")
+    world.broadcast(text, size - 1)
+    assert text == b"root"
+    world.broadcast(bytearray(), 0)
+    if size > 1:
+        sent = world.send(array.array("q", [rank]), (rank + 1) % size, wait=False)
+        got = array.array("q", [-1])
+        world.receive(got, (rank - 1) % size)
+        assert got[0] == (rank - 1) % size
+        sent.wait()
+    group = world.split(rank % 2 if rank < 2 else -1)
+    assert (group is None) == (rank >= 2)
+    if group is not None:
+        assert group.size == 1 and group.rank == 0
+        group.close()
+        raises(muster.MusterError, "released", group.barrier)
+    world.barrier()
+
+
+def background(context):
+    """Started work keeps its memory, also when everything about it is dropped."""
+    world = context.world
+    shared = world.allocate((4, 5), "f64")
+    assert shared.shape == (4, 5) and shared[3, 4] == 0
+    shared[3, 4] = context.rank + 1
+    work = world.all_reduce(shared, timeout=60, wait=False)
+    work.wait()
+    aside = world.split(0)
+    if context.rank > 0:
+        aside.barrier()  # rank 0's operation cannot end before
+    values = array.array("f", [1] * 10000)
+    dropped = weakref.ref(values)
+    world.all_reduce(values, wait=False)
+    del values
+    gc.collect()
+    if context.rank == 0:
+        assert dropped() is not None
+        aside.barrier()
+    world.barrier()
+    world.barrier(wait=False).wait()
+    gc.collect()
+    assert dropped() is None
+    last = world.barrier(wait=False)
+    last.wait()
+    assert work.done and work.took > 0
+    work.wait()
+    assert shared[3, 4] == sum(range(1, context.world_size + 1))
+    world.check()
+
+
+def train(context):
+    world, rank, size = context.world, context.rank, context.world_size
+    weight, bias = array.array("f", [rank] * 6), array.array("d", [rank])
+    reducer = muster.GradientReducer(world, {"weight": memoryview(weight).cast("B").cast("f", (2, 3)), "bias": bias},
+                                     bucket_cap_mb="auto", uneven_inputs=True)
+    assert list(weight) == [0] * 6 and bias[0] == 0, "rank 0's"
+    assert reducer.description.startswith("2 parameters"), reducer.description
+    applied = []
+    for step in range(rank + 3):  # rank r has r + 3 batches
+        moved = reducer.begin_step(samples=1)
+        assert moved in (True, False)
+        gradient = reducer.gradient("weight")
+        assert gradient.shape == (2, 3)
+        gradient[1, 2] = rank + 1
+        reducer.mark_ready(0)
+        reducer.finish()
+        live = [r + 1 for r in range(size) if r + 3 > step]
+        assert abs(gradient[1, 2] - sum(live) / len(live)) < 1e-6
+        assert reducer.used("weight") and not reducer.used("bias")
+        applied.append(step)
+    reducer.add_data_wait(0.25)
+    assert reducer.last_step.total > 0 and reducer.last_step.samples == 1 + (size - 1 - rank)
+    reducer.join(lambda: applied.append("joined"))
+    assert len(applied) == size + 2
+
+    reducer = muster.GradientReducer(world, [("weight", weight)], wire="bf16", finite_check=True, order="registered")
+    reducer.begin_local_step()
+    reducer.gradient(0)[0] = 3
+    reducer.mark_ready("weight")
+    reducer.finish()
+    assert reducer.gradient(0)[0] == 3
+    reducer.zero_gradients()
+    reducer.begin_step()
+    reducer.gradient(0)[0] = 3
+    reducer.mark_ready("weight")
+    reducer.finish()
+    assert reducer.clip_grad_norm(1) == 3
+    assert abs(reducer.gradient(0)[0] - 1) < 1e-6
+    report = reducer.scaling_report(world_size=1, samples_per_second=1e9, samples_per_step=1)
+    assert report.text and report.estimated <= 1
+    view = reducer.gradient(0)
+    del reducer
+    gc.collect()
+    view[0] = 5  # an array keeps the reducer that it points into
+
+
+def mistakes(context):
+    world = context.world
+    values = array.array("f", [1, 2])
+    invalid = raises(muster.MusterError, "the ranks are 0 to", world.broadcast, values, context.world_size)
+    assert invalid.code == "invalid_argument"
+    raises(muster.MusterError, "average of integers", world.all_reduce, array.array("q", [1]), "avg")
+    raises(ValueError, "op is 'median'; known: sum", world.all_reduce, values, "median")
+    raises(ValueError, "type is 'f8'; known: f32", world.all_reduce, values, type="f8")
+    raises(TypeError, "read-only", world.all_reduce, b"1234")
+    raises(TypeError, "format 'H'", world.all_reduce, array.array("H", [1]))
+    raises(TypeError, "", world.all_reduce, [1, 2])
+    raises(ValueError, "not contiguous", world.all_reduce, memoryview(array.array("f", [0] * 4))[::2])
+    raises(ValueError, "no whole number", world.all_reduce, bytearray(3), type="f32")
+    raises(ValueError, "expected", world.all_gather, values, array.array("f", [0] * (2 * context.world_size + 1)))
+    raises(ValueError, "time-out", world.barrier, timeout=0)
+    started = world.broadcast(values, -1, wait=False)
+    raises(muster.MusterError, "the ranks are 0 to", started.wait)
+    raises(muster.MusterError, "there twice", muster.GradientReducer, world, [("w", values), ("w", values)])
+    reducer = muster.GradientReducer(world, {"w": values})
+    raises(KeyError, "there is no parameter 'v'", reducer.gradient, "v")
+    raises(muster.MusterError, "there is no parameter 1", reducer.gradient, 1)
+    raises(muster.MusterError, "marked ready before begin_step", reducer.mark_ready, "w")
+    world.barrier()
+    reducer = muster.GradientReducer(world, {"w": values}, uneven_inputs=True)
+    if context.rank == 1:
+        reducer.begin_step()
+        reducer.mark_ready(0)
+        reducer.finish()
+    elif context.world_size == 2:
+        raises(ZeroDivisionError, "division", reducer.join, lambda: 1 / 0)
+
+
+def forked(context):
+    """A data loader's process that ends in order takes nothing of the job with it."""
+    context.world.barrier()
+    child = os.fork()
+    if child == 0:
+        sys.exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    context.world.barrier()
+
+
+def death(context):
+    context.world.barrier()
+    if context.rank == 1:
+        os._exit(0)
+    error = raises(muster.MusterError, "rank 1", context.world.barrier)
+    assert error.code == "peer_closed"
+    raises(muster.MusterError, "rank 1", context.world.check)
+
+
+def packages(context):
+    """Arrays of numpy and torch, where they are there, without copies, and what comes back is of their kind."""
+    world, size = context.world, context.world_size
+    assert "torch" not in sys.modules and "numpy" not in sys.modules
+    import torch
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8):
+        tensor = torch.full((2, 3), context.rank + 1, dtype=dtype)
+        world.all_reduce(tensor)
+        assert (tensor == size * (size + 1) // 2).all(), tensor
+    raises(ValueError, "contiguous", world.all_reduce, torch.zeros(4, 4).t()[1:])
+    raises(TypeError, "torch.complex64", world.all_reduce, torch.zeros(1, dtype=torch.complex64))
+    shared = world.allocate((3, 2), like=torch.zeros(0, dtype=torch.bfloat16))
+    assert shared.dtype == torch.bfloat16 and shared.shape == (3, 2)
+    layer = torch.nn.Linear(3, 2)
+    reducer = muster.GradientReducer(world, layer.named_parameters())
+    assert isinstance(reducer.gradient("weight"), torch.Tensor) and reducer.gradient("weight").shape == (2, 3)
+    try:
+        import numpy
+    except ImportError:
+        return
+    values = numpy.full((2, 2), context.rank, numpy.float16)
+    world.all_reduce(values, "max")
+    assert (values == size - 1).all()
+    raises(ValueError, "contiguous", world.all_reduce, numpy.zeros((4, 4))[:, 1])
+    reducer = muster.GradientReducer(world, {"w": numpy.zeros((2, 3))})
+    assert isinstance(reducer.gradient("w"), numpy.ndarray) and reducer.gradient("w").shape == (2, 3)
+
+
+if __name__ == "__main__":
+    with muster.Context(operation_timeout=100) as opened:
+        globals()[sys.argv[1]](opened)
+        print(f"rank {opened.rank} of {opened.world_size}: {sys.argv[1]} done", flush=True)

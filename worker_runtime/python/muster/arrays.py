@@ -1,0 +1,115 @@
+"""Between Python's arrays and the library's (address, count, type).
+
+What the caller's array is, decides what comes back: a torch tensor for a torch tensor, a numpy array for a numpy array,
+else a memoryview. Both packages are found in sys.modules, since who passes one has imported it.
+"""
+
+import ctypes
+import sys
+
+TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "u8")  # by the library's number
+_SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1}
+_OF_TORCH = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int64": "i64",
+             "uint8": "u8"}
+# What a memoryview shows; it has no 16-bit floats that it can index.
+_SHOWN_AS = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "i32": "i", "i64": "q", "u8": "B"}
+_OF_NUMPY = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i32": "int32", "i64": "int64",
+             "u8": "uint8"}
+
+
+def size_of(type):
+    """Bytes of one element."""
+    if type not in TYPES:
+        raise ValueError(f"type is {type!r}; known: {', '.join(TYPES)}")
+    return _SIZES[type]
+
+
+class Elements:
+    """Contiguous memory of one type. `keep` must live as long as somebody uses the address."""
+
+    def __init__(self, address, count, type_name, shape, keep):
+        self.address = address
+        self.count = count
+        self.type_name = type_name
+        self.shape = tuple(shape)
+        self.keep = keep
+
+    @property
+    def type_number(self):
+        return TYPES.index(self.type_name)
+
+
+def _is_torch(thing):
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(thing, torch.Tensor)
+
+
+def _is_numpy(thing):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(thing, numpy.ndarray)
+
+
+def _of_tensor(tensor):
+    type_name = _OF_TORCH.get(str(tensor.dtype).removeprefix("torch."))
+    if type_name is None:
+        raise TypeError(f"a tensor of {tensor.dtype}; known: {', '.join(_OF_TORCH)}")
+    if tensor.device.type != "cpu":
+        raise TypeError(f"a tensor on {tensor.device}; this module works on memory of the host: use tensor.cpu()")
+    if not tensor.is_contiguous():
+        raise ValueError("the tensor is not contiguous; use tensor.contiguous()")
+    return Elements(tensor.data_ptr(), tensor.numel(), type_name, tensor.shape, tensor)
+
+
+def _type_of_format(view):
+    code = view.format.lstrip("@=<")
+    if code in ("f", "d", "e"):
+        return {"f": "f32", "d": "f64", "e": "f16"}[code]
+    if code in ("i", "l", "q", "n"):
+        return {4: "i32", 8: "i64"}[view.itemsize]
+    if code in ("B", "c"):
+        return "u8"
+    raise TypeError(f"elements of format '{view.format}' are none of {', '.join(TYPES)}; say which with `type`")
+
+
+def elements(thing, type=None, written=True):
+    """The memory of `thing`; `type` ("bf16") where its own format does not tell. Not `written`: may be read-only, and is
+    copied then."""
+    if _is_torch(thing):
+        return _of_tensor(thing)
+    view = memoryview(thing)
+    if not view.c_contiguous:
+        raise ValueError("the array is not contiguous")
+    if view.readonly and written:
+        raise TypeError("the array is read-only, and the result is to go there")
+    type_name = type or _type_of_format(view)
+    size = size_of(type_name)
+    if view.nbytes % size:
+        raise ValueError(f"{view.nbytes} bytes are no whole number of {type_name}")
+    count = view.nbytes // size
+    shape = view.shape if view.itemsize == size else (count,)
+    if view.nbytes == 0:
+        return Elements(None, 0, type_name, shape, view)
+    memory = bytearray(view.tobytes()) if view.readonly else view
+    pinned = (ctypes.c_char * view.nbytes).from_buffer(memory)
+    return Elements(ctypes.addressof(pinned), count, type_name, shape, pinned)
+
+
+def view_of(address, type_name, shape, owner, like=None):
+    """The library's memory as an array like `like`. The array keeps `owner`, and so the memory."""
+    count = 1
+    for dimension in shape:
+        count *= dimension
+    size = count * size_of(type_name)
+    memory = (ctypes.c_ubyte * size).from_address(address) if size else (ctypes.c_ubyte * 0)()
+    memory.owner = owner
+    if _is_torch(like):
+        torch = sys.modules["torch"]
+        if size == 0:
+            return torch.empty(shape, dtype=like.dtype)
+        return torch.frombuffer(memory, dtype=like.dtype).reshape(shape)
+    if _is_numpy(like):
+        return sys.modules["numpy"].frombuffer(memory, _OF_NUMPY[type_name]).reshape(shape)
+    flat = memoryview(memory).cast("B")
+    if size == 0 or len(shape) == 0:
+        return flat.cast(_SHOWN_AS[type_name])
+    return flat.cast(_SHOWN_AS[type_name], shape)

@@ -1,0 +1,232 @@
+"""Context, Communicator and Work: see context.h, communicator.h and operation.h for what each promises."""
+
+import ctypes
+import functools
+from typing import NamedTuple
+
+from muster import arrays
+from muster.library import ContextOptions, Handle, PlaceFields, ask, call, make, text_of
+
+_TRANSPORTS = ("automatic", "shared_memory", "tcp")
+_REDUCTIONS = ("sum", "avg", "min", "max")
+
+
+def number_of(value, names, noun):
+    """Its place in `names`."""
+    if value not in names:
+        raise ValueError(f"{noun} is {value!r}; known: {', '.join(names)}")
+    return names.index(value)
+
+
+def _milliseconds(seconds):
+    if seconds is None:
+        return 0
+    if not seconds > 0:
+        raise ValueError(f"a time-out is a number of seconds > 0, not {seconds!r}")
+    return max(1, round(seconds * 1000))
+
+
+class Place(NamedTuple):
+    """Who this process is."""
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    group_rank: int
+    device: int
+    round: int
+    restart_count: int
+
+
+class Context:
+    """One for a process. Reads what muster or torchrun put into the environment, and meets the other ranks; alone, the
+    world is one. Time-outs are in seconds.
+
+        with muster.Context() as context:
+            context.world.all_reduce(values)
+    """
+
+    def __init__(self, meeting_timeout=None, operation_timeout=None, transport="automatic"):
+        options = ContextOptions(ctypes.sizeof(ContextOptions), _milliseconds(meeting_timeout),
+                                 _milliseconds(operation_timeout), number_of(transport, _TRANSPORTS, "transport"))
+        self._handle = Handle("context", make("context_open", ctypes.byref(options)))
+        fields = PlaceFields(ctypes.sizeof(PlaceFields))
+        call("context_place", self._handle.value, ctypes.byref(fields))
+        self.place = Place(*(getattr(fields, name) for name in Place._fields))
+
+    @property
+    def rank(self):
+        return self.place.rank
+
+    @property
+    def world_size(self):
+        return self.place.world_size
+
+    @functools.cached_property
+    def world(self):
+        """The communicator of all ranks."""
+        return Communicator(make("context_world", self._handle.value), self)
+
+    def close(self):
+        """Operations in progress fail. Also done at the end of the process."""
+        if "world" in self.__dict__:
+            self.world.close()
+        self._handle.release()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Work:
+    """A started operation."""
+
+    def __init__(self, handle, memory):
+        self._handle = Handle("work", handle)
+        self._memory = memory  # which the operation uses until it is over
+
+    def wait(self):
+        """Returns when it is over; raises what it failed with."""
+        call("work_wait", self._handle.value)
+
+    @property
+    def done(self):
+        """Is it over, for good or ill?"""
+        return ask("work_done", ctypes.c_int, self._handle.value) == 1
+
+    @property
+    def took(self):
+        """Seconds that it ran; 0 until it is over."""
+        return ask("work_took", ctypes.c_int64, self._handle.value) / 1e9
+
+
+class Communicator:
+    """Each operation has `timeout` (seconds; None: the context's) and `wait`: with wait=False it goes on in the
+    background, and a Work is returned; its arrays must be left alone until it is over. `type` says what an array holds
+    where its format does not: type="bf16" for an array of unsigned shorts."""
+
+    def __init__(self, handle, context):
+        self._handle = Handle("communicator", handle)
+        self._context = context
+        self._started = []
+
+    @property
+    def rank(self):
+        return ask("communicator_rank", ctypes.c_int, self._handle.value)
+
+    @property
+    def size(self):
+        return ask("communicator_size", ctypes.c_int, self._handle.value)
+
+    @property
+    def transport(self):
+        """"shared memory", "tcp", "alone"."""
+        return text_of("communicator_transport", self._handle.value)
+
+    def all_reduce(self, data, op="sum", *, type=None, timeout=None, wait=True):
+        """In place: every rank's array becomes the same result."""
+        own = arrays.elements(data, type)
+        return self._run("all_reduce", own.address, own.count, own.type_number, number_of(op, _REDUCTIONS, "op"),
+                         timeout=timeout, wait=wait, memory=own)
+
+    def all_reduce_weighted(self, data, weight, *, type=None, timeout=None, wait=True):
+        """The average in which this rank counts as much as `weight`."""
+        own = arrays.elements(data, type)
+        return self._run("all_reduce_weighted", own.address, own.count, own.type_number, weight, timeout=timeout,
+                         wait=wait, memory=own)
+
+    def reduce_scatter(self, input, output, op="sum", *, type=None, timeout=None, wait=True):
+        """`input` holds a piece for each rank; `output` becomes this rank's, of all ranks together."""
+        pieces, own = self._pieces_and_piece(input, output, type, pieces_written=False)
+        return self._run("reduce_scatter", pieces.address, own.address, own.count, own.type_number,
+                         number_of(op, _REDUCTIONS, "op"), timeout=timeout, wait=wait, memory=(pieces, own))
+
+    def all_gather(self, input, output, *, type=None, timeout=None, wait=True):
+        """`output` becomes all ranks' inputs, in rank order."""
+        pieces, own = self._pieces_and_piece(output, input, type, pieces_written=True)
+        return self._run("all_gather", own.address, pieces.address, own.count, own.type_number, timeout=timeout,
+                         wait=wait, memory=(pieces, own))
+
+    def broadcast(self, data, root, *, type=None, timeout=None, wait=True):
+        """Every rank gets root's elements."""
+        own = arrays.elements(data, type)
+        return self._run("broadcast", own.address, own.count, own.type_number, root, timeout=timeout, wait=wait,
+                         memory=own)
+
+    def all_to_all(self, input, output, *, type=None, timeout=None, wait=True):
+        """Both hold a piece for each rank: piece r of `input` goes to rank r, piece r of `output` comes from it."""
+        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
+        self._check_alike(given, taken, taken.count)
+        if taken.count % self.size:
+            raise ValueError(f"{taken.count} elements cannot be divided among {self.size} ranks")
+        return self._run("all_to_all", given.address, taken.address, taken.count // self.size, taken.type_number,
+                         timeout=timeout, wait=wait, memory=(given, taken))
+
+    def send(self, data, peer, *, type=None, timeout=None, wait=True):
+        """To `peer`, which receives as many elements of the same type."""
+        own = arrays.elements(data, type, written=False)
+        return self._run("send", own.address, own.count, own.type_number, peer, timeout=timeout, wait=wait, memory=own)
+
+    def receive(self, data, peer, *, type=None, timeout=None, wait=True):
+        """Fills `data` with what `peer` sends."""
+        own = arrays.elements(data, type)
+        return self._run("receive", own.address, own.count, own.type_number, peer, timeout=timeout, wait=wait,
+                         memory=own)
+
+    def barrier(self, *, timeout=None, wait=True):
+        """Returns when all ranks have come."""
+        return self._run("barrier", timeout=timeout, wait=wait, memory=None)
+
+    def split(self, color, key=0):
+        """A group of the ranks with the same color, ordered by key and then by rank; None for a negative color."""
+        handle = make("communicator_split", self._handle.value, color, key)
+        return None if handle is None else Communicator(handle, self._context)
+
+    def allocate(self, shape, type="f32", like=None):
+        """Zeroed memory that collectives use where it lies, on all ranks alike: an array like `like`, else a memoryview.
+        It lives as long as the array."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        if like is not None:
+            type = arrays.elements(like, written=False).type_name
+        count = functools.reduce(lambda left, right: left * right, shape, 1)
+        handle = Handle("memory", make("allocate", self._handle.value, count * arrays.size_of(type)))
+        address = ctypes.c_void_p()
+        call("memory_data", handle.value, ctypes.byref(address), None)
+        return arrays.view_of(address.value, type, shape, handle, like)
+
+    def abort(self, why):
+        """Ends it on all ranks, from any thread; they get `why`."""
+        call("communicator_abort", self._handle.value, str(why).encode())
+
+    def check(self):
+        """Raises the first failure, where there was one."""
+        call("communicator_status", self._handle.value)
+
+    def close(self):
+        self._handle.release()
+
+    def _run(self, name, *arguments, timeout, wait, memory):
+        milliseconds = _milliseconds(timeout)
+        if wait:
+            call(name, self._handle.value, *arguments, milliseconds, None)
+            return None
+        work = Work(make(name, self._handle.value, *arguments, milliseconds), memory)
+        # A Work may be dropped, but its memory must stay until it is over.
+        self._started = [earlier for earlier in self._started if not earlier.done]
+        self._started.append(work)
+        return work
+
+    def _pieces_and_piece(self, pieces, piece, type, pieces_written):
+        many = arrays.elements(pieces, type, written=pieces_written)
+        one = arrays.elements(piece, type, written=not pieces_written)
+        self._check_alike(many, one, one.count * self.size)
+        return many, one
+
+    @staticmethod
+    def _check_alike(left, right, count):
+        """The library is told one count and one type, so it cannot see where the arrays differ."""
+        if left.type_name != right.type_name or left.count != count:
+            raise ValueError(f"one array has {left.count} {left.type_name}, the other {right.count} {right.type_name}: "
+                             f"expected {count} {right.type_name} in the first")

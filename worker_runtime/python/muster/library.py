@@ -1,0 +1,188 @@
+"""Finds and loads libmuster.so, and turns its statuses into exceptions.
+
+ctypes lets go of the interpreter lock during each call, so other threads of the program run on while one waits.
+"""
+
+import ctypes
+import functools
+import os
+import weakref
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
+from pathlib import Path
+
+API_VERSION = 1  # of the header that the structures below follow
+
+
+class MusterError(RuntimeError):
+    """What the runtime could not do: `code` is the kind ("timed_out", "peer_closed", ...), the text says the rest."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+class ContextOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("meeting_timeout_ms", c_int64), ("operation_timeout_ms", c_int64),
+                ("transport", c_int)]
+
+
+class PlaceFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("rank", c_int), ("world_size", c_int), ("local_rank", c_int),
+                ("local_world_size", c_int), ("group_rank", c_int), ("device", c_int), ("round", c_int64),
+                ("restart_count", c_int64)]
+
+
+class ParameterFields(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("shape", POINTER(c_int64)), ("dimension_count", c_size_t), ("type", c_int),
+                ("data", c_void_p)]
+
+
+class ReducerOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("bucket_cap_mb", c_double), ("first_bucket_mb", c_double),
+                ("last_bucket_mb", c_double), ("wire", c_int), ("power_rank", c_int), ("power_start_step", c_uint64),
+                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int)]
+
+
+class StepCostFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("total_ns", c_int64), ("compute_ns", c_int64), ("data_wait_ns", c_int64),
+                ("exposed_ns", c_int64), ("communication_ns", c_int64), ("bytes", c_uint64), ("samples", c_double)]
+
+
+class BaselineFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("world_size", c_int), ("samples_per_second", c_double),
+                ("samples_per_step", c_double)]
+
+
+class ScalingFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("strong", c_double), ("weak", c_double), ("estimated", c_double),
+                ("samples_per_second", c_double), ("step_count", c_uint64)]
+
+
+APPLY = ctypes.CFUNCTYPE(c_int, c_void_p)
+
+_HANDLE = c_void_p
+_LATE = (c_int64, POINTER(c_void_p))  # each operation's time-out and work
+_TEXT = (c_void_p, c_size_t, POINTER(c_size_t))
+_PROTOTYPES = {
+    "context_open": (POINTER(ContextOptions), POINTER(_HANDLE)),
+    "context_place": (_HANDLE, POINTER(PlaceFields)),
+    "context_world": (_HANDLE, POINTER(_HANDLE)),
+    "context_release": (_HANDLE,),
+    "communicator_rank": (_HANDLE, POINTER(c_int)),
+    "communicator_size": (_HANDLE, POINTER(c_int)),
+    "communicator_transport": (_HANDLE, *_TEXT),
+    "communicator_split": (_HANDLE, c_int, c_int, POINTER(_HANDLE)),
+    "communicator_status": (_HANDLE,),
+    "communicator_abort": (_HANDLE, c_char_p),
+    "communicator_release": (_HANDLE,),
+    "allocate": (_HANDLE, c_size_t, POINTER(_HANDLE)),
+    "memory_data": (_HANDLE, POINTER(c_void_p), POINTER(c_size_t)),
+    "memory_release": (_HANDLE,),
+    "barrier": (_HANDLE, *_LATE),
+    "all_reduce": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "all_reduce_weighted": (_HANDLE, c_void_p, c_size_t, c_int, c_float, *_LATE),
+    "reduce_scatter": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "all_gather": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
+    "broadcast": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "all_to_all": (_HANDLE, c_void_p, c_void_p, c_size_t, c_int, *_LATE),
+    "send": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "receive": (_HANDLE, c_void_p, c_size_t, c_int, c_int, *_LATE),
+    "work_wait": (_HANDLE,),
+    "work_done": (_HANDLE, POINTER(c_int)),
+    "work_took": (_HANDLE, POINTER(c_int64)),
+    "work_release": (_HANDLE,),
+    "reducer_make": (_HANDLE, POINTER(ParameterFields), c_size_t, POINTER(ReducerOptions), POINTER(_HANDLE)),
+    "reducer_begin_step": (_HANDLE, c_float, POINTER(c_int)),
+    "reducer_begin_local_step": (_HANDLE, POINTER(c_int)),
+    "reducer_gradient": (_HANDLE, c_int, POINTER(c_void_p), POINTER(c_size_t)),
+    "reducer_mark_ready": (_HANDLE, c_int),
+    "reducer_finish": (_HANDLE,),
+    "reducer_join": (_HANDLE, APPLY, c_void_p),
+    "reducer_used": (_HANDLE, c_int, POINTER(c_int)),
+    "reducer_zero_gradients": (_HANDLE,),
+    "reducer_clip_grad_norm": (_HANDLE, c_double, POINTER(c_double)),
+    "reducer_description": (_HANDLE, *_TEXT),
+    "reducer_release": (_HANDLE,),
+    "reducer_add_data_wait": (_HANDLE, c_int64),
+    "reducer_last_step": (_HANDLE, POINTER(StepCostFields)),
+    "reducer_scaling_report": (_HANDLE, POINTER(BaselineFields), POINTER(ScalingFields), *_TEXT),
+}
+
+
+def _find():
+    """MUSTER_LIBRARY, else the file beside this one, else a build tree of the repository, else where the loader looks."""
+    named = os.environ.get("MUSTER_LIBRARY")
+    if named:
+        return named
+    folder = Path(__file__).resolve().parent
+    builds = folder.parents[2] / "build"
+    for place in (folder, builds / "release/lib", builds / "default/lib"):
+        if (place / "libmuster.so").exists():
+            return str(place / "libmuster.so")
+    return "libmuster.so.1"
+
+
+@functools.lru_cache(maxsize=None)
+def _library():
+    path = _find()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise MusterError("not_found", f"cannot load {path}: {error}; build it (cmake --build --preset release --target "
+                                       "muster_capi), or set MUSTER_LIBRARY to its path") from None
+    if library.muster_api_version() < API_VERSION:
+        raise MusterError("unsupported", f"{path} has version {library.muster_api_version()} of the C API, and this "
+                                         f"module needs {API_VERSION}; load a newer one (MUSTER_LIBRARY)")
+    library.muster_last_error.restype = c_char_p
+    library.muster_status_name.restype = c_char_p
+    for name, arguments in _PROTOTYPES.items():
+        getattr(library, f"muster_{name}").argtypes = arguments
+    return library
+
+
+def call(name, *arguments):
+    """Calls muster_NAME; a status other than 0 becomes a MusterError with the library's sentence."""
+    library = _library()
+    status = getattr(library, f"muster_{name}")(*arguments)
+    if status != 0:
+        raise MusterError(library.muster_status_name(status).decode(), library.muster_last_error().decode("utf-8", "replace"))
+
+
+def make(name, *arguments):
+    """The handle that muster_NAME gives through its last argument; None for NULL."""
+    handle = c_void_p()
+    call(name, *arguments, ctypes.byref(handle))
+    return handle.value
+
+
+def ask(name, kind, *arguments):
+    """The number that muster_NAME gives through its last argument."""
+    answer = kind()
+    call(name, *arguments, ctypes.byref(answer))
+    return answer.value
+
+
+def text_of(name, *arguments):
+    """The text that muster_NAME copies out."""
+    needed = c_size_t()
+    call(name, *arguments, None, 0, ctypes.byref(needed))
+    room = ctypes.create_string_buffer(needed.value + 64)  # it may have grown by a digit meanwhile
+    call(name, *arguments, room, len(room), None)
+    return room.value.decode("utf-8", "replace")
+
+
+def _release(kind, value, owner):
+    # A forked child has the handle but not the library's threads, and must not take the parent's job down.
+    if os.getpid() == owner:
+        call(f"{kind}_release", value)
+
+
+class Handle:
+    """Something of the library's that is given back with the object, or at the end of the process."""
+
+    def __init__(self, kind, value):
+        self.value = value
+        self._release = weakref.finalize(self, _release, kind, value, os.getpid())
+
+    def release(self):
+        self._release()
