@@ -15,10 +15,6 @@ namespace muster::runtime {
 
 namespace {
 
-std::uint64_t steps_per_epoch(const TrainingPlan& plan, std::size_t train_count) {
-    return (train_count + plan.batch_size - 1) / plan.batch_size;
-}
-
 /// What a checkpoint holds, as the trainer uses it.
 struct State {
     std::uint64_t step = 0;
@@ -74,20 +70,12 @@ Result<void> share_start(Communicator& world, State& state) {
     return shared;
 }
 
-/// This rank's part of the batch of `step`: every world-th sample.
-std::vector<const Digit*> share_of_step(const TrainingPlan& plan, const Communicator& world,
-                                        const std::vector<Digit>& train, std::uint64_t step) {
-    const auto per_epoch = steps_per_epoch(plan, train.size());
-    // Recomputed each step: it costs microseconds, and a step then depends on its number alone.
-    const auto order = sample_order(step / per_epoch, train.size());
-    const auto first = step % per_epoch * plan.batch_size;
-    const auto end = std::min<std::uint64_t>(first + plan.batch_size, train.size());
-    std::vector<const Digit*> share;
-    for (auto i = first + static_cast<std::uint64_t>(world.rank()); i < end;
-         i += static_cast<std::uint64_t>(world.size())) {
-        share.push_back(&train[order[i]]);
-    }
-    return share;
+std::vector<const Digit*> own_samples(const TrainingPlan& plan, const Communicator& world,
+                                      const std::vector<Digit>& train, std::uint64_t step) {
+    std::vector<const Digit*> samples;
+    const Share share{.rank = world.rank(), .world = world.size()};
+    for (const auto index : share_of_step(step, plan.batch_size, train.size(), share)) samples.push_back(&train[index]);
+    return samples;
 }
 
 std::span<float> floats(const Buffer& buffer) {
@@ -96,9 +84,9 @@ std::span<float> floats(const Buffer& buffer) {
 
 /// The step of data-parallel training: afterwards every rank has the average gradients of all samples.
 Result<BatchSums> average_gradients(GradientReducer& reducer, DigitsNetwork& network,
-                                    std::span<const Digit* const> share) {
-    if (auto begun = reducer.begin_step(static_cast<float>(share.size())); !begun) return begun.error();
-    const auto sums = network.forward(share);
+                                    std::span<const Digit* const> samples) {
+    if (auto begun = reducer.begin_step(static_cast<float>(samples.size())); !begun) return begun.error();
+    const auto sums = network.forward(samples);
     auto done = network.backward([&reducer](int parameter) { return floats(reducer.gradient(parameter)); },
                                  [&reducer](int parameter) { return reducer.mark_ready(parameter); });
     if (done) done = reducer.finish();
@@ -131,10 +119,10 @@ Result<void> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const
     auto& world = reducer.communicator();
     BatchSums epoch_sums;
     const auto steps = step_count(plan, digits.train.size());
-    const auto per_epoch = steps_per_epoch(plan, digits.train.size());
+    const auto per_epoch = steps_per_epoch(plan.batch_size, digits.train.size());
     while (state.step < steps) {
         if (events.before_step) events.before_step(state.step);
-        auto sums = average_gradients(reducer, state.network, share_of_step(plan, world, digits.train, state.step));
+        auto sums = average_gradients(reducer, state.network, own_samples(plan, world, digits.train, state.step));
         if (sums) {
             descend(plan, reducer, state);
             sums = add_up(world, *sums);
@@ -158,7 +146,7 @@ Result<void> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const
 }  // namespace
 
 std::uint64_t step_count(const TrainingPlan& plan, std::size_t train_count) {
-    return plan.epochs * steps_per_epoch(plan, train_count);
+    return plan.epochs * steps_per_epoch(plan.batch_size, train_count);
 }
 
 Result<DigitsNetwork> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,

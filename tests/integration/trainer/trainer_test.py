@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The quick start's trainer under muster, and under the real torchrun (whose store it then speaks to)."""
+"""The quick start's trainer under muster, and under the real torchrun (whose store it then speaks to).
+
+`trainer_test.py libtorch`: the same training on libtorch."""
 
 import os
 import re
@@ -14,16 +16,18 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 BIN = Path(os.environ["MUSTER_BIN"])
 PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
 TORCHRUN = PYTHON.parent / "torchrun"
-TRAINER = [str(BIN / "digits_trainer"), "--data", str(REPOSITORY / "worker_runtime/examples/data/digits.csv")]
+DATA = ["--data", str(REPOSITORY / "worker_runtime/examples/data/digits.csv")]
+TRAINER = [str(BIN / "digits_trainer"), *DATA]
+LIBTORCH_TRAINER = [str(BIN / "digits_libtorch"), *DATA]
 SHORT = ["--epochs", "4"]
 
 
-def run(command, expect=0):
-    """The output of a command that ends as expected within a minute."""
+def run(command, expect=0, limit_s=60):
+    """The output of a command that ends as expected in time."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           start_new_session=True) as child:
         try:
-            output, _ = child.communicate(timeout=60)
+            output, _ = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             raise
@@ -33,14 +37,29 @@ def run(command, expect=0):
 
 
 def muster(workers, *arguments, restarts=0, expect=0):
-    return run([str(BIN / "muster"), "--standalone", f"--nproc-per-node={workers}", f"--max-restarts={restarts}", *TRAINER,
-                *(arguments if "--epochs" in arguments else [*SHORT, *arguments])], expect)
+    return run([str(BIN / "muster"), "--standalone", f"--nproc-per-node={workers}", f"--max-restarts={restarts}", *TRAINER, *SHORT,
+                *arguments], expect)
 
 
 def weights(output):
     found = re.findall(r"^.*weights ([0-9a-f]{16})$", output, re.M)
     assert len(found) == 1, output
     return found[0]
+
+
+def curve(test, folder, workers, trainer):
+    """The loss of each step of a whole training, which must end with a good model."""
+    file = folder / f"losses of {workers}"
+    run([str(BIN / "muster"), "--standalone", f"--nproc-per-node={workers}", *trainer, "--accuracy-min", "95", "--losses",
+         str(file)], limit_s=200)
+    lines = [line.split() for line in file.read_text().splitlines()]
+    test.assertEqual([int(step) for step, _ in lines], list(range(1, 451)))
+    return [float(loss) for _, loss in lines]
+
+
+def compare_curves(test, alone, together, workers):
+    for step, (one, many) in enumerate(zip(alone, together), 1):
+        test.assertLessEqual(abs(many - one), 1e-5 * one, f"{workers} workers, step {step}: {many}, alone {one}")
 
 
 class Trainer(unittest.TestCase):
@@ -60,19 +79,13 @@ class Trainer(unittest.TestCase):
         self.assertNotIn("weights", output)
 
     def losses(self, workers):
-        """The loss of each step of a whole training, which must end with a good model."""
-        file = self.folder / f"losses of {workers}"
-        muster(workers, "--epochs", "30", "--accuracy-min", "95", "--losses", str(file))
-        lines = [line.split() for line in file.read_text().splitlines()]
-        self.assertEqual([int(step) for step, _ in lines], list(range(1, 451)))
-        return [float(loss) for _, loss in lines]
+        return curve(self, self.folder, workers, TRAINER)
 
     def test_any_number_of_workers_walks_the_curve_of_one(self):
         alone = self.losses(1)
         self.assertLess(alone[-1], 0.1 * alone[0])
         for workers in (2, 3, 4, 5):  # 5 does not divide the batch of 96
-            for step, (one, many) in enumerate(zip(alone, self.losses(workers)), 1):
-                self.assertLessEqual(abs(many - one), 1e-5 * one, f"{workers} workers, step {step}: {many}, alone {one}")
+            compare_curves(self, alone, self.losses(workers), workers)
 
     def test_the_curve_is_the_same_over_tcp(self):
         self.assertEqual(self.losses(2), self.over_tcp(2))
@@ -96,5 +109,15 @@ class Trainer(unittest.TestCase):
         self.assertEqual(weights(real), weights(muster(2)))
 
 
+class LibtorchTrainer(unittest.TestCase):
+    def test_any_number_of_workers_walks_the_curve_of_one(self):
+        with tempfile.TemporaryDirectory(prefix="muster trainer ") as folder:
+            alone = curve(self, Path(folder), 1, LIBTORCH_TRAINER)
+            for workers in (2, 3, 4):
+                compare_curves(self, alone, curve(self, Path(folder), workers, LIBTORCH_TRAINER), workers)
+
+
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    chosen = LibtorchTrainer if sys.argv[1:] == ["libtorch"] else Trainer
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(chosen)
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
