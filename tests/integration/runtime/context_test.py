@@ -44,6 +44,24 @@ class Context(unittest.TestCase):
     def test_tcp_can_be_asked_for(self):
         self.check_lines(under_muster(3, MUSTER_TRANSPORT="tcp"), 3, "tcp")
 
+    def test_two_nodes_are_hierarchical_when_that_is_asked_for(self):
+        command = [str(BIN / "musterd"), "--bind", "127.0.0.1", "--port", "0", "--first-start"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as daemon:
+            try:
+                port = re.search(r"(\d+)\D*$", daemon.stdout.readline())[1]
+                node = [BIN / "muster", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=two",
+                        f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-conf=is_host=0", "--no-python", WORKER]
+                with tempfile.TemporaryDirectory() as scratch:
+                    environment = clean_environment(TMPDIR=scratch, MUSTER_TRANSPORT="hierarchical")
+                    nodes = [subprocess.Popen(list(map(str, node)), stdout=subprocess.PIPE, text=True, env=environment)
+                             for _ in range(2)]
+                    lines = [line for one in nodes for line in one.communicate(timeout=DEADLINE_S)[0].splitlines()]
+                self.assertEqual([one.returncode for one in nodes], [0, 0])
+                self.assertEqual(sorted(lines), [f"rank={rank} world=4 local={rank % 2} round=0 device={rank % 2} sum=10 "
+                                                 "transport=hierarchical" for rank in range(4)])
+            finally:
+                daemon.terminate()
+
     def test_an_interface_that_does_not_exist_is_named_with_those_that_do(self):
         done = under_muster(2, MUSTER_TRANSPORT="tcp", MUSTER_IFNAME="nosuch0")
         self.assertNotEqual(done.returncode, 0)
