@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -56,6 +57,10 @@ void require_death_is_told(const std::function<Result<void>(Communicator&, int r
         CHECK((ends[0].exited && ends[0].code == 0));
         CHECK((ends[2].exited && ends[2].code == 0));
     }
+}
+
+std::size_t entries_of(const std::string& folder) {
+    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
 }  // namespace
@@ -119,6 +124,43 @@ TEST_CASE("a stopped rank is named at the deadline") {
     const auto ends = ranks.join();
     CHECK((ends[0].exited && ends[0].code == 0));
     CHECK((ends[2].exited && ends[2].code == 0));
+}
+
+TEST_CASE("1,000 groups whose peer was killed leave neither descriptors nor threads with the survivor") {
+    std::size_t descriptors = 0, threads = 0;
+    for (int i = 0; i <= 1000; ++i) {
+        test::RankProcesses peer(1, [](const GroupTerms& given) {
+            GroupTerms terms = given;
+            terms.rank = 1;
+            terms.size = 2;
+            auto world = test::join_shared_group(terms);
+            std::vector<float> data(1000);
+            while (world.run(all_reduce(buffer(std::span(data)), ReduceOp::sum))) {
+            }
+            return 0;
+        });
+        {
+            auto world = test::join_shared_group(
+                {.rank = 0, .size = 2, .id = "world", .place = std::make_shared<test::MeetingInFolder>(peer.file(""))});
+            std::vector<float> data(1000);
+            for (int turn = 0;; ++turn) {
+                if (turn == i % 4) ::kill(peer.pid(0), SIGKILL);
+                const auto done = world.run(all_reduce(buffer(std::span(data)), ReduceOp::sum));
+                if (done) continue;
+                REQUIRE(done.error().context.find("rank 1 (pid ") != std::string::npos);
+                break;
+            }
+        }
+        if (i > 0) continue;
+        descriptors = entries_of("/proc/self/fd");
+        threads = entries_of("/proc/self/task");
+    }
+    CHECK(entries_of("/proc/self/fd") == descriptors);
+    CHECK(entries_of("/proc/self/task") == threads);
+    // Memory is named nowhere, so there is nothing in a file system to count; what is mapped is.
+    std::ifstream maps("/proc/self/maps");
+    std::string line;
+    while (std::getline(maps, line)) CHECK(line.find("memfd:") == std::string::npos);
 }
 
 }  // namespace muster

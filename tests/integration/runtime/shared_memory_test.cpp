@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "rendezvous/base/text.h"
+#include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
@@ -19,6 +20,7 @@
 namespace muster {
 
 using namespace runtime;
+using test::Findings;
 using test::run_as_threads;
 
 namespace {
@@ -40,26 +42,6 @@ float sum_over(int size, std::size_t i) {
     return sum;
 }
 
-/// Sizes around the edges: cache line, small path, window, and beyond two windows.
-const std::vector<std::size_t> counts{0, 1, 15, 16, 17, 4095, 4096, 4097, 262143, 262144, 262145, 600001};
-
-/// What went wrong on any rank, or nothing.
-class Findings {
-  public:
-    void expect(bool good, const std::string& what) {
-        const std::lock_guard lock(mutex_);
-        if (!good && text_.size() < 2000) text_ += what + "\n";
-    }
-    void expect(const Result<void>& result, const std::string& what) {
-        expect(result.has_value(), what + ": " + (result ? "" : result.error().context));
-    }
-    [[nodiscard]] std::string text() const { return text_; }
-
-  private:
-    std::mutex mutex_;
-    std::string text_;
-};
-
 std::size_t open_descriptors() {
     return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
@@ -68,58 +50,6 @@ std::size_t threads_alive() {
 }
 
 }  // namespace
-
-TEST_CASE("every collective over shared memory equals the serial result, for each world and size") {
-    for (const int size : {1, 2, 3, 4, 5, 8}) {
-        Findings findings;
-        run_as_threads(size, [&](const GroupTerms& terms) {
-            auto world = test::join_shared_group(terms);
-            const int rank = terms.rank;
-            const auto ranks = static_cast<std::size_t>(size);
-            const auto own = static_cast<std::size_t>(rank);
-            for (const auto count : counts) {
-                const std::string what = cat("world ", size, ", rank ", rank, ", count ", count);
-                auto data = elements(rank, count);
-                findings.expect(world.run(all_reduce(buffer(std::span(data)), ReduceOp::sum)), what);
-                bool right = true;
-                for (std::size_t i = 0; i < count; ++i) right = right && data[i] == sum_over(size, i);
-                findings.expect(right, what + " all_reduce");
-
-                const auto wide = elements(rank, count * ranks);
-                const ConstBuffer input(wide.data(), wide.size(), DataType::f32);
-                std::vector<float> piece(count);
-                findings.expect(world.run(reduce_scatter(input, buffer(std::span(piece)), ReduceOp::sum)), what);
-                right = true;
-                for (std::size_t i = 0; i < count; ++i) right = right && piece[i] == sum_over(size, own * count + i);
-                findings.expect(right, what + " reduce_scatter");
-
-                std::vector<float> gathered(count * ranks);
-                const auto mine = elements(rank, count);
-                const ConstBuffer part(mine.data(), mine.size(), DataType::f32);
-                findings.expect(world.run(all_gather(part, buffer(std::span(gathered)))), what);
-                right = true;
-                for (std::size_t i = 0; i < gathered.size(); ++i) {
-                    right = right && gathered[i] == element(static_cast<int>(i / count), i % count);
-                }
-                findings.expect(right, what + " all_gather");
-
-                auto copy = elements(rank, count);
-                const int root = size - 1;
-                findings.expect(world.run(broadcast(buffer(std::span(copy)), root)), what);
-                findings.expect(copy == elements(root, count), what + " broadcast");
-
-                findings.expect(world.run(all_to_all(input, buffer(std::span(gathered)), size)), what);
-                right = true;
-                for (std::size_t i = 0; i < gathered.size(); ++i) {
-                    right = right && gathered[i] == element(static_cast<int>(i / count), own * count + i % count);
-                }
-                findings.expect(right, what + " all_to_all");
-                findings.expect(world.run(barrier()), what);
-            }
-        });
-        CHECK(findings.text() == "");
-    }
-}
 
 TEST_CASE("an all_reduce in place has the bits of one through windows, whatever the layout") {
     for (const int size : {2, 3, 4}) {

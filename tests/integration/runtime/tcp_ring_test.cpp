@@ -85,6 +85,24 @@ TEST_CASE("an all_reduce has the same bits from rank to rank and directly") {
     CHECK(findings.text() == "");
 }
 
+TEST_CASE("100 runs of an all_reduce have the same bits, whichever way it goes") {
+    for (const auto algorithm : {TcpAlgorithm::direct, TcpAlgorithm::ring}) {
+        Findings findings;
+        run_as_threads(3, [&](const GroupTerms& terms) {
+            const auto transport = join_over_tcp(terms, "127.0.0.1", 2, algorithm);
+            const auto input = uneven_values(terms.rank, 50'003);
+            std::vector<float> first;
+            for (int run = 0; run < 100; ++run) {
+                auto values = input;
+                findings.expect(carry_out(*transport, all_reduce(buffer(std::span(values)), ReduceOp::avg)), "run");
+                if (run == 0) first = values;
+                if (values != first) return findings.expect(false, cat("run ", run, " differs"));
+            }
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
 TEST_CASE("ranks that disagree about the way are told so") {
     Findings findings;
     run_as_threads(2, [&](const GroupTerms& terms) {

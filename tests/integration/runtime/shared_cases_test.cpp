@@ -1,0 +1,111 @@
+// What collectives over shared memory compute: every kind, type and world against one thread's result.
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "rendezvous/base/text.h"
+#include "tests/integration/runtime/collective_cases.h"
+#include "tests/integration/runtime/findings.h"
+#include "tests/integration/runtime/shared_group.h"
+#include "tests/support/catch.h"
+#include "tests/support/ranks.h"
+#include "worker_runtime/cpu/shared_layout.h"
+
+namespace muster {
+
+using namespace runtime;
+using test::Findings;
+using test::run_as_threads;
+
+namespace {
+
+constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
+                              DataType::i32, DataType::i64, DataType::u8};
+
+/// Around the edges of a vector, of the copying paths (1 KiB, 16 KiB), and of the windows: one, and beyond two.
+std::vector<std::size_t> counts_for(DataType type, bool large) {
+    const std::size_t element = muster::size_of(type);
+    const std::size_t window = window_bytes / element;
+    if (large) return {window - 1, window, window + 1, 2 * window + 77};
+    return {0, 1, 15, 16, 17, 1024 / element, 1024 / element + 1, 16384 / element, 16384 / element + 1};
+}
+
+/// Each case in memory of the caller's own; an all_reduce also in memory that the ranks share.
+void run_cases(int size, const std::vector<test::CollectiveCase>& cases) {
+    Findings findings;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        const auto own = [&](const Operation& operation) { return world.run(operation); };
+        const auto shared = [&](const Operation& operation) -> Result<void> {
+            const std::size_t bytes = operation.count * muster::size_of(operation.type);
+            auto memory = world.allocate(bytes);
+            if (!memory) return memory.error();
+            if (bytes > 0) std::memcpy(memory->data(), operation.output, bytes);
+            Operation inside = operation;
+            inside.input = inside.output = memory->data();
+            auto done = world.run(inside);
+            if (bytes > 0) std::memcpy(operation.output, memory->data(), bytes);
+            return done;
+        };
+        for (const auto& one : cases) {
+            auto fault = test::fault_in(one, terms.rank, own);
+            if (fault.empty() && one.operation.kind == OperationKind::all_reduce)
+                fault = test::fault_in(one, terms.rank, shared);
+            findings.expect(fault.empty(), fault);
+            if (!fault.empty()) return;
+        }
+        findings.expect(world.run(barrier()), "the last barrier");
+    });
+    INFO("world " << size);
+    REQUIRE(findings.text() == "");
+}
+
+}  // namespace
+
+TEST_CASE("every collective over shared memory equals the serial result, for each world, type and size") {
+    for (int size = 1; size <= 8; ++size) {
+        std::vector<test::CollectiveCase> cases;
+        for (const auto type : types) {
+            for (const auto count : counts_for(type, false))
+                for (auto& one : test::collective_cases(size, type, count, 3)) cases.push_back(std::move(one));
+        }
+        run_cases(size, cases);
+    }
+}
+
+TEST_CASE("collectives through several windows equal the serial result") {
+    for (const int size : {2, 3}) {
+        for (const auto type : {DataType::f32, DataType::bf16, DataType::u8}) {
+            for (const auto count : counts_for(type, true))
+                run_cases(size, test::collective_cases(size, type, count, 5));
+        }
+    }
+}
+
+TEST_CASE("100 runs of an all_reduce have the same bits, whatever memory it is in") {
+    Findings findings;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        std::minstd_rand random(static_cast<std::uint32_t>(terms.rank) + 1);
+        std::uniform_real_distribution<float> mantissa(-1, 1);
+        std::vector<float> input(50'003);
+        for (auto& value : input) value = std::ldexp(mantissa(random), static_cast<int>(random() % 24));
+        auto memory = world.allocate(input.size() * sizeof(float));
+        findings.expect(memory.has_value(), "memory");
+        if (!memory) return;
+        const std::span shared(reinterpret_cast<float*>(memory->data()), input.size());
+        std::vector<float> first;
+        for (int run = 0; run < 100; ++run) {
+            auto own = input;
+            std::copy(input.begin(), input.end(), shared.begin());
+            const std::span used = run % 2 == 0 ? std::span(own) : shared;
+            findings.expect(world.run(all_reduce(buffer(used), ReduceOp::avg)), "run");
+            if (run == 0) first = own;
+            if (!std::equal(used.begin(), used.end(), first.begin()))
+                return findings.expect(false, cat("run ", run, " differs"));
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+}  // namespace muster
