@@ -9,8 +9,9 @@
 //   0.9 lease   kill, unless all of them said yes to one of these questions within the last 0.25 lease
 //   lost time-out   the daemon does not come back: kill and give up, just before the daemon would seal without us all
 //
-// A "yes" is also a promise: whoever gave it joins no other round for 0.3 lease (ClientCore::join), so that a member
-// that finds the daemon again a moment later cannot be in the next round while the asker still relies on its word. So a
+// A "yes" is also a promise: whoever gave it joins no other round for 1.1 lease (ClientCore::join), so that a member
+// that finds the daemon again a moment later cannot be in the next round while the asker still relies on its word: for
+// 0.25 lease, at the end of which it may be stopped (SIGSTOP), and then its guardian kills 0.8 lease later. So a
 // later "no" does not kill at once: the daemon is back, and the asker has the rest of the quarter to find it too
 // (ClientCore tries at once).
 #pragma once
@@ -60,7 +61,7 @@ class Fencing {
     /// Shorter than the time between two questions, so that an answer always belongs to the latest one.
     [[nodiscard]] Duration ask_timeout() const { return config_.lease * 8 / 100; }
     /// How long a "yes" binds the one who said it.
-    [[nodiscard]] Duration promise() const { return config_.lease * 3 / 10; }
+    [[nodiscard]] Duration promise() const { return config_.lease * 11 / 10; }
     /// Silence from which on this node says "yes".
     [[nodiscard]] Duration lost_after() const { return config_.lease * 4 / 10; }
 

@@ -71,6 +71,8 @@ Member& Job::add_resumed(const Arrival& arrival, const native::Resume& resume, c
 void Job::take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::node_lost, false,
                                                      cat(label(arrival.node), " was silent for too long")});
+    // It may be of a life of the job that this daemon does not know.
+    restarts_used_ = std::max(restarts_used_, std::min(resume.as_assigned.restart_count, terms_.restarts_max));
     if (members_.size() < config_.nodes_max) set_place(add_resumed(arrival, resume, turn), Place::draining);
 }
 

@@ -230,6 +230,7 @@ void AgentProcess::act(agent::SupervisorAction& action) {
     } else if (auto* failed = std::get_if<agent::ReportFailed>(&action)) {
         carry_out(client_.workers_failed(std::move(failed->failures), now()));
     } else if (std::holds_alternative<agent::ReportSucceeded>(action)) {
+        world_.invariants.through(incarnation(), round_);
         carry_out(client_.workers_succeeded(now()));
     } else if (auto* report = std::get_if<agent::ReportRound>(&action)) {
         carry_out(client_.round_report(std::move(report->report), now()));

@@ -54,6 +54,7 @@ void DaemonProcess::pause() {
 void DaemonProcess::go_on() {
     if (!paused_) return;
     world_.chronicle.tell("daemon continues");
+    world_.invariants.daemon_continued();
     paused_ = false;
     run_posted();
     tick();

@@ -41,7 +41,7 @@ void Invariants::process_started(Incarnation incarnation, Round number, std::int
     for (auto& [candidate, round] : job.rounds) {
         if (candidate.second == number && round.delivered.contains(incarnation)) key = candidate;
     }
-    const bool fresh = processes_.emplace(pid, ProcessTruth{incarnation, key, false, 0, kind}).second;
+    const bool fresh = processes_.emplace(pid, ProcessTruth{.agent = incarnation, .round = key, .kind = kind}).second;
     if (!fresh) violated("S5", cat("process ", pid, " was started twice"));
     RoundTruth& round = job.rounds[key];
     if (++round.alive_count == 1) job.running.insert(key);
@@ -56,8 +56,17 @@ void Invariants::process_ended(Incarnation incarnation, Round, std::int32_t pid)
     found->second.ended = true;
     JobTruth& job = jobs_[agents_.at(incarnation).job];
     RoundTruth& round = job.rounds[found->second.round];
-    if (--round.alive_count == 0) job.running.erase(found->second.round);
+    if (!found->second.leftover && --round.alive_count == 0) job.running.erase(found->second.round);
     if (found->second.kind == ProcessKind::worker) --round.worker_count;
+}
+
+void Invariants::through(Incarnation incarnation, Round number) {
+    JobTruth& job = jobs_[agents_.at(incarnation).job];
+    for (auto& [pid, process] : processes_) {
+        if (process.agent != incarnation || process.round.second != number || process.ended) continue;
+        process.leftover = true;
+        if (--job.rounds[process.round].alive_count == 0) job.running.erase(process.round);
+    }
 }
 
 void Invariants::worker_failed(Incarnation incarnation, Round number) {
@@ -115,7 +124,7 @@ void Invariants::job_forgotten(const std::string& name) {
 
 void Invariants::daemon_paused() {
     daemon_failed_ = events_.now();
-    if (events_.now() - daemon_started_ < lease_ * 3 / 2) daemon_relapsed_ = events_.now();
+    if (events_.now() - std::max(daemon_started_, daemon_back_) < lease_ * 3 / 2) daemon_relapsed_ = events_.now();
 }
 
 void Invariants::daemon_ended() {

@@ -93,11 +93,15 @@ class Invariants {
     void process_ended(Incarnation agent, Round round, std::int32_t pid);
     void worker_failed(Incarnation agent, Round round);
     void end_reported(Incarnation agent, Round round, std::int32_t pid);
+    /// All workers of this node have exited 0. What they left behind is no part of a running round (S8), but has to be
+    /// gone when the agent joins again (S4).
+    void through(Incarnation agent, Round round);
 
     // -- the daemon --
     void daemon_started();
     void daemon_ended();
     void daemon_paused();
+    void daemon_continued() { daemon_back_ = events_.now(); }
     void daemon_heard(rendezvous::ConnectionId connection, const native::Message& message);
     void daemon_said(const rendezvous::SendTo& said);
     void job_forgotten(const std::string& name);
@@ -133,6 +137,7 @@ class Invariants {
         Incarnation agent = 0;
         std::pair<std::uint64_t, Round> round;
         bool ended = false;
+        bool leftover = false;  ///< its node is through
         int reported_count = 0;
         ProcessKind kind = ProcessKind::worker;
     };
@@ -164,6 +169,7 @@ class Invariants {
     std::map<std::int32_t, ProcessTruth> processes_;
     std::set<std::pair<std::size_t, Round>> sealed_in_step_;
     Moment daemon_started_{};
+    Moment daemon_back_{-1h};      ///< went on after it had stood still
     Moment daemon_failed_{-1h};    ///< was killed or stood still
     Moment daemon_relapsed_{-1h};  ///< failed again while its agents were still coming back to it
 };

@@ -161,7 +161,7 @@ TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps 
     talk.daemon(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "x"});
     talk.lines(talk.core->round_report({0, {}, 0}, talk.now));
     CHECK(talk.join(0).empty());
-    CHECK_FALSE(any_starts_with(talk.pass(1479ms, true), "send Join"));
+    CHECK_FALSE(any_starts_with(talk.pass(5479ms, true), "send Join"));
     CHECK(any_starts_with(talk.pass(1ms, true), "send Join"));
 }
 

@@ -152,6 +152,13 @@ TEST_CASE("a node that comes back with a round of before and is lost again is no
     CHECK(says(story.answers("advance 6s"), "round 2 sealed with 1 node, 1 of 1 restarts used"));
 }
 
+TEST_CASE("a node of a life of the job that the daemon does not know brings its restarts along") {
+    Story story("min=1 max=2 restarts=2 last_call=1s");
+    story.answers("join n0\njoin n1\nfail n0\nrejoin n0\nrejoin n1\nrestart\njoin n2\njoin n3");
+    story.answers("resume n1\nrejoin n1\ndied n2");
+    CHECK(says(story.answers("rejoin n3"), "round 2 sealed with 2 nodes, 1 of 2 restarts used"));
+}
+
 TEST_CASE("a node that is through counts once, however often it comes back to a new daemon") {
     Story story("min=2 max=2 quiet_always lease=5s");
     story.answers("join n0\njoin n1\nadvance 5s\nrestart\nresume n0 done\nclose n0\nadvance 600ms\nresume n1");
