@@ -48,6 +48,9 @@ class Module(OnRanks):
     def test_started_work_keeps_its_memory(self):
         self.check(2, "background")
 
+    def test_a_thread_that_waits_leaves_the_interpreter_to_the_others(self):
+        self.check(2, "threads")
+
     def test_the_gradient_reducer(self):
         for ranks in (1, 2, 3):
             with self.subTest(ranks=ranks):

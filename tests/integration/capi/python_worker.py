@@ -4,6 +4,7 @@ import ctypes
 import gc
 import os
 import sys
+import threading
 import weakref
 
 import muster
@@ -96,6 +97,26 @@ def background(context):
     work.wait()
     assert shared[3, 4] == sum(range(1, context.world_size + 1))
     world.check()
+
+
+def threads(context):
+    """A thread that waits in the library leaves the interpreter to the others."""
+    world, aside = context.world, context.world.split(0)
+    begun = threading.Event()
+
+    def let_the_others_come():
+        begun.wait()
+        aside.barrier()
+
+    helper = threading.Thread(target=let_the_others_come)
+    if context.rank == 0:
+        helper.start()
+        begun.set()
+    else:
+        aside.barrier()
+    world.barrier(timeout=60)
+    if context.rank == 0:
+        helper.join()
 
 
 def train(context):

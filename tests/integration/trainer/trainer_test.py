@@ -24,8 +24,9 @@ SHORT = ["--epochs", "4"]
 
 def run(command, expect=0, limit_s=60):
     """The output of a command that ends as expected in time."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          start_new_session=True) as child:
+    with tempfile.TemporaryDirectory() as scratch, subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True, env={**os.environ, "TMPDIR": scratch}) as child:
         try:
             output, _ = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
