@@ -20,8 +20,8 @@ static void mistake_options(void) {
     INVALID(muster_context_open(&options, &context), "size is not set");
     EXPECT(context == NULL);
     options.size = sizeof options;
-    options.transport = 3;
-    INVALID(muster_context_open(&options, &context), "3 is no transport; they are 0 to 2");
+    options.transport = 4;
+    INVALID(muster_context_open(&options, &context), "4 is no transport; they are 0 to 3");
     options.transport = 0;
     options.meeting_timeout_ms = -1;
     INVALID(muster_context_open(&options, &context), "-1 ms is no time-out");

@@ -67,7 +67,12 @@ const char* muster_last_error(void);
 typedef struct muster_context muster_context;
 typedef struct muster_communicator muster_communicator;
 
-enum { MUSTER_TRANSPORT_AUTOMATIC = 0, MUSTER_TRANSPORT_SHARED_MEMORY = 1, MUSTER_TRANSPORT_TCP = 2 };
+enum {
+    MUSTER_TRANSPORT_AUTOMATIC = 0,
+    MUSTER_TRANSPORT_SHARED_MEMORY = 1,
+    MUSTER_TRANSPORT_TCP = 2,
+    MUSTER_TRANSPORT_HIERARCHICAL = 3,  // shared memory inside each launcher's node, TCP between them
+};
 
 typedef struct muster_context_options {
     size_t size;
@@ -106,7 +111,7 @@ muster_status muster_context_release(muster_context* context);
 
 muster_status muster_communicator_rank(muster_communicator* communicator, int* rank);
 muster_status muster_communicator_size(muster_communicator* communicator, int* size);
-// "shared memory", "tcp", "alone".
+// "shared memory", "tcp", "hierarchical", "alone".
 muster_status muster_communicator_transport(muster_communicator* communicator, char* text, size_t capacity,
                                             size_t* needed);
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from muster import arrays
 from muster.library import ContextOptions, Handle, PlaceFields, ask, call, make, text_of
 
-_TRANSPORTS = ("automatic", "shared_memory", "tcp")
+_TRANSPORTS = ("automatic", "shared_memory", "tcp", "hierarchical")
 _REDUCTIONS = ("sum", "avg", "min", "max")
 
 
@@ -122,7 +122,7 @@ class Communicator:
 
     @property
     def transport(self):
-        """"shared memory", "tcp", "alone"."""
+        """"shared memory", "tcp", "hierarchical", "alone"."""
         return text_of("communicator_transport", self._handle.value)
 
     def all_reduce(self, data, op="sum", *, type=None, timeout=None, wait=True):
