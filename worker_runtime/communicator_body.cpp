@@ -215,7 +215,6 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
     const Buffer output{.data = all.data(), .count = all.size() * 2, .type = DataType::i32};
     if (auto gathered = run(all_gather(input, output), terms_.timeout); !gathered) return gathered.error();
     const auto number = splits_++;
-    if (color < 0) return std::unique_ptr<Communicator>();
     std::vector<int> members;
     for (int rank = 0; rank < size(); ++rank) {
         if (all[static_cast<std::size_t>(rank)].color == color) members.push_back(rank);
@@ -227,7 +226,11 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
     terms.group.id = cat(terms_.group.id, "/", number, ".", color);
     terms.group.size = static_cast<int>(members.size());
     terms.group.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-    auto transport = terms_.make_transport(terms.group);
+    auto transport = transport_->split({.group = terms.group, .members = std::move(members), .color = color},
+                                       {.deadline = std::chrono::steady_clock::now() + terms_.timeout});
+    if (!transport) return fail(transport.error());
+    if (color < 0) return std::unique_ptr<Communicator>();
+    if (!*transport) transport = terms_.make_transport(terms.group);
     if (!transport) return fail(transport.error());
     return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(terms), std::move(*transport)));
 }

@@ -83,8 +83,9 @@ Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
     if (*text == "shared_memory") return TransportChoice::shared_memory;
     if (*text == "tcp") return TransportChoice::tcp;
     if (*text == "hierarchical") return TransportChoice::hierarchical;
+    if (*text == "nccl") return TransportChoice::nccl;
     return Error{Errc::invalid_argument,
-                 cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp, hierarchical")};
+                 cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp, hierarchical, nccl")};
 }
 
 Result<TcpAlgorithm> chosen_algorithm() {
@@ -165,6 +166,8 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     auto algorithm = chosen_algorithm();
     if (!algorithm) return algorithm.error();
     terms.algorithm = *algorithm;
+    terms.nccl.device = environment.local_rank;
+    terms.nccl.before_leaving = [record = flight](std::string_view text) { record->note_failure(text); };
     if (store) {
         auto address = own_address(store->address());
         if (!address) return address.error();

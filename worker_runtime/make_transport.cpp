@@ -30,6 +30,7 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
 }  // namespace
 
 Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms) {
+    if (terms.choice == TransportChoice::nccl) return make_nccl_transport(group, terms.nccl);
     if (group.size == 1) return make_alone_transport();
     const TcpOptions tcp{.address = terms.address, .algorithm = terms.algorithm};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);

@@ -10,6 +10,7 @@
 #include "worker_runtime/cpu/meeting_place.h"
 #include "worker_runtime/cpu/tcp_transport.h"
 #include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/nccl/plugin.h"
 
 namespace muster::runtime {
 
@@ -19,6 +20,7 @@ struct TransportTerms {
     int node = 0;         ///< the launcher's number of this node
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;
     std::shared_ptr<FdWatch> watch;
+    NcclTerms nccl;  ///< where that is the choice
 };
 
 /// A collective over the group: shared memory on one node, the hierarchical transport on several with several ranks

@@ -44,6 +44,7 @@ Operation all_reduce(Buffer buffer, ReduceOp reduce) {
 Operation all_reduce_weighted(Buffer buffer, float weight) {
     Operation operation = all_reduce(buffer, ReduceOp::avg);
     operation.weight = weight;
+    operation.weighted = true;
     return operation;
 }
 

@@ -1,14 +1,16 @@
-// What carries a communicator's operations: shared memory, TCP, both, or nothing (a world of one).
+// What carries a communicator's operations: shared memory, TCP, NCCL, or nothing (a world of one).
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "muster/communicator.h"
 #include "muster/operation.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
+#include "worker_runtime/cpu/meeting_place.h"
 
 namespace muster::runtime {
 
@@ -21,6 +23,13 @@ enum class Patience {
 struct RunTerms {
     Instant deadline;  ///< then the operation fails, naming the rank that did not come
     Patience patience = Patience::eager;
+};
+
+/// A group of some ranks of another.
+struct SplitTerms {
+    GroupTerms group;          ///< the new one's, this rank's; without meaning where `color` is negative
+    std::vector<int> members;  ///< ranks of the old group, in the new one's order
+    int color = 0;             ///< negative: this rank takes part in none
 };
 
 /// One group's. The caller (CommunicatorBody) checks arguments, keeps operations in order and remembers the first
@@ -39,6 +48,12 @@ class Transport {
 
     /// Memory that run() reduces in place; a collective. Called like run().
     virtual Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) = 0;
+
+    /// The new group's transport, made from this one; a collective, called like run(). Null: there is no way to do so
+    /// that is better than making it anew, as the caller then does.
+    virtual Result<std::unique_ptr<Transport>> split(const SplitTerms& /*split*/, const RunTerms& /*terms*/) {
+        return std::unique_ptr<Transport>();
+    }
 
     /// Any thread, any time, more than once: what runs here and on the peers returns within milliseconds. Peers are
     /// told `why` where they can be.

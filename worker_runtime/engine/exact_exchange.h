@@ -34,6 +34,7 @@ class PieceExchange final : public BucketExchange {
         piece.data = static_cast<std::byte*>(piece.data) + rank_ * piece.size_bytes();
         Operation operation = reduce_scatter(bucket.gradients, piece, ReduceOp::avg);
         operation.weight = bucket.samples;
+        operation.weighted = true;
         return std::optional(operation);
     }
 

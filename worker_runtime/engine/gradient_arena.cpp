@@ -16,6 +16,12 @@ std::size_t with_slack(const BucketPlan& plan) {
 }  // namespace
 
 Result<void> GradientArena::hold(Communicator& communicator, const BucketPlan& plan) {
+    if (communicator.transport() == "nccl") {
+        return Error{
+            Errc::unsupported,
+            "the gradient reducer works on the host's memory, and this communicator's lies on GPUs: give it one "
+            "over shared memory or TCP, or call the communicator's all_reduce with your own buckets"};
+    }
     if (memory_.size_bytes() < plan.arena_bytes) {
         memory_ = Memory();
         auto memory = communicator.allocate(with_slack(plan));

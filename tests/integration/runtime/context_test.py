@@ -62,6 +62,25 @@ class Context(unittest.TestCase):
             finally:
                 daemon.terminate()
 
+    @unittest.skipUnless(os.environ.get("MUSTER_STAND_INS"), "the NCCL plugin was not built")
+    def test_nccl_can_be_asked_for(self):
+        folder = Path(os.environ["MUSTER_STAND_INS"])
+        libraries = {"MUSTER_TRANSPORT": "nccl", "MUSTER_NCCL_PLUGIN": BIN / "libmuster_nccl.so",
+                     "MUSTER_CUDA_LIBRARY": folder / "libstandin_cuda.so",
+                     "MUSTER_NCCL_LIBRARY": folder / "libstandin_nccl.so"}
+        self.check_lines(under_muster(2, **libraries), 2, "nccl")
+        alone = run(WORKER, **libraries)
+        self.assertEqual(alone.stdout, "rank=0 world=1 local=0 round=0 device=0 sum=1 transport=nccl\n", alone.stderr)
+        # The failure of one rank's GPU is every rank's error, and nobody waits for the deadline.
+        done = under_muster(2, **{**libraries, "MUSTER_STANDIN_GPUS": "1"})
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no usable GPU: this rank's would be number 1, and 1 is visible", done.stderr)
+
+    def test_without_its_plugin_nccl_is_an_error_that_says_so(self):
+        done = run(WORKER, MUSTER_TRANSPORT="nccl", MUSTER_NCCL_PLUGIN="/nowhere/libmuster_nccl.so")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("the NCCL transport is a plugin that cannot be loaded: /nowhere/libmuster_nccl.so", done.stderr)
+
     def test_an_interface_that_does_not_exist_is_named_with_those_that_do(self):
         done = under_muster(2, MUSTER_TRANSPORT="tcp", MUSTER_IFNAME="nosuch0")
         self.assertNotEqual(done.returncode, 0)

@@ -67,7 +67,7 @@ class Communicator {
 
     [[nodiscard]] int rank() const;
     [[nodiscard]] int size() const;
-    /// "shared memory", "tcp", "hierarchical", "alone".
+    /// "shared memory", "tcp", "nccl", "alone".
     [[nodiscard]] std::string_view transport() const;
 
     /// Runs `operation` to its end. The lowest latency: nothing changes threads unless started work is still going on.
@@ -79,9 +79,9 @@ class Communicator {
     Work start(const Operation& operation);
     Work start(const Operation& operation, Duration timeout);
 
-    /// Zeroed memory of `size_bytes` on every rank, aligned to a page. A collective: all ranks ask for the same size,
-    /// in the same order among the other operations. limit_exceeded when this host has too little memory for all of its
-    /// ranks; nothing is taken then.
+    /// Zeroed memory of `size_bytes` on every rank, aligned to a page; with NCCL of the GPU, registered there. A
+    /// collective: all ranks ask for the same size, in the same order among the other operations. limit_exceeded when
+    /// this host has too little memory for all of its ranks; nothing is taken then.
     Result<Memory> allocate(std::size_t size_bytes);
 
     /// A new group of the ranks that gave the same `color`, ordered by `key` and then by rank here. A collective over

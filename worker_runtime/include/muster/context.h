@@ -28,6 +28,7 @@ enum class TransportChoice {
     shared_memory,  ///< for all ranks, or an error that says why not
     tcp,            ///< for all ranks
     hierarchical,   ///< shared memory inside each launcher's node, TCP between them; or an error
+    nccl,           ///< on GPUs, by the NCCL plugin; an error where that, a library or a GPU is missing
 };
 
 struct ContextOptions {

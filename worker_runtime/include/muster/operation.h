@@ -100,6 +100,10 @@ struct Operation {
     std::size_t count = 0;  ///< of one rank's piece, as each maker below says
     int peer = -1;          ///< broadcast: the root; send and receive: the other rank
     float weight = 1;       ///< of this rank in an average; >= 0, and not 0 on all ranks
+    bool weighted = false;  ///< ranks may have different weights; the same on all ranks
+    /// NCCL only: a cudaEvent_t of the caller's stream, behind the work that makes the input. The operation starts on
+    /// the GPU when it has come. Null: the input is there already.
+    void* after = nullptr;
     std::uint32_t tag = 0;  ///< the caller's, equal on all ranks: compared with the peers', kept in the flight record
 };
 

@@ -1,0 +1,42 @@
+// A communicator over NCCL, for ranks of tests that are processes: with the stand-ins in the place of CUDA and NCCL.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "muster/communicator.h"
+#include "rendezvous/base/error.h"
+#include "tests/support/ranks.h"
+#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/nccl/plugin.h"
+
+namespace muster::test {
+
+struct NcclSetting {
+    std::string fault{};  ///< as tests/stand_ins/nccl.cpp takes it
+    bool old_library = false;
+    std::string nccl_library{};      ///< a file in the place of the stand-in
+    int device = -1;                 ///< instead of the rank's own
+    Duration timeout = 30s;          ///< of operations
+    Duration meeting_timeout = 30s;  ///< of the communicator's making
+    runtime::NcclTerms terms{.abort_limit = 10s, .close_limit = 5s};
+};
+
+/// Meets the other ranks of `group`. Changes this process's environment.
+Result<Communicator> join_nccl_group(runtime::GroupTerms group, const NcclSetting& setting = {});
+
+/// Runs `body` as each rank of a group, in processes; what each found wrong in one text. A rank that could not make its
+/// communicator, or that ended by itself, says so, but for the `lost`: those may end as they like, or are ended here.
+std::string run_nccl_ranks(
+    int size, const std::function<std::string(Communicator&, int rank)>& body,
+    const std::function<NcclSetting(int rank)>& setting = [](int) { return NcclSetting{}; },
+    const std::vector<int>& lost = {});
+
+/// Waits for the ranks' ends, and collects what they published as "wrong/RANK".
+std::string wrong_of(RankProcesses& ranks, int size, const std::vector<int>& lost = {});
+
+/// What a rank published under `key`; empty when it did not.
+std::string read_published(const RankProcesses& ranks, std::string key);
+
+}  // namespace muster::test

@@ -1,0 +1,262 @@
+// A stand-in for CUDA's runtime library over host memory: the part of it that the NCCL plugin uses, loaded in its
+// place.
+//
+// A stream is a thread that runs what was put on it, in order. Device memory is host memory that the library remembers,
+// filled with 0xa5, so that nothing passes for zeroed by chance. As on a GPU, freeing memory waits until every stream
+// is idle: who frees while an operation is stuck hangs.
+//
+// MUSTER_STANDIN_GPUS  how many GPUs there are (8)
+#include <cuda_runtime_api.h>
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <thread>
+
+namespace {
+
+constexpr int version = 12090;
+
+class Stream {
+  public:
+    Stream() : thread_([this] { serve(); }) {}
+    ~Stream() {
+        {
+            const std::lock_guard lock(mutex_);
+            stop_ = true;
+            changed_.notify_all();
+        }
+        thread_.join();
+    }
+
+    void put(std::function<void()> work) {
+        const std::lock_guard lock(mutex_);
+        queue_.push_back(std::move(work));
+        changed_.notify_all();
+    }
+    void wait_idle() {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [this] { return queue_.empty() && !busy_; });
+    }
+
+  private:
+    void serve() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
+            if (queue_.empty()) return;
+            auto work = std::move(queue_.front());
+            queue_.pop_front();
+            busy_ = true;
+            lock.unlock();
+            work();
+            lock.lock();
+            busy_ = false;
+            changed_.notify_all();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<std::function<void()>> queue_;
+    bool busy_ = false;
+    bool stop_ = false;
+    std::thread thread_;
+};
+
+/// One recording of an event.
+struct Moment {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool come = false;
+};
+
+struct Event {
+    std::shared_ptr<Moment> last;
+};
+
+struct Gpu {
+    std::mutex mutex;
+    std::set<Stream*> streams;
+    std::map<char*, std::size_t> memory;
+};
+
+Gpu& gpu() {
+    static Gpu& one = *new Gpu;  // streams may outlive static objects
+    return one;
+}
+
+thread_local int current_device = 0;
+
+int device_count() {
+    const char* const text = std::getenv("MUSTER_STANDIN_GPUS");
+    return text != nullptr ? std::atoi(text) : 8;
+}
+
+Stream& stream_of(cudaStream_t stream) {
+    return *reinterpret_cast<Stream*>(stream);
+}
+
+Event& event_of(cudaEvent_t event) {
+    return *reinterpret_cast<Event*>(event);
+}
+
+void wait_until_all_streams_are_idle() {
+    std::set<Stream*> streams;
+    {
+        const std::lock_guard lock(gpu().mutex);
+        streams = gpu().streams;
+    }
+    for (auto* const stream : streams) stream->wait_idle();
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaRuntimeGetVersion(int* found) {
+    *found = version;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int* found) {
+    *found = version;
+    return cudaSuccess;
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+    switch (error) {
+        case cudaSuccess: return "no error";
+        case cudaErrorNoDevice: return "no CUDA-capable device is detected";
+        case cudaErrorInvalidDevice: return "invalid device ordinal";
+        case cudaErrorMemoryAllocation: return "out of memory";
+        default: return "an error that the stand-in does not know";
+    }
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+    *count = device_count();
+    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
+}
+
+cudaError_t cudaSetDevice(int device) {
+    if (device < 0 || device >= device_count()) return cudaErrorInvalidDevice;
+    current_device = device;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* name, int size, int device) {
+    std::snprintf(name, static_cast<std::size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device));
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+    auto* const made = new Stream;
+    const std::lock_guard lock(gpu().mutex);
+    gpu().streams.insert(made);
+    *stream = reinterpret_cast<cudaStream_t>(made);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    {
+        const std::lock_guard lock(gpu().mutex);
+        gpu().streams.erase(&stream_of(stream));
+    }
+    delete &stream_of(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+    *event = reinterpret_cast<cudaEvent_t>(new Event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+    delete &event_of(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    auto moment = std::make_shared<Moment>();
+    event_of(event).last = moment;
+    stream_of(stream).put([moment] {
+        const std::lock_guard lock(moment->mutex);
+        moment->come = true;
+        moment->changed.notify_all();
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+    const auto moment = event_of(event).last;
+    if (!moment) return cudaSuccess;
+    const std::lock_guard lock(moment->mutex);
+    return moment->come ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+    stream_of(stream).put([moment = event_of(event).last] {
+        if (!moment) return;
+        std::unique_lock lock(moment->mutex);
+        moment->changed.wait(lock, [&moment] { return moment->come; });
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+    stream_of(stream).put([function, argument] { function(argument); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** memory, std::size_t size) {
+    auto* const made = static_cast<char*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
+    if (made == nullptr) return cudaErrorMemoryAllocation;
+    std::memset(made, 0xa5, size);
+    const std::lock_guard lock(gpu().mutex);
+    gpu().memory[made] = size;
+    *memory = made;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+    wait_until_all_streams_are_idle();
+    const std::lock_guard lock(gpu().mutex);
+    if (gpu().memory.erase(static_cast<char*>(memory)) == 0) return cudaErrorInvalidValue;
+    std::free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* facts, const void* memory) {
+    const auto* const at = static_cast<const char*>(memory);
+    const std::lock_guard lock(gpu().mutex);
+    auto above = gpu().memory.upper_bound(const_cast<char*>(at));
+    *facts = {};
+    facts->type = cudaMemoryTypeUnregistered;
+    if (above == gpu().memory.begin()) return cudaSuccess;
+    const auto [start, size] = *--above;
+    if (at < start + size) facts->type = cudaMemoryTypeDevice;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind /*kind*/,
+                            cudaStream_t stream) {
+    // As with pageable host memory: it has been read, or written, when the call returns.
+    stream_of(stream).wait_idle();
+    std::memcpy(to, from, size);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStream_t stream) {
+    stream_of(stream).put([memory, value, size] { std::memset(memory, value, size); });
+    return cudaSuccess;
+}
+
+}  // extern "C"

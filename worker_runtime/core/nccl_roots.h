@@ -1,0 +1,34 @@
+// Where NCCL's ranks meet before they are connected: at roots, each of which lives in the process of one rank and is
+// known by a unique id that travels through the round's store.
+//
+// One root serves a world of up to 256 ranks. Larger ones get several (ncclCommInitRankScalable), because every rank
+// writes to its root at the same moment: the ranks are cut into blocks as even as possible, each with a root of its
+// own, which NCCL expects in the block's first rank.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster::runtime {
+
+inline constexpr int nccl_ranks_per_root_max = 256;
+
+struct NcclRoots {
+    int size = 1;   ///< ranks
+    int count = 1;  ///< roots: 1 <= count <= size
+
+    /// As few as serve `size` ranks.
+    static NcclRoots for_world(int size, int ranks_per_root = nccl_ranks_per_root_max);
+
+    /// Which root `rank` has to make; -1 for none.
+    [[nodiscard]] int held_by(int rank) const;
+};
+
+/// The store's key of a root's unique id, of communicator `group`. The store's own prefix has the round.
+std::string nccl_root_key(std::string_view group, int root);
+
+/// All of them, in the order in which NCCL wants the ids.
+std::vector<std::string> nccl_root_keys(std::string_view group, const NcclRoots& roots);
+
+}  // namespace muster::runtime

@@ -1,0 +1,36 @@
+// What an NCCL library can do, by its version and by the functions that it has: both must agree, since a distribution
+// may have patched either.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+struct NcclFeatures {
+    int version = 0;             ///< as ncclGetVersion() tells it: 22809 for 2.28.9
+    bool split = false;          ///< ncclCommSplit, 2.18
+    bool registration = false;   ///< ncclMemAlloc, ncclCommRegister and their opposites, 2.19
+    bool group_abort = false;    ///< several aborts between ncclGroupStart and ncclGroupEnd, 2.22
+    bool several_roots = false;  ///< ncclCommInitRankScalable, 2.23
+    bool shrink = false;         ///< ncclCommShrink, 2.27
+};
+
+/// "2.28.9".
+std::string nccl_version_text(int version);
+
+/// Functions without which nothing works: those of a non-blocking communicator, which alone can be given up.
+const std::vector<std::string_view>& nccl_functions_needed();
+
+/// unsupported says what is missing, and from which version on it is there. `has` tells whether the library has a
+/// function of that name.
+Result<NcclFeatures> nccl_features(int version, const std::function<bool(std::string_view)>& has);
+
+/// "split, registration, no scalable init", for the log.
+std::string features_text(const NcclFeatures& features);
+
+}  // namespace muster::runtime

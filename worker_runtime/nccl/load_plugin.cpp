@@ -1,0 +1,76 @@
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/text.h"
+#include "worker_runtime/nccl/plugin.h"
+
+namespace muster::runtime {
+
+namespace {
+
+std::string variable(const char* name) {
+    const char* const value = ::getenv(name);
+    return value != nullptr ? value : "";
+}
+
+/// The folder of the program or shared library that this code is in.
+std::filesystem::path own_folder() {
+    Dl_info facts{};
+    if (::dladdr(reinterpret_cast<const void*>(&own_folder), &facts) == 0 || facts.dli_fname == nullptr) return {};
+    std::error_code ignored;
+    // A program's name is what it was started by, perhaps without a folder.
+    const std::filesystem::path name(facts.dli_fname);
+    const auto full = name.has_parent_path() ? std::filesystem::canonical(name, ignored)
+                                             : std::filesystem::read_symlink("/proc/self/exe", ignored);
+    return full.parent_path();
+}
+
+std::vector<std::string> candidates() {
+    if (auto named = variable("MUSTER_NCCL_PLUGIN"); !named.empty()) return {std::move(named)};
+    std::vector<std::string> paths;
+    std::error_code ignored;
+    for (const char* const beside : {".", "../lib"}) {
+        const auto path = (own_folder() / beside / nccl_plugin_file).lexically_normal();
+        if (std::filesystem::exists(path, ignored)) paths.push_back(path.string());
+    }
+    paths.emplace_back(nccl_plugin_file);
+    return paths;
+}
+
+Result<const NcclPlugin*> open_plugin() {
+    const auto path = candidates().front();
+    void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        return Error{Errc::unsupported,
+                     cat("the NCCL transport is a plugin that cannot be loaded: ", ::dlerror(),
+                         "; build muster where CUDA's and NCCL's headers are, or name the file in MUSTER_NCCL_PLUGIN")};
+    }
+    const auto entry = reinterpret_cast<const NcclPlugin* (*)()>(::dlsym(library, nccl_plugin_symbol));
+    if (entry == nullptr) {
+        return Error{Errc::unsupported, cat(path, " is no NCCL plugin of muster: it lacks ", nccl_plugin_symbol)};
+    }
+    const NcclPlugin* const plugin = entry();
+    if (std::string_view(plugin->build) != nccl_plugin_build) {
+        return Error{Errc::unsupported, cat(path, " belongs to muster ", plugin->build, ", and this program to ",
+                                            nccl_plugin_build, ": build both together")};
+    }
+    return plugin;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_nccl_transport(const GroupTerms& group, NcclTerms terms) {
+    static const Result<const NcclPlugin*> plugin = open_plugin();
+    if (!plugin) return plugin.error();
+    terms.cuda_library = variable("MUSTER_CUDA_LIBRARY");
+    terms.nccl_library = variable("MUSTER_NCCL_LIBRARY");
+    if (!terms.log) terms.log = [](LogLevel level, std::string_view line) { log(level, line); };
+    return (*plugin)->make(group, terms);
+}
+
+}  // namespace muster::runtime

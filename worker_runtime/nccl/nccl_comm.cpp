@@ -1,0 +1,248 @@
+#include "worker_runtime/nccl/nccl_comm.h"
+
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/thread_start.h"
+#include "worker_runtime/nccl/pace.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// An operation that runs may have failed: NCCL is asked so often.
+constexpr Duration error_interval = 1ms;
+
+}  // namespace
+
+Result<std::shared_ptr<NcclComm>> NcclComm::make(const std::shared_ptr<NcclProcess>& process, std::string_view what,
+                                                 const Init& init, const NcclWait& wait) {
+    std::shared_ptr<NcclComm> made(new NcclComm(process));
+    if (auto prepared = made->prepare(); !prepared) return prepared.error();
+    // Known from now on: one that is still being made has to be aborted with the others.
+    process->add(made);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    auto begun = made->enter(what, [&] { return init(&made->handle_, &config); });
+    if (begun) begun = made->poll(what, wait);
+    if (begun) return made;
+    const Error first = process->fail(begun.error());
+    process->wait_over();
+    return first;
+}
+
+Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, int key, const NcclWait& wait) {
+    const auto& process = parent.process_;
+    std::shared_ptr<NcclComm> child(new NcclComm(process));
+    if (auto prepared = child->prepare(); !prepared) return prepared.error();
+    process->add(child);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    // The child's handle is written when the parent's call is over, not when it returns.
+    auto done = parent.call(
+        "ncclCommSplit",
+        [&](ncclComm_t handle, cudaStream_t) {
+            return process->nccl().split(handle, color, key, &child->handle_, &config);
+        },
+        wait);
+    if (done && color == NCCL_SPLIT_NOCOLOR) {
+        process->remove(child);
+        return std::shared_ptr<NcclComm>();
+    }
+    if (done) done = child->poll("ncclCommSplit", wait);
+    if (done) return child;
+    const Error first = process->fail(done.error());
+    process->wait_over();
+    return first;
+}
+
+NcclComm::~NcclComm() {
+    const auto& cuda = process_->cuda();
+    if (!process_->use_device()) return;
+    if (done_) cuda.event_destroy(done_);
+    if (stream_) cuda.stream_destroy(stream_);
+}
+
+Result<void> NcclComm::prepare() {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    auto made = cuda.check(cuda.stream_create(&stream_, cudaStreamNonBlocking), "make a CUDA stream");
+    if (!made) return made;
+    return cuda.check(cuda.event_create(&done_, cudaEventDisableTiming), "make a CUDA event");
+}
+
+Result<void> NcclComm::enter(std::string_view what, const std::function<ncclResult_t()>& function) {
+    if (auto used = process_->use_device(); !used) return used;
+    const std::lock_guard lock(calls_);
+    if (process_->failed()) return process_->failure();
+    const auto result = function();
+    return process_->nccl().check(result, what, handle_);
+}
+
+Result<void> NcclComm::ask(std::string_view what, bool& over) {
+    const std::lock_guard lock(calls_);
+    if (process_->failed()) return process_->failure();
+    ncclResult_t state = ncclSuccess;
+    const auto& nccl = process_->nccl();
+    if (auto asked = nccl.check(nccl.async_error(handle_, &state), what, handle_); !asked) return asked;
+    over = state != ncclInProgress;
+    return nccl.check(state, what, handle_);
+}
+
+Result<void> NcclComm::until(const std::function<Result<bool>()>& over, const NcclWait& wait) {
+    Pace pace(wait.terms.patience);
+    for (;;) {
+        const auto ended = over();
+        if (!ended) return ended.error();
+        if (*ended) return {};
+        if (process_->failed()) return process_->failure();
+        if (auto looked = wait.look(); !looked) return looked;
+        if (std::chrono::steady_clock::now() >= wait.terms.deadline) return wait.late();
+        pace.rest();
+    }
+}
+
+Result<void> NcclComm::poll(std::string_view what, const NcclWait& wait) {
+    return until(
+        [&]() -> Result<bool> {
+            bool over = false;
+            if (auto asked = ask(what, over); !asked) return asked.error();
+            return over;
+        },
+        wait);
+}
+
+Result<void> NcclComm::call(std::string_view what, const Call& function, const NcclWait& wait) {
+    auto begun = enter(what, [&] { return function(handle_, stream_); });
+    return begun ? poll(what, wait) : begun;
+}
+
+Result<void> NcclComm::run(std::string_view what, const Call& function, const NcclWait& wait) {
+    auto begun = call(what, function, wait);
+    return begun ? finish(what, wait) : begun;
+}
+
+Result<void> NcclComm::finish(std::string_view what, const NcclWait& wait) {
+    const auto& cuda = process_->cuda();
+    if (auto marked = cuda.check(cuda.event_record(done_, stream_), what); !marked) return marked;
+    Instant asked = std::chrono::steady_clock::now();
+    return until(
+        [&]() -> Result<bool> {
+            const auto state = cuda.event_query(done_);
+            bool ignored = false;
+            if (state == cudaSuccess) {
+                // What was aborted, or has failed, ends too: only a communicator that is well has the result.
+                if (auto good = ask(what, ignored); !good) return good.error();
+                return true;
+            }
+            if (state != cudaErrorNotReady) return cuda.check(state, what).error();
+            if (const auto now = std::chrono::steady_clock::now(); now - asked >= error_interval) {
+                asked = now;
+                if (auto good = ask(what, ignored); !good) return good.error();
+            }
+            return false;
+        },
+        wait);
+}
+
+Result<void> NcclComm::wait_for(void* event) {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
+                      "wait for the caller's event");
+}
+
+Result<void> NcclComm::copy(void* to, const void* from, std::size_t size_bytes) {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    return cuda.check(cuda.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy between host and GPU");
+}
+
+Result<void> NcclComm::fill_zero(void* memory, std::size_t size_bytes) {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
+}
+
+Result<void> NcclComm::enlist(void* memory, std::size_t size_bytes, const NcclWait& wait) {
+    void* registration = nullptr;
+    auto done = call(
+        "ncclCommRegister",
+        [&](ncclComm_t handle, cudaStream_t) {
+            return process_->nccl().enlist(handle, memory, size_bytes, &registration);
+        },
+        wait);
+    if (!done) return done;
+    const std::lock_guard lock(calls_);
+    registrations_[memory] = registration;
+    return {};
+}
+
+void NcclComm::forget(void* memory) {
+    const std::lock_guard lock(calls_);
+    const auto found = registrations_.find(memory);
+    if (found == registrations_.end() || process_->failed()) return;
+    process_->nccl().delist(handle_, found->second);
+    registrations_.erase(found);
+}
+
+bool NcclComm::close() {
+    const auto& nccl = process_->nccl();
+    if (process_->failed()) {
+        process_->wait_over();
+        return false;
+    }
+    const auto late = [this] {
+        return Error{Errc::timed_out, cat("a communicator could not be closed within ",
+                                          describe(process_->terms().close_limit), ": not all ranks closed it")};
+    };
+    const NcclWait wait{.terms = {.deadline = std::chrono::steady_clock::now() + process_->terms().close_limit,
+                                  .patience = Patience::frugal},
+                        .look = [] { return Result<void>(); },
+                        .late = late};
+    deregister_all();
+    auto done = call(
+        "ncclCommFinalize", [&nccl](ncclComm_t handle, cudaStream_t) { return nccl.finalize(handle); }, wait);
+    // Destroying may wait for peers without end, and cannot be asked about: in a thread of its own.
+    std::atomic<bool> destroyed = false;
+    std::thread destroyer;
+    if (done) {
+        auto thread = start_thread("muster-nccl-bye", [&] {
+            // What cannot be destroyed is lost memory, no more.
+            [[maybe_unused]] const auto gone = enter("ncclCommDestroy", [&] {
+                const auto result = nccl.destroy(handle_);
+                handle_ = nullptr;
+                return result;
+            });
+            destroyed.store(true, std::memory_order_release);
+        });
+        if (thread) destroyer = std::move(*thread);
+        done = until([&destroyed]() -> Result<bool> { return destroyed.load(std::memory_order_acquire); }, wait);
+    }
+    if (!done) {
+        process_->fail(done.error());
+        process_->wait_over();
+    }
+    if (destroyer.joinable()) destroyer.join();
+    process_->remove(shared_from_this());
+    return done.has_value();
+}
+
+void NcclComm::settle() {
+    // enter() looks for a failure once it has the mutex; there is one now.
+    const std::lock_guard lock(calls_);
+}
+
+void NcclComm::deregister_all() {
+    const std::lock_guard lock(calls_);
+    for (const auto& [memory, registration] : registrations_) process_->nccl().delist(handle_, registration);
+    registrations_.clear();
+}
+
+void NcclComm::abort() {
+    const std::lock_guard lock(calls_);
+    if (handle_ != nullptr) process_->nccl().abort(handle_);
+    handle_ = nullptr;
+}
+
+}  // namespace muster::runtime

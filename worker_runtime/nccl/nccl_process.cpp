@@ -1,0 +1,198 @@
+#include "worker_runtime/nccl/nccl_process.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "worker_runtime/nccl/nccl_comm.h"
+
+extern char** environ;
+
+namespace muster::runtime {
+
+namespace {
+
+/// The user's settings of NCCL, which are left alone: "NCCL_DEBUG=INFO, NCCL_IB_HCA=mlx5".
+std::string settings() {
+    std::vector<std::string> found;
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        if (std::string_view(*entry).starts_with("NCCL_")) found.emplace_back(*entry);
+    }
+    std::sort(found.begin(), found.end());
+    return found.empty() ? "no NCCL_* set" : join(found, ", ");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<NcclProcess>> NcclProcess::open(const NcclTerms& terms) {
+    static std::mutex mutex;
+    static std::weak_ptr<NcclProcess> current;
+    const std::lock_guard lock(mutex);
+    if (auto process = current.lock()) {
+        if (!process->failed()) return process;
+        process->wait_over();
+    }
+    std::shared_ptr<NcclProcess> process(new NcclProcess(terms));
+    if (auto loaded = process->load(); !loaded) return loaded.error();
+    current = process;
+    return process;
+}
+
+Result<void> NcclProcess::load() {
+    auto cuda = CudaTable::load(terms_.cuda_library);
+    if (!cuda) return cuda.error();
+    cuda_ = std::move(*cuda);
+    auto nccl = NcclTable::load(terms_.nccl_library);
+    if (!nccl) return nccl.error();
+    nccl_ = std::move(*nccl);
+    if (auto found = find_device(); !found) return found;
+    auto watch = FdWatch::start();
+    if (!watch) return watch.error();
+    watch_ = std::move(*watch);
+    auto driver = AbortDriver::start(terms_.abort_limit, abort_steps());
+    if (!driver) return driver.error();
+    driver_ = std::move(*driver);
+    terms_.log(LogLevel::info,
+               cat("NCCL ", nccl_version_text(nccl_.features.version), " (", features_text(nccl_.features), "), ",
+                   cuda_.versions(), ", device ", terms_.device, " at ", device_name_, "; ", settings()));
+    return {};
+}
+
+Result<void> NcclProcess::find_device() {
+    int count = 0;
+    if (auto found = cuda_.check(cuda_.device_count(&count), "no usable GPU"); !found) return found;
+    if (terms_.device >= count) {
+        return Error{Errc::unsupported,
+                     cat("no usable GPU: this rank's would be number ", terms_.device, ", and ", count,
+                         count == 1 ? " is" : " are", " visible: start no more workers than the host has GPUs")};
+    }
+    if (auto used = use_device(); !used) return used;
+    char name[32] = {};
+    if (auto named = cuda_.check(cuda_.pci_bus_id(name, sizeof name, terms_.device), "ask for the GPU's address");
+        !named) {
+        return named;
+    }
+    device_name_ = name;
+    return {};
+}
+
+NcclProcess::~NcclProcess() {
+    if (driver_) driver_->wait_over();
+}
+
+Result<void> NcclProcess::use_device() const {
+    return cuda_.check(cuda_.set_device(terms_.device), cat("use GPU ", terms_.device));
+}
+
+void NcclProcess::add(const std::shared_ptr<NcclComm>& communicator) {
+    const std::lock_guard lock(mutex_);
+    communicators_.insert(communicator);
+}
+
+void NcclProcess::remove(const std::shared_ptr<NcclComm>& communicator) {
+    const std::lock_guard lock(mutex_);
+    communicators_.erase(communicator);
+}
+
+std::uint64_t NcclProcess::add_teller(std::function<void(const std::string& why)> tell) {
+    const std::lock_guard lock(mutex_);
+    tellers_[next_teller_] = std::move(tell);
+    return next_teller_++;
+}
+
+void NcclProcess::remove_teller(std::uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    tellers_.erase(number);
+}
+
+std::vector<std::shared_ptr<NcclComm>> NcclProcess::communicators() const {
+    const std::lock_guard lock(mutex_);
+    return {communicators_.begin(), communicators_.end()};
+}
+
+AbortSteps NcclProcess::abort_steps() {
+    return {.publish =
+                [this](const std::string& why) {
+                    std::map<std::uint64_t, std::function<void(const std::string&)>> tellers;
+                    {
+                        const std::lock_guard lock(mutex_);
+                        tellers = tellers_;
+                    }
+                    for (const auto& [number, tell] : tellers) tell(why);
+                },
+            .settle =
+                [this] {
+                    for (const auto& communicator : communicators()) communicator->settle();
+                },
+            .deregister =
+                [this] {
+                    if (!use_device()) return;
+                    for (const auto& communicator : communicators()) communicator->deregister_all();
+                },
+            .abort_all = [this] { abort_all(); },
+            .release = [this] { release(); },
+            .leave =
+                [this](const std::string& why) {
+                    const std::string text =
+                        cat("NCCL does not give this worker back: after \"", why, "\" its communicators could not be ",
+                            "aborted within ", describe(terms_.abort_limit), "; leaving with exit code ",
+                            exit_code_stuck_in_nccl, ", so that the agent can start it again");
+                    terms_.log(LogLevel::error, text);
+                    if (terms_.before_leaving) terms_.before_leaving(text);
+                    ::_exit(exit_code_stuck_in_nccl);
+                }};
+}
+
+void NcclProcess::abort_all() {
+    if (!use_device()) return;
+    const bool grouped = nccl_.features.group_abort;
+    if (grouped) nccl_.group_start();
+    for (const auto& communicator : communicators()) communicator->abort();
+    if (grouped) nccl_.group_end();
+}
+
+void NcclProcess::release() {
+    const auto gone = communicators();
+    const std::lock_guard lock(mutex_);
+    communicators_.clear();
+    for (const auto& [memory, use] : held_) free_now(memory, use);
+    held_.clear();
+    released_ = true;
+}
+
+bool NcclProcess::is_of_nccl(MemoryUse use) const {
+    return use == MemoryUse::buckets && nccl_.features.registration;
+}
+
+Result<void*> NcclProcess::allocate(std::size_t size_bytes, MemoryUse use) {
+    if (auto used = use_device(); !used) return used.error();
+    void* memory = nullptr;
+    const auto size = std::max<std::size_t>(size_bytes, 1);
+    const auto done = is_of_nccl(use) ? nccl_.check(nccl_.allocate(&memory, size), "ncclMemAlloc", nullptr)
+                                      : cuda_.check(cuda_.allocate(&memory, size), "cudaMalloc");
+    if (!done) return Error{Errc::limit_exceeded, done.error().context};
+    return memory;
+}
+
+void NcclProcess::free(void* memory, MemoryUse use) {
+    const std::lock_guard lock(mutex_);
+    if (failed() && !released_) {
+        held_.emplace_back(memory, use);
+    } else {
+        free_now(memory, use);
+    }
+}
+
+void NcclProcess::free_now(void* memory, MemoryUse use) const {
+    // What cannot be freed belongs to a context that is gone.
+    if (!use_device()) return;
+    if (is_of_nccl(use)) {
+        nccl_.free(memory);
+    } else {
+        cuda_.free(memory);
+    }
+}
+
+}  // namespace muster::runtime

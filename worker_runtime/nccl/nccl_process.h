@@ -1,0 +1,101 @@
+// CUDA and NCCL as this process has them: the two libraries, its GPU, and all communicators that are alive, because a
+// failure of one is the end of all (core/nccl_abort.h says why).
+//
+// After a failure the object only waits for the abort; a communicator that is made later (in the next round) gets a new
+// one.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "worker_runtime/cpu/fd_watch.h"
+#include "worker_runtime/nccl/abort_driver.h"
+#include "worker_runtime/nccl/cuda_table.h"
+#include "worker_runtime/nccl/nccl_table.h"
+#include "worker_runtime/nccl/plugin.h"
+
+namespace muster::runtime {
+
+class NcclComm;
+
+/// What device memory is for.
+enum class MemoryUse {
+    staging,  ///< of cudaMalloc
+    buckets,  ///< of ncclMemAlloc, so that it can be registered; of cudaMalloc where the library has no registration
+};
+
+class NcclProcess {
+  public:
+    /// The one that is in use, or a new one. unsupported: a library is missing or too old, or there is no usable GPU.
+    static Result<std::shared_ptr<NcclProcess>> open(const NcclTerms& terms);
+    /// Everything that uses it has gone.
+    ~NcclProcess();
+    NcclProcess(const NcclProcess&) = delete;
+    NcclProcess& operator=(const NcclProcess&) = delete;
+
+    [[nodiscard]] const CudaTable& cuda() const { return cuda_; }
+    [[nodiscard]] const NcclTable& nccl() const { return nccl_; }
+    [[nodiscard]] const NcclTerms& terms() const { return terms_; }
+    /// PCI address of the GPU.
+    [[nodiscard]] const std::string& device_name() const { return device_name_; }
+    [[nodiscard]] FdWatch& watch() const { return *watch_; }
+
+    // All from any thread.
+
+    /// CUDA keeps the current device for each thread: every thread calls this before it calls CUDA or NCCL.
+    [[nodiscard]] Result<void> use_device() const;
+
+    void add(const std::shared_ptr<NcclComm>& communicator);
+    /// Its NCCL communicator is gone, or about to be closed in order.
+    void remove(const std::shared_ptr<NcclComm>& communicator);
+
+    /// Called in the abort's first step, with the failure. Returns a number for forget_teller().
+    std::uint64_t add_teller(std::function<void(const std::string& why)> tell);
+    void remove_teller(std::uint64_t number);
+
+    /// Ends all communicators of the process; returns the first failure.
+    Error fail(const Error& error) { return driver_->fail(error); }
+    [[nodiscard]] bool failed() const { return driver_->failed(); }
+    [[nodiscard]] Error failure() const { return driver_->failure(); }
+    void wait_over() { driver_->wait_over(); }
+
+    /// Device memory, with anything in it; limit_exceeded when the GPU has too little.
+    Result<void*> allocate(std::size_t size_bytes, MemoryUse use);
+    /// Frees it now, or when an abort that is going on is over: in between a free may wait for a stuck kernel.
+    void free(void* memory, MemoryUse use);
+
+  private:
+    explicit NcclProcess(NcclTerms terms) : terms_(std::move(terms)) {}
+    Result<void> load();
+    Result<void> find_device();
+    AbortSteps abort_steps();
+    void abort_all();
+    void release();
+    [[nodiscard]] bool is_of_nccl(MemoryUse use) const;
+    void free_now(void* memory, MemoryUse use) const;
+    [[nodiscard]] std::vector<std::shared_ptr<NcclComm>> communicators() const;
+
+    NcclTerms terms_;
+    CudaTable cuda_;
+    NcclTable nccl_;
+    std::string device_name_;
+    std::shared_ptr<FdWatch> watch_;
+    mutable std::mutex mutex_;
+    std::set<std::shared_ptr<NcclComm>> communicators_;
+    std::map<std::uint64_t, std::function<void(const std::string&)>> tellers_;
+    std::uint64_t next_teller_ = 1;
+    std::vector<std::pair<void*, MemoryUse>> held_;  ///< freed in release()
+    bool released_ = false;
+    std::unique_ptr<AbortDriver> driver_;
+};
+
+}  // namespace muster::runtime

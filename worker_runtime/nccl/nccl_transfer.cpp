@@ -1,0 +1,76 @@
+// Sends and receives: a communicator of two ranks for each direction of each pair.
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/nccl/nccl_comm.h"
+#include "worker_runtime/nccl/nccl_operation.h"
+#include "worker_runtime/nccl/nccl_transport.h"
+#include "worker_runtime/nccl/unique_id.h"
+
+namespace muster::runtime {
+
+Result<NcclTransport::Channel*> NcclTransport::channel(int from, int to, const NcclWait& wait) {
+    {
+        const std::lock_guard lock(channels_mutex_);
+        if (const auto found = channels_.find({from, to}); found != channels_.end()) return &found->second;
+    }
+    MUSTER_CHECK(group_.place != nullptr, "a world of one has no peer");
+    const auto& nccl = process_->nccl();
+    const std::string key = cat(group_.id, "/nccl/pair/", from, "-", to);
+    ncclUniqueId id{};
+    if (group_.rank == from) {
+        if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
+        if (auto told = group_.place->publish(key, text_of(id), wait.terms.deadline); !told) return told.error();
+    } else {
+        auto found = group_.place->collect({key}, wait.terms.deadline);
+        if (!found) return found.error().code == Errc::timed_out ? wait.late() : found.error();
+        auto told = id_of(found->front());
+        if (!told) return told.error();
+        id = *told;
+    }
+    auto made = NcclComm::make(
+        process_, cat(news_->here(), ": ncclCommInitRank of a pair"),
+        [&](ncclComm_t* handle, ncclConfig_t* config) {
+            return nccl.init(handle, 2, id, group_.rank == from ? 0 : 1, config);
+        },
+        wait);
+    if (!made) return made.error();
+    const std::lock_guard lock(channels_mutex_);
+    auto& channel = channels_[{from, to}];
+    channel = {.communicator = std::move(*made), .staging = std::make_unique<Staging>(process_)};
+    return &channel;
+}
+
+Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms& terms) {
+    const bool sends = operation.kind == OperationKind::send;
+    NcclWait wait = wait_for(describe(operation), terms);
+    wait.late = [this, &operation, sends] {
+        return Error{Errc::timed_out, cat(news_->here(), ": ", describe(operation), " did not end in time: ",
+                                          news_->who(operation.peer), sends ? " does not receive" : " does not send")};
+    };
+    auto place = sends ? channel(group_.rank, operation.peer, wait) : channel(operation.peer, group_.rank, wait);
+    if (!place) return end(place.error());
+    NcclComm& pair = *(*place)->communicator;
+    Staging& staging = *(*place)->staging;
+    const auto carry = [&]() -> Result<void> {
+        if (operation.after != nullptr) {
+            if (auto waits = pair.wait_for(operation.after); !waits) return waits;
+        }
+        auto staged = staging.bring(operation, 2, pair);
+        if (!staged) return staged.error();
+        staged->peer = sends ? 1 : 0;  // the sender is the pair's rank 0
+        const std::string what = cat(news_->here(), ": ", describe(operation));
+        auto done = pair.run(
+            what,
+            [&](ncclComm_t handle, cudaStream_t stream) {
+                return launch(process_->nccl(), *staged, ncclSum, 2, handle, stream);
+            },
+            wait);
+        if (!done || staged->output == operation.output) return done;
+        if (auto back = staging.take_back(operation, *staged, 2, pair); !back) return back;
+        return pair.finish(what, wait);
+    };
+    if (auto done = carry(); !done) return end(done.error());
+    return {};
+}
+
+}  // namespace muster::runtime

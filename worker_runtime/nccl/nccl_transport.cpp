@@ -1,0 +1,241 @@
+#include "worker_runtime/nccl/nccl_transport.h"
+
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "rendezvous/base/text.h"
+#include "worker_runtime/nccl/nccl_comm.h"
+#include "worker_runtime/nccl/nccl_operation.h"
+#include "worker_runtime/nccl/own_rank.h"
+#include "worker_runtime/nccl/unique_id.h"
+
+namespace muster::runtime {
+
+NcclTransport::NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process, std::shared_ptr<NcclNews> news)
+    : group_(std::move(group)), process_(std::move(process)), news_(std::move(news)) {
+    teller_ = process_->add_teller([told = news_](const std::string& why) { told->tell_failure(why); });
+}
+
+Result<std::unique_ptr<Transport>> NcclTransport::make(const GroupTerms& group, const NcclTerms& terms) {
+    auto process = NcclProcess::open(terms);
+    auto ranks = meet_ranks(group, process);
+    if (!ranks) return ranks.error();
+    if (auto good = check_ranks(*ranks, ::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr); !good) {
+        return with_context(good.error(), cat("communicator ", group.id));
+    }
+    auto news = NcclNews::start(group, std::move(*ranks));
+    if (!news) return news.error();
+    std::unique_ptr<NcclTransport> transport(new NcclTransport(group, std::move(*process), std::move(*news)));
+    if (auto connected = transport->connect(); !connected) return connected.error();
+    return std::unique_ptr<Transport>(std::move(transport));
+}
+
+NcclTransport::~NcclTransport() {
+    for (const auto& peer : watched_) process_->watch().remove(peer->number);
+    if (process_->failed()) {
+        process_->wait_over();
+    } else {
+        news_->tell_left();
+        for (auto& [pair, channel] : channels_) channel.communicator->close();
+        if (communicator_) communicator_->close();
+    }
+    process_->remove_teller(teller_);
+    if (scratch_ != nullptr) process_->free(scratch_, MemoryUse::staging);
+}
+
+Result<std::vector<ncclUniqueId>> NcclTransport::meet_at_roots(const NcclRoots& roots) {
+    const auto deadline = std::chrono::steady_clock::now() + group_.meeting_timeout;
+    std::vector<std::string> texts(1);
+    if (const int root = roots.held_by(group_.rank); root >= 0) {
+        ncclUniqueId id{};
+        const auto& nccl = process_->nccl();
+        if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
+        texts.front() = text_of(id);
+        if (group_.place) {
+            auto told = group_.place->publish(nccl_root_key(group_.id, root), texts.front(), deadline);
+            if (!told) return told.error();
+        }
+    }
+    if (group_.place) {
+        auto found = group_.place->collect(nccl_root_keys(group_.id, roots), deadline);
+        if (!found) return with_context(found.error(), "the unique ids of NCCL");
+        texts = std::move(*found);
+    }
+    std::vector<ncclUniqueId> ids;
+    for (const auto& text : texts) {
+        auto id = id_of(text);
+        if (!id) return id.error();
+        ids.push_back(*id);
+    }
+    return ids;
+}
+
+Result<void> NcclTransport::connect() {
+    const auto& nccl = process_->nccl();
+    // An older library makes any world with one root; it only takes longer.
+    const auto roots = nccl.features.several_roots ? NcclRoots::for_world(group_.size, process_->terms().ranks_per_root)
+                                                   : NcclRoots{.size = group_.size, .count = 1};
+    auto ids = meet_at_roots(roots);
+    if (!ids) return with_context(ids.error(), news_->here());
+    if (auto watched = watch_peers(); !watched) return watched;
+    const auto init = [&](ncclComm_t* communicator, ncclConfig_t* config) {
+        if (roots.count == 1) return nccl.init(communicator, group_.size, ids->front(), group_.rank, config);
+        return nccl.init_scalable(communicator, group_.size, group_.rank, roots.count, ids->data(), config);
+    };
+    news_->begin(0, "");
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + group_.meeting_timeout,
+                         .patience = Patience::frugal};
+    auto made = NcclComm::make(process_, cat(news_->here(), ": ncclCommInitRank"), init,
+                               wait_for("connecting the ranks", terms));
+    if (!made) return made.error();
+    // The others are connected now, and must hear of what goes wrong here.
+    if (auto ready = set_up(std::move(*made)); !ready) return end(ready.error());
+    return {};
+}
+
+Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
+    communicator_ = std::move(communicator);
+    staging_ = std::make_unique<Staging>(process_);
+    auto scratch = process_->allocate(1, MemoryUse::staging);
+    if (!scratch) return scratch.error();
+    scratch_ = *scratch;
+    return communicator_->fill_zero(scratch_, 1);
+}
+
+Result<void> NcclTransport::watch_peers() {
+    const auto& ranks = news_->ranks();
+    for (int rank = 0; rank < group_.size; ++rank) {
+        const auto& peer = ranks[static_cast<std::size_t>(rank)];
+        if (rank == group_.rank || !sees_process(ranks[static_cast<std::size_t>(group_.rank)], peer)) continue;
+        auto watch = std::make_unique<PeerWatch>();
+        watch->process = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
+        // Without pidfds (an old kernel, a strict sandbox) the agent's word and the deadlines remain.
+        if (!watch->process.valid()) continue;
+        auto added =
+            process_->watch().add(watch->process, [rank, news = news_, process = std::weak_ptr<NcclProcess>(process_)] {
+                const auto owner = process.lock();
+                if (!owner || owner->failed()) return false;
+                const auto end = news->explain_end(rank);
+                if (end) owner->fail({Errc::peer_closed, cat(news->here(), ": ", *end)});
+                return false;
+            });
+        if (!added) return added.error();
+        watch->number = *added;
+        watched_.push_back(std::move(watch));
+    }
+    return {};
+}
+
+NcclWait NcclTransport::wait_for(const std::string& what, const RunTerms& terms) {
+    const Instant began = std::chrono::steady_clock::now();
+    const auto allowed = std::chrono::round<std::chrono::milliseconds>(terms.deadline - began);
+    return {.terms = terms,
+            .look = [this, began] { return news_->look(began); },
+            .late =
+                [this, what, allowed] {
+                    return Error{Errc::timed_out, cat(news_->here(), ": ", what, " did not end within ",
+                                                      describe(allowed), ": ", news_->explain_missing())};
+                }};
+}
+
+Error NcclTransport::end(const Error& error) {
+    const Error first = process_->fail(error);
+    process_->wait_over();
+    return first;
+}
+
+Result<void> NcclTransport::run(const Operation& operation, const RunTerms& terms) {
+    Operation asked = operation;
+    // NCCL drops calls without elements, but all ranks still have to come.
+    if (asked.count == 0) asked = barrier();
+    ++number_;
+    news_->begin(number_, describe(asked));
+    auto done = carry_out(asked, wait_for(cat(describe(asked), " (operation ", number_, ")"), terms));
+    if (!done) return end(done.error());
+    return done;
+}
+
+Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait& wait) {
+    const std::string what = cat(news_->here(), ": ", describe(operation));
+    ncclRedOp_t reduction = nccl_reduction(operation.reduce);
+    const bool weighted = operation.reduce == ReduceOp::avg && operation.weighted;
+    if (weighted) {
+        auto made = weighted_reduction(operation, wait);
+        if (!made) return made.error();
+        reduction = *made;
+    }
+    if (operation.after != nullptr) {
+        if (auto waits = communicator_->wait_for(operation.after); !waits) return waits;
+    }
+    auto staged = staging_->bring(operation, group_.size, *communicator_);
+    if (!staged) return staged.error();
+    if (operation.kind == OperationKind::barrier) staged->output = scratch_;
+    const auto& nccl = process_->nccl();
+    auto done = communicator_->run(
+        what,
+        [&](ncclComm_t handle, cudaStream_t stream) {
+            return launch(nccl, *staged, reduction, group_.size, handle, stream);
+        },
+        wait);
+    if (done && reduction >= ncclNumOps) {
+        done = communicator_->call(
+            what, [&](ncclComm_t handle, cudaStream_t) { return nccl.forget_reduction(reduction, handle); }, wait);
+    }
+    if (!done || staged->output == operation.output || operation.kind == OperationKind::barrier) return done;
+    // Only now: a copy to host memory that is not pinned holds the thread until everything before it is done.
+    if (auto back = staging_->take_back(operation, *staged, group_.size, *communicator_); !back) return back;
+    return communicator_->finish(what, wait);
+}
+
+Result<ncclRedOp_t> NcclTransport::weighted_reduction(const Operation& operation, const NcclWait& wait) {
+    std::vector<float> weights(static_cast<std::size_t>(group_.size));
+    const Operation gather =
+        all_gather({&operation.weight, 1, DataType::f32}, {weights.data(), weights.size(), DataType::f32});
+    if (auto gathered = carry_out(gather, wait); !gathered) return gathered.error();
+    double sum = 0;
+    bool equal = true;
+    for (const float weight : weights) {
+        sum += static_cast<double>(weight);
+        equal = equal && weight == weights.front();
+    }
+    if (equal) return ncclAvg;
+    auto scalar = scalar_of(operation.type, static_cast<double>(operation.weight) / sum);
+    ncclRedOp_t reduction = ncclSum;
+    auto made = communicator_->call(
+        "ncclRedOpCreatePreMulSum",
+        [&](ncclComm_t handle, cudaStream_t) {
+            return process_->nccl().weighted_sum(&reduction, scalar.data(), nccl_type(operation.type),
+                                                 ncclScalarHostImmediate, handle);
+        },
+        wait);
+    if (!made) return made.error();
+    return reduction;
+}
+
+Result<std::unique_ptr<Transport>> NcclTransport::split(const SplitTerms& split, const RunTerms& terms) {
+    if (!process_->nccl().features.split) return std::unique_ptr<Transport>();
+    ++number_;
+    news_->begin(number_, "split");
+    const bool takes_part = split.color >= 0;
+    const NcclWait wait = wait_for(cat("split (operation ", number_, ")"), terms);
+    auto made = NcclComm::split(*communicator_, takes_part ? split.color : NCCL_SPLIT_NOCOLOR,
+                                takes_part ? split.group.rank : 0, wait);
+    if (!made) return end(made.error());
+    if (!takes_part) return std::unique_ptr<Transport>();
+    std::vector<NcclRank> ranks;
+    for (const int member : split.members) ranks.push_back(news_->ranks()[static_cast<std::size_t>(member)]);
+    auto news = NcclNews::start(split.group, std::move(ranks));
+    if (!news) return end(news.error());
+    std::unique_ptr<NcclTransport> child(new NcclTransport(split.group, process_, std::move(*news)));
+    auto ready = child->watch_peers();
+    if (ready) ready = child->set_up(std::move(*made));
+    if (!ready) return end(ready.error());
+    return std::unique_ptr<Transport>(std::move(child));
+}
+
+void NcclTransport::abort(std::string_view why) {
+    process_->fail({Errc::cancelled, cat(news_->here(), " aborted: ", why)});
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,72 @@
+// Collectives by NCCL, on the memory of GPUs.
+//
+// Sums run in the order that NCCL chooses, in the precision that it chooses: the same on all ranks, but not the order
+// of the CPU's transports. min and max treat NaN as NCCL does.
+//
+// Collectives share one communicator and one stream. Each direction of each pair that sends has a communicator of two
+// ranks, made at the first transfer, so that a send that nobody receives yet holds up nothing else.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "worker_runtime/core/nccl_roots.h"
+#include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/nccl/nccl_news.h"
+#include "worker_runtime/nccl/nccl_process.h"
+#include "worker_runtime/nccl/staging.h"
+
+namespace muster::runtime {
+
+class NcclTransport final : public Transport {
+  public:
+    static Result<std::unique_ptr<Transport>> make(const GroupTerms& group, const NcclTerms& terms);
+    ~NcclTransport() override;
+
+    [[nodiscard]] std::string_view name() const override { return "nccl"; }
+    Result<void> run(const Operation& operation, const RunTerms& terms) override;
+    Result<void> transfer(const Operation& operation, const RunTerms& terms) override;
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override;
+    Result<std::unique_ptr<Transport>> split(const SplitTerms& split, const RunTerms& terms) override;
+    void abort(std::string_view why) override;
+
+  private:
+    struct Channel {
+        std::shared_ptr<NcclComm> communicator;
+        std::unique_ptr<Staging> staging;
+    };
+    struct PeerWatch {
+        FileDescriptor process;
+        std::uint64_t number = 0;
+    };
+
+    NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process, std::shared_ptr<NcclNews> news);
+    Result<void> watch_peers();
+    /// The group's unique ids: makes this rank's, if it holds a root, and collects all.
+    Result<std::vector<ncclUniqueId>> meet_at_roots(const NcclRoots& roots);
+    Result<void> connect();
+    Result<void> set_up(std::shared_ptr<NcclComm> communicator);
+    Result<void> carry_out(const Operation& operation, const NcclWait& wait);
+    Result<ncclRedOp_t> weighted_reduction(const Operation& operation, const NcclWait& wait);
+    Result<Channel*> channel(int from, int to, const NcclWait& wait);
+    [[nodiscard]] NcclWait wait_for(const std::string& what, const RunTerms& terms);
+    [[nodiscard]] Error end(const Error& error);
+
+    const GroupTerms group_;
+    const std::shared_ptr<NcclProcess> process_;
+    const std::shared_ptr<NcclNews> news_;
+    std::uint64_t teller_ = 0;
+    std::vector<std::unique_ptr<PeerWatch>> watched_;
+    std::shared_ptr<NcclComm> communicator_;
+    std::unique_ptr<Staging> staging_;
+    void* scratch_ = nullptr;  ///< device memory that barriers reduce
+    std::uint64_t number_ = 0;
+    std::mutex channels_mutex_;
+    std::map<std::pair<int, int>, Channel> channels_;  ///< (from, to)
+};
+
+}  // namespace muster::runtime

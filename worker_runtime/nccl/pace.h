@@ -1,0 +1,33 @@
+// How to wait for what has no descriptor to sleep on: NCCL and CUDA events can only be asked.
+#pragma once
+
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "rendezvous/base/time.h"
+#include "worker_runtime/cpu/transport.h"
+
+namespace muster::runtime {
+
+class Pace {
+  public:
+    explicit Pace(Patience patience) : spin_(patience == Patience::eager ? 50us : 0us) {}
+
+    /// Asks again at once for a while, then after 10 us, 20 us ... 500 us: short operations are seen at once, and a
+    /// long one costs no processor.
+    void rest() {
+        if (std::chrono::steady_clock::now() - began_ < spin_) return;
+        const timespec pause{.tv_sec = 0, .tv_nsec = pause_.count()};
+        ::nanosleep(&pause, nullptr);
+        pause_ = std::min<Duration>(pause_ * 2, 500us);
+    }
+
+  private:
+    Duration spin_;
+    Instant began_ = std::chrono::steady_clock::now();
+    Duration pause_ = 10us;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,59 @@
+#include "worker_runtime/nccl/staging.h"
+
+#include <algorithm>
+
+#include "worker_runtime/nccl/nccl_operation.h"
+
+namespace muster::runtime {
+
+Staging::~Staging() {
+    for (const auto* room : {&input_, &output_}) {
+        for (void* const block : room->blocks) process_->free(block, MemoryUse::staging);
+    }
+}
+
+bool Staging::on_host(const void* memory) const {
+    cudaPointerAttributes facts{};
+    // Older runtimes call memory that they do not know an invalid value.
+    if (process_->cuda().pointer_attributes(&facts, memory) != cudaSuccess) return true;
+    return facts.type == cudaMemoryTypeUnregistered || facts.type == cudaMemoryTypeHost;
+}
+
+Result<void*> Staging::room(Room& room, std::size_t size_bytes) {
+    if (room.size_bytes < size_bytes) {
+        const std::size_t wanted = std::max({size_bytes, room.size_bytes * 2, std::size_t{64} << 10});
+        auto block = process_->allocate(wanted, MemoryUse::staging);
+        if (!block) return block;
+        room.blocks.push_back(*block);
+        room.size_bytes = wanted;
+    }
+    return room.blocks.back();
+}
+
+Result<Operation> Staging::bring(const Operation& operation, int size, NcclComm& communicator) {
+    Operation staged = operation;
+    const std::size_t element = size_of(operation.type);
+    const std::size_t input_bytes = input_count(operation, size) * element;
+    const std::size_t output_bytes = output_count(operation, size) * element;
+    if (auto used = process_->use_device(); !used) return used.error();
+    if (input_bytes > 0 && on_host(operation.input)) {
+        auto place = room(input_, input_bytes);
+        if (!place) return place.error();
+        if (auto copied = communicator.copy(*place, operation.input, input_bytes); !copied) return copied.error();
+        staged.input = *place;
+    }
+    if (output_bytes > 0 && on_host(operation.output)) {
+        auto place = room(output_, output_bytes);
+        if (!place) return place.error();
+        staged.output = *place;
+    }
+    return staged;
+}
+
+Result<void> Staging::take_back(const Operation& operation, const Operation& staged, int size, NcclComm& communicator) {
+    if (staged.output == operation.output) return {};
+    const std::size_t output_bytes = output_count(operation, size) * size_of(operation.type);
+    return communicator.copy(operation.output, staged.output, output_bytes);
+}
+
+}  // namespace muster::runtime

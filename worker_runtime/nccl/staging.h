@@ -1,0 +1,42 @@
+// Host memory in an operation on the GPU: copied to device memory before, and back after. Memory of the GPU is used
+// where it lies.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "muster/operation.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/nccl/nccl_comm.h"
+
+namespace muster::runtime {
+
+/// Of one communicator; one operation at a time.
+class Staging {
+  public:
+    explicit Staging(std::shared_ptr<NcclProcess> process) : process_(std::move(process)) {}
+    ~Staging();
+    Staging(const Staging&) = delete;
+    Staging& operator=(const Staging&) = delete;
+
+    /// `operation` with device memory in the place of host memory, whose content is on its way there on the stream.
+    Result<Operation> bring(const Operation& operation, int size, NcclComm& communicator);
+    /// Sends the output of `staged` back to where `operation` wants it.
+    Result<void> take_back(const Operation& operation, const Operation& staged, int size, NcclComm& communicator);
+
+  private:
+    /// Grows by doubling. What was too small is kept until the end: a free would wait for every kernel of the GPU.
+    struct Room {
+        std::vector<void*> blocks;
+        std::size_t size_bytes = 0;
+    };
+    Result<void*> room(Room& room, std::size_t size_bytes);
+    [[nodiscard]] bool on_host(const void* memory) const;
+
+    std::shared_ptr<NcclProcess> process_;
+    Room input_;
+    Room output_;
+};
+
+}  // namespace muster::runtime
