@@ -65,7 +65,7 @@ class Context(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("MUSTER_STAND_INS"), "the NCCL plugin was not built")
     def test_nccl_can_be_asked_for(self):
         folder = Path(os.environ["MUSTER_STAND_INS"])
-        libraries = {"MUSTER_TRANSPORT": "nccl", "MUSTER_NCCL_PLUGIN": BIN / "libmuster_nccl.so",
+        libraries = {"MUSTER_TRANSPORT": "nccl", "MUSTER_NCCL_PLUGIN": BIN.parent / "lib" / "libmuster_nccl.so",
                      "MUSTER_CUDA_LIBRARY": folder / "libstandin_cuda.so",
                      "MUSTER_NCCL_LIBRARY": folder / "libstandin_nccl.so"}
         self.check_lines(under_muster(2, **libraries), 2, "nccl")
