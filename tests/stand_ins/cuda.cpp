@@ -8,6 +8,7 @@
 // MUSTER_STANDIN_GPUS  how many GPUs there are (8)
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -94,6 +95,7 @@ Gpu& gpu() {
 }
 
 thread_local int current_device = 0;
+std::atomic<int> frees_waiting = 0;
 
 int device_count() {
     const char* const text = std::getenv("MUSTER_STANDIN_GPUS");
@@ -226,8 +228,14 @@ cudaError_t cudaMalloc(void** memory, std::size_t size) {
     return cudaSuccess;
 }
 
+int standin_frees_waiting() {
+    return frees_waiting;
+}
+
 cudaError_t cudaFree(void* memory) {
+    ++frees_waiting;
     wait_until_all_streams_are_idle();
+    --frees_waiting;
     const std::lock_guard lock(gpu().mutex);
     if (gpu().memory.erase(static_cast<char*>(memory)) == 0) return cudaErrorInvalidValue;
     std::free(memory);

@@ -4,7 +4,8 @@
 //     an error until that has said ncclSuccess
 //   - memory must be of the device; operations run on their stream, in order
 //   - ranks that do different things, and ranks whose peer has gone, wait for ever
-//   - an abort with memory that is still registered does not return, nor does one of a communicator alone while
+//   - an abort with memory that is still registered, or beside a free that waits, does not return, nor does one of a
+//   communicator alone while
 //     another's operation is stuck
 //
 // MUSTER_STANDIN_NCCL_VERSION  what ncclGetVersion says

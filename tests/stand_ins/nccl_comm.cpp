@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+extern "C" int standin_frees_waiting();
+
 namespace muster::stand_ins {
 
 thread_local Group group;
@@ -176,7 +178,7 @@ void split(Comm& parent, int color, int key, ncclComm_t* made) {
 }
 
 void abort_together(const std::vector<CommPointer>& all) {
-    if (fault() == "abort_hangs") hang();
+    if (fault() == "abort_hangs" || standin_frees_waiting() > 0) hang();
     for (const auto& comm : all) {
         const std::lock_guard lock(comm->mutex);
         if (!comm->registered.empty()) hang();

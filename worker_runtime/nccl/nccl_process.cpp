@@ -177,12 +177,16 @@ Result<void*> NcclProcess::allocate(std::size_t size_bytes, MemoryUse use) {
 }
 
 void NcclProcess::free(void* memory, MemoryUse use) {
-    const std::lock_guard lock(mutex_);
-    if (failed() && !released_) {
-        held_.emplace_back(memory, use);
-    } else {
-        free_now(memory, use);
+    {
+        const std::lock_guard lock(mutex_);
+        if (failed() && !released_) {
+            held_.emplace_back(memory, use);
+            return;
+        }
     }
+    // Not under the mutex: a free waits for every kernel, and an abort that begins meanwhile needs the mutex to end
+    // them.
+    free_now(memory, use);
 }
 
 void NcclProcess::free_now(void* memory, MemoryUse use) const {

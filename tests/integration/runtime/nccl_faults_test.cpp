@@ -256,6 +256,21 @@ TEST_CASE("registered memory goes before the abort, and is freed after it") {
               [](int) { return NcclSetting{.fault = "stuck:4", .timeout = 1s}; }) == "");
 }
 
+TEST_CASE("memory that is given back while an abort goes on is freed after it") {
+    CHECK(run_nccl_ranks(
+              2,
+              [](Communicator& world, int) -> std::string {
+                  auto memory = world.allocate(4096);
+                  if (!memory) return memory.error().context;
+                  const Buffer whole{.data = memory->data(), .count = 1024, .type = DataType::f32};
+                  Work stuck = world.start(all_reduce(whole, ReduceOp::sum));
+                  world.abort("on purpose");
+                  *memory = Memory();
+                  return stuck.wait().has_error() ? "" : "the operation ended well";
+              },
+              [](int) { return NcclSetting{.fault = "stuck:1"}; }) == "");
+}
+
 TEST_CASE("an abort that does not return makes the process leave with its own exit code") {
     RankProcesses ranks(2, [](const GroupTerms& group) {
         NcclSetting setting{.fault = group.rank == 1 ? "abort_hangs" : "", .timeout = 1s};
