@@ -264,6 +264,8 @@ TEST_CASE("memory that is given back while an abort goes on is freed after it") 
                   if (!memory) return memory.error().context;
                   const Buffer whole{.data = memory->data(), .count = 1024, .type = DataType::f32};
                   Work stuck = world.start(all_reduce(whole, ReduceOp::sum));
+                  // Most likely it is stuck on the stream by then; if not, there is nothing to be seen.
+                  std::this_thread::sleep_for(50ms);
                   world.abort("on purpose");
                   *memory = Memory();
                   return stuck.wait().has_error() ? "" : "the operation ended well";
