@@ -136,11 +136,16 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
         say(cat("end of round ", ended.round, " ignored in state ", name(phase_)));
         return;
     }
+    const std::string over = cat("round ", ended.round, " ended: ", ended.why);
+    // With the budget spent, what looks like a victim's end is the job's, unless a node turns out to be lost.
+    const bool may_be_last = ended.reason == native::RoundEndReason::worker_failed &&
+                             round_->assignment.restart_count >= config_.join.terms.restarts_max;
     if (ended.final || round_->fenced)
-        say(cat("round ", ended.round, " ended: ", ended.why));
+        say(over);
+    else if (may_be_last)
+        tell(cat(over, all_gone() ? "" : "; stopping this node's workers", "; looking for the first cause"));
     else
-        tell(cat("round ", ended.round, " ended: ", ended.why,
-                 all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
+        tell(cat(over, all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
     round_->ended = ended;
     begin_drain(sigterm, Tell::round_over, ended.why, now);
 }

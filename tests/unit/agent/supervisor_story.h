@@ -64,7 +64,7 @@ inline std::string show(const std::vector<SupervisorAction>& actions) {
     return out;
 }
 
-/// Two workers, a grace of 30 s, 5 s of waiting after SIGKILL; host "a", group rank 1, ranks 2 and 3.
+/// Two workers, one restart, a grace of 30 s, 5 s of waiting after SIGKILL; host "a", group rank 1, ranks 2 and 3.
 class Story {
   public:
     Story() : supervisor_(config()) {}
@@ -72,6 +72,7 @@ class Story {
     static SupervisorConfig config() {
         SupervisorConfig config;
         config.join.slots = 2;
+        config.join.terms.restarts_max = 1;
         config.host = "a";
         config.grace = 30s;
         config.kill_wait = 5s;
@@ -91,9 +92,10 @@ class Story {
     // The events, in words.
     std::string begin() { return step(Begin{}); }
     std::string store_opened() { return step(StoreOpened{RoundPorts{4000, 4000}}); }
-    std::string assigned(Round round) {
+    std::string assigned(Round round, std::uint32_t restart_count = 0) {
         native::Assigned assigned;
         assigned.round = round;
+        assigned.restart_count = restart_count;
         assigned.group_rank = 1;
         assigned.group_world_size = 2;
         assigned.rank_base = 2;

@@ -256,6 +256,16 @@ TEST_CASE("a guardian that was replaced costs its workers and one failure of the
     CHECK(story.assigned(1) == "StartWorkers(1)");
 }
 
+TEST_CASE("nobody is promised another round when the budget is spent and the verdict is open") {
+    Story story = Story::drained();
+    story.round_ended(0);
+    CHECK(story.last().notices.at(0).ends_with("; going on"));
+    story.store_opened();
+    story.assigned(1, 1);
+    story.round_ended(1);
+    CHECK(story.last().notices.at(0).ends_with("; stopping this node's workers; looking for the first cause"));
+}
+
 TEST_CASE("a guardian that was replaced is no failure where no worker died with it") {
     CHECK(Story::joining().guardian_replaced() == "");
     CHECK(Story::drained().guardian_replaced() == "");
