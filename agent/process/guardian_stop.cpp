@@ -27,7 +27,13 @@ bool group_exists(pid_t number) {
 
 void GuardianLoop::signal_leaders(int signal) {
     // A worker that has ended and is not reaped yet still owns its number, so this reaches nobody else.
-    for (const auto& worker : workers_) ::kill(worker.pid, signal);
+    for (const auto& worker : workers_) {
+        // Looked up before the shell hears of it: afterwards its program may have been told as part of its group as
+        // well.
+        const auto programs = signal == SIGINT ? programs_of_waiting_shell(worker.pid) : std::vector<pid_t>{};
+        ::kill(worker.pid, signal);
+        for (const auto program : programs) ::kill(program, signal);
+    }
 }
 
 bool GuardianLoop::note_group(std::uint64_t id, pid_t leader) {

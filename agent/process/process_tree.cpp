@@ -2,12 +2,17 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <limits>
 #include <memory>
+#include <string>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text.h"
@@ -24,6 +29,26 @@ std::optional<ProcessFacts> read_facts(int proc, const char* pid) {
     const auto size = ::read(file.get(), line, sizeof line);
     if (size <= 0) return std::nullopt;
     return parse_stat({line, static_cast<std::size_t>(size)});
+}
+
+constexpr std::string_view shells[] = {"sh", "dash", "bash", "ash", "busybox", "ksh", "ksh93", "mksh", "zsh"};
+
+/// By the program's file: the name of the process is the script's.
+bool is_shell(pid_t pid) {
+    char target[PATH_MAX];
+    const auto size = ::readlink(cat("/proc/", pid, "/exe").c_str(), target, sizeof target);
+    if (size <= 0) return false;
+    const std::string_view path(target, static_cast<std::size_t>(size));
+    return std::find(std::begin(shells), std::end(shells), path.substr(path.rfind('/') + 1)) != std::end(shells);
+}
+
+bool catches(pid_t pid, int signal) {
+    std::ifstream status(cat("/proc/", pid, "/status"));
+    std::string field;
+    while (status >> field && field != "SigCgt:") status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+    std::uint64_t mask = 0;
+    status >> std::hex >> mask;
+    return status && (mask >> (signal - 1) & 1) != 0;
 }
 
 }  // namespace
@@ -72,6 +97,21 @@ std::vector<ProcessFacts> all_processes() {
         if (const auto facts = read_facts(::dirfd(proc.get()), entry->d_name)) all.push_back(*facts);
     }
     return all;
+}
+
+std::vector<pid_t> programs_of_waiting_shell(pid_t leader) {
+    const auto waits = [](pid_t pid) { return is_shell(pid) && catches(pid, SIGINT); };
+    if (!waits(leader)) return {};
+    std::vector<pid_t> found;
+    std::vector<pid_t> waiting{leader};
+    // Parents come before their children.
+    for (const auto& facts : descendants_of(leader, all_processes())) {
+        if (facts.session != leader || !facts.alive()) continue;
+        if (std::find(waiting.begin(), waiting.end(), facts.parent) == waiting.end()) continue;
+        found.push_back(facts.pid);
+        if (waits(facts.pid)) waiting.push_back(facts.pid);
+    }
+    return found;
 }
 
 void kill_process(const ProcessFacts& facts) {

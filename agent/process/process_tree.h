@@ -30,6 +30,11 @@ std::vector<ProcessFacts> descendants_of(pid_t root, std::vector<ProcessFacts> a
 /// The facts of every process that can be seen, in no order.
 std::vector<ProcessFacts> all_processes();
 
+/// What a terminal's SIGINT would reach beside `leader` and is meant for: the programs that it runs, when it is a shell
+/// that catches SIGINT (sh, bash and others do while they wait for a program, and end only after it), and what shells
+/// among them run. Processes that left the leader's session are not looked at.
+std::vector<pid_t> programs_of_waiting_shell(pid_t leader);
+
 /// SIGKILL for exactly the process that `facts` were read from, not for a later one with its number.
 void kill_process(const ProcessFacts& facts);
 

@@ -30,6 +30,18 @@ class Stops(unittest.TestCase):
             job.expect_exit(node, 128 + signal.SIGINT, 5)
             job.expect_gone()
 
+    def test_sigint_reaches_the_program_that_a_shell_waits_for(self):
+        # Shells put off their own end until the program's: without its share of the signal it would run out the grace.
+        for shell in ("sh", "bash"):
+            with self.subTest(shell=shell), Job() as job:
+                inner = f"{WORKERS / 'elastic'} --until done; exit $?"
+                node = job.spawn("muster", "--nproc-per-node", 2, "--shutdown-timeout", 60, "--no-python", shell, "-c",
+                                 f"{shell} -c '{inner}'; exit $?")
+                job.round(0, 2)
+                node.send_signal(signal.SIGINT)
+                job.expect_exit(node, 128 + signal.SIGINT, 20)
+                job.expect_gone()
+
     def test_a_second_signal_does_not_wait_for_the_grace(self):
         with Job() as job:
             node = job.node("--shutdown-timeout", 60, nnodes="1", worker=STUBBORN)
