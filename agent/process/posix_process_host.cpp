@@ -102,7 +102,10 @@ void PosixProcessHost::Body::end() {
     owner_ = nullptr;
     for (auto& [id, worker] : workers_) worker.settle_timer.reset();
     guardians_->end();
-    pump_->flush(flush_max);
+    if (!pump_->flush(flush_max))
+        log(LogLevel::warning,
+            "stdout or stderr did not take all of the workers' output before muster ended; the last of it "
+            "is missing there, and is in the files of --tee, where that was given");
     pump_.reset();
 }
 

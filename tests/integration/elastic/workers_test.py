@@ -5,7 +5,7 @@ import signal
 import subprocess
 import unittest
 
-from job import NOBODY, Job, wait_for
+from job import BIN, NOBODY, Job, wait_for
 
 
 @contextlib.contextmanager
@@ -25,6 +25,19 @@ def full_pipe():
 
 
 class Workers(unittest.TestCase):
+    def test_output_that_the_console_never_took_is_told_of(self):
+        with Job() as job:
+            unread, console = os.pipe()
+            try:
+                run = subprocess.run([BIN / "muster", "--tee", "1", "--log-dir", job.directory / "logs", "--no-python",
+                                      "seq", "100000"], stdin=subprocess.DEVNULL, stdout=console, stderr=subprocess.PIPE,
+                                     text=True, env=job.environment(), timeout=30)
+            finally:
+                os.close(unread)
+                os.close(console)
+            self.assertEqual(run.returncode, 0)
+            self.assertRegex(run.stderr, "did not take all of the workers' output")
+
     def test_a_killed_worker_restarts_the_round_on_both_nodes(self):
         with Job() as job:
             nodes = [job.node("--max-restarts", 1) for _ in range(2)]
