@@ -2,8 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -45,6 +47,14 @@ std::string log_dir_trouble(const LaunchConfig& config) {
                "it is missing, or /dev/null for no files");
 }
 
+/// Under nohup a hang-up is ignored from the start, and stays so, unless the user has asked for it by name.
+void leave_ignored_hang_up(LaunchConfig& config) {
+    struct sigaction at_start {};
+    const bool ignored = ::sigaction(SIGHUP, nullptr, &at_start) == 0 && at_start.sa_handler == SIG_IGN;
+    const bool asked_for = config.handled_signal_names != LaunchConfig{}.handled_signal_names;
+    if (ignored && !asked_for) std::erase(config.handled_signals, SIGHUP);
+}
+
 void log_what_is_known(const Launch& launch, const Environment& environment) {
     for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
     if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
@@ -55,6 +65,7 @@ void log_what_is_known(const Launch& launch, const Environment& environment) {
 int launch(Launch launch, const Environment& environment) {
     auto& config = launch.config;
     const auto style = config.exit_codes;
+    leave_ignored_hang_up(config);
     set_log_level(config.log_level);
     set_log_name(cat("muster[", host_name(), "]"));
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
@@ -95,9 +106,9 @@ int run(int argc, const char* const* argv) {
     const auto environment = process_environment();
     auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {
-        std::fwrite(text->text.data(), 1, text->text.size(), stdout);
-        std::fflush(stdout);
-        return exit_codes::success;
+        const bool written = std::fwrite(text->text.data(), 1, text->text.size(), stdout) == text->text.size();
+        if (written && std::fflush(stdout) == 0) return exit_codes::success;
+        return refuse(exit_codes::internal, cat("cannot write to stdout: ", std::strerror(errno)), {});
     }
     if (const auto* wrong = std::get_if<UsageError>(&parsed)) {
         say_last(wrong->line);

@@ -42,6 +42,19 @@ class Stops(unittest.TestCase):
                 job.expect_exit(node, 128 + signal.SIGINT, 20)
                 job.expect_gone()
 
+    def test_a_hang_up_that_is_ignored_from_the_start_ends_nothing(self):
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; the launcher inherits it
+        try:
+            with Job() as job:
+                node = job.node(nnodes="1")
+                job.round(0, 2)
+                node.send_signal(signal.SIGHUP)
+                node.terminate()
+                job.expect_exit(node, 128 + signal.SIGTERM, 5)
+                job.expect_gone()
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
     def test_a_second_signal_does_not_wait_for_the_grace(self):
         with Job() as job:
             node = job.node("--shutdown-timeout", 60, nnodes="1", worker=STUBBORN)
