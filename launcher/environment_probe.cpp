@@ -13,6 +13,7 @@
 
 #include "launcher/gpu_count.h"
 #include "launcher/option_values.h"
+#include "rendezvous/base/first_line.h"
 #include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/name_lookup.h"
@@ -20,13 +21,6 @@
 namespace muster::launcher {
 
 namespace {
-
-std::string first_line(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    return line;
-}
 
 /// This process's group below the mount point of a controller ("" for v2), from /proc/self/cgroup.
 std::string cgroup_path(std::string_view controller) {

@@ -20,7 +20,7 @@ struct TransportTerms {
     int node = 0;         ///< the launcher's number of this node
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;
     std::shared_ptr<FdWatch> watch;
-    NcclTerms nccl;  ///< where that is the choice
+    NcclTerms nccl = {};  ///< where that is the choice
 };
 
 /// A collective over the group: shared memory on one node, the hierarchical transport on several with several ranks

@@ -1,13 +1,11 @@
 #include "rendezvous/base/boot_id.h"
 
-#include <fstream>
+#include "rendezvous/base/first_line.h"
 
 namespace muster {
 
 std::string boot_id() {
-    std::ifstream file("/proc/sys/kernel/random/boot_id");
-    std::string id;
-    file >> id;
+    const auto id = first_line("/proc/sys/kernel/random/boot_id");
     return id.empty() ? "unknown" : id;
 }
 

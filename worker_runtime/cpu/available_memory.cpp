@@ -5,18 +5,12 @@
 #include <limits>
 #include <string>
 
+#include "rendezvous/base/first_line.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::runtime {
 
 namespace {
-
-std::string first_line(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    return line;
-}
 
 /// A cgroup file that holds one number; the largest one for "max" and where there is none.
 std::size_t cgroup_number(const std::string& path) {

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <climits>
-#include <fstream>
 #include <string>
 
+#include "rendezvous/base/boot_id.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::runtime {
@@ -27,7 +27,7 @@ NcclRank own_rank(const NcclProcess* process) {
     NcclRank rank;
     char host[HOST_NAME_MAX + 1] = {};
     if (::gethostname(host, sizeof host - 1) == 0) rank.host = host;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> rank.kernel;
+    rank.kernel = boot_id();
     rank.pid_space = link_target("/proc/self/ns/pid");
     rank.pid = ::getpid();
     if (const char* const id = ::getenv("NCCL_HOSTID"); id != nullptr) rank.host_id = id;

@@ -1,10 +1,8 @@
 // Several nodes with several ranks, all on this host: ranks of one node share memory, nodes speak TCP.
 #include <signal.h>
 
-#include <cmath>
 #include <cstdio>
 #include <numeric>
-#include <random>
 #include <thread>
 
 #include "rendezvous/base/check.h"
@@ -12,6 +10,7 @@
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/tcp_ranks.h"
+#include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/cpu/tcp_limits.h"
@@ -24,6 +23,7 @@ using test::carry_out;
 using test::Findings;
 using test::join_over_tcp;
 using test::run_as_threads;
+using test::uneven_values;
 
 namespace {
 
@@ -46,14 +46,6 @@ std::unique_ptr<Transport> join(const GroupTerms& terms, const std::vector<int>&
 
 int world_of(const std::vector<int>& nodes) {
     return std::accumulate(nodes.begin(), nodes.end(), 0);
-}
-
-std::vector<float> uneven_values(int rank, std::size_t count) {
-    std::minstd_rand random(static_cast<std::uint32_t>(rank) + 1);
-    std::uniform_real_distribution<float> mantissa(-1, 1);
-    std::vector<float> values(count);
-    for (auto& value : values) value = std::ldexp(mantissa(random), static_cast<int>(random() % 24));
-    return values;
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 // Faults of NCCL, one at a time, through the plugin and over the stand-ins: each ends on every rank within its
 // deadline, with the right sentence, and whoever can go on does.
-#include <dirent.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -9,6 +8,7 @@
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/nccl_group.h"
 #include "tests/support/catch.h"
+#include "tests/support/own_process.h"
 
 namespace muster {
 
@@ -78,22 +78,6 @@ std::string making_says(const std::vector<std::vector<std::string>>& words,
         return 1;
     });
     return test::wrong_of(ranks, static_cast<int>(words.size()));
-}
-
-int open_descriptors() {
-    int count = 0;
-    DIR* const folder = ::opendir("/proc/self/fd");
-    while (::readdir(folder) != nullptr) ++count;
-    ::closedir(folder);
-    return count;
-}
-
-int threads() {
-    int count = -2;  // . and ..
-    DIR* const folder = ::opendir("/proc/self/task");
-    while (::readdir(folder) != nullptr) ++count;
-    ::closedir(folder);
-    return count;
 }
 
 }  // namespace
@@ -319,8 +303,8 @@ TEST_CASE("a child that cannot be split off ends the parent on all ranks") {
 
 TEST_CASE("after a failure the same processes meet again, many times, and leave nothing behind") {
     const auto rebuild = [](const GroupTerms& group) -> std::string {
-        int descriptors = 0;
-        int thread_count = 0;
+        std::size_t descriptors = 0;
+        std::size_t thread_count = 0;
         for (int round = 0; round < 20; ++round) {
             GroupTerms terms = group;
             terms.id = cat("round", round);
@@ -332,17 +316,19 @@ TEST_CASE("after a failure the same processes meet again, many times, and leave 
                 if (sum(*world)) return "the abort was not heard";
             }
             { const Communicator gone = std::move(*world); }
-            if (round == 1) descriptors = open_descriptors();
-            if (round == 1) thread_count = threads();
+            if (round == 1) descriptors = test::open_descriptors();
+            if (round == 1) thread_count = test::threads_alive();
         }
         // The stand-in's hubs may take a moment to notice that they are alone.
         const auto limit = std::chrono::steady_clock::now() + 20s;
-        while ((open_descriptors() > descriptors || threads() > thread_count) &&
+        while ((test::open_descriptors() > descriptors || test::threads_alive() > thread_count) &&
                std::chrono::steady_clock::now() < limit) {
             std::this_thread::sleep_for(1ms);
         }
-        if (open_descriptors() > descriptors) return cat(open_descriptors(), " descriptors, ", descriptors, " before");
-        return threads() > thread_count ? cat(threads(), " threads, ", thread_count, " before") : std::string();
+        if (test::open_descriptors() > descriptors)
+            return cat(test::open_descriptors(), " descriptors, ", descriptors, " before");
+        return test::threads_alive() > thread_count ? cat(test::threads_alive(), " threads, ", thread_count, " before")
+                                                    : std::string();
     };
     RankProcesses ranks(2, [&](const GroupTerms& group) {
         const auto wrong = rebuild(group);

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -12,6 +11,7 @@
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
+#include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
 
 namespace muster {
@@ -57,10 +57,6 @@ void require_death_is_told(const std::function<Result<void>(Communicator&, int r
         CHECK((ends[0].exited && ends[0].code == 0));
         CHECK((ends[2].exited && ends[2].code == 0));
     }
-}
-
-std::size_t entries_of(const std::string& folder) {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
 }
 
 }  // namespace
@@ -152,11 +148,11 @@ TEST_CASE("1,000 groups whose peer was killed leave neither descriptors nor thre
             }
         }
         if (i > 0) continue;
-        descriptors = entries_of("/proc/self/fd");
-        threads = entries_of("/proc/self/task");
+        descriptors = test::open_descriptors();
+        threads = test::threads_alive();
     }
-    CHECK(entries_of("/proc/self/fd") == descriptors);
-    CHECK(entries_of("/proc/self/task") == threads);
+    CHECK(test::open_descriptors() == descriptors);
+    CHECK(test::threads_alive() == threads);
     // Memory is named nowhere, so there is nothing in a file system to count; what is mapped is.
     std::ifstream maps("/proc/self/maps");
     std::string line;

@@ -1,12 +1,11 @@
 // What collectives over shared memory compute: every kind, type and world against one thread's result.
-#include <cmath>
 #include <cstring>
-#include <random>
 
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
+#include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/cpu/shared_layout.h"
@@ -86,10 +85,7 @@ TEST_CASE("100 runs of an all_reduce have the same bits, whatever memory it is i
     Findings findings;
     run_as_threads(3, [&](const GroupTerms& terms) {
         auto world = test::join_shared_group(terms);
-        std::minstd_rand random(static_cast<std::uint32_t>(terms.rank) + 1);
-        std::uniform_real_distribution<float> mantissa(-1, 1);
-        std::vector<float> input(50'003);
-        for (auto& value : input) value = std::ldexp(mantissa(random), static_cast<int>(random() % 24));
+        const auto input = test::uneven_values(terms.rank, 50'003);
         auto memory = world.allocate(input.size() * sizeof(float));
         findings.expect(memory.has_value(), "memory");
         if (!memory) return;

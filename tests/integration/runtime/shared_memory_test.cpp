@@ -6,7 +6,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
+#include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
 
 namespace muster {
@@ -40,13 +40,6 @@ float sum_over(int size, std::size_t i) {
     float sum = 0;
     for (int rank = 0; rank < size; ++rank) sum += element(rank, i);
     return sum;
-}
-
-std::size_t open_descriptors() {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
-}
-std::size_t threads_alive() {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}));
 }
 
 }  // namespace
@@ -235,11 +228,11 @@ TEST_CASE("communicators leave neither descriptors nor threads behind") {
         });
     };
     cycle();
-    const auto descriptors = open_descriptors();
-    const auto threads = threads_alive();
+    const auto descriptors = test::open_descriptors();
+    const auto threads = test::threads_alive();
     for (int i = 0; i < 100; ++i) cycle();
-    CHECK(open_descriptors() == descriptors);
-    CHECK(threads_alive() == threads);
+    CHECK(test::open_descriptors() == descriptors);
+    CHECK(test::threads_alive() == threads);
 }
 
 }  // namespace muster

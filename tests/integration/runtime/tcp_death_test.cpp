@@ -2,7 +2,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
@@ -10,6 +9,7 @@
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
+#include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
 
 namespace muster {
@@ -95,10 +95,6 @@ std::vector<Once> operations(Duration limit) {
     };
 }
 
-std::size_t entries_of(const std::string& folder) {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
-}
-
 }  // namespace
 
 TEST_CASE("survivors of a killed rank name it, whatever they were doing") {
@@ -170,12 +166,12 @@ TEST_CASE("200 groups whose peer was killed leave neither descriptors nor thread
             }
         }
         if (i == 0) {
-            descriptors = entries_of("/proc/self/fd");
-            threads = entries_of("/proc/self/task");
+            descriptors = test::open_descriptors();
+            threads = test::threads_alive();
         }
     }
-    CHECK(entries_of("/proc/self/fd") == descriptors);
-    CHECK(entries_of("/proc/self/task") == threads);
+    CHECK(test::open_descriptors() == descriptors);
+    CHECK(test::threads_alive() == threads);
 }
 
 TEST_CASE("a rank is seen to die although a child that it forked lives on with all of its descriptors") {

@@ -1,12 +1,12 @@
 // TCP end to end, ranks as threads: what goes wrong, and in which words all ranks learn of it.
 #include <atomic>
-#include <filesystem>
 #include <thread>
 
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
+#include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
 
 namespace muster {
@@ -18,13 +18,7 @@ using test::join_over_tcp;
 using test::run_as_threads;
 using test::within;
 
-namespace {
-
-std::size_t entries_of(const std::string& folder) {
-    return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("ranks that do different things both learn what the other does, before data is touched") {
     struct Case {
@@ -198,14 +192,14 @@ TEST_CASE("groups leave neither descriptors nor threads behind, in order or by f
         });
     };
     cycle(false);
-    const auto descriptors = entries_of("/proc/self/fd");
-    const auto threads = entries_of("/proc/self/task");
+    const auto descriptors = test::open_descriptors();
+    const auto threads = test::threads_alive();
     for (int i = 0; i < 100; ++i) {
         cycle(false);
         cycle(true);
     }
-    CHECK(entries_of("/proc/self/fd") == descriptors);
-    CHECK(entries_of("/proc/self/task") == threads);
+    CHECK(test::open_descriptors() == descriptors);
+    CHECK(test::threads_alive() == threads);
 }
 
 }  // namespace muster

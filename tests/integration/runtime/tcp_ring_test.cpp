@@ -1,10 +1,10 @@
 // all_reduce from rank to rank, ranks as threads: the serial result, with the bits of the direct way.
-#include <random>
 
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/tcp_ranks.h"
+#include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/cpu/tcp_limits.h"
@@ -16,6 +16,7 @@ using test::carry_out;
 using test::Findings;
 using test::join_over_tcp;
 using test::run_as_threads;
+using test::uneven_values;
 
 namespace {
 
@@ -23,15 +24,6 @@ std::vector<test::CollectiveCase> all_reduces(int size, DataType type, std::size
     auto cases = test::collective_cases(size, type, count, seed);
     std::erase_if(cases, [](const auto& one) { return one.operation.kind != OperationKind::all_reduce; });
     return cases;
-}
-
-/// Random, of very different sizes, so that every other order of summing has other bits.
-std::vector<float> uneven_values(int rank, std::size_t count) {
-    std::minstd_rand random(static_cast<std::uint32_t>(rank) + 1);
-    std::uniform_real_distribution<float> mantissa(-1, 1);
-    std::vector<float> values(count);
-    for (auto& value : values) value = std::ldexp(mantissa(random), static_cast<int>(random() % 24));
-    return values;
 }
 
 }  // namespace
