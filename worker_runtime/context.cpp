@@ -120,8 +120,10 @@ class ContextBody {
     std::unique_ptr<AgentLink> agent;
 
     std::shared_ptr<FlightRecorder> flight;
+    Duration meeting_timeout{};
 
     Result<void> reach_store(const ContextOptions& options);
+    [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
     Result<void> open_flight_record();
     Result<void> meet(const ContextOptions& options);
 
@@ -136,16 +138,22 @@ Result<void> ContextBody::reach_store(const ContextOptions& options) {
                      "TORCHELASTIC_USE_AGENT_STORE=False: the runtime needs a store that the launcher serves; unset "
                      "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"};
     }
+    auto connected = connect_store(options.meeting_timeout);
+    if (!connected) return connected.error();
+    store = std::move(*connected);
+    return {};
+}
+
+Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout) const {
     auto client = rendezvous::StoreClient::connect({environment.store_host, environment.store_port},
-                                                   {.connect_timeout = options.meeting_timeout});
+                                                   {.connect_timeout = timeout});
     if (!client) {
         return with_context(client.error(), cat("reach the workers' store (MASTER_ADDR=", environment.store_host,
                                                 ", MASTER_PORT=", environment.store_port, ")"));
     }
     const std::string prefix =
         cat("muster/", environment.job, "/", environment.round, "/", environment.restart_count, "/");
-    store = std::make_shared<RoundStore>(std::move(*client), prefix);
-    return {};
+    return std::make_unique<RoundStore>(std::move(*client), prefix);
 }
 
 Result<void> ContextBody::open_flight_record() {
@@ -212,6 +220,7 @@ Result<Context> Context::from_environment(const ContextOptions& options) {
     auto environment = runtime::read_environment(runtime::variable);
     if (!environment) return environment.error();
     body->environment = std::move(*environment);
+    body->meeting_timeout = options.meeting_timeout;
     if (auto reached = body->reach_store(options); !reached) return reached.error();
     if (auto opened = body->open_flight_record(); !opened) return opened.error();
     if (auto met = body->meet(options); !met) return met.error();
@@ -243,11 +252,20 @@ std::int64_t Context::round() const {
 std::int64_t Context::restart_count() const {
     return body_->environment.restart_count;
 }
+const std::string& Context::job() const {
+    return body_->environment.job;
+}
 Communicator& Context::world() const {
     return *body_->world;
 }
 Store* Context::store() const {
     return body_->store.get();
+}
+Result<std::unique_ptr<Store>> Context::connect_store() const {
+    if (!body_->store) return std::unique_ptr<Store>();
+    auto connected = body_->connect_store(body_->meeting_timeout);
+    if (!connected) return connected.error();
+    return std::unique_ptr<Store>(std::move(*connected));
 }
 
 }  // namespace muster

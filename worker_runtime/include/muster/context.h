@@ -56,6 +56,8 @@ class Context {
     /// The number of the sealed membership that this process belongs to; under torchrun the restart count.
     [[nodiscard]] std::int64_t round() const;
     [[nodiscard]] std::int64_t restart_count() const;
+    /// The job's name: muster's --rdzv-id; empty where no launcher gave one.
+    [[nodiscard]] const std::string& job() const;
     /// The CUDA device of this rank, among the visible ones: its local rank.
     [[nodiscard]] int device() const { return local_rank(); }
 
@@ -63,6 +65,9 @@ class Context {
     [[nodiscard]] Communicator& world() const;
     /// Null in a world of one that no launcher started.
     [[nodiscard]] Store* store() const;
+    /// The same keys over a connection of its own, for a thread whose waits must not hold up others. Null as store()
+    /// is.
+    [[nodiscard]] Result<std::unique_ptr<Store>> connect_store() const;
 
   private:
     explicit Context(std::unique_ptr<runtime::ContextBody> body);

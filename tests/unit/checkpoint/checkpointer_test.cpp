@@ -1,0 +1,138 @@
+// Saving and loading, with ranks that are threads.
+#include "muster/checkpoint.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+#include "tests/unit/checkpoint/saved_model.h"
+#include "worker_runtime/checkpoint/folders.h"
+#include "worker_runtime/checkpoint/verify.h"
+
+using namespace muster;
+using namespace muster::test;
+
+TEST_CASE("what was saved comes back, in worlds of 1 to 4") {
+    for (int world = 1; world <= 4; ++world) {
+        const ScratchFolder scratch;
+        const auto directory = scratch / "a folder/ckpt";
+        INFO("world " << world);
+        CHECK(load_in(directory, world, 0) == "none");
+        CHECK(save_steps(directory, world, 1, {10, 20}) == "");
+        CHECK(names_of(directory) == "LATEST LOCK step_00000010 step_00000020");
+        CHECK(load_in(directory, world, 2) == "step 20");
+    }
+}
+
+TEST_CASE("a checkpoint folder holds one file for each rank and a manifest that describes them") {
+    const ScratchFolder scratch;
+    REQUIRE(save_steps(scratch / "c", 3, 5, {7}) == "");
+    const auto folder = scratch / "c/step_00000007";
+    CHECK(names_of(folder) == "manifest.json rank_00000.safetensors rank_00001.safetensors rank_00002.safetensors");
+    const auto manifest = runtime::read_manifest(folder).value();
+    CHECK(manifest.step == 7);
+    CHECK(manifest.round == 5);
+    CHECK(manifest.job == "job");
+    for (const auto& file : manifest.files) {
+        CHECK(runtime::verify_rank_file(cat(folder, '/', file.name)).value() == file.crc32c);
+    }
+    std::ifstream latest(scratch / "c/LATEST");
+    std::string line;
+    std::getline(latest, line);
+    CHECK(line == "step_00000007");
+}
+
+TEST_CASE("save() keeps a copy: what training does afterwards does not reach the disk") {
+    const ScratchFolder scratch;
+    const auto wrong =
+        with_checkpointers(scratch / "c", 2, 0, [](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            model.train_to(3);
+            if (auto saved = checkpointer.save(3, model.state()); !saved) return saved.error().context;
+            model.train_to(4);
+            auto done = checkpointer.finish();
+            return done ? "" : done.error().context;
+        });
+    CHECK(wrong == "");
+    CHECK(load_in(scratch / "c", 2, 1) == "step 3");
+}
+
+TEST_CASE("reports tell of each save once, with its folder and times") {
+    const ScratchFolder scratch;
+    const auto wrong =
+        with_checkpointers(scratch / "c", 2, 0, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            for (const std::int64_t step : {1, 2}) {
+                if (auto saved = checkpointer.save(step, model.state(), WhenBusy::wait); !saved)
+                    return saved.error().context;
+            }
+            if (auto done = checkpointer.finish(); !done) return done.error().context;
+            const auto reports = checkpointer.reports();
+            if (reports.size() != 2 || !checkpointer.reports().empty()) return cat(reports.size(), " reports");
+            for (const auto& report : reports) {
+                if (!report.persisted || !report.trouble.empty()) return report.trouble;
+                if (report.bytes < 1'000'000 || report.persist_ms <= 0) return "no figures";
+            }
+            return reports[1].path == scratch / "c/step_00000002" ? "" : reports[1].path;
+        });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("only the newest few are kept") {
+    const ScratchFolder scratch;
+    CheckpointOptions options;
+    options.keep_last = 2;
+    options.keep_every = 20;
+    CHECK(save_steps(scratch / "c", 2, 0, {10, 20, 30, 40, 50, 60, 70}, options) == "");
+    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000020 step_00000040 step_00000060 step_00000070");
+}
+
+TEST_CASE("a step that comes again gets a folder of its own, and that one is loaded") {
+    const ScratchFolder scratch;
+    CHECK(save_steps(scratch / "c", 2, 0, {10}) == "");
+    CHECK(save_steps(scratch / "c", 2, 1, {10}) == "");
+    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000010.2");
+    const auto wrong =
+        with_checkpointers(scratch / "c", 2, 2, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            auto state = model.state();
+            auto loaded = checkpointer.load(state);
+            return loaded && (*loaded)->path == scratch / "c/step_00000010.2" ? "" : "the older one was loaded";
+        });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("nothing stays in the store") {
+    const ScratchFolder scratch;
+    ThreadGroup group(3);
+    StoreInMemory store;
+    const auto wrong = group.run([&](Communicator& world) -> std::string {
+        CheckpointOptions options;
+        options.directory = scratch / "c";
+        auto checkpointer = Checkpointer::open(world, store.connect(), {.job = "job", .round = 0}, options);
+        if (!checkpointer) return checkpointer.error().context;
+        SavedModel model(world.rank(), world.size());
+        for (std::int64_t step = 0; step < 10; ++step) {
+            if (auto saved = checkpointer->save(step, model.state(), WhenBusy::wait); !saved)
+                return saved.error().context;
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+    CHECK(store.key_count() == 1);  // the last verdict
+}
+
+TEST_CASE("wrong options and arguments are refused with a sentence") {
+    const ScratchFolder scratch;
+    CheckpointOptions options;
+    options.keep_last = 0;
+    CHECK_THAT(save_steps(scratch / "c", 1, 0, {1}, options), Catch::Contains("keep_last is 0"));
+    options.keep_last = 1;
+    options.keep_every = -1;
+    CHECK_THAT(save_steps(scratch / "c", 1, 0, {1}, options), Catch::Contains("keep_every is -1"));
+    CHECK_THAT(save_steps("", 1, 0, {1}), Catch::Contains("--checkpoint-dir"));
+    CHECK_THAT(save_steps(scratch / "c", 1, 0, {-1}), Catch::Contains("step -1"));
+    std::ofstream(scratch / "file") << "x";
+    CHECK_THAT(save_steps(scratch / "file", 2, 0, {1}), Catch::Contains(scratch / "file"));
+}

@@ -1,0 +1,22 @@
+// Small things that all ranks must know alike before a checkpoint is read.
+#pragma once
+
+#include <string>
+
+#include "muster/communicator.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+/// A collective: what rank 0 has, a text of at most 1,000 bytes or an error, on every rank.
+Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& own);
+
+struct Agreement {
+    bool all_well = true;
+    Error failure{};  ///< else: that of the first rank that had one; in a world of several the text names the rank
+};
+
+/// A collective: did it go well on all ranks? The result itself is an error only where the communicator fails.
+Result<Agreement> all_agree(Communicator& world, const Result<void>& own);
+
+}  // namespace muster::runtime

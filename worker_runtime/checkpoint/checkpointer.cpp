@@ -1,0 +1,347 @@
+#include <stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+#include "muster/checkpoint.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/checkpoint/durable_file.h"
+#include "worker_runtime/checkpoint/folders.h"
+#include "worker_runtime/checkpoint/loader.h"
+#include "worker_runtime/checkpoint/save_worker.h"
+#include "worker_runtime/cpu/shared_segment.h"
+
+namespace muster {
+
+namespace runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Instant then) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - then).count();
+}
+
+Result<CheckpointOptions> complete(CheckpointOptions options) {
+    if (options.directory.empty()) {
+        const char* const given = ::getenv("MUSTER_CHECKPOINT_DIR");
+        options.directory = given != nullptr ? given : "";
+    }
+    if (options.directory.empty()) {
+        return Error{
+            Errc::invalid_argument,
+            "no checkpoint directory: start the job with muster --checkpoint-dir DIR, or name one in the options"};
+    }
+    if (options.keep_last < 1) {
+        return Error{Errc::invalid_argument, cat("keep_last is ", options.keep_last, "; at least 1 must be kept")};
+    }
+    if (options.keep_every < 0) {
+        return Error{Errc::invalid_argument, cat("keep_every is ", options.keep_every, "; 0 or more")};
+    }
+    return options;
+}
+
+/// Where the elements of a piece are in this rank's tensors.
+class Sources {
+  public:
+    explicit Sources(const std::vector<StateTensor>& tensors) {
+        for (const auto& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
+    }
+    [[nodiscard]] const std::byte* find(const Piece& piece) const {
+        for (auto [at, end] = by_name_.equal_range(piece.tensor); at != end; ++at) {
+            const auto& tensor = *at->second;
+            const auto first = tensor.placement == Placement::sharded ? tensor.begin : 0;
+            if (tensor.placement == Placement::sharded && first != piece.begin) continue;
+            return static_cast<const std::byte*>(tensor.data) + (piece.begin - first) * size_of(piece.type);
+        }
+        return nullptr;
+    }
+
+  private:
+    std::multimap<std::string_view, const StateTensor*> by_name_;
+};
+
+std::uint64_t rounded(std::uint64_t bytes) {
+    return (bytes + file_alignment - 1) / file_alignment * file_alignment;
+}
+
+}  // namespace
+
+class CheckpointerBody {
+  public:
+    CheckpointerBody(Communicator& world, Checkpointer::Identity identity, CheckpointOptions options)
+        : world_(world), identity_(std::move(identity)), options_(std::move(options)) {}
+
+    Result<void> open(std::unique_ptr<Store> board);
+    Result<std::optional<LoadReport>> load(CheckpointState& state);
+    Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
+    Result<void> reserve(const CheckpointState& state);
+    Result<void> finish();
+    std::vector<SaveReport> reports() { return worker_->take_reports(); }
+    [[nodiscard]] WhenBusy when_busy() const { return options_.when_busy; }
+
+  private:
+    Result<SaveWorker::Terms> take_directory() const;
+    Result<bool> others_busy();
+    RankFile plan(std::int64_t step, const CheckpointState& state) const;
+    Result<void> make_room(std::uint64_t bytes);
+    Result<void> copy(const CheckpointState& state, Snapshot& snapshot);
+    Result<Manifest> open_candidate(const std::string& folder, const CheckpointState& state) const;
+    Result<bool> try_candidate(const CheckpointName& name, CheckpointState& state, LoadReport& report);
+
+    Communicator& world_;
+    Checkpointer::Identity identity_;
+    CheckpointOptions options_;
+    SharedSegment memory_;
+    std::unique_ptr<SaveWorker> worker_;
+};
+
+Result<SaveWorker::Terms> CheckpointerBody::take_directory() const {
+    SaveWorker::Terms terms;
+    std::error_code failure;
+    std::filesystem::create_directories(options_.directory, failure);
+    if (failure) {
+        return Error{Errc::io, cat("make the checkpoint directory ", options_.directory, ": ", failure.message())};
+    }
+    auto claim = DirectoryClaim::take(options_.directory, {.job = identity_.job, .round = identity_.round});
+    if (!claim) return claim.error();
+    auto adopted = tidy_up(options_.directory, *claim);
+    if (!adopted) return adopted.error();
+    if (*adopted) {
+        log(LogLevel::info, options_.directory, ": ", to_string(**adopted),
+            " was complete but for its manifest, and is a checkpoint now");
+    }
+    auto listing = list_directory(options_.directory);
+    if (!listing) return listing.error();
+    for (const auto& name : listing->checkpoints) terms.known.push_back({.name = name});
+    terms.nonce = claim->token();
+    terms.claim = std::move(*claim);
+    return terms;
+}
+
+Result<void> CheckpointerBody::open(std::unique_ptr<Store> board) {
+    SaveWorker::Terms terms;
+    Result<void> taken;
+    if (world_.rank() == 0) {
+        auto first = take_directory();
+        if (first) {
+            terms = std::move(*first);
+        } else {
+            taken = first.error();
+        }
+    }
+    auto nonce = from_rank_0(world_, taken ? Result<std::string>(terms.nonce) : taken.error());
+    if (!nonce) return nonce.error();
+    terms.directory = options_.directory;
+    terms.nonce = *nonce;
+    terms.timeout = options_.persist_timeout;
+    terms.retention = {.last = options_.keep_last, .every = options_.keep_every};
+    terms.rank = world_.rank();
+    auto worker =
+        SaveWorker::start(std::move(terms), std::make_unique<SaveBoard>(std::move(board), world_.rank(), world_.size(),
+                                                                        [this] { return world_.status(); }));
+    if (!worker) return worker.error();
+    worker_ = std::move(*worker);
+    return {};
+}
+
+Result<Manifest> CheckpointerBody::open_candidate(const std::string& folder, const CheckpointState& state) const {
+    auto manifest = read_manifest(folder);
+    if (!manifest) return Error{Errc::bad_frame, manifest.error().context};
+    if (auto match = match_model(*manifest, state.tensors); !match) return with_context(match.error(), folder);
+    return manifest;
+}
+
+/// False: it is not whole, and `report` says why.
+Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, CheckpointState& state, LoadReport& report) {
+    const auto folder = cat(options_.directory, '/', to_string(name));
+    const auto skip = [&](const Error& why) {
+        report.skipped.push_back(cat(to_string(name), ": ", why.context));
+        if (world_.rank() == 0) {
+            worker_->note({.name = name, .damaged = true});
+            log(LogLevel::warning, "checkpoint ", folder, " is not whole and was passed over: ", why.context);
+        }
+        return false;
+    };
+    auto manifest = open_candidate(folder, state);
+    auto agreed = all_agree(world_, manifest ? Result<void>() : manifest.error());
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) {
+        if (agreed->failure.code != Errc::bad_frame) return agreed->failure;
+        return skip(agreed->failure);
+    }
+    agreed = all_agree(world_, load_tensors(folder, *manifest, state.tensors));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return skip(agreed->failure);
+    state.values = manifest->values;
+    const auto rank = static_cast<std::size_t>(world_.rank());
+    state.rank_value = rank < manifest->rank_values.size() ? manifest->rank_values[rank] : std::string();
+    report.step = name.step;
+    report.path = folder;
+    if (world_.rank() == 0) worker_->note({.name = name, .verified = true});
+    return true;
+}
+
+Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state) {
+    const auto began = Clock::now();
+    auto agreed = all_agree(world_, check_state(state));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return agreed->failure;
+    worker_->finish();
+    LoadReport report;
+    std::vector<CheckpointName> candidates;
+    if (world_.rank() == 0) {
+        if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;
+    }
+    for (std::size_t i = 0;; ++i) {
+        // Rank 0 says which one: another host may see the directory a moment older.
+        auto next = from_rank_0(world_, Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
+        if (!next) return next.error();
+        const auto name = parse_checkpoint_name(*next);
+        if (!name) break;
+        auto loaded = try_candidate(*name, state, report);
+        if (!loaded) return loaded.error();
+        if (!*loaded) continue;
+        report.load_ms = milliseconds_since(began);
+        return std::optional(std::move(report));
+    }
+    if (report.skipped.empty()) return std::optional<LoadReport>();
+    return Error{Errc::bad_frame, cat(options_.directory, ": no checkpoint is whole; ", join(report.skipped, "; "),
+                                      "; move them away to start over")};
+}
+
+RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state) const {
+    RankFile file;
+    file.step = step;
+    file.round = identity_.round;
+    file.job = identity_.job;
+    file.rank = world_.rank();
+    file.world = world_.size();
+    file.rank_value = state.rank_value;
+    if (world_.rank() == 0) file.values = state.values;
+    lay_out(file, own_pieces(state.tensors, world_.rank(), world_.size()));
+    return file;
+}
+
+Result<void> CheckpointerBody::make_room(std::uint64_t bytes) {
+    if (memory_.size_bytes() >= bytes) return {};
+    memory_ = {};
+    // A little more, so that a longer text beside the tensors does not take everything anew.
+    auto memory =
+        SharedSegment::create(rounded(bytes) + 16 * file_alignment, "the copy that a checkpoint is written from");
+    if (!memory) return memory.error();
+    memory_ = std::move(*memory);
+    return {};
+}
+
+Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
+    if (auto fine = check_state(state); !fine) return fine;
+    worker_->finish();
+    return make_room(rounded(plan(0, state).size_bytes));
+}
+
+Result<bool> CheckpointerBody::others_busy() {
+    std::uint8_t busy = worker_->idle() ? 0 : 1;
+    if (auto agreed = world_.run(all_reduce(buffer(std::span(&busy, 1)), ReduceOp::max)); !agreed)
+        return agreed.error();
+    return busy != 0;
+}
+
+Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
+    const auto began = Clock::now();
+    if (step < 0) return Error{Errc::invalid_argument, cat("a checkpoint of step ", step, "; 0 or more")};
+    if (auto fine = check_state(state); !fine) return fine;
+    if (when_busy == WhenBusy::skip) {
+        auto busy = others_busy();
+        if (!busy) return busy.error();
+        if (*busy) {
+            const std::string why = "the save before it was still being written";
+            log(world_.rank() == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", step,
+                " was left out: ", why);
+            SaveReport report;
+            report.step = step;
+            report.trouble = why;
+            report.blocked_ms = milliseconds_since(began);
+            worker_->add_report(std::move(report));
+            return {};
+        }
+    }
+    worker_->finish();
+    Snapshot snapshot;
+    snapshot.file = plan(step, state);
+    auto copied = copy(state, snapshot);
+    if (!copied) snapshot.failure = copied.error();
+    snapshot.taken = Clock::now();
+    snapshot.report.step = step;
+    snapshot.report.bytes = snapshot.file.size_bytes;
+    snapshot.report.blocked_ms = milliseconds_since(began);
+    worker_->begin(std::move(snapshot));
+    return copied;
+}
+
+Result<void> CheckpointerBody::copy(const CheckpointState& state, Snapshot& snapshot) {
+    const auto bytes = snapshot.file.size_bytes;
+    if (auto made = make_room(rounded(bytes)); !made) return made;
+    snapshot.memory = {memory_.data(), rounded(bytes)};
+    const Sources sources(state.tensors);
+    for (const auto& [piece, offset, crc] : snapshot.file.pieces) {
+        if (piece.count > 0) std::memcpy(memory_.data() + offset, sources.find(piece), piece.size_bytes());
+    }
+    std::memset(memory_.data() + bytes, 0, rounded(bytes) - bytes);
+    return {};
+}
+
+Result<void> CheckpointerBody::finish() {
+    worker_->finish();
+    const auto trouble = worker_->newest_trouble();
+    return trouble.empty() ? Result<void>() : Error{Errc::io, cat("the newest checkpoint was not saved: ", trouble)};
+}
+
+}  // namespace runtime
+
+Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Store> board, const Identity& identity,
+                                        const CheckpointOptions& options) {
+    auto all = runtime::complete(options);
+    if (!all) return all.error();
+    auto body = std::make_unique<runtime::CheckpointerBody>(world, identity, std::move(*all));
+    if (auto opened = body->open(std::move(board)); !opened) return opened.error();
+    return Checkpointer(std::move(body));
+}
+
+Result<Checkpointer> Checkpointer::open(Context& context, const CheckpointOptions& options) {
+    auto board = context.connect_store();
+    if (!board) return board.error();
+    return open(context.world(), std::move(*board), {.job = context.job(), .round = context.round()}, options);
+}
+
+Checkpointer::Checkpointer(std::unique_ptr<runtime::CheckpointerBody> body) : body_(std::move(body)) {}
+Checkpointer::~Checkpointer() = default;
+Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
+Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
+Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state) {
+    return body_->load(state);
+}
+Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state) {
+    return body_->save(step, state, body_->when_busy());
+}
+Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
+    return body_->save(step, state, when_busy);
+}
+Result<void> Checkpointer::reserve(const CheckpointState& state) {
+    return body_->reserve(state);
+}
+Result<void> Checkpointer::finish() {
+    return body_->finish();
+}
+std::vector<SaveReport> Checkpointer::reports() {
+    return body_->reports();
+}
+
+}  // namespace muster

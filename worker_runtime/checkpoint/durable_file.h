@@ -1,0 +1,47 @@
+// Files that are there after a power cut once the call has returned, and memory that goes to one past the page cache.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+/// Asked between pieces of a long write or read; an error ends it.
+using Interruption = std::function<Result<void>()>;
+
+/// Makes the new file `path` of the first `size_bytes` of `memory`, and flushes it. `memory` begins at a page and goes
+/// on with anything up to a multiple of file_alignment (rank_file.h), so that it can be written with O_DIRECT; where
+/// the file system has none, through the page cache. already_exists, io (ENOSPC, EROFS): names the file; what was
+/// written of it stays.
+Result<void> write_new_file(const std::string& path, std::span<const std::byte> memory, std::uint64_t size_bytes,
+                            const Interruption& interruption);
+
+/// The same for a short text, through the page cache.
+Result<void> write_new_text(const std::string& path, std::string_view text);
+
+/// Puts `text` in the place of `path`: a reader finds the old one or the new one, never a half.
+Result<void> replace_text(const std::string& path, std::string_view text);
+
+/// All of a file of at most `size_max` bytes. not_found; limit_exceeded; io.
+Result<std::string> read_text(const std::string& path, std::uint64_t size_max);
+
+/// Names made, renamed or removed in this folder so far survive a power cut.
+Result<void> flush_folder(const std::string& path);
+
+/// Makes the folder; one that is there already is as good. not_found: its parent is gone.
+Result<void> make_folder(const std::string& path);
+
+/// True once a file or folder of that name is there.
+bool exists(const std::string& path);
+
+/// The names in a folder, without "." and "..".
+Result<std::vector<std::string>> names_in(const std::string& path);
+
+}  // namespace muster::runtime

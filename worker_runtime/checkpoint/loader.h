@@ -1,0 +1,21 @@
+// From a checkpoint's files into the tensors of one rank.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "muster/checkpoint.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/checkpoint/manifest.h"
+
+namespace muster::runtime {
+
+/// The checkpoint is of the model that `tensors` are of: the same names, types and shapes. invalid_argument names the
+/// first of `tensors` that differs, else the first of the checkpoint's that is not among them.
+Result<void> match_model(const Manifest& manifest, const std::vector<StateTensor>& tensors);
+
+/// Fills `tensors`, which must match, from the files in `folder`. Every piece that is read is compared with its
+/// checksum: bad_frame names the file and the tensor; what was filled until then stays.
+Result<void> load_tensors(const std::string& folder, const Manifest& manifest, const std::vector<StateTensor>& tensors);
+
+}  // namespace muster::runtime

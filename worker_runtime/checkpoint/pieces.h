@@ -1,0 +1,36 @@
+// Who writes which elements of a checkpoint. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "muster/checkpoint.h"
+
+namespace muster::runtime {
+
+/// Some neighbouring elements of one tensor, counted in row-major order.
+struct Piece {
+    std::string tensor;
+    TensorType type = TensorType::f32;
+    std::vector<std::int64_t> shape;     ///< of the whole tensor
+    std::uint64_t begin = 0, count = 0;  ///< elements
+
+    [[nodiscard]] std::uint64_t size_bytes() const { return count * size_of(type); }
+    /// It is all of its tensor.
+    [[nodiscard]] bool whole() const;
+    friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+/// A replicated tensor below this size is written by one rank; a larger one may be cut where shares meet.
+inline constexpr std::uint64_t cut_bytes_min = 1u << 20;
+
+/// What `rank` writes: all of its sharded pieces, and of the replicated tensors, taken one behind the other, the
+/// rank-th of `world` shares of equal size. The shares of all ranks make up each replicated tensor exactly once.
+std::vector<Piece> own_pieces(const std::vector<StateTensor>& tensors, int rank, int world);
+
+/// invalid_argument: a name that is empty, comes twice or is no UTF-8, a shape without a size, memory that is missing,
+/// or elements beyond the tensor's end; the text names the tensor.
+Result<void> check_state(const CheckpointState& state);
+
+}  // namespace muster::runtime

@@ -1,0 +1,47 @@
+// How ranks tell each other, through the round's store, how their parts of a save went, and learn how it ended. Never
+// over a communicator: those are busy with training.
+//
+//   checkpoint/K/rank/R    "ok CRC32C", or "failed" and a sentence           K: the number of the save in this round
+//   checkpoint/K/verdict   "ok FOLDER", or "failed" and a sentence                 written by rank 0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/store.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::runtime {
+
+class SaveBoard {
+  public:
+    /// `store` may be null in a world of one. `lost` is asked while waiting: an error ends the wait.
+    SaveBoard(std::unique_ptr<Store> store, int rank, int world, std::function<Result<void>()> lost);
+
+    /// This rank's file is flushed, or why it is not.
+    Result<void> tell(std::uint64_t save, const Result<std::uint32_t>& checksum);
+
+    /// Rank 0: the checksums of all ranks' files, once all have spoken. An error names the first rank that failed, or
+    /// has said nothing; cancelled: `lost` said so, and some may still be writing.
+    Result<std::vector<std::uint32_t>> collect(std::uint64_t save, const Result<std::uint32_t>& own, Instant deadline);
+
+    /// Rank 0: how it ended, for all.
+    Result<void> announce(std::uint64_t save, const Result<std::string>& outcome);
+
+    /// The others: how it ended.
+    Result<std::string> await(std::uint64_t save, Instant deadline);
+
+  private:
+    Result<std::uint32_t> hear(std::uint64_t save, int rank, Instant deadline);
+    Result<std::string> get(const std::string& key, Instant deadline);
+
+    std::unique_ptr<Store> store_;
+    int rank_, world_;
+    std::function<Result<void>()> lost_;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,183 @@
+#include "worker_runtime/checkpoint/save_worker.h"
+
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/thread_start.h"
+#include "worker_runtime/checkpoint/crc32c.h"
+#include "worker_runtime/checkpoint/durable_file.h"
+#include "worker_runtime/checkpoint/folders.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Nobody asks for more; who never asks must not fill the memory.
+constexpr std::size_t reports_max = 1024;
+
+double milliseconds(Duration duration) {
+    return std::chrono::duration<double, std::milli>(duration).count();
+}
+
+/// Sums up the pieces and puts the head in front of them; returns the checksum of all.
+std::uint32_t seal(Snapshot& snapshot) {
+    auto& file = snapshot.file;
+    for (auto& stored : file.pieces) {
+        stored.crc32c = crc32c(snapshot.memory.subspan(stored.offset, stored.piece.size_bytes()));
+    }
+    const auto head = encode_head(file);
+    MUSTER_CHECK(head.size() == file.data_begin, head.size(), file.data_begin);
+    std::memcpy(snapshot.memory.data(), head.data(), head.size());
+    auto whole = crc32c(std::as_bytes(std::span(head)));
+    for (const auto& stored : file.pieces) {
+        whole = crc32c_combine(whole, stored.crc32c, stored.piece.size_bytes());
+    }
+    return whole;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SaveWorker>> SaveWorker::start(Terms terms, std::unique_ptr<SaveBoard> board) {
+    std::unique_ptr<SaveWorker> worker(new SaveWorker(std::move(terms), std::move(board)));
+    auto thread = start_thread("muster-save", [raw = worker.get()] { raw->run(); });
+    if (!thread) return thread.error();
+    worker->thread_ = std::move(*thread);
+    return worker;
+}
+
+SaveWorker::~SaveWorker() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+        changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+}
+
+void SaveWorker::begin(Snapshot snapshot) {
+    const std::lock_guard lock(mutex_);
+    MUSTER_CHECK(!snapshot_, "a save is under way");
+    snapshot_ = std::move(snapshot);
+    changed_.notify_all();
+}
+
+bool SaveWorker::idle() const {
+    const std::lock_guard lock(mutex_);
+    return !snapshot_;
+}
+
+void SaveWorker::finish() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return !snapshot_; });
+}
+
+std::vector<SaveReport> SaveWorker::take_reports() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(reports_, {});
+}
+
+void SaveWorker::add_report(SaveReport report) {
+    const std::lock_guard lock(mutex_);
+    newest_trouble_ = report.trouble;
+    if (reports_.size() == reports_max) reports_.erase(reports_.begin());
+    reports_.push_back(std::move(report));
+}
+
+std::string SaveWorker::newest_trouble() const {
+    const std::lock_guard lock(mutex_);
+    return newest_trouble_;
+}
+
+void SaveWorker::note(const KeptCheckpoint& checkpoint) {
+    for (auto& each : terms_.known) {
+        if (each.name == checkpoint.name) each = checkpoint;
+    }
+}
+
+void SaveWorker::run() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+        changed_.wait(lock, [this] { return snapshot_ || stopping_; });
+        if (!snapshot_) return;
+        auto& snapshot = *snapshot_;  // nobody else touches it until it is gone
+        lock.unlock();
+        auto outcome = persist(snapshot);
+        auto report = std::move(snapshot.report);
+        report.persist_ms = milliseconds(std::chrono::steady_clock::now() - snapshot.taken);
+        report.persisted = outcome.has_value();
+        if (outcome) {
+            report.path = *outcome;
+        } else {
+            report.trouble = outcome.error().context;
+            // Rank 0 knows of all ranks' failures; the others' logs would only repeat it.
+            log(terms_.rank == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", report.step,
+                " was not saved: ", report.trouble, "; training goes on, and the checkpoint before it stays");
+        }
+        add_report(std::move(report));
+        lock.lock();
+        snapshot_.reset();
+        changed_.notify_all();
+    }
+}
+
+Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
+    const auto deadline = snapshot.taken + terms_.timeout;
+    const DraftName draft{.step = snapshot.file.step, .round = snapshot.file.round, .nonce = terms_.nonce};
+    const auto own = write_own_file(snapshot, cat(terms_.directory, '/', to_string(draft)), deadline);
+    ++saves_;
+    if (terms_.rank != 0) {
+        if (auto told = board_->tell(saves_ - 1, own); !told) return told.error();
+        return board_->await(saves_ - 1, deadline);
+    }
+    auto name = commit(draft, own, deadline);
+    auto outcome = name ? Result<std::string>(cat(terms_.directory, '/', to_string(*name))) : name.error();
+    if (auto told = board_->announce(saves_ - 1, outcome); !told && outcome) {
+        log(LogLevel::warning, "tell the other ranks of ", *outcome, ": ", told.error().context);
+    }
+    if (name) {
+        terms_.known.push_back({.name = *name, .verified = true});
+        remove_old();
+    }
+    return outcome;
+}
+
+Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::string& folder,
+                                                 Instant deadline) const {
+    if (snapshot.failure) return *snapshot.failure;
+    const auto checksum = seal(snapshot);
+    if (auto made = make_folder(folder); !made) return made.error();
+    const auto in_time = [deadline]() -> Result<void> {
+        if (std::chrono::steady_clock::now() < deadline) return {};
+        return Error{Errc::timed_out, "the disk is too slow for the time that a save may take"};
+    };
+    const auto path = cat(folder, '/', rank_file_name(terms_.rank));
+    if (auto written = write_new_file(path, snapshot.memory, snapshot.file.size_bytes, in_time); !written) {
+        return written.error();
+    }
+    return checksum;
+}
+
+Result<CheckpointName> SaveWorker::commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline) {
+    const auto folder = cat(terms_.directory, '/', to_string(draft));
+    const auto checksums = board_->collect(saves_ - 1, own, deadline);
+    // After a peer was lost the draft stays: the next round may find it whole.
+    if (!checksums && checksums.error().code == Errc::cancelled) return checksums.error();
+    auto completed = checksums ? complete_draft(folder, *checksums) : checksums.error();
+    if (!completed) {
+        discard(terms_.directory, to_string(draft));
+        return completed.error();
+    }
+    return commit_draft(terms_.directory, draft, *terms_.claim);
+}
+
+void SaveWorker::remove_old() {
+    for (const auto& name : expendable(terms_.known, terms_.retention)) {
+        discard(terms_.directory, to_string(name));
+        std::erase_if(terms_.known, [&](const KeptCheckpoint& each) { return each.name == name; });
+    }
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,84 @@
+// The thread that brings snapshots to the disk, one at a time, in step with those of the other ranks.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "muster/checkpoint.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/checkpoint/directory_claim.h"
+#include "worker_runtime/checkpoint/names.h"
+#include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/checkpoint/save_board.h"
+
+namespace muster::runtime {
+
+/// A copy of what one rank has to write, as it will lie in its file.
+struct Snapshot {
+    RankFile file;  ///< checksums are still 0
+    std::span<std::byte>
+        memory;  ///< file.size_bytes, and on to a multiple of file_alignment; the head is still missing
+    SaveReport report;
+    Instant taken;
+    std::optional<Error> failure{};  ///< there is no copy, which the other ranks have to learn
+};
+
+class SaveWorker {
+  public:
+    struct Terms {
+        std::string directory;
+        std::string nonce;  ///< of this opening of the directory, the same on all ranks
+        Duration timeout{};
+        Retention retention;
+        int rank = 0;
+        std::optional<DirectoryClaim> claim;  ///< rank 0's
+        std::vector<KeptCheckpoint> known;    ///< rank 0's: what is known of those on the disk
+    };
+
+    /// An error when the system has no thread to give.
+    static Result<std::unique_ptr<SaveWorker>> start(Terms terms, std::unique_ptr<SaveBoard> board);
+    /// Finishes what it has.
+    ~SaveWorker();
+
+    /// `snapshot.memory` must not be touched until idle(). Only while idle.
+    void begin(Snapshot snapshot);
+    [[nodiscard]] bool idle() const;
+    /// Waits until it is idle.
+    void finish();
+    /// Reports since the last call.
+    std::vector<SaveReport> take_reports();
+    void add_report(SaveReport report);
+    /// Of the newest save that has a report: why it is not on the disk; empty where it is.
+    [[nodiscard]] std::string newest_trouble() const;
+    /// Rank 0, while idle: what reading a checkpoint has shown.
+    void note(const KeptCheckpoint& checkpoint);
+
+  private:
+    SaveWorker(Terms terms, std::unique_ptr<SaveBoard> board) : terms_(std::move(terms)), board_(std::move(board)) {}
+    void run();
+    Result<std::string> persist(Snapshot& snapshot);
+    Result<std::uint32_t> write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline) const;
+    Result<CheckpointName> commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline);
+    void remove_old();
+
+    Terms terms_;
+    std::unique_ptr<SaveBoard> board_;
+    std::uint64_t saves_ = 0;  // that have begun
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    std::optional<Snapshot> snapshot_;  // under way
+    std::vector<SaveReport> reports_;
+    std::string newest_trouble_;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,150 @@
+// Checkpoints that survive a kill, a power cut and a change of the world's size, and can be read without this library:
+// safetensors files, and a manifest (checkpoint/CHECKPOINT.md has the layout and the protocol).
+//
+//     auto checkpointer = muster::Checkpointer::open(context, {.directory = "ckpt"});
+//     muster::CheckpointState state = ...;                     // names, shapes and memory of all that must come back
+//     auto loaded = checkpointer->load(state);                 // the newest one that is whole; nothing on a first
+//     start for (step = loaded->has_value() ? (*loaded)->step : 0; ...; ++step) {
+//         ...
+//         if (step % 100 == 0) checkpointer->save(step, state); // waits for a copy in memory alone
+//     }
+//     checkpointer->finish();                                  // the last one is on the disk
+//
+// Threads: one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/communicator.h"
+#include "muster/context.h"
+#include "muster/store.h"
+#include "muster/tensor_type.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+namespace runtime {
+class CheckpointerBody;
+}
+
+enum class Placement {
+    replicated,  ///< every rank has all of it; the ranks share the writing
+    sharded,     ///< every rank has a part, and the parts make up the whole (ZeRO-1)
+};
+
+/// A tensor as one rank has it: elements in row-major order, contiguous.
+struct StateTensor {
+    std::string name;  ///< unique in the state
+    TensorType type = TensorType::f32;
+    std::vector<std::int64_t> shape;  ///< of the whole tensor; empty: one element
+    void* data = nullptr;             ///< host memory; read by save() before it returns, written by load()
+    Placement placement = Placement::replicated;
+    std::uint64_t begin = 0;  ///< sharded: the first element that `data` has
+    std::uint64_t count = 0;  ///< sharded: how many
+
+    /// All of it, on every rank.
+    static StateTensor whole(std::string name, TensorType type, std::vector<std::int64_t> shape, void* data);
+    /// Elements [begin, begin + count) of it.
+    static StateTensor shard(std::string name, TensorType type, std::vector<std::int64_t> shape, void* data,
+                             std::uint64_t begin, std::uint64_t count);
+};
+
+/// All that must come back.
+struct CheckpointState {
+    std::vector<StateTensor> tensors = {};
+    /// Small texts, equal on all ranks: the cursor of the data, the epoch, the learning rate. Rank 0's are kept. UTF-8.
+    std::map<std::string, std::string> values = {};
+    /// A small text of this rank's own: its random generators. Comes back where the saved world had this rank, else it
+    /// is empty. UTF-8.
+    std::string rank_value = {};
+};
+
+/// What save() does while the one before is still being written.
+enum class WhenBusy {
+    skip,  ///< says so in its report, and training goes on; all ranks skip the same ones
+    wait,  ///< so that none is left out
+};
+
+struct CheckpointOptions {
+    /// One that all hosts of the job share. Empty: MUSTER_CHECKPOINT_DIR, which `muster --checkpoint-dir` sets.
+    std::string directory = {};
+    int keep_last = 2;            ///< at least 1
+    std::int64_t keep_every = 0;  ///< also keep those whose step is a multiple; 0: none
+    WhenBusy when_busy = WhenBusy::skip;
+    Duration persist_timeout = std::chrono::minutes(30);  ///< from save() to all ranks' parts being on the disk
+};
+
+/// How a save ended.
+struct SaveReport {
+    std::int64_t step = 0;
+    bool persisted = false;
+    std::string path;         ///< of the checkpoint's folder, where it was persisted
+    std::string trouble;      ///< else why not: the rank, the file and the system's words
+    std::uint64_t bytes = 0;  ///< of this rank's share
+    double blocked_ms = 0;    ///< how long save() kept this rank from training
+    double persist_ms = 0;    ///< from then until all ranks' parts were on the disk
+};
+
+/// Where a state came from.
+struct LoadReport {
+    std::int64_t step = 0;
+    std::string path;
+    std::vector<std::string> skipped;  ///< newer ones that were not taken, each with the reason
+    double load_ms = 0;
+};
+
+class Checkpointer {
+  public:
+    /// A collective. Rank 0 takes the directory for this job (already_exists: another job that still runs has it; the
+    /// text names it), finishes or removes what an earlier round left half done, and makes it where it is missing.
+    static Result<Checkpointer> open(Context& context, const CheckpointOptions& options);
+
+    /// For those who have no Context. `board`: where ranks tell each other how their parts went, on a connection that
+    /// nobody else uses; may be null in a world of one. `world` must outlive the checkpointer.
+    struct Identity {
+        std::string job;
+        std::int64_t round = 0;
+    };
+    static Result<Checkpointer> open(Communicator& world, std::unique_ptr<Store> board, const Identity& identity,
+                                     const CheckpointOptions& options);
+
+    /// Waits for the save under way, as finish() does.
+    ~Checkpointer();
+    Checkpointer(Checkpointer&&) noexcept;
+    Checkpointer& operator=(Checkpointer&&) noexcept;
+
+    /// A collective: fills `state` from the newest checkpoint that is whole on all ranks. Nothing where there is none.
+    /// The tensors' names, types and shapes must be the checkpoint's: invalid_argument names the first that differs,
+    /// and nothing has been written to memory then. bad_frame: there are some, but none is whole; the text says why.
+    /// World and shards may be others than when it was saved.
+    Result<std::optional<LoadReport>> load(CheckpointState& state);
+
+    /// Copies this rank's share and returns; a thread writes it. All ranks call it with the same step and the same
+    /// tensors. An error is one of the arguments, or the communicator's; what happens to the files comes with
+    /// reports(), and is logged.
+    Result<void> save(std::int64_t step, const CheckpointState& state);
+    Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
+
+    /// Takes the memory for a copy of this rank's share, so that the first save() need not: limit_exceeded where there
+    /// is too little.
+    Result<void> reserve(const CheckpointState& state);
+
+    /// Waits until the save under way is on the disk or has failed. An error: the newest save is not on the disk.
+    Result<void> finish();
+
+    /// Of all saves that have ended since the last call, at most the newest 1,024.
+    std::vector<SaveReport> reports();
+
+  private:
+    explicit Checkpointer(std::unique_ptr<runtime::CheckpointerBody> body);
+    std::unique_ptr<runtime::CheckpointerBody> body_;
+};
+
+}  // namespace muster
