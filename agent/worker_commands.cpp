@@ -4,6 +4,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "agent/checkpoint_progress.h"
 #include "agent/core/error_file.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -11,6 +12,7 @@
 namespace muster::agent {
 
 Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment) {
+    tell_progress(assignment);
     const auto run = logs_.run_directory();
     if (run.has_error()) return run.error();
     attempt_ = attempt_directory(run.value(), assignment.restart_count);
@@ -42,6 +44,22 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     }
     last_round_ = assignment.round;
     return commands;
+}
+
+/// At a restart, on one node: all see the same directory.
+void WorkerCommands::tell_progress(const native::Assigned& assignment) const {
+    const auto& directory = config_.workers.checkpoint_dir;
+    if (last_round_ == no_round || directory.empty() || assignment.group_rank != 0) return;
+    const auto newest = newest_checkpoint(directory);
+    print_notice(newest
+                     ? cat("muster: round ", assignment.round, " goes on from ", directory, '/', newest->folder, '\n')
+                     : cat("muster: round ", assignment.round, " starts over: no checkpoint in ", directory, '\n'));
+}
+
+std::int64_t WorkerCommands::checkpoint_step() const {
+    const auto& directory = config_.workers.checkpoint_dir;
+    const auto newest = directory.empty() ? std::nullopt : newest_checkpoint(directory);
+    return newest ? newest->step : -1;
 }
 
 /// Its address; empty when there is none, which no worker depends on.

@@ -32,10 +32,13 @@ class WorkerCommands {
     /// into files beside their logs.
     void keep_flight_records();
     [[nodiscard]] FlightFiles& flight_files() { return flight_files_; }
+    /// Of the newest checkpoint in --checkpoint-dir; -1: there is none.
+    [[nodiscard]] std::int64_t checkpoint_step() const;
     /// Closes the round's channels.
     void forget_round() { channels_.clear(); }
 
   private:
+    void tell_progress(const native::Assigned& assignment) const;
     std::string open_channel(std::uint32_t local_rank);
 
     boost::asio::io_context& loop_;

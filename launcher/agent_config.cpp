@@ -36,7 +36,8 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
                   .fixed_world = fixed,
                   .last_call_ms = milliseconds(config.last_call),
                   .lease_ms = milliseconds(config.lease),
-                  .lost_timeout_ms = milliseconds(config.lost_timeout)};
+                  .lost_timeout_ms = milliseconds(config.lost_timeout),
+                  .stalled_restarts_max = config.checkpoint_dir.empty() ? 0 : config.stalled_restarts_max};
     join.slots = config.workers_per_node;
     join.role = config.role;
     join.node_rank = config.node_rank;
@@ -59,6 +60,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.role = config.role;
     agent.workers.job = config.job;
     agent.workers.restarts_max = config.restarts_max;
+    agent.workers.checkpoint_dir = config.checkpoint_dir;
     agent.workers.virtual_local_rank = config.virtual_local_rank;
     agent.workers.agent_store = config.backend == Backend::fixed || config.share_store;
     agent.workers.handled_signal_names = config.handled_signal_names;

@@ -12,8 +12,8 @@ constexpr std::array rows{
     ExitCodeRow{"2", "usage: an option or a variable is wrong; one line names it"},
     ExitCodeRow{"70", "muster itself broke: a bug, or the operating system refused what it needs"},
     ExitCodeRow{"75", "nothing is wrong with the job: no rendezvous in time, daemon lost, or too few nodes left"},
-    ExitCodeRow{"76", "saved and left: this node was asked to leave, or a worker said so"},
-    ExitCodeRow{"77", "crash loop (a worker's own code, passed through)"},
+    ExitCodeRow{"76", "saved and left: this node was asked to leave, or the workers did of their own"},
+    ExitCodeRow{"77", "not to be started again: a crash loop, or a worker said so"},
     ExitCodeRow{"78",
                 "configuration: agents of the job disagree, the job id is taken, or a port or directory that was "
                 "asked for cannot be had"},
@@ -37,6 +37,7 @@ struct OfWorkerEnd {
 struct OfEnding {
     int operator()(const agent::JobSucceeded&) const { return exit_codes::success; }
     int operator()(const agent::JobFailed& end) const {
+        if (end.report.outcome == native::JobOutcome::crash_loop) return exit_codes::never_again;
         const auto& first = end.report.verdict.first;
         if (!first) return 1;
         if (first->kind == FailureKind::node_lost) return exit_codes::retry;

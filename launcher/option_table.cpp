@@ -1,6 +1,7 @@
 #include "launcher/option_table.h"
 
 #include <array>
+#include <filesystem>
 #include <limits>
 
 #include "launcher/nearest.h"
@@ -100,6 +101,13 @@ Accepted accept_event_handler(std::string_view value, Settings& settings) {
 Accepted accept_log_dir(std::string_view value, Settings& settings) {
     settings.config.log_dir_null = value == "/dev/null";
     settings.config.log_dir = settings.config.log_dir_null ? "" : value;
+    return std::nullopt;
+}
+
+/// Absolute, because a worker may change its directory.
+Accepted accept_checkpoint_dir(std::string_view value, Settings& settings) {
+    if (value.empty()) return "a directory";
+    settings.config.checkpoint_dir = std::filesystem::absolute(value).string();
     return std::nullopt;
 }
 
@@ -242,6 +250,12 @@ constexpr std::array rows{
     OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N",
               "Restarts after failures of workers, for the whole job.", "0",
               [](auto value, auto& to) { return whole(value, 0, to.config.restarts_max); }},
+    OptionRow{"checkpoint-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
+              "Where the workers keep their checkpoints (MUSTER_CHECKPOINT_DIR); restarts say from which step they go on.", "",
+              accept_checkpoint_dir},
+    OptionRow{"max-stalled-restarts", 0, Kind::value, Group::restarts, From::muster, true, "N",
+              "With --checkpoint-dir: restarts in a row without a newer checkpoint, before the job ends with 77. 0: any number.",
+              "3", [](auto value, auto& to) { return whole(value, 0, to.config.stalled_restarts_max); }},
     OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
               "From the stop signal to SIGKILL, whatever the stop is for. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
               accept_shutdown_timeout},

@@ -15,6 +15,7 @@
 #include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/cpu/interface_address.h"
 #include "worker_runtime/make_transport.h"
+#include "worker_runtime/notices.h"
 
 namespace muster {
 
@@ -116,6 +117,7 @@ class ContextBody {
     Environment environment;
     std::shared_ptr<RoundStore> store;
     std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
+    std::shared_ptr<Notices> notices = std::make_shared<Notices>();
     std::unique_ptr<Communicator> world;
     std::unique_ptr<AgentLink> agent;
 
@@ -204,8 +206,11 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
 void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     if (environment.agent_socket.empty()) return;
     auto link = AgentLink::connect(environment.agent_socket, std::move(watch), [this](const local::Message& message) {
-        if (const auto* ended = std::get_if<local::RoundEnded>(&message))
+        if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
+            notices->end_round();
             groups->end(cat("the round ended: ", ended->why));
+        }
+        if (std::holds_alternative<local::Notice>(message)) notices->add();
     });
     // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
     if (!link) return;
@@ -260,6 +265,9 @@ Communicator& Context::world() const {
 }
 Store* Context::store() const {
     return body_->store.get();
+}
+std::shared_ptr<runtime::Notices> Context::notices() const {
+    return body_->notices;
 }
 Result<std::unique_ptr<Store>> Context::connect_store() const {
     if (!body_->store) return std::unique_ptr<Store>();

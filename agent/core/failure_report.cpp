@@ -25,8 +25,7 @@ std::string_view meaning(const WorkerEnd& end) {
     if (const auto* exited = std::get_if<Exited>(&end)) {
         switch (exited->code) {
             case 75: return "the worker's own code; it is passed through as 75, 'try again'";
-            case 76: return "the worker's own code; it is passed through as 76, 'saved and left'";
-            case 77: return "the worker's own code; it is passed through as 77, 'do not start again'";
+            case never_again_code: return "the worker's own word: it is not to be started again";
             case 78: return "the worker's own code; it is passed through as 78, 'wrong configuration'";
             default: return {};
         }
@@ -121,6 +120,9 @@ struct Reporter {
     std::string operator()(const JobSucceeded&) const { return {}; }
     std::string operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
+        if (end.verdict.first && saved_and_left(end.verdict.first->end)) {
+            return line(cat("job ", context.job, " is not over: ", end.why, "; start it again to go on"));
+        }
         std::string out = line(cat("job ", context.job, " failed", end.why.empty() ? "" : ": ", end.why));
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
         append_others(out, end.verdict);

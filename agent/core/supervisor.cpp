@@ -221,7 +221,7 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
         worker.fate = Fate::succeeded;
         return;
     }
-    worker.fate = Fate::failed;
+    worker.fate = saved_and_left(ended.end) ? Fate::saved : Fate::failed;
     Failure failure = make_failure(ended, notes);
     const std::string why = cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end));
     say(why);
@@ -240,6 +240,7 @@ void Supervisor::report_failure(Failure failure) {
 bool Supervisor::stopped_by_us(const WorkerEnded& ended) const {
     const auto& drain = round_->drain;
     if (!drain || ended.at < drain->signalled || std::holds_alternative<NotStarted>(ended.end)) return false;
+    if (saved_and_left(ended.end)) return false;  // our signal was its reason, but it says more than that it obeyed
     const auto* by_signal = std::get_if<Signaled>(&ended.end);
     if (!by_signal || by_signal->signal == drain->signal) return true;
     return by_signal->signal == sigkill && drain->killed_at;

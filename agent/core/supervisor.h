@@ -171,7 +171,7 @@ class Supervisor {
     [[nodiscard]] Phase phase() const { return phase_; }
 
   private:
-    enum class Fate { running, succeeded, failed, stopped };
+    enum class Fate { running, succeeded, saved, failed, stopped };
     struct Worker {
         bool answered = false;  ///< WorkerStarted or WorkerEnded was seen
         Fate fate = Fate::running;

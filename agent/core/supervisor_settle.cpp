@@ -99,12 +99,20 @@ void Supervisor::report_round() {
     round_->report_sent = true;
     const auto stopped = std::count_if(round_->workers.begin(), round_->workers.end(),
                                        [](const Worker& worker) { return worker.fate == Fate::stopped; });
-    act(ReportRound{native::RoundReport{round_->assignment.round, std::move(round_->failed_late),
-                                        static_cast<std::uint32_t>(stopped)}});
+    native::RoundReport report;
+    report.round = round_->assignment.round;
+    report.failures = std::move(round_->failed_late);
+    report.stopped_count = static_cast<std::uint32_t>(stopped);
+    act(ReportRound{std::move(report)});
 }
 
 void Supervisor::finish() {
     if (round_ && round_->ended && !deaf_ && drained()) report_round();
+    const bool all_saved = round_ && std::all_of(round_->workers.begin(), round_->workers.end(),
+                                                 [](const Worker& worker) { return worker.fate == Fate::saved; });
+    if (const auto* stopped = std::get_if<Cancelled>(&*ending_); stopped != nullptr && all_saved)
+        ending_ = Drained{cat("after ", signal_name(stopped->signal), " all of its workers saved and left (exit code ",
+                              saved_and_left_code, ")")};
     if (job_over_) {
         act(AcknowledgeEnd{});
     } else if (known_ && !deaf_) {

@@ -4,6 +4,7 @@
 // On top of it each worker gets these of our own:
 //   MUSTER_ROUND          the round's number, equal on all nodes, never reused (TORCHELASTIC_RESTART_COUNT counts only
 //                         the restarts that were charged to the budget)
+//   MUSTER_CHECKPOINT_DIR --checkpoint-dir, where it was given
 //   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
 #pragma once
 
@@ -27,6 +28,7 @@ struct WorkerSpec {
     std::string role = "default";
     std::string job = "none";  ///< TORCHELASTIC_RUN_ID
     std::uint32_t restarts_max = 0;
+    std::string checkpoint_dir;  ///< empty: none
     bool virtual_local_rank = false;
     /// False: worker rank 0 serves the store itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1).
     bool agent_store = true;

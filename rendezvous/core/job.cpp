@@ -247,6 +247,7 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     count(member, +1);
     for (const auto& failure : report.failures) round_.failures.add(failure);
     round_.stopped_count += report.stopped_count;
+    round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
     settle(turn);
 }
 

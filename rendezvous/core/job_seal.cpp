@@ -119,7 +119,7 @@ void Job::keep_record(const Turn& turn) const {
     out.number(static_cast<std::uint8_t>(ending_.has_value()));
     for (const auto value :
          {terms_.nodes_min, terms_.nodes_max, terms_.spares, terms_.restarts_max, terms_.last_call_ms, terms_.lease_ms,
-          terms_.lost_timeout_ms, std::uint32_t{terms_.fixed_world}})
+          terms_.lost_timeout_ms, terms_.stalled_restarts_max, std::uint32_t{terms_.fixed_world}})
         out.number(value);
     turn.step.records.push_back(std::move(record));
 }

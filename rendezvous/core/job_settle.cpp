@@ -4,6 +4,7 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/job.h"
+#include "rendezvous/core/verdict.h"
 
 namespace muster::rendezvous {
 
@@ -75,7 +76,17 @@ void Job::gather_joiners(const Turn& turn) {
               turn);
 }
 
+bool Job::told_to_stop() const {
+    return !round_.failures.empty() && is_last_word(round_.failures.first_cause(config_.victim_window));
+}
+
 std::string Job::out_of_restarts() const {
+    if (told_to_stop()) {
+        const auto& first = round_.failures.first_cause(config_.victim_window);
+        return cat("rank ", first.rank, " on ", first.host,
+                   saved_and_left(first.end) ? " saved and left" : " asked not to be started again", " (",
+                   describe(first.end), ")");
+    }
     if (terms_.restarts_max == 0) return "a worker failed and no restart is allowed (--max-restarts=0)";
     return cat("a worker failed and no restart is left (", restarts_used_, " of ", terms_.restarts_max, " used)");
 }
@@ -100,15 +111,33 @@ bool Job::settle_ended(const Turn& turn) {
 void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
+    // Also where a node had left before the others were heard: they all save and leave in the same step.
+    if (told_to_stop()) return finish(JobOutcome::failed, out_of_restarts(), turn);
     if (round_.reason != RoundEndReason::worker_failed) return;
     if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
     if (round_.left && !round_.failures.has_own_fault()) return;
-    if (restarts_used_ < terms_.restarts_max) {
+    const bool stalled = in_crash_loop();
+    if (stalled) {
+        finish(
+            JobOutcome::crash_loop,
+            cat("crash loop: ", terms_.stalled_restarts_max,
+                terms_.stalled_restarts_max == 1 ? " restart" : " restarts in a row", " without a newer checkpoint (",
+                checkpoint_step_ < 0 ? "there is none" : cat("the newest is of step ", checkpoint_step_), ")"),
+            turn);
+    } else if (restarts_used_ < terms_.restarts_max) {
         ++restarts_used_;
         keep_record(turn);
-        return;
+    } else {
+        finish(JobOutcome::failed, out_of_restarts(), turn);
     }
-    finish(JobOutcome::failed, out_of_restarts(), turn);
+}
+
+bool Job::in_crash_loop() {
+    if (round_.checkpoint_step > checkpoint_step_) {
+        checkpoint_step_ = round_.checkpoint_step;
+        restarts_stalled_ = 0;
+    }
+    return terms_.stalled_restarts_max > 0 && restarts_stalled_++ >= terms_.stalled_restarts_max;
 }
 
 void Job::settle_gathering(const Turn& turn) {
@@ -161,8 +190,8 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
         if (member.connected()) told.connections.push_back(member.connection);
     }
     // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
-    round_.final = reason == RoundEndReason::worker_failed && restarts_used_ >= terms_.restarts_max && all_there &&
-                   round_.failures.has_own_fault();
+    round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
+                   (restarts_used_ >= terms_.restarts_max || told_to_stop());
     round_.settled_budget = round_.final;
     round_.ended = true;
     round_.reason = reason;
@@ -197,7 +226,7 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
         if (member.connected()) told.connections.push_back(member.connection);
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
     turn.step.why.push_back(
-        cat("job '", id_, "' ", outcome == JobOutcome::failed ? "failed: " : "succeeded: ", ending_->why));
+        cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));
     keep_record(turn);
 }
 

@@ -25,6 +25,7 @@ struct SealedRound {
     Instant ended_at;
     FailureLedger failures;  ///< of workers and nodes, for the verdict
     std::uint32_t stopped_count = 0;
+    std::int64_t checkpoint_step = -1;  ///< the newest that its nodes told of at its end; -1: none
 
     [[nodiscard]] bool running() const { return number != no_round && !ended; }
 };

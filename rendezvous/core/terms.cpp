@@ -42,6 +42,8 @@ constexpr Term all_terms[] = {
     {"restart budget", "--max-restarts", [](const JobTerms& t) { return cat(t.restarts_max); }},
     {"last call", "--rdzv-conf last_call_timeout", [](const JobTerms& t) { return seconds(t.last_call_ms); }},
     {"lease", "--lease", [](const JobTerms& t) { return seconds(t.lease_ms); }},
+    {"limit of restarts without a newer checkpoint", "--max-stalled-restarts",
+     [](const JobTerms& t) { return cat(t.stalled_restarts_max); }},
     {"lost time-out", "--rdzv-lost-timeout", [](const JobTerms& t) { return seconds(t.lost_timeout_ms); }},
 };
 

@@ -38,6 +38,12 @@ const Failure& first_cause(const std::vector<Failure>& failures, Duration victim
     }
 }
 
+bool is_last_word(const Failure& failure) {
+    const auto* exited = std::get_if<Exited>(&failure.end);
+    return failure.rank >= 0 && exited != nullptr &&
+           (exited->code == saved_and_left_code || exited->code == never_again_code);
+}
+
 std::string sentence(const Failure& failure) {
     if (failure.kind == FailureKind::node_lost) return cat(failure.host, " was lost: ", failure.message);
     if (failure.rank < 0) return cat(failure.host, " failed: ", failure.message);

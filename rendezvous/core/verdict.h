@@ -20,6 +20,9 @@ inline constexpr Duration simultaneous = 5ms;
 /// often seen to exit later, because it still wrote its traceback and gave back its memory.
 const Failure& first_cause(const std::vector<Failure>& failures, Duration victim_window);
 
+/// The worker asked not to be started again (worker_end.h): whatever the budget, the job is over.
+bool is_last_word(const Failure& failure);
+
 /// "rank 3 on gpu07 failed: exit code 1"; "gpu07 was lost: no word for 5 s".
 std::string sentence(const Failure& failure);
 

@@ -103,7 +103,7 @@ class Mischief {
                 return failed;
             }
             case 5: return native::WorkersSucceeded{round};
-            case 6: return native::RoundReport{round, {}, 1};
+            case 6: return native::RoundReport{round, {}, 1, -1};
             case 7: return native::EndAcknowledged{};
             default:
                 return dice_.below(2) == 0 ? native::Message(native::Leave{}) : native::Message(native::AgentDied{});

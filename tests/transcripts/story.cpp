@@ -94,6 +94,7 @@ void Story::set_terms(const Words& words) {
     take(words, "max", terms_.nodes_max);
     take(words, "spares", terms_.spares);
     take(words, "restarts", terms_.restarts_max);
+    take(words, "stalled", terms_.stalled_restarts_max);
     if (words.contains("last_call")) terms_.last_call_ms = ms_of(words.at("last_call"));
     if (words.contains("lease")) terms_.lease_ms = ms_of(words.at("lease"));
     if (words.contains("lost")) terms_.lost_timeout_ms = ms_of(words.at("lost"));
@@ -128,8 +129,10 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
     else if (verb == "ack")
         hear(agent, native::EndAcknowledged{});
     else if (verb == "report" || verb == "rejoin") {
-        native::RoundReport report{agent.assigned.round, {}, 0};
+        native::RoundReport report;
+        report.round = agent.assigned.round;
         take(words, "stopped", report.stopped_count);
+        take(words, "checkpoint", report.checkpoint_step);
         hear(agent, report);
         if (verb == "rejoin") join(agent, words);
     } else if (verb == "kill") {

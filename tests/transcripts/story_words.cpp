@@ -55,7 +55,7 @@ struct Words {
                                ? cat("; first: ", blame(*m.verdict.first), ", ", m.verdict.other_failure_count,
                                      " others, ", m.verdict.stopped_count, " stopped")
                                : std::string{};
-        return cat(m.outcome == native::JobOutcome::failed ? " failed" : " succeeded", " after ", m.restart_count,
+        return cat(m.outcome == native::JobOutcome::succeeded ? " succeeded" : " failed", " after ", m.restart_count,
                    " restarts: ", m.why, first);
     }
     std::string operator()(const native::Refused& m) const { return cat(" ", word(m.reason), ": ", m.why); }

@@ -42,6 +42,7 @@ void fields(auto& v, Is<JobTerms> auto& m) {
     v.number(m.last_call_ms);
     v.number(m.lease_ms);
     v.number(m.lost_timeout_ms);
+    v.number(m.stalled_restarts_max);
 }
 
 void fields(auto& v, Is<Exited> auto& m) {
@@ -153,6 +154,7 @@ void fields(auto& v, Is<RoundReport> auto& m) {
     v.number(m.round);
     v.list(m.failures, failures_max);
     v.number(m.stopped_count);
+    v.number(m.checkpoint_step);
 }
 
 void fields(auto& v, Is<Leave> auto& m) {
@@ -200,7 +202,7 @@ void fields(auto& v, Is<Drain> auto& m) {
 }
 
 void fields(auto& v, Is<JobEnded> auto& m) {
-    v.choice(m.outcome, JobOutcome::failed);
+    v.choice(m.outcome, JobOutcome::crash_loop);
     v.part(m.verdict);
     v.number(m.restart_count);
     v.sentence(m.why);

@@ -33,6 +33,7 @@ struct JobTerms {
     std::uint32_t last_call_ms = 30'000;
     std::uint32_t lease_ms = 5'000;
     std::uint32_t lost_timeout_ms = 60'000;  ///< --rdzv-lost-timeout: how long either side waits for the other one
+    std::uint32_t stalled_restarts_max = 0;  ///< restarts in a row without a newer checkpoint; 0: as many as there are
     friend bool operator==(const JobTerms&, const JobTerms&) = default;
 };
 
@@ -119,8 +120,9 @@ struct WorkersSucceeded {
 /// After RoundEnded and before the next Join or the end: what stopping this node's workers brought to light.
 struct RoundReport {
     Round round = no_round;
-    std::vector<Failure> failures;    ///< those that failed by themselves
-    std::uint32_t stopped_count = 0;  ///< those that muster stopped
+    std::vector<Failure> failures;      ///< those that failed by themselves
+    std::uint32_t stopped_count = 0;    ///< those that muster stopped
+    std::int64_t checkpoint_step = -1;  ///< of the newest checkpoint that this node sees; -1: none
     friend bool operator==(const RoundReport&, const RoundReport&) = default;
 };
 
@@ -204,7 +206,11 @@ struct Drain {
     friend bool operator==(const Drain&, const Drain&) = default;
 };
 
-enum class JobOutcome : std::uint8_t { succeeded = 0, failed = 1 };
+enum class JobOutcome : std::uint8_t {
+    succeeded = 0,
+    failed = 1,
+    crash_loop = 2,  ///< failed, and restarts brought no newer checkpoint: starting it again would not help
+};
 
 /// The last message of a job, to members, spares and late joiners ("finished").
 struct JobEnded {

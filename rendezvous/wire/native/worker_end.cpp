@@ -34,6 +34,11 @@ struct Words {
 
 }  // namespace
 
+bool saved_and_left(const WorkerEnd& end) {
+    const auto* exited = std::get_if<Exited>(&end);
+    return exited != nullptr && exited->code == saved_and_left_code;
+}
+
 bool succeeded(const WorkerEnd& end) {
     const auto* exited = std::get_if<Exited>(&end);
     return exited != nullptr && exited->code == 0;

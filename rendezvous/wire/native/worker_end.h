@@ -29,6 +29,14 @@ struct NotStarted {
 
 using WorkerEnd = std::variant<Exited, Signaled, NotStarted>;
 
+/// Exit codes by which a worker speaks to its launcher: the job is not to be started again here. 76, "saved and left":
+/// by whoever queues the job, yes; 77: by nobody.
+inline constexpr std::int32_t saved_and_left_code = 76;
+inline constexpr std::int32_t never_again_code = 77;
+
+/// True for Exited{76} alone.
+bool saved_and_left(const WorkerEnd& end);
+
 /// True for Exited{0} alone.
 bool succeeded(const WorkerEnd& end);
 

@@ -127,11 +127,22 @@ TEST_CASE("a lost node is named as a node") {
 TEST_CASE("a worker's own 75 to 78 is said to be the worker's") {
     Failure failure = killed_worker();
     failure.log_directory.clear();
-    for (const int code : {75, 76, 77, 78}) {
+    for (const int code : {75, 78}) {
         failure.end = Exited{code};
         const auto text = report(failed(failure, 0, 0), context);
         CHECK(text.find("the worker's own code; it is passed through as " + std::to_string(code)) != std::string::npos);
     }
+    failure.end = Exited{77};
+    CHECK(report(failed(failure, 0, 0), context).find("it is not to be started again") != std::string::npos);
+}
+
+TEST_CASE("workers that saved and left have not failed") {
+    Failure failure = killed_worker();
+    failure.end = Exited{76};
+    auto end = failed(failure, 0, 3);
+    end.report.why = "rank 3 on gpu07 saved and left (exit code 76)";
+    CHECK(report(end, context) ==
+          "muster: job job7 is not over: rank 3 on gpu07 saved and left (exit code 76); start it again to go on\n");
 }
 
 TEST_CASE("every other ending is one line, and success is silent") {

@@ -436,6 +436,21 @@ TEST_CASE("an empty tree that was told before the kill does not count") {
     CHECK(story.tree_empty().starts_with("ReportRound"));
 }
 
+TEST_CASE("workers that save and leave after our signal are told of as such, and so is the agent's end") {
+    Story all = Story::running();
+    all.stop(SIGTERM);
+    CHECK(all.ended(0, Exited{76}) == "ReportFailed(rank 2: exit code 76)");
+    all.ended(1, Exited{76});
+    const auto end = all.tree_empty();
+    CHECK(end.ends_with("Finish(Drained after SIGTERM all of its workers saved and left (exit code 76))"));
+
+    Story one = Story::running();
+    one.stop(SIGTERM);
+    one.ended(0, Exited{76});
+    one.ended(1, Signaled{SIGTERM});
+    CHECK(one.tree_empty().ends_with("Finish(Cancelled SIGTERM)"));
+}
+
 TEST_CASE("nothing is said where nobody listens") {
     Story cancelled = Story::running();
     cancelled.stop(SIGTERM);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <set>
 
 #include "launcher/command_line.h"
@@ -54,6 +55,8 @@ std::string sample_value(std::string_view name) {
                                                                  {"shutdown-timeout", "7"},
                                                                  {"signals-to-handle", "SIGTERM"},
                                                                  {"exit-code", "torchrun"},
+                                                                 {"checkpoint-dir", "c"},
+                                                                 {"max-stalled-restarts", "2"},
                                                                  {"log-dir", "d"},
                                                                  {"redirects", "3"},
                                                                  {"tee", "3"},
@@ -121,6 +124,7 @@ TEST_CASE("a bad value in the environment is an error that names the variable, f
                                                     "rdzv-id",
                                                     "local-addr",
                                                     "log-dir",
+                                                    "checkpoint-dir",
                                                     "signals-to-handle",
                                                     "duplicate-stdout-filters",
                                                     "duplicate-stderr-filters",
@@ -146,6 +150,9 @@ TEST_CASE("the command line beats MUSTER_ which beats PET_, and only the winner 
     CHECK(config_of({}, both).restarts_max == 2);
     CHECK(config_of({"--max-restarts", "3"}, both).restarts_max == 3);
     CHECK(config_of({}, {{"PET_MAX_RESTARTS", "5"}}).restarts_max == 5);
+    CHECK(config_of({"--checkpoint-dir", "/a b/c"}, {}).checkpoint_dir == "/a b/c");
+    CHECK(config_of({"--checkpoint-dir", "c"}, {}).checkpoint_dir == std::filesystem::absolute("c").string());
+    CHECK(config_of({}, {}).stalled_restarts_max == 3);
     CHECK(holds(error_of({"t.py"}, {{"PET_MAX_RESTARTS", "x"}}), "PET_MAX_RESTARTS: got 'x'"));
     CHECK(config_of({"--nproc-per-node=2", "--nproc_per_node=3"}).workers_per_node == 3);
 }

@@ -109,6 +109,7 @@ TEST_CASE("the agent and its client are told what the options said") {
     CHECK(join.terms.fixed_world);
     CHECK(join.terms.nodes_min == 3);
     CHECK(join.terms.restarts_max == 5);
+    CHECK(join.terms.stalled_restarts_max == 0);
     CHECK(join.terms.lease_ms == 2'000);
     CHECK(join.slots == 4);
     CHECK(join.node_rank == 2);

@@ -20,7 +20,8 @@ namespace muster {
 
 namespace runtime {
 class ContextBody;
-}
+class Notices;
+}  // namespace runtime
 
 /// What carries the data.
 enum class TransportChoice {
@@ -68,6 +69,9 @@ class Context {
     /// The same keys over a connection of its own, for a thread whose waits must not hold up others. Null as store()
     /// is.
     [[nodiscard]] Result<std::unique_ptr<Store>> connect_store() const;
+
+    /// For PreemptionNotice.
+    [[nodiscard]] std::shared_ptr<runtime::Notices> notices() const;
 
   private:
     explicit Context(std::unique_ptr<runtime::ContextBody> body);

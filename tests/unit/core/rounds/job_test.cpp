@@ -90,6 +90,48 @@ TEST_CASE("a member that dies while the last reports are awaited is not waited f
     CHECK(says(story.answers("kill n1"), "n0 <- JobEnded failed"));
 }
 
+TEST_CASE("a worker that saved and left, or asks not to be started again, ends the job whatever the budget") {
+    for (const char* code : {"76", "77"}) {
+        Story story("min=2 max=2 restarts=3");
+        story.answers("join n0\njoin n1");
+        CHECK(says(story.answers(std::string("fail n1 code=") + code), "final"));
+        const auto answers = story.answers("report n0\nreport n1");
+        CHECK(says(answers, code == std::string("76") ? "saved and left (exit code 76)"
+                                                      : "asked not to be started again (exit code 77)"));
+        CHECK_FALSE(says(answers, "sealed"));
+    }
+    // After a crash they are victims as any others: the crash is what counts.
+    Story crash("min=2 max=2 restarts=3");
+    crash.answers("join n0\njoin n1\nfail n0 signal=11\nadvance 1s\nfail n1 code=76\nrejoin n0");
+    CHECK(says(crash.answers("rejoin n1"), "round 1 sealed with 2 nodes, 1 of 3 restarts used"));
+}
+
+TEST_CASE("restarts in a row that bring no newer checkpoint end the job before its budget does") {
+    Story story("min=1 max=1 restarts=9 stalled=2");
+    story.answers("join n0");
+    const auto fails_at = [&story](const char* checkpoint) {
+        return story.answers(std::string("fail n0 code=1\nrejoin n0") + checkpoint);
+    };
+    CHECK(says(fails_at(""), "round 1 sealed"));
+    CHECK(says(fails_at(" checkpoint=10"), "round 2 sealed"));  // a first checkpoint: the count begins anew
+    CHECK(says(fails_at(" checkpoint=10"), "round 3 sealed"));
+    CHECK(says(fails_at(" checkpoint=20"), "round 4 sealed"));
+    CHECK(says(fails_at(" checkpoint=20"), "round 5 sealed"));
+    const auto end = fails_at(" checkpoint=10");  // older: no progress
+    CHECK(says(end, "crash loop: 2 restarts in a row without a newer checkpoint (the newest is of step 20)"));
+    CHECK_FALSE(says(end, "sealed"));
+
+    Story never("min=1 max=1 restarts=9 stalled=1");
+    never.answers("join n0\nfail n0 code=1\nrejoin n0\nfail n0 code=1");
+    CHECK(says(never.answers("rejoin n0"), "crash loop: 1 restart without a newer checkpoint (there is none)"));
+}
+
+TEST_CASE("workers that saved and left end the job also where one node has left before they were heard") {
+    Story story("min=2 max=2 restarts=3");
+    story.answers("join n0\njoin n1\nleave n0\nfail n1 code=76");
+    CHECK(says(story.answers("rejoin n1"), "saved and left (exit code 76)"));
+}
+
 TEST_CASE("an agent that never acknowledges the end is waited for 10 s") {
     Story story("min=1 max=1");
     story.answers("join n0\nsucceed n0");

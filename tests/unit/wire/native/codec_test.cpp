@@ -222,7 +222,7 @@ TEST_CASE("a report of any size is made to fit, and the first failure keeps the 
         CHECK(failures.size() == std::min(count, failures_max));
         CHECK(failures.front().stderr_tail.size() >= 16 * 1024);
         CHECK(failures.back().message.ends_with("!"));
-        const auto bytes = frame(RoundReport{1, failures, 0});
+        const auto bytes = frame(RoundReport{1, failures, 0, -1});
         CHECK(bytes.size() <= agent_frame_bytes_max);
         CHECK(read(bytes, Sender::agent).has_value());
     }

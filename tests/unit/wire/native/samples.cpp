@@ -8,7 +8,7 @@ namespace {
 
 Join join() {
     Join join;
-    join.terms = {2, 4, 1, 3, false, 30'000, 5'000, 60'000};
+    join.terms = {2, 4, 1, 3, false, 30'000, 5'000, 60'000, 2};
     join.last_round = 6;
     join.slots = 8;
     join.role = "gpu";
@@ -77,7 +77,7 @@ std::vector<Message> samples() {
             Ping{5, 1'000},
             WorkersFailed{7, {failure()}},
             WorkersSucceeded{7},
-            RoundReport{7, {failure()}, 3},
+            RoundReport{7, {failure()}, 3, 120},
             Leave{"bye"},
             EndAcknowledged{},
             AgentDied{"killed"},
