@@ -17,9 +17,10 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::string_view magic = "MUSTERCK";
-constexpr std::uint32_t version = 2;
+constexpr std::uint32_t version = 3;
 /// A count beyond this is damage, not a model.
 constexpr std::uint64_t value_count_max = 1 << 20;
+constexpr std::size_t sampler_bytes_max = 4096;
 
 std::string encode(const Checkpoint& checkpoint) {
     std::string bytes;
@@ -29,6 +30,7 @@ std::string encode(const Checkpoint& checkpoint) {
     writer.number(checkpoint.step);
     writer.number(static_cast<std::uint64_t>(checkpoint.values.size()));
     for (const float value : checkpoint.values) writer.number(std::bit_cast<std::uint32_t>(value));
+    writer.blob<std::uint32_t>(checkpoint.sampler);
     writer.number(fingerprint(bytes));
     return bytes;
 }
@@ -44,6 +46,7 @@ bool decode(std::string_view bytes, Checkpoint& checkpoint) {
     if (!reader.ok() || count > value_count_max) return false;
     checkpoint.values.resize(count);
     for (auto& value : checkpoint.values) value = std::bit_cast<float>(reader.number<std::uint32_t>());
+    checkpoint.sampler = reader.blob<std::uint32_t>(sampler_bytes_max);
     return reader.finished();
 }
 

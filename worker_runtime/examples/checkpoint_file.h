@@ -1,7 +1,7 @@
 // One checkpoint in one file, replaced whole: a reader finds the old one or the new one, never a half.
 //
-// Bytes: "MUSTERCK", u32 version (2), u64 step, u64 count, count f32, u64 FNV-1a of everything before;
-// little-endian.
+// Bytes: "MUSTERCK", u32 version (3), u64 step, u64 count, count f32, u32 size and the sampler's state, u64 FNV-1a of
+// everything before; little-endian.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ namespace muster::runtime {
 struct Checkpoint {
     std::uint64_t step = 0;     ///< steps already taken: training goes on with this one
     std::vector<float> values;  ///< parameters, then their velocities
+    std::string sampler = {};   ///< what ElasticSampler::state() said at that step
 
     friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };

@@ -15,7 +15,6 @@
 #include "muster/gradient_reducer.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/examples/digits_data.h"
-#include "worker_runtime/examples/sample_order.h"
 #include "worker_runtime/examples/trainer_options.h"
 
 namespace muster::runtime {
@@ -44,7 +43,7 @@ struct Batch {
     torch::Tensor labels;
 };
 
-Batch batch_of(const std::vector<Digit>& digits, const std::vector<std::size_t>& chosen) {
+Batch batch_of(const std::vector<Digit>& digits, const std::vector<std::uint64_t>& chosen) {
     const auto count = static_cast<std::int64_t>(chosen.size());
     Batch batch{torch::empty({count, static_cast<std::int64_t>(digit_pixel_count)}),
                 torch::empty({count}, torch::kLong)};
@@ -94,9 +93,10 @@ Result<void> train(const TrainerOptions& options, Communicator& world, torch::nn
                                 torch::optim::SGDOptions(plan.learning_rate).momentum(plan.momentum));
     std::ofstream losses;
     if (world.rank() == 0 && !options.losses.empty()) losses.open(options.losses);
-    for (std::uint64_t step = 0; step < step_count(plan, digits.size()); ++step) {
-        const auto share =
-            share_of_step(step, plan.batch_size, digits.size(), {.rank = world.rank(), .world = world.size()});
+    auto sampler = sampler_for(plan, digits.size());
+    for (std::uint64_t step = 1; sampler.epoch() < plan.epochs; ++step) {
+        const auto samples = sampler.next();
+        const auto share = *sampler.indices(samples, {.rank = world.rank(), .world = world.size()});
         const auto batch = batch_of(digits, share);
         const auto begun = reducer->begin_step(static_cast<float>(share.size()));
         if (!begun) return begun.error();
@@ -111,8 +111,9 @@ Result<void> train(const TrainerOptions& options, Communicator& world, torch::nn
         if (auto finished = reducer->finish(); !finished) return finished;
         optimizer.step();
         if (auto added = world.run(all_reduce({sums, 2, DataType::f64}, ReduceOp::sum)); !added) return added;
+        if (auto committed = sampler.commit(samples); !committed) return committed;
         char line[64];
-        std::snprintf(line, sizeof line, "%llu %.9g\n", static_cast<unsigned long long>(step + 1), sums[0] / sums[1]);
+        std::snprintf(line, sizeof line, "%llu %.9g\n", static_cast<unsigned long long>(step), sums[0] / sums[1]);
         if (losses.is_open()) losses << line;
     }
     return {};
@@ -120,7 +121,7 @@ Result<void> train(const TrainerOptions& options, Communicator& world, torch::nn
 
 double accuracy(torch::nn::Sequential& network, const std::vector<Digit>& digits) {
     const torch::NoGradGuard no_gradients;
-    std::vector<std::size_t> all(digits.size());
+    std::vector<std::uint64_t> all(digits.size());
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
     const auto batch = batch_of(digits, all);
     return network->forward(batch.pixels).argmax(1).eq(batch.labels).to(torch::kDouble).mean().item<double>();

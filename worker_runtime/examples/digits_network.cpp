@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "rendezvous/base/text.h"
-#include "worker_runtime/examples/sample_order.h"
+#include "worker_runtime/data/mixing.h"
 
 namespace muster::runtime {
 

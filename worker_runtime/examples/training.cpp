@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,19 +10,22 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/examples/checkpoint_file.h"
-#include "worker_runtime/examples/sample_order.h"
 
 namespace muster::runtime {
 
 namespace {
 
+/// More than its text can have.
+constexpr std::size_t sampler_state_room = 512;
+
 /// What a checkpoint holds, as the trainer uses it.
 struct State {
     std::uint64_t step = 0;
+    ElasticSampler sampler;
     DigitsNetwork network;
     std::vector<std::vector<float>> velocity;  ///< of each parameter, for the momentum
 
-    State() {
+    explicit State(ElasticSampler from) : sampler(std::move(from)) {
         for (const auto tensor : network.tensors()) velocity.emplace_back(tensor.size(), 0.0F);
     }
 };
@@ -34,7 +38,7 @@ std::vector<std::span<float>> tensors_of(State& state) {
 }
 
 Checkpoint checkpoint_of(State& state) {
-    Checkpoint checkpoint{.step = state.step, .values = {}};
+    Checkpoint checkpoint{.step = state.step, .values = {}, .sampler = state.sampler.state()};
     for (const auto tensor : tensors_of(state)) {
         checkpoint.values.insert(checkpoint.values.end(), tensor.begin(), tensor.end());
     }
@@ -57,24 +61,31 @@ Result<void> restore(const std::string& path, State& state) {
     }
     if (next != end) return Error{Errc::invalid_argument, cat(path, ": a checkpoint of another model")};
     state.step = (*loaded)->step;
-    return {};
+    auto placed = state.sampler.load_state((*loaded)->sampler);
+    return placed ? placed : with_context(placed.error(), path);
 }
 
 /// Only rank 0 needs the file: what the reducer does not broadcast itself comes here.
-Result<void> share_start(Communicator& world, State& state) {
+Result<void> share_start(const TrainingPlan& plan, Communicator& world, State& state) {
     auto shared = world.run(broadcast({&state.step, sizeof state.step, DataType::u8}, 0));
+    auto text = state.sampler.state();
+    text.resize(sampler_state_room);
+    if (shared) shared = world.run(broadcast({text.data(), text.size(), DataType::u8}, 0));
     for (auto& each : state.velocity) {
         if (!shared) return shared;
         shared = world.run(broadcast(buffer(std::span(each)), 0));
     }
-    return shared;
+    if (shared) shared = state.sampler.load_state(text.c_str());
+    // The command line's batch counts, also where the checkpoint was made with another.
+    return shared ? state.sampler.set_batch_size(plan.batch_size) : shared;
 }
 
-std::vector<const Digit*> own_samples(const TrainingPlan& plan, const Communicator& world,
-                                      const std::vector<Digit>& train, std::uint64_t step) {
+std::vector<const Digit*> own_samples(const Communicator& world, const std::vector<Digit>& train,
+                                      const ElasticSampler& sampler, const SampleStep& step) {
     std::vector<const Digit*> samples;
-    const Share share{.rank = world.rank(), .world = world.size()};
-    for (const auto index : share_of_step(step, plan.batch_size, train.size(), share)) samples.push_back(&train[index]);
+    for (const auto index : *sampler.indices(step, {.rank = world.rank(), .world = world.size()})) {
+        samples.push_back(&train[index]);
+    }
     return samples;
 }
 
@@ -118,24 +129,24 @@ Result<void> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const
                        const TrainingEvents& events, State& state) {
     auto& world = reducer.communicator();
     BatchSums epoch_sums;
-    const auto steps = step_count(plan, digits.train.size());
-    const auto per_epoch = steps_per_epoch(plan.batch_size, digits.train.size());
-    while (state.step < steps) {
+    while (state.sampler.epoch() < plan.epochs) {
         if (events.before_step) events.before_step(state.step);
-        auto sums = average_gradients(reducer, state.network, own_samples(plan, world, digits.train, state.step));
+        const auto step = state.sampler.next();
+        auto sums = average_gradients(reducer, state.network, own_samples(world, digits.train, state.sampler, step));
         if (sums) {
             descend(plan, reducer, state);
             sums = add_up(world, *sums);
         }
         if (!sums) return with_context(sums.error(), cat("step ", state.step));
         ++state.step;
+        if (auto committed = state.sampler.commit(step); !committed) return committed;
         if (events.step_done) events.step_done(state.step, *sums);
         epoch_sums.add(*sums);
-        if (state.step % per_epoch == 0) {
-            if (events.epoch_done) events.epoch_done(state.step / per_epoch, epoch_sums);
+        if (step.ends_epoch) {
+            if (events.epoch_done) events.epoch_done(state.sampler.epoch(), epoch_sums);
             epoch_sums = {};
         }
-        const bool due = state.step % plan.checkpoint_every == 0 || state.step == steps;
+        const bool due = state.step % plan.checkpoint_every == 0 || state.sampler.epoch() == plan.epochs;
         if (world.rank() == 0 && due && !plan.checkpoint.empty()) {
             if (auto saved = save_checkpoint(plan.checkpoint, checkpoint_of(state)); !saved) return saved;
         }
@@ -145,14 +156,21 @@ Result<void> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const
 
 }  // namespace
 
+ElasticSampler sampler_for(const TrainingPlan& plan, std::size_t train_count) {
+    auto sampler = ElasticSampler::make({.sample_count = train_count, .batch_size = plan.batch_size});
+    MUSTER_CHECK(sampler.has_value(),
+                 sampler.error().context);  // load_digits() gives some, and the options are checked
+    return std::move(*sampler);
+}
+
 std::uint64_t step_count(const TrainingPlan& plan, std::size_t train_count) {
-    return plan.epochs * steps_per_epoch(plan.batch_size, train_count);
+    return plan.epochs * sampler_for(plan, train_count).steps_per_epoch();
 }
 
 Result<DigitsNetwork> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,
                             const TrainingEvents& events) {
     MUSTER_CHECK(plan.batch_size > 0 && plan.checkpoint_every > 0, plan.batch_size, plan.checkpoint_every);
-    State state;
+    State state(sampler_for(plan, digits.train.size()));
     if (world.rank() == 0) {
         if (auto restored = restore(plan.checkpoint, state); !restored) {
             world.abort(restored.error().context);  // or the others would wait for this rank
@@ -161,7 +179,7 @@ Result<DigitsNetwork> train(const TrainingPlan& plan, Communicator& world, const
     }
     auto reducer = GradientReducer::make(world, state.network.parameters());
     if (!reducer) return reducer.error();
-    if (auto shared = share_start(world, state); !shared) return shared.error();
+    if (auto shared = share_start(plan, world, state); !shared) return shared.error();
     if (events.started) events.started(state.step);
     if (auto ran = run_steps(plan, *reducer, digits, events, state); !ran) return ran.error();
     return std::move(state.network);

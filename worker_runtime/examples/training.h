@@ -12,6 +12,7 @@
 #include <string>
 
 #include "muster/communicator.h"
+#include "muster/elastic_sampler.h"
 #include "worker_runtime/examples/digits_data.h"
 #include "worker_runtime/examples/digits_network.h"
 
@@ -34,6 +35,9 @@ struct TrainingEvents {
     std::function<void(std::uint64_t step, const BatchSums& sums)> step_done;
     std::function<void(std::uint64_t epoch, const BatchSums& sums)> epoch_done;
 };
+
+/// At the start of the first epoch; the same on every rank.
+ElasticSampler sampler_for(const TrainingPlan& plan, std::size_t train_count);
 
 /// The number of steps in all.
 std::uint64_t step_count(const TrainingPlan& plan, std::size_t train_count);

@@ -1,0 +1,28 @@
+// The order of one epoch's samples, in any of the ways that an elastic sampler offers.
+#pragma once
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+#include "muster/elastic_sampler.h"
+#include "worker_runtime/data/index_permutation.h"
+
+namespace muster::runtime {
+
+class EpochOrder {
+  public:
+    EpochOrder(const ElasticSamplerOptions& options, std::uint64_t epoch);
+
+    [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
+    /// The sample at `place`, which is below sample_count.
+    [[nodiscard]] std::uint64_t at(std::uint64_t place) const;
+
+  private:
+    struct Sequential {};
+
+    std::uint64_t epoch_;
+    std::variant<Sequential, std::vector<std::uint32_t>, IndexPermutation> places_;
+};
+
+}  // namespace muster::runtime
