@@ -75,7 +75,8 @@ SampleStep ElasticSampler::next() const {
     return step_from(epoch_, cursor_);
 }
 
-SampleStep ElasticSampler::after(const SampleStep& step) const {
+Result<SampleStep> ElasticSampler::after(const SampleStep& step) const {
+    if (auto checked = check(step); !checked) return checked.error();
     return step.ends_epoch ? step_from(step.epoch + 1, 0) : step_from(step.epoch, step.first + step.count);
 }
 

@@ -104,12 +104,11 @@ class ElasticSampler {
 
     /// The step at the cursor. The same one until it is committed.
     [[nodiscard]] SampleStep next() const;
-    /// The step behind `step`, for whoever loads ahead.
-    [[nodiscard]] SampleStep after(const SampleStep& step) const;
+    /// The step behind `step`, for whoever loads ahead. invalid_argument: this sampler cannot have given `step`.
+    [[nodiscard]] Result<SampleStep> after(const SampleStep& step) const;
 
-    /// The taker's samples of `step`: each below sample_count. invalid_argument: a rank that is not in its world, or a
-    /// step that this sampler cannot have given. The first call of an epoch in torch's order makes it: 15 ns a sample
-    /// or so.
+    /// The taker's samples of `step`: each below sample_count. invalid_argument: a rank that is not in its world, or
+    /// such a step. The first call of an epoch in torch's order makes it: 15 ns a sample or so.
     [[nodiscard]] Result<std::vector<std::uint64_t>> indices(const SampleStep& step, Taker taker) const;
 
     /// All samples of `step` are seen, by all ranks: moves the cursor behind it. refused: it is not the step at the

@@ -1,4 +1,5 @@
-"""The muster worker runtime for Python: who am I, move data with the other ranks, average gradients.
+"""The muster worker runtime for Python: who am I, move data with the other ranks, average gradients, and
+which samples each step takes.
 
 A thin layer over libmuster.so (the C API); no build step, and nothing but the standard library. Arrays are whatever has
 the buffer protocol (array.array, bytearray, ctypes, numpy) or is a torch tensor on the CPU; neither numpy nor torch is
@@ -8,5 +9,7 @@ imported. PYTHON.md has examples.
 from muster.communicator import Communicator, Context, Place, Work
 from muster.library import MusterError
 from muster.reducer import GradientReducer, ScalingReport, StepCost
+from muster.sampler import DistributedSampler, ElasticSampler
 
-__all__ = ["Communicator", "Context", "GradientReducer", "MusterError", "Place", "ScalingReport", "StepCost", "Work"]
+__all__ = ["Communicator", "Context", "DistributedSampler", "ElasticSampler", "GradientReducer", "MusterError", "Place",
+           "ScalingReport", "StepCost", "Work"]

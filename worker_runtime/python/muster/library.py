@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 1  # of the header that the structures below follow
+API_VERSION = 2  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -56,6 +56,21 @@ class BaselineFields(ctypes.Structure):
 class ScalingFields(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("strong", c_double), ("weak", c_double), ("estimated", c_double),
                 ("samples_per_second", c_double), ("step_count", c_uint64)]
+
+
+class DistributedSamplerOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("sample_count", c_int64), ("world_size", c_int), ("rank", c_int),
+                ("seed", c_uint64), ("sequential", c_int), ("drop_last", c_int)]
+
+
+class ElasticSamplerOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("sample_count", c_int64), ("batch_size", c_int64), ("seed", c_uint64),
+                ("order", c_int), ("deal", c_int), ("tail", c_int)]
+
+
+class SampleStepFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("epoch", c_uint64), ("first", c_uint64), ("count", c_uint64),
+                ("ends_epoch", c_int)]
 
 
 APPLY = ctypes.CFUNCTYPE(c_int, c_void_p)
@@ -106,6 +121,24 @@ _PROTOTYPES = {
     "reducer_add_data_wait": (_HANDLE, c_int64),
     "reducer_last_step": (_HANDLE, POINTER(StepCostFields)),
     "reducer_scaling_report": (_HANDLE, POINTER(BaselineFields), POINTER(ScalingFields), *_TEXT),
+    "distributed_sampler_make": (POINTER(DistributedSamplerOptions), POINTER(_HANDLE)),
+    "distributed_sampler_set_epoch": (_HANDLE, c_uint64),
+    "distributed_sampler_size": (_HANDLE, POINTER(c_uint64)),
+    "distributed_sampler_indices": (_HANDLE, POINTER(c_int64), c_size_t, POINTER(c_size_t)),
+    "distributed_sampler_order_repeated": (_HANDLE, POINTER(c_int)),
+    "distributed_sampler_release": (_HANDLE,),
+    "elastic_sampler_make": (POINTER(ElasticSamplerOptions), POINTER(_HANDLE)),
+    "elastic_sampler_next": (_HANDLE, POINTER(SampleStepFields)),
+    "elastic_sampler_after": (_HANDLE, POINTER(SampleStepFields), POINTER(SampleStepFields)),
+    "elastic_sampler_indices": (_HANDLE, POINTER(SampleStepFields), c_int, c_int, POINTER(c_int64), c_size_t,
+                                POINTER(c_size_t)),
+    "elastic_sampler_commit": (_HANDLE, POINTER(SampleStepFields)),
+    "elastic_sampler_set_batch_size": (_HANDLE, c_int64),
+    "elastic_sampler_steps_left": (_HANDLE, POINTER(c_uint64)),
+    "elastic_sampler_state": (_HANDLE, *_TEXT),
+    "elastic_sampler_load_state": (_HANDLE, c_char_p),
+    "elastic_sampler_sample_seed": (_HANDLE, c_uint64, c_uint64, POINTER(c_uint64)),
+    "elastic_sampler_release": (_HANDLE,),
 }
 
 

@@ -124,7 +124,7 @@ TEST_CASE("looking ahead gives the steps that will come, into the next epoch") {
     for (int i = 0; i < 10; ++i) {
         CHECK(sampler.next() == ahead);
         const auto indices = *sampler.indices(ahead, {});
-        const auto later = sampler.after(ahead);
+        const auto later = *sampler.after(ahead);
         REQUIRE(sampler.indices(later, {}).has_value());
         CHECK(taken(sampler, {}) == indices);
         REQUIRE(sampler.commit(ahead).has_value());
@@ -159,7 +159,7 @@ TEST_CASE("with the tail dropped, a larger batch may end an epoch and a smaller 
 
 TEST_CASE("a step that is not the next one cannot be committed") {
     auto sampler = made({.sample_count = 10, .batch_size = 4});
-    const auto first = sampler.next(), second = sampler.after(first);
+    const auto first = sampler.next(), second = *sampler.after(first);
     CHECK(sampler.commit(second).error().context ==
           "the step at place 4 of epoch 0 cannot be committed: the next one is at place 0 of epoch 0");
     REQUIRE(sampler.commit(first).has_value());
@@ -176,6 +176,7 @@ TEST_CASE("a step that no sampler has made is refused") {
           SampleStep{.first = 0, .count = 4, .ends_epoch = true}, SampleStep{.first = huge, .count = huge},
           SampleStep{.count = std::uint64_t{1} << 33, .ends_epoch = true}}) {
         CHECK(sampler.commit(step).error().code == Errc::invalid_argument);
+        CHECK(sampler.after(step).error().code == Errc::invalid_argument);
         CHECK_THAT(sampler.indices(step, {}).error().context, Catch::Contains("is none of this sampler's"));
     }
     CHECK(sampler.indices(sampler.next(), {.rank = 2, .world = 2}).error().context == "rank 2 is not in a world of 2");

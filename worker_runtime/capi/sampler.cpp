@@ -1,0 +1,279 @@
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "muster/distributed_sampler.h"
+#include "muster/elastic_sampler.h"
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/handles.h"
+
+namespace muster::capi {
+
+namespace {
+
+/// A sampler that threads of the caller may share.
+template <class Sampler>
+struct SamplerObject {
+    std::mutex mutex;
+    Sampler sampler;
+
+    explicit SamplerObject(Sampler from) : sampler(std::move(from)) {}
+};
+
+using DistributedObject = SamplerObject<DistributedSampler>;
+using ElasticObject = SamplerObject<ElasticSampler>;
+
+// Never destroyed: threads of the caller may still be in a call while the process ends.
+Handles<muster_distributed_sampler, DistributedObject>& distributed_samplers() {
+    static auto& all = *new Handles<muster_distributed_sampler, DistributedObject>("distributed sampler");
+    return all;
+}
+Handles<muster_elastic_sampler, ElasticObject>& elastic_samplers() {
+    static auto& all = *new Handles<muster_elastic_sampler, ElasticObject>("elastic sampler");
+    return all;
+}
+
+/// Runs `body(sampler)`, one thread at a time.
+template <class All, class Handle, class Body>
+muster_status with_sampler(const char* function, const All& all, Handle* handle, Body&& body) {
+    return guarded(function, [&]() -> Result<void> {
+        const auto found = all.find(handle);
+        if (!found) return found.error();
+        const std::lock_guard lock((*found)->mutex);
+        return body((*found)->sampler);
+    });
+}
+
+template <class Body>
+muster_status with_distributed(const char* function, muster_distributed_sampler* handle, Body&& body) {
+    return with_sampler(function, distributed_samplers(), handle, std::forward<Body>(body));
+}
+
+template <class Body>
+muster_status with_elastic(const char* function, muster_elastic_sampler* handle, Body&& body) {
+    return with_sampler(function, elastic_samplers(), handle, std::forward<Body>(body));
+}
+
+Result<std::uint64_t> read_count(std::int64_t count, std::string_view noun) {
+    if (count < 0) return invalid(cat("the ", noun, " is ", count, "; it cannot be negative"));
+    return static_cast<std::uint64_t>(count);
+}
+
+Result<DistributedSamplerOptions> read_options(const muster_distributed_sampler_options* options) {
+    const auto given = read(options);
+    if (!given) return given.error();
+    const auto sample_count = read_count(given->sample_count, "number of samples");
+    if (!sample_count) return sample_count.error();
+    const auto shuffle = read_enumerator<Shuffle>(given->sequential, 2, "value of sequential");
+    if (!shuffle) return shuffle.error();
+    const auto last = read_enumerator<LastSamples>(given->drop_last, 2, "value of drop_last");
+    if (!last) return last.error();
+    return DistributedSamplerOptions{.sample_count = *sample_count,
+                                     .world = given->world_size == 0 ? 1 : given->world_size,
+                                     .rank = given->rank,
+                                     .seed = given->seed,
+                                     .shuffle = *shuffle,
+                                     .last = *last};
+}
+
+Result<ElasticSamplerOptions> read_options(const muster_elastic_sampler_options* options) {
+    const auto given = read(options);
+    if (!given) return given.error();
+    const auto sample_count = read_count(given->sample_count, "number of samples");
+    if (!sample_count) return sample_count.error();
+    const auto batch_size = read_count(given->batch_size, "batch size");
+    if (!batch_size) return batch_size.error();
+    const auto order = read_enumerator<SampleOrder>(given->order, 3, "order of samples");
+    if (!order) return order.error();
+    const auto deal = read_enumerator<Deal>(given->deal, 2, "way to deal samples");
+    if (!deal) return deal.error();
+    const auto tail = read_enumerator<Tail>(given->tail, 3, "tail");
+    if (!tail) return tail.error();
+    return ElasticSamplerOptions{.sample_count = *sample_count,
+                                 .batch_size = *batch_size,
+                                 .seed = given->seed,
+                                 .order = *order,
+                                 .deal = *deal,
+                                 .tail = *tail};
+}
+
+Result<SampleStep> read_step(const muster_sample_step* step) {
+    if (step == nullptr) return invalid("`step` is NULL");
+    const auto given = read(step);
+    if (!given) return given.error();
+    return SampleStep{
+        .epoch = given->epoch, .first = given->first, .count = given->count, .ends_epoch = given->ends_epoch != 0};
+}
+
+Result<void> write_step(const SampleStep& step, muster_sample_step* to) {
+    return write(muster_sample_step{.size = sizeof *to,
+                                    .epoch = step.epoch,
+                                    .first = step.first,
+                                    .count = step.count,
+                                    .ends_epoch = step.ends_epoch ? 1 : 0},
+                 to);
+}
+
+Error no_room(std::uint64_t needed, std::size_t capacity) {
+    return {Errc::limit_exceeded, cat("there are ", needed, " indices, and room for ", capacity)};
+}
+
+/// An index is below 2^63.
+void write_indices(const std::vector<std::uint64_t>& own, std::int64_t* indices) {
+    std::transform(own.begin(), own.end(), indices,
+                   [](std::uint64_t index) { return static_cast<std::int64_t>(index); });
+}
+
+}  // namespace
+
+}  // namespace muster::capi
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+muster_status muster_distributed_sampler_make(const muster_distributed_sampler_options* options,
+                                              muster_distributed_sampler** sampler) {
+    return guarded(__func__, [&]() -> Result<void> {
+        if (sampler == nullptr) return invalid("`sampler` is NULL");
+        *sampler = nullptr;
+        const auto given = read_options(options);
+        if (!given) return given.error();
+        auto made = DistributedSampler::make(*given);
+        if (!made) return made.error();
+        *sampler = distributed_samplers().add(std::make_shared<DistributedObject>(std::move(*made)));
+        return {};
+    });
+}
+
+muster_status muster_distributed_sampler_set_epoch(muster_distributed_sampler* sampler, uint64_t epoch) {
+    return with_distributed(__func__, sampler, [&](DistributedSampler& found) -> Result<void> {
+        found.set_epoch(epoch);
+        return {};
+    });
+}
+
+muster_status muster_distributed_sampler_size(muster_distributed_sampler* sampler, uint64_t* count) {
+    return with_distributed(__func__, sampler, [&](const DistributedSampler& found) -> Result<void> {
+        if (count == nullptr) return invalid("`count` is NULL");
+        *count = found.size();
+        return {};
+    });
+}
+
+muster_status muster_distributed_sampler_indices(muster_distributed_sampler* sampler, int64_t* indices, size_t capacity,
+                                                 size_t* count) {
+    return with_distributed(__func__, sampler, [&](DistributedSampler& found) -> Result<void> {
+        if (count != nullptr) *count = found.size();
+        if (indices == nullptr) return {};
+        if (capacity < found.size()) return no_room(found.size(), capacity);
+        write_indices(found.indices(), indices);
+        return {};
+    });
+}
+
+muster_status muster_distributed_sampler_order_repeated(muster_distributed_sampler* sampler, int* repeated) {
+    return with_distributed(__func__, sampler, [&](const DistributedSampler& found) -> Result<void> {
+        if (repeated == nullptr) return invalid("`repeated` is NULL");
+        *repeated = found.order_repeated() ? 1 : 0;
+        return {};
+    });
+}
+
+muster_status muster_distributed_sampler_release(muster_distributed_sampler* sampler) {
+    return guarded(__func__, [&] { return distributed_samplers().release(sampler); });
+}
+
+muster_status muster_elastic_sampler_make(const muster_elastic_sampler_options* options,
+                                          muster_elastic_sampler** sampler) {
+    return guarded(__func__, [&]() -> Result<void> {
+        if (sampler == nullptr) return invalid("`sampler` is NULL");
+        *sampler = nullptr;
+        const auto given = read_options(options);
+        if (!given) return given.error();
+        auto made = ElasticSampler::make(*given);
+        if (!made) return made.error();
+        *sampler = elastic_samplers().add(std::make_shared<ElasticObject>(std::move(*made)));
+        return {};
+    });
+}
+
+muster_status muster_elastic_sampler_next(muster_elastic_sampler* sampler, muster_sample_step* step) {
+    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) { return write_step(found.next(), step); });
+}
+
+muster_status muster_elastic_sampler_after(muster_elastic_sampler* sampler, const muster_sample_step* step,
+                                           muster_sample_step* later) {
+    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
+        const auto given = read_step(step);
+        if (!given) return given.error();
+        const auto behind = found.after(*given);
+        return behind ? write_step(*behind, later) : behind.error();
+    });
+}
+
+muster_status muster_elastic_sampler_indices(muster_elastic_sampler* sampler, const muster_sample_step* step, int rank,
+                                             int world_size, int64_t* indices, size_t capacity, size_t* count) {
+    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
+        const auto given = read_step(step);
+        if (!given) return given.error();
+        const auto own = found.indices(*given, {.rank = rank, .world = world_size});
+        if (!own) return own.error();
+        if (count != nullptr) *count = own->size();
+        if (indices == nullptr) return {};
+        if (capacity < own->size()) return no_room(own->size(), capacity);
+        write_indices(*own, indices);
+        return {};
+    });
+}
+
+muster_status muster_elastic_sampler_commit(muster_elastic_sampler* sampler, const muster_sample_step* step) {
+    return with_elastic(__func__, sampler, [&](ElasticSampler& found) -> Result<void> {
+        const auto given = read_step(step);
+        return given ? found.commit(*given) : given.error();
+    });
+}
+
+muster_status muster_elastic_sampler_set_batch_size(muster_elastic_sampler* sampler, int64_t batch_size) {
+    return with_elastic(__func__, sampler, [&](ElasticSampler& found) -> Result<void> {
+        const auto given = read_count(batch_size, "batch size");
+        return given ? found.set_batch_size(*given) : given.error();
+    });
+}
+
+muster_status muster_elastic_sampler_steps_left(muster_elastic_sampler* sampler, uint64_t* steps) {
+    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
+        if (steps == nullptr) return invalid("`steps` is NULL");
+        *steps = found.steps_left();
+        return {};
+    });
+}
+
+muster_status muster_elastic_sampler_state(muster_elastic_sampler* sampler, char* text, size_t capacity,
+                                           size_t* needed) {
+    return with_elastic(__func__, sampler,
+                        [&](const ElasticSampler& found) { return write_text(found.state(), text, capacity, needed); });
+}
+
+muster_status muster_elastic_sampler_load_state(muster_elastic_sampler* sampler, const char* state) {
+    return with_elastic(__func__, sampler, [&](ElasticSampler& found) -> Result<void> {
+        if (state == nullptr) return invalid("`state` is NULL");
+        return found.load_state(state);
+    });
+}
+
+muster_status muster_elastic_sampler_sample_seed(muster_elastic_sampler* sampler, uint64_t epoch, uint64_t index,
+                                                 uint64_t* seed) {
+    return with_elastic(__func__, sampler, [&](const ElasticSampler& found) -> Result<void> {
+        if (seed == nullptr) return invalid("`seed` is NULL");
+        *seed = found.sample_seed(epoch, index);
+        return {};
+    });
+}
+
+muster_status muster_elastic_sampler_release(muster_elastic_sampler* sampler) {
+    return guarded(__func__, [&] { return elastic_samplers().release(sampler); });
+}
+}
