@@ -12,7 +12,7 @@ using namespace muster::runtime;
 
 namespace {
 
-const Checkpoint some_checkpoint{.step = 42, .values = {1.5F, -2.25F, 0.0F, 1e30F}};
+const Checkpoint some_checkpoint{.step = 42, .values = {1.5F, -2.25F, 0.0F, 1e30F}, .sampler = "{}"};
 
 std::string read_all(const std::string& path) {
     std::ifstream file(path, std::ios::binary);

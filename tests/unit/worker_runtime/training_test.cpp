@@ -61,6 +61,21 @@ Outcome train_world(std::size_t world, const TrainingPlan& plan) {
     return train_together(std::vector<TrainingPlan>(world, plan));
 }
 
+/// Two ranks, of which one fails before step 25: with checkpoints every 20 that leaves the one of step 20, in the
+/// middle of the second epoch.
+void stop_before_step_25(const TrainingPlan& plan) {
+    test::ThreadGroup group(2);
+    const auto complaint = group.run([&](Communicator& communicator) {
+        TrainingEvents events;
+        events.before_step = [&communicator](std::uint64_t step) {
+            if (step == 25 && communicator.rank() == 1) communicator.abort("killed for the test");
+        };
+        const auto network = train(plan, communicator, digits(), events);
+        return network ? std::string("no failure") : std::string();
+    });
+    CHECK(complaint.empty());
+}
+
 }  // namespace
 
 TEST_CASE("all ranks end with the same bits, in every run") {
@@ -101,22 +116,44 @@ TEST_CASE("a run that stops in the middle of an epoch and goes on ends with the 
     const test::ScratchFolder folder;
     const TrainingPlan plan{.epochs = 3, .checkpoint = folder / "model", .checkpoint_every = 20};
     const auto whole = train_world(2, {.epochs = 3});
-    // Rank 1 fails before step 25, which leaves the checkpoint of step 20, in the middle of the second epoch.
-    test::ThreadGroup group(2);
-    struct Killed {};
-    const auto complaint = group.run([&](Communicator& communicator) {
-        TrainingEvents events;
-        events.before_step = [&communicator](std::uint64_t step) {
-            if (step == 25 && communicator.rank() == 1) communicator.abort("killed for the test");
-        };
-        const auto network = train(plan, communicator, digits(), events);
-        return network ? std::string("no failure") : std::string();
-    });
-    CHECK(complaint.empty());
+    stop_before_step_25(plan);
     const auto resumed = train_world(2, plan);
     CHECK(resumed.first_step == 20);
     REQUIRE(resumed.weights[1].has_value());
     CHECK(*resumed.weights[1] == *whole.weights[0]);
+}
+
+TEST_CASE("a run that goes on in another world takes the losses of one that never stopped") {
+    const TrainingPlan plain{.epochs = 3};
+    const auto alone = train_world(1, plain);
+    for (const std::size_t world : {1, 3, 4}) {
+        const test::ScratchFolder folder;
+        TrainingPlan plan = plain;
+        plan.checkpoint = folder / "model";
+        plan.checkpoint_every = 20;
+        stop_before_step_25(plan);
+        const auto resumed = train_world(world, plan);
+        REQUIRE(resumed.first_step == 20);
+        REQUIRE(resumed.losses.size() == alone.losses.size() - 20);
+        for (std::size_t step = 0; step < resumed.losses.size(); ++step) {
+            INFO("world " << world << ", step " << step + 20);
+            REQUIRE(std::abs(resumed.losses[step] - alone.losses[step + 20]) <= 1e-5 * alone.losses[step + 20]);
+        }
+    }
+}
+
+TEST_CASE("a checkpoint that was made on other digits is refused") {
+    const test::ScratchFolder folder;
+    const TrainingPlan plan{.epochs = 1, .checkpoint = folder / "model"};
+    REQUIRE(train_world(1, plan).weights[0].has_value());
+    auto checkpoint = **load_checkpoint(plan.checkpoint);
+    auto other = *ElasticSampler::make({.sample_count = 1'000, .batch_size = 96});
+    checkpoint.sampler = other.state();
+    REQUIRE(save_checkpoint(plan.checkpoint, checkpoint).has_value());
+    const auto outcome = train_world(2, plan);
+    CHECK_THAT(outcome.weights[0].error().context,
+               Catch::Contains("data with 1000 samples, and this sampler has 1438"));
+    CHECK(outcome.weights[1].has_error());
 }
 
 TEST_CASE("only rank 0 needs the checkpoint") {

@@ -72,6 +72,7 @@ struct Run {
     Dice dice;
     bool batch_changes = false;
     std::string story = {};  ///< for the message of a failure
+    int kill_count = 0;
 
     std::vector<Indices> committed() {
         auto sampler = std::move(*ElasticSampler::make(options));
@@ -86,12 +87,14 @@ struct Run {
             const auto fate = dice(10 + static_cast<std::uint64_t>(events) / 20);
             if (fate == 0) continue;  // failed before its commit: the same step again, perhaps by others
             if (fate == 1) {          // killed: a new process goes on from the checkpoint
+                ++kill_count;
                 story += cat(" kill@", step.epoch, "/", step.first);
                 sampler = std::move(*ElasticSampler::make(options));
                 REQUIRE(sampler.load_state(saved.state).has_value());
                 now = saved;
                 continue;
             }
+            if (batch_changes && dice(5) == 0) (void)sampler.set_batch_size(1 + dice(options.sample_count));
             REQUIRE(sampler.commit(step).has_value());
             if (step.epoch < epoch_count) {
                 auto& seen = now.committed[step.epoch];
@@ -122,10 +125,12 @@ constexpr std::uint64_t seed_count = 1'500;
 }  // namespace
 
 TEST_CASE("each epoch's committed samples are all of them, once, in the epoch's order, whatever happens") {
+    int kill_count = 0;
     for (std::uint64_t seed = 0; seed < seed_count; ++seed) {
         auto run = run_of(seed, Tail::short_batch);
         run.batch_changes = seed % 2 == 1;
         const auto committed = run.committed();
+        kill_count += run.kill_count;
         INFO("seed " << seed << run.story);
         for (std::uint64_t epoch = 0; epoch < epoch_count; ++epoch) {
             REQUIRE(committed[epoch] == order_of(run.options, epoch));
@@ -134,6 +139,7 @@ TEST_CASE("each epoch's committed samples are all of them, once, in the epoch's 
             for (std::uint64_t i = 0; i < sorted.size(); ++i) REQUIRE(sorted[i] == i);
         }
     }
+    CHECK(kill_count > 1'000);  // or the dice show nothing
 }
 
 TEST_CASE("with `pad` the front of each epoch's order comes again until the last batch is full") {

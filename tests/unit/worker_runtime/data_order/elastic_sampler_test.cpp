@@ -145,6 +145,15 @@ TEST_CASE("the batch size may change at any step, and the state has it") {
     CHECK(other.steps_left() == 29);
 }
 
+TEST_CASE("a step that was given out before the batch changed is committed as it was given out") {
+    auto sampler = made({.sample_count = 100, .batch_size = 10});
+    const auto given_out = sampler.next();
+    REQUIRE(sampler.set_batch_size(3).has_value());
+    REQUIRE(sampler.commit(given_out).has_value());
+    CHECK(sampler.cursor() == 10);
+    CHECK(sampler.next().count == 3);
+}
+
 TEST_CASE("with the tail dropped, a larger batch may end an epoch and a smaller one may save its samples") {
     auto sampler = made({.sample_count = 10, .batch_size = 4, .order = SampleOrder::sequential, .tail = Tail::drop});
     REQUIRE(sampler.commit(sampler.next()).has_value());  // 6 are left
