@@ -1,11 +1,13 @@
 // A permutation of 0 .. count-1 whose places are computed one by one, in no memory: the order of an epoch over data of
 // any size, and the way to begin in the middle of it.
 //
-// A Feistel network over the bits that count - 1 needs, cut into a low and a high half that may differ by one bit: in
-// turn each half is xor-ed with a keyed hash of the other, which can be undone whatever the hash is (Luby and Rackoff,
-// "How to construct pseudorandom permutations from pseudorandom functions", SIAM J. Comput. 1988). The network permutes
-// the next power of two; a result beyond `count` goes through it again until one fits (cycle walking: Black and
-// Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002), less than twice on average.
+// The numbers are laid out as a table of about sqrt(count) rows and as many columns. A Feistel network moves a number
+// in it: in turn its row is shifted, around the table, by a keyed hash of its column, and its column by one of its row.
+// Each shift can be undone whatever the hash is (Luby and Rackoff, "How to construct pseudorandom permutations from
+// pseudorandom functions", SIAM J. Comput. 1988; with addition in place of xor and any table: Black and Rogaway,
+// "Ciphers with arbitrary finite domains", CT-RSA 2002). The table has a few more than `count` cells; who ends in one
+// of those goes through the network again until it fits (cycle walking), which is rare: there are fewer than 2
+// sqrt(count).
 //
 // Good for shuffling, and no cipher: the hash is a fast one.
 #pragma once
@@ -32,9 +34,8 @@ class IndexPermutation {
     [[nodiscard]] std::uint64_t undone_once(std::uint64_t value) const;
 
     std::uint64_t count_;
-    int low_bits_;
-    std::uint64_t low_mask_;
-    std::uint64_t high_mask_;
+    std::uint64_t row_count_;     ///< below 2^32, as is column_count_
+    std::uint64_t column_count_;  ///< row_count_ * column_count_ >= count_
     std::array<std::uint64_t, round_count> keys_;
 };
 
