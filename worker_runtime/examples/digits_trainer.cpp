@@ -6,10 +6,11 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <optional>
+#include <string_view>
 
 #include "muster/context.h"
 #include "rendezvous/base/text.h"
-#include "worker_runtime/examples/checkpoint_file.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"
 
@@ -68,6 +69,13 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
     return events;
 }
 
+/// Eight bytes that tell different data from equal data (FNV-1a).
+std::uint64_t fingerprint(std::string_view bytes) {
+    std::uint64_t hash = 14695981039346656037U;
+    for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211U;
+    return hash;
+}
+
 /// What was learned: a fingerprint of every bit of it, and how good it is on digits that it has not seen.
 int judge(const TrainerOptions& options, const Context& context, DigitsNetwork& network, const DigitSet& digits) {
     std::string bytes;
@@ -83,7 +91,7 @@ int judge(const TrainerOptions& options, const Context& context, DigitsNetwork& 
     return fail("", {Errc::invalid_argument, "the test accuracy is below --accuracy-min"});
 }
 
-int run(const TrainerOptions& options, const Context& context) {
+int run(const TrainerOptions& options, Context& context) {
     const auto who = cat("rank ", context.rank(), ": ");
     const auto digits = load_digits(options.data);
     if (digits.has_error()) return fail(who, digits.error());
@@ -94,9 +102,20 @@ int run(const TrainerOptions& options, const Context& context) {
             return fail(who, {Errc::io, cat(options.losses, ": cannot be written; name another with --losses")});
     }
     const auto steps = step_count(options.plan, digits->train.size());
-    auto network = train(options.plan, context.world(), *digits, events_for(options, context, steps, losses));
-    if (network.has_error()) return fail(who, network.error());
-    return judge(options, context, *network, *digits);
+    std::optional<Checkpointer> checkpointer;
+    if (!options.checkpoint_dir.empty()) {
+        auto opened = Checkpointer::open(context, {.directory = options.checkpoint_dir});
+        if (opened.has_error()) return fail(who, opened.error());
+        checkpointer = std::move(opened.value());
+    }
+    const auto notice = PreemptionNotice::watch(context);
+    if (notice.has_error()) return fail(who, notice.error());
+    auto trained = train(options.plan, context.world(), *digits, events_for(options, context, steps, losses),
+                         {.checkpointer = checkpointer ? &*checkpointer : nullptr, .notice = &notice.value()});
+    if (trained.has_error()) return fail(who, trained.error());
+    if (!trained->left) return judge(options, context, trained->network, *digits);
+    say(context, "asked to leave: all is saved");
+    return exit_saved_and_left;
 }
 
 }  // namespace
@@ -111,7 +130,7 @@ int main(int argc, char** argv) {
         std::fputs(trainer_help().c_str(), stdout);
         return 0;
     }
-    const auto context = muster::Context::from_environment();
+    auto context = muster::Context::from_environment();
     if (context.has_error()) return fail("", context.error(), 2);
     return run(*options, *context);
 }

@@ -44,8 +44,9 @@ constexpr std::array options_known{
            [](const auto& value, auto& to) { return parse_decimal(value, 1e-9, 1e3, to.plan.learning_rate); }},
     Option{"--momentum", "a number of 0 to 0.999", "the part of a step that the next one keeps (0.9)",
            [](const auto& value, auto& to) { return parse_decimal(value, 0, 0.999, to.plan.momentum); }},
-    Option{"--checkpoint", "a file", "read at the start and written by rank 0 (none)",
-           [](const auto& value, auto& to) { return take_text(value, to.plan.checkpoint); }},
+    Option{"--checkpoint-dir", "a folder",
+           "goes on from the newest checkpoint there (MUSTER_CHECKPOINT_DIR, else none)",
+           [](const auto& value, auto& to) { return take_text(value, to.checkpoint_dir); }},
     Option{"--checkpoint-every", "a count", "steps between two checkpoints (50)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.checkpoint_every); }},
     Option{"--losses", "a file", "rank 0 writes the loss of each step there (none)",
@@ -66,6 +67,7 @@ Error usage(const std::string& text) {
 
 Result<TrainerOptions> parse_trainer_options(const std::vector<std::string>& arguments) {
     TrainerOptions options;
+    if (const char* const given = std::getenv("MUSTER_CHECKPOINT_DIR")) options.checkpoint_dir = given;
     for (std::size_t i = 0; i < arguments.size(); ++i) {
         auto name = arguments[i];
         if (name == "--help" || name == "-h") {
@@ -90,7 +92,7 @@ Result<TrainerOptions> parse_trainer_options(const std::vector<std::string>& arg
 std::string trainer_help() {
     std::string text =
         "digits_trainer: trains a small network on hand-written digits, data-parallel under muster or torchrun.\n"
-        "\n  muster --nproc-per-node=2 --max-restarts=3 digits_trainer --checkpoint model.ck\n\n";
+        "\n  muster --nproc-per-node=2 --max-restarts=3 --checkpoint-dir ckpt digits_trainer\n\n";
     for (const auto& option : options_known) {
         const auto left = cat("  ", option.name, " ", option.accepted);
         text += cat(left, std::string(left.size() < 40 ? 40 - left.size() : 1, ' '), option.meaning, "\n");

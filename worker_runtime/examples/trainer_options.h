@@ -12,8 +12,9 @@ namespace muster::runtime {
 struct TrainerOptions {
     TrainingPlan plan;
     std::string data = "worker_runtime/examples/data/digits.csv";
-    std::string losses;       ///< file for the loss of each step, one line a step; empty: none
-    double accuracy_min = 0;  ///< percent of the test digits; fewer: the trainer fails
+    std::string checkpoint_dir;  ///< empty: no checkpoints
+    std::string losses;          ///< file for the loss of each step, one line a step; empty: none
+    double accuracy_min = 0;     ///< percent of the test digits; fewer: the trainer fails
     /// For demonstrations: the last rank ends itself by SIGKILL before this step, unless the file `die_once` is there;
     /// it makes the file first, so that the next round lives. 0: never.
     std::uint64_t die_at_step = 0;

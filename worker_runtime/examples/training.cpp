@@ -9,14 +9,10 @@
 #include "muster/gradient_reducer.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
-#include "worker_runtime/examples/checkpoint_file.h"
 
 namespace muster::runtime {
 
 namespace {
-
-/// More than its text can have.
-constexpr std::size_t sampler_state_room = 512;
 
 /// What a checkpoint holds, as the trainer uses it.
 struct State {
@@ -30,54 +26,32 @@ struct State {
     }
 };
 
-/// Everything in `state` one behind the other.
-std::vector<std::span<float>> tensors_of(State& state) {
-    auto all = state.network.tensors();
-    for (auto& each : state.velocity) all.emplace_back(each);
-    return all;
-}
+constexpr const char* sampler_key = "sampler";
 
-Checkpoint checkpoint_of(State& state) {
-    Checkpoint checkpoint{.step = state.step, .values = {}, .sampler = state.sampler.state()};
-    for (const auto tensor : tensors_of(state)) {
-        checkpoint.values.insert(checkpoint.values.end(), tensor.begin(), tensor.end());
+CheckpointState checkpoint_of(State& state) {
+    CheckpointState checkpoint;
+    const auto parameters = state.network.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto& parameter = parameters[i];
+        const auto type = tensor_type(parameter.type);
+        checkpoint.tensors.push_back(StateTensor::whole(parameter.name, type, parameter.shape, parameter.data));
+        checkpoint.tensors.push_back(
+            StateTensor::whole("velocity." + parameter.name, type, parameter.shape, state.velocity[i].data()));
     }
+    checkpoint.values[sampler_key] = state.sampler.state();
     return checkpoint;
 }
 
-Result<void> restore(const std::string& path, State& state) {
-    if (path.empty()) return {};
-    auto loaded = load_checkpoint(path);
+Result<void> restore(const TrainingPlan& plan, Checkpointer& checkpointer, State& state) {
+    auto checkpoint = checkpoint_of(state);
+    auto loaded = checkpointer.load(checkpoint);
     if (!loaded) return loaded.error();
     if (!loaded->has_value()) return {};
-    auto next = (*loaded)->values.cbegin();
-    const auto end = (*loaded)->values.cend();
-    for (const auto tensor : tensors_of(state)) {
-        if (static_cast<std::size_t>(end - next) < tensor.size()) {
-            return Error{Errc::invalid_argument, cat(path, ": a checkpoint of another model")};
-        }
-        std::copy_n(next, tensor.size(), tensor.begin());
-        next += static_cast<std::ptrdiff_t>(tensor.size());
-    }
-    if (next != end) return Error{Errc::invalid_argument, cat(path, ": a checkpoint of another model")};
-    state.step = (*loaded)->step;
-    auto placed = state.sampler.load_state((*loaded)->sampler);
-    return placed ? placed : with_context(placed.error(), path);
-}
-
-/// Only rank 0 needs the file: what the reducer does not broadcast itself comes here.
-Result<void> share_start(const TrainingPlan& plan, Communicator& world, State& state) {
-    auto shared = world.run(broadcast({&state.step, sizeof state.step, DataType::u8}, 0));
-    auto text = state.sampler.state();
-    text.resize(sampler_state_room);
-    if (shared) shared = world.run(broadcast({text.data(), text.size(), DataType::u8}, 0));
-    for (auto& each : state.velocity) {
-        if (!shared) return shared;
-        shared = world.run(broadcast(buffer(std::span(each)), 0));
-    }
-    if (shared) shared = state.sampler.load_state(text.c_str());
+    state.step = static_cast<std::uint64_t>((*loaded)->step);
+    auto placed = state.sampler.load_state(checkpoint.values[sampler_key]);
     // The command line's batch counts, also where the checkpoint was made with another.
-    return shared ? state.sampler.set_batch_size(plan.batch_size) : shared;
+    if (placed) placed = state.sampler.set_batch_size(plan.batch_size);
+    return placed ? placed : with_context(placed.error(), (*loaded)->path);
 }
 
 std::vector<const Digit*> own_samples(const Communicator& world, const std::vector<Digit>& train,
@@ -125,33 +99,53 @@ Result<BatchSums> add_up(Communicator& world, const BatchSums& mine) {
     return BatchSums{.loss = sums[0], .sample_count = sums[1], .right_count = sums[2]};
 }
 
-Result<void> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const DigitSet& digits,
-                       const TrainingEvents& events, State& state) {
+/// One step of all ranks, up to the new weights; the sums are all ranks'.
+Result<BatchSums> take_step(const TrainingPlan& plan, GradientReducer& reducer, const DigitSet& digits,
+                            const SampleStep& step, State& state) {
     auto& world = reducer.communicator();
+    auto sums = average_gradients(reducer, state.network, own_samples(world, digits.train, state.sampler, step));
+    if (sums) {
+        descend(plan, reducer, state);
+        sums = add_up(world, *sums);
+    }
+    if (!sums) return with_context(sums.error(), cat("step ", state.step));
+    ++state.step;
+    if (auto committed = state.sampler.commit(step); !committed) return committed.error();
+    return sums;
+}
+
+/// True: a notice has come, and all is saved.
+Result<bool> save_if_due(const TrainingPlan& plan, Communicator& world, const TrainingAids& aids, State& state) {
+    auto leave = aids.notice != nullptr ? aids.notice->agreed(world) : Result<bool>(false);
+    if (!leave || aids.checkpointer == nullptr) return leave ? Result<bool>(false) : leave;
+    const bool last = *leave || state.sampler.epoch() == plan.epochs;
+    if (!last && state.step % plan.checkpoint_every != 0) return false;
+    // These steps are far shorter than a save: without waiting, hardly any checkpoint would be made.
+    auto saved = aids.checkpointer->save(static_cast<std::int64_t>(state.step), checkpoint_of(state), WhenBusy::wait);
+    if (saved && last) saved = aids.checkpointer->finish();
+    if (!saved) return saved.error();
+    return *leave && state.sampler.epoch() < plan.epochs;
+}
+
+/// True: a notice has come before the end.
+Result<bool> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const DigitSet& digits,
+                       const TrainingEvents& events, const TrainingAids& aids, State& state) {
     BatchSums epoch_sums;
     while (state.sampler.epoch() < plan.epochs) {
         if (events.before_step) events.before_step(state.step);
         const auto step = state.sampler.next();
-        auto sums = average_gradients(reducer, state.network, own_samples(world, digits.train, state.sampler, step));
-        if (sums) {
-            descend(plan, reducer, state);
-            sums = add_up(world, *sums);
-        }
-        if (!sums) return with_context(sums.error(), cat("step ", state.step));
-        ++state.step;
-        if (auto committed = state.sampler.commit(step); !committed) return committed;
+        const auto sums = take_step(plan, reducer, digits, step, state);
+        if (!sums) return sums.error();
         if (events.step_done) events.step_done(state.step, *sums);
         epoch_sums.add(*sums);
         if (step.ends_epoch) {
             if (events.epoch_done) events.epoch_done(state.sampler.epoch(), epoch_sums);
             epoch_sums = {};
         }
-        const bool due = state.step % plan.checkpoint_every == 0 || state.sampler.epoch() == plan.epochs;
-        if (world.rank() == 0 && due && !plan.checkpoint.empty()) {
-            if (auto saved = save_checkpoint(plan.checkpoint, checkpoint_of(state)); !saved) return saved;
-        }
+        const auto left = save_if_due(plan, reducer.communicator(), aids, state);
+        if (!left || *left) return left;
     }
-    return {};
+    return false;
 }
 
 }  // namespace
@@ -167,22 +161,19 @@ std::uint64_t step_count(const TrainingPlan& plan, std::size_t train_count) {
     return plan.epochs * sampler_for(plan, train_count).steps_per_epoch();
 }
 
-Result<DigitsNetwork> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,
-                            const TrainingEvents& events) {
+Result<Trained> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,
+                      const TrainingEvents& events, const TrainingAids& aids) {
     MUSTER_CHECK(plan.batch_size > 0 && plan.checkpoint_every > 0, plan.batch_size, plan.checkpoint_every);
     State state(sampler_for(plan, digits.train.size()));
-    if (world.rank() == 0) {
-        if (auto restored = restore(plan.checkpoint, state); !restored) {
-            world.abort(restored.error().context);  // or the others would wait for this rank
-            return restored.error();
-        }
+    if (aids.checkpointer != nullptr) {
+        if (auto restored = restore(plan, *aids.checkpointer, state); !restored) return restored.error();
     }
     auto reducer = GradientReducer::make(world, state.network.parameters());
     if (!reducer) return reducer.error();
-    if (auto shared = share_start(plan, world, state); !shared) return shared.error();
     if (events.started) events.started(state.step);
-    if (auto ran = run_steps(plan, *reducer, digits, events, state); !ran) return ran.error();
-    return std::move(state.network);
+    const auto left = run_steps(plan, *reducer, digits, events, aids, state);
+    if (!left) return left.error();
+    return Trained{.network = std::move(state.network), .left = *left};
 }
 
 }  // namespace muster::runtime

@@ -11,8 +11,10 @@
 #include <functional>
 #include <string>
 
+#include "muster/checkpoint.h"
 #include "muster/communicator.h"
 #include "muster/elastic_sampler.h"
+#include "muster/preemption.h"
 #include "worker_runtime/examples/digits_data.h"
 #include "worker_runtime/examples/digits_network.h"
 
@@ -23,8 +25,18 @@ struct TrainingPlan {
     std::uint64_t batch_size = 96;  ///< over all ranks
     double learning_rate = 0.1;
     double momentum = 0.9;
-    std::string checkpoint = {};          ///< file; empty: none. Rank 0 reads and writes it
     std::uint64_t checkpoint_every = 50;  ///< steps between two checkpoints; there is one more at the end
+};
+
+/// What a run uses where it is there.
+struct TrainingAids {
+    Checkpointer* checkpointer = nullptr;      ///< goes on from its newest checkpoint, and makes more
+    const PreemptionNotice* notice = nullptr;  ///< after one: a last checkpoint, and no more steps
+};
+
+struct Trained {
+    DigitsNetwork network;
+    bool left = false;  ///< a notice came: all is saved, and there are steps left to take
 };
 
 /// What the caller learns on the way. Any of them may be empty.
@@ -42,9 +54,9 @@ ElasticSampler sampler_for(const TrainingPlan& plan, std::size_t train_count);
 /// The number of steps in all.
 std::uint64_t step_count(const TrainingPlan& plan, std::size_t train_count);
 
-/// Trains from the checkpoint, or from nothing where there is none. Errors: the checkpoint cannot be read or written,
-/// or a rank was lost; every rank gets one.
-Result<DigitsNetwork> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,
-                            const TrainingEvents& events);
+/// Trains from the newest checkpoint, or from nothing where there is none. Errors: no checkpoint is whole, the last one
+/// could not be saved, or a rank was lost; every rank gets one.
+Result<Trained> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,
+                      const TrainingEvents& events, const TrainingAids& aids = {});
 
 }  // namespace muster::runtime

@@ -18,6 +18,7 @@ PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/py
 TORCHRUN = PYTHON.parent / "torchrun"
 DATA = ["--data", str(REPOSITORY / "worker_runtime/examples/data/digits.csv")]
 TRAINER = [str(BIN / "digits_trainer"), *DATA]
+MUSTER = [str(BIN / "muster"), "--standalone"]
 LIBTORCH_TRAINER = [str(BIN / "digits_libtorch"), *DATA]
 SHORT = ["--epochs", "4"]
 
@@ -38,7 +39,7 @@ def run(command, expect=0, limit_s=60):
 
 
 def muster(workers, *arguments, restarts=0, expect=0):
-    return run([str(BIN / "muster"), "--standalone", f"--nproc-per-node={workers}", f"--max-restarts={restarts}", *TRAINER, *SHORT,
+    return run([*MUSTER, f"--nproc-per-node={workers}", f"--max-restarts={restarts}", *TRAINER, *SHORT,
                 *arguments], expect)
 
 
@@ -51,7 +52,7 @@ def weights(output):
 def curve(test, folder, workers, trainer):
     """The loss of each step of a whole training, which must end with a good model."""
     file = folder / f"losses of {workers}"
-    run([str(BIN / "muster"), "--standalone", f"--nproc-per-node={workers}", *trainer, "--accuracy-min", "95", "--losses",
+    run([*MUSTER, f"--nproc-per-node={workers}", *trainer, "--accuracy-min", "95", "--losses",
          str(file)], limit_s=200)
     lines = [line.split() for line in file.read_text().splitlines()]
     test.assertEqual([int(step) for step, _ in lines], list(range(1, 451)))
@@ -69,11 +70,41 @@ class Trainer(unittest.TestCase):
 
     def test_a_killed_worker_costs_nothing_but_time(self):
         whole = muster(2)
-        broken = muster(2, "--checkpoint", str(self.folder / "model"), "--checkpoint-every", "7", "--die-at-step", "25",
-                        "--die-once", str(self.folder / "died"), restarts=1)
+        broken = run([*MUSTER, "--nproc-per-node=2", "--max-restarts=1", "--checkpoint-dir", str(self.folder / "c"), *TRAINER, *SHORT,
+                      "--checkpoint-every", "7", "--die-at-step", "25", "--die-once", str(self.folder / "died")])
         self.assertTrue((self.folder / "died").exists())
-        self.assertIn("going on from the checkpoint of step 21", broken)
+        # That of step 14 was complete before the one of step 21 was begun.
+        self.assertRegex(broken, "muster: round 1 goes on from .*/step_000000(14|21)\\n")
+        self.assertRegex(broken, "going on from the checkpoint of step (14|21)\\n")
         self.assertEqual(weights(broken), weights(whole))
+
+    def test_a_stop_signal_is_a_notice_after_which_all_is_saved_and_nothing_repeated(self):
+        whole = muster(2, "--epochs", "400")
+        command = [*MUSTER, "--nproc-per-node=2", "--checkpoint-dir", str(self.folder / "c"), *TRAINER, "--epochs", "400"]
+        first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+        try:
+            said = ""
+            while "epoch 3:" not in said:
+                line = first.stdout.readline()
+                self.assertTrue(line, said)
+                said += line
+            first.send_signal(signal.SIGTERM)
+            said += first.communicate(timeout=60)[0]
+        finally:
+            if first.poll() is None:
+                os.killpg(first.pid, signal.SIGKILL)
+        self.assertEqual(first.returncode, 76, said)
+        self.assertIn("asked to leave: all is saved", said)
+        self.assertNotIn("weights", said)
+        second = run(command)
+        self.assertRegex(second, r"going on from the checkpoint of step \d+\n")
+        self.assertEqual(weights(second), weights(whole))
+
+    def test_restarts_that_bring_no_checkpoint_end_the_job(self):
+        output = run([*MUSTER, "--nproc-per-node=1", "--max-restarts=9", "--checkpoint-dir", str(self.folder / "c"),
+                      "--max-stalled-restarts=2", "/bin/false"], expect=77)
+        self.assertIn("crash loop: 2 restarts in a row without a newer checkpoint (there is none)", output)
+        self.assertEqual(output.count("starts over: no checkpoint in"), 2)
 
     def test_without_a_restart_left_the_job_fails_with_the_signal(self):
         output = muster(2, "--die-at-step", "25", "--die-once", str(self.folder / "died"), expect=128 + signal.SIGKILL)

@@ -6,10 +6,10 @@ using namespace muster;
 using namespace muster::runtime;
 
 TEST_CASE("options are read with a blank or with an equals sign") {
-    const auto options = parse_trainer_options({"--epochs", "7", "--checkpoint=a=b", "--accuracy-min", "92.5"});
+    const auto options = parse_trainer_options({"--epochs", "7", "--checkpoint-dir=a=b", "--accuracy-min", "92.5"});
     REQUIRE(options.has_value());
     CHECK(options->plan.epochs == 7);
-    CHECK(options->plan.checkpoint == "a=b");
+    CHECK(options->checkpoint_dir == "a=b");
     CHECK(options->accuracy_min == 92.5);
     CHECK(options->die_at_step == 0);
 }

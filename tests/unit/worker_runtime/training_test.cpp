@@ -7,7 +7,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 #include "tests/support/thread_group.h"
-#include "worker_runtime/examples/checkpoint_file.h"
+#include "tests/unit/checkpoint/saved_model.h"
 
 using namespace muster;
 using namespace muster::runtime;
@@ -33,13 +33,22 @@ struct Outcome {
     std::uint64_t first_step = 0;
 };
 
-/// Trains with one thread a rank. `plans` has one plan a rank.
-Outcome train_together(const std::vector<TrainingPlan>& plans) {
-    const int world = static_cast<int>(plans.size());
-    test::ThreadGroup group(world);
-    Outcome outcome{.weights = std::vector<Result<Weights>>(plans.size(), Error{Errc::io, "did not run"}),
-                    .losses = {},
-                    .first_step = 0};
+/// A checkpointer of one rank; none where `directory` is empty.
+Result<std::optional<Checkpointer>> open_in(const std::string& directory, Communicator& communicator,
+                                            test::StoreInMemory& store) {
+    if (directory.empty()) return std::optional<Checkpointer>();
+    auto opened =
+        Checkpointer::open(communicator, store.connect(), {.job = "job", .round = 0}, {.directory = directory});
+    if (!opened) return opened.error();
+    return std::optional(std::move(*opened));
+}
+
+/// Trains with one thread a rank.
+Outcome train_world(std::size_t world, const TrainingPlan& plan, const std::string& directory = {}) {
+    test::ThreadGroup group(static_cast<int>(world));
+    test::StoreInMemory store;
+    Outcome outcome{
+        .weights = std::vector<Result<Weights>>(world, Error{Errc::io, "did not run"}), .losses = {}, .first_step = 0};
     digits();
     group.run([&](Communicator& communicator) {
         const auto rank = static_cast<std::size_t>(communicator.rank());
@@ -50,28 +59,34 @@ Outcome train_together(const std::vector<TrainingPlan>& plans) {
                 outcome.losses.push_back(sums.loss / sums.sample_count);
             };
         }
-        auto network = train(plans[rank], communicator, digits(), events);
-        outcome.weights[rank] = network ? Result<Weights>(weights_of(*network)) : network.error();
+        auto checkpointer = open_in(directory, communicator, store);
+        if (!checkpointer) {
+            outcome.weights[rank] = checkpointer.error();
+            return std::string();
+        }
+        auto trained = train(plan, communicator, digits(), events,
+                             {.checkpointer = *checkpointer ? &**checkpointer : nullptr, .notice = nullptr});
+        outcome.weights[rank] = trained ? Result<Weights>(weights_of(trained->network)) : trained.error();
         return std::string();
     });
     return outcome;
 }
 
-Outcome train_world(std::size_t world, const TrainingPlan& plan) {
-    return train_together(std::vector<TrainingPlan>(world, plan));
-}
-
-/// Two ranks, of which one fails before step 25: with checkpoints every 20 that leaves the one of step 20, in the
-/// middle of the second epoch.
-void stop_before_step_25(const TrainingPlan& plan) {
+/// Two ranks, of which one fails before step 25: with checkpoints every 10 that leaves the one of step 10, in the
+/// middle of the first epoch, and mostly that of step 20, in the middle of the second.
+void stop_before_step_25(const TrainingPlan& plan, const std::string& directory) {
     test::ThreadGroup group(2);
+    test::StoreInMemory store;
     const auto complaint = group.run([&](Communicator& communicator) {
         TrainingEvents events;
         events.before_step = [&communicator](std::uint64_t step) {
             if (step == 25 && communicator.rank() == 1) communicator.abort("killed for the test");
         };
-        const auto network = train(plan, communicator, digits(), events);
-        return network ? std::string("no failure") : std::string();
+        auto checkpointer = open_in(directory, communicator, store);
+        if (!checkpointer) return checkpointer.error().context;
+        const auto trained =
+            train(plan, communicator, digits(), events, {.checkpointer = &**checkpointer, .notice = nullptr});
+        return trained ? std::string("no failure") : std::string();
     });
     CHECK(complaint.empty());
 }
@@ -114,67 +129,69 @@ TEST_CASE("a batch smaller than the world leaves ranks without samples, and does
 
 TEST_CASE("a run that stops in the middle of an epoch and goes on ends with the bits of one that did not stop") {
     const test::ScratchFolder folder;
-    const TrainingPlan plan{.epochs = 3, .checkpoint = folder / "model", .checkpoint_every = 20};
-    const auto whole = train_world(2, {.epochs = 3});
-    stop_before_step_25(plan);
-    const auto resumed = train_world(2, plan);
-    CHECK(resumed.first_step == 20);
+    const TrainingPlan plan{.epochs = 3, .checkpoint_every = 10};
+    const auto whole = train_world(2, plan);
+    stop_before_step_25(plan, folder / "c");
+    const auto resumed = train_world(2, plan, folder / "c");
+    CHECK((resumed.first_step == 10 || resumed.first_step == 20));
     REQUIRE(resumed.weights[1].has_value());
     CHECK(*resumed.weights[1] == *whole.weights[0]);
 }
 
 TEST_CASE("a run that goes on in another world takes the losses of one that never stopped") {
-    const TrainingPlan plain{.epochs = 3};
-    const auto alone = train_world(1, plain);
+    const TrainingPlan plan{.epochs = 3, .checkpoint_every = 10};
+    const auto alone = train_world(1, plan);
     for (const std::size_t world : {1, 3, 4}) {
         const test::ScratchFolder folder;
-        TrainingPlan plan = plain;
-        plan.checkpoint = folder / "model";
-        plan.checkpoint_every = 20;
-        stop_before_step_25(plan);
-        const auto resumed = train_world(world, plan);
-        REQUIRE(resumed.first_step == 20);
-        REQUIRE(resumed.losses.size() == alone.losses.size() - 20);
+        stop_before_step_25(plan, folder / "c");
+        const auto resumed = train_world(world, plan, folder / "c");
+        REQUIRE(resumed.first_step >= 10);
+        REQUIRE(resumed.losses.size() == alone.losses.size() - resumed.first_step);
         for (std::size_t step = 0; step < resumed.losses.size(); ++step) {
-            INFO("world " << world << ", step " << step + 20);
-            REQUIRE(std::abs(resumed.losses[step] - alone.losses[step + 20]) <= 1e-5 * alone.losses[step + 20]);
+            INFO("world " << world << ", step " << step + resumed.first_step);
+            const auto expected = alone.losses[step + resumed.first_step];
+            REQUIRE(std::abs(resumed.losses[step] - expected) <= 1e-5 * expected);
         }
     }
 }
 
-TEST_CASE("a checkpoint that was made on other digits is refused") {
+TEST_CASE("a finished run trains no more, and a longer one goes on from its end") {
     const test::ScratchFolder folder;
-    const TrainingPlan plan{.epochs = 1, .checkpoint = folder / "model"};
-    REQUIRE(train_world(1, plan).weights[0].has_value());
-    auto checkpoint = **load_checkpoint(plan.checkpoint);
-    auto other = *ElasticSampler::make({.sample_count = 1'000, .batch_size = 96});
-    checkpoint.sampler = other.state();
-    REQUIRE(save_checkpoint(plan.checkpoint, checkpoint).has_value());
-    const auto outcome = train_world(2, plan);
-    CHECK_THAT(outcome.weights[0].error().context,
-               Catch::Contains("data with 1000 samples, and this sampler has 1438"));
-    CHECK(outcome.weights[1].has_error());
+    const auto first = train_world(2, {.epochs = 1}, folder / "c");
+    const auto again = train_world(2, {.epochs = 1}, folder / "c");
+    CHECK(again.first_step == 15);
+    CHECK(again.losses.empty());
+    CHECK(*again.weights[0] == *first.weights[0]);
+    const auto longer = train_world(2, {.epochs = 2}, folder / "c");
+    CHECK(longer.first_step == 15);
+    CHECK(*longer.weights[1] == *train_world(2, {.epochs = 2}).weights[1]);
 }
 
-TEST_CASE("only rank 0 needs the checkpoint") {
+TEST_CASE("a checkpoint that was made on other digits is refused by all ranks") {
     const test::ScratchFolder folder;
-    const TrainingPlan keep{.epochs = 1, .checkpoint = folder / "model", .checkpoint_every = 10};
-    REQUIRE(train_world(2, keep).weights[0].has_value());
-    TrainingPlan more{.epochs = 2, .checkpoint = folder / "model"};
-    TrainingPlan elsewhere = more;
-    elsewhere.checkpoint = folder / "absent";
-    const auto outcome = train_together({more, elsewhere});
-    REQUIRE(outcome.weights[1].has_value());
-    CHECK(outcome.first_step == 15);
-    CHECK(*outcome.weights[1] == *train_world(2, {.epochs = 2}).weights[1]);
-}
-
-TEST_CASE("a checkpoint of another model is refused, and no rank waits for the one that found it") {
-    const test::ScratchFolder folder;
-    for (const std::size_t count : {2, 1 << 19}) {
-        REQUIRE(save_checkpoint(folder / "model", {.step = 3, .values = std::vector<float>(count)}).has_value());
-        const auto outcome = train_world(2, {.checkpoint = folder / "model"});
-        CHECK(outcome.weights[0].error().context.ends_with("a checkpoint of another model"));
-        CHECK(outcome.weights[1].has_error());
+    {
+        test::ThreadGroup group(1);
+        test::StoreInMemory store;
+        CHECK(group.run([&](Communicator& communicator) -> std::string {
+            auto checkpointer = open_in(folder / "c", communicator, store);
+            DigitsNetwork network;
+            auto parameters = network.parameters();
+            CheckpointState state;
+            for (const auto& parameter : parameters) {
+                for (const char* prefix : {"", "velocity."}) {
+                    state.tensors.push_back(
+                        StateTensor::whole(prefix + parameter.name, TensorType::f32, parameter.shape, parameter.data));
+                }
+            }
+            state.values["sampler"] = ElasticSampler::make({.sample_count = 1'000, .batch_size = 96})->state();
+            if (auto saved = (*checkpointer)->save(3, state); !saved) return saved.error().context;
+            auto done = (*checkpointer)->finish();
+            return done ? "" : done.error().context;
+        }) == "");
+    }
+    const auto outcome = train_world(2, {.epochs = 1}, folder / "c");
+    for (const auto& weights : outcome.weights) {
+        REQUIRE(weights.has_error());
+        CHECK_THAT(weights.error().context, Catch::Contains("data with 1000 samples, and this sampler has 1438"));
     }
 }
