@@ -60,7 +60,8 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
     };
     events.before_step = [&options, &context](std::uint64_t step) { die_if_due(options, context, step); };
     events.step_done = [&losses](std::uint64_t step, const BatchSums& sums) {
-        if (losses.is_open()) losses << step << ' ' << digits_of("%.9g", sums.loss / sums.sample_count) << '\n';
+        // At once: what a killed worker has computed is to be seen.
+        if (losses.is_open()) losses << step << ' ' << digits_of("%.9g", sums.loss / sums.sample_count) << std::endl;
     };
     events.epoch_done = [&context](std::uint64_t epoch, const BatchSums& sums) {
         say(context, cat("epoch ", epoch, ": loss ", digits_of("%.4f", sums.loss / sums.sample_count), ", accuracy ",
@@ -97,7 +98,7 @@ int run(const TrainerOptions& options, Context& context) {
     if (digits.has_error()) return fail(who, digits.error());
     std::ofstream losses;
     if (context.rank() == 0 && !options.losses.empty()) {
-        losses.open(options.losses);
+        losses.open(options.losses, std::ios::app);
         if (!losses)
             return fail(who, {Errc::io, cat(options.losses, ": cannot be written; name another with --losses")});
     }

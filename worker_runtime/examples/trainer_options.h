@@ -13,7 +13,7 @@ struct TrainerOptions {
     TrainingPlan plan;
     std::string data = "worker_runtime/examples/data/digits.csv";
     std::string checkpoint_dir;  ///< empty: no checkpoints
-    std::string losses;          ///< file for the loss of each step, one line a step; empty: none
+    std::string losses;          ///< file that gets a line for each step; empty: none
     double accuracy_min = 0;     ///< percent of the test digits; fewer: the trainer fails
     /// For demonstrations: the last rank ends itself by SIGKILL before this step, unless the file `die_once` is there;
     /// it makes the file first, so that the next round lives. 0: never.

@@ -118,6 +118,7 @@ Result<BatchSums> take_step(const TrainingPlan& plan, GradientReducer& reducer, 
 Result<bool> save_if_due(const TrainingPlan& plan, Communicator& world, const TrainingAids& aids, State& state) {
     auto leave = aids.notice != nullptr ? aids.notice->agreed(world) : Result<bool>(false);
     if (!leave || aids.checkpointer == nullptr) return leave ? Result<bool>(false) : leave;
+    if (state.step == plan.leave_at_step) leave = true;
     const bool last = *leave || state.sampler.epoch() == plan.epochs;
     if (!last && state.step % plan.checkpoint_every != 0) return false;
     // These steps are far shorter than a save: without waiting, hardly any checkpoint would be made.

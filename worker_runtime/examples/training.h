@@ -26,6 +26,7 @@ struct TrainingPlan {
     double learning_rate = 0.1;
     double momentum = 0.9;
     std::uint64_t checkpoint_every = 50;  ///< steps between two checkpoints; there is one more at the end
+    std::uint64_t leave_at_step = 0;      ///< after so many steps as if a notice had come; 0: never
 };
 
 /// What a run uses where it is there.

@@ -1,0 +1,98 @@
+// One rank of scripts/bench/checkpoint: so many MiB of state in tensors of 16 MiB, saved and loaded again and again,
+// with a plain copy of the same state in between. Prints a line for each turn: "memcpy_ms blocked_ms persist_ms
+// load_ms".
+//
+//     bench_checkpoint_rank DIRECTORY MIB TURNS
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "muster/checkpoint.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/shared_segment.h"
+
+namespace {
+
+using namespace muster;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t tensor_bytes = 16u << 20;
+
+int fail(const Error& error) {
+    std::fprintf(stderr, "bench_checkpoint_rank: %s\n", error.context.c_str());
+    return 1;
+}
+
+double milliseconds_since(Clock::time_point then) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - then).count();
+}
+
+struct Model {
+    std::vector<std::vector<float>> tensors;
+
+    explicit Model(std::size_t mib) : tensors((mib << 20) / tensor_bytes) {
+        for (auto& tensor : tensors) tensor.assign(tensor_bytes / sizeof(float), 0);
+    }
+    /// As an optimizer's step leaves them: written by this core a moment ago.
+    void touch(float value) {
+        for (auto& tensor : tensors) {
+            for (auto& each : tensor) each = value += 1;
+        }
+    }
+    CheckpointState state() {
+        CheckpointState state;
+        for (std::size_t i = 0; i < tensors.size(); ++i) {
+            const auto count = static_cast<std::int64_t>(tensors[i].size());
+            state.tensors.push_back(StateTensor::whole(cat("tensor", i), TensorType::f32, {count}, tensors[i].data()));
+        }
+        return state;
+    }
+};
+
+double plain_copy(const Model& model, std::byte* to) {
+    const auto began = Clock::now();
+    for (std::size_t i = 0; i < model.tensors.size(); ++i) {
+        std::memcpy(to + i * tensor_bytes, model.tensors[i].data(), tensor_bytes);
+    }
+    return milliseconds_since(began);
+}
+
+int run(const std::string& directory, std::size_t mib, int turns) {
+    auto context = Context::from_environment();
+    if (!context) return fail(context.error());
+    auto checkpointer = Checkpointer::open(*context, {.directory = directory, .keep_last = 1});
+    if (!checkpointer) return fail(checkpointer.error());
+    Model model(mib);
+    auto plain = runtime::SharedSegment::create(mib << 20, "the plain copy");
+    if (!plain) return fail(plain.error());
+    auto state = model.state();
+    if (auto reserved = checkpointer->reserve(state); !reserved) return fail(reserved.error());
+    for (int turn = 0; turn < turns; ++turn) {
+        model.touch(static_cast<float>(turn));
+        const auto copied = plain_copy(model, plain->data());
+        model.touch(static_cast<float>(turn));
+        if (auto saved = checkpointer->save(turn, state, WhenBusy::wait); !saved) return fail(saved.error());
+        if (auto done = checkpointer->finish(); !done) return fail(done.error());
+        const auto report = checkpointer->reports().back();
+        auto loaded = checkpointer->load(state);
+        if (!loaded) return fail(loaded.error());
+        if (context->rank() != 0) continue;
+        std::printf("%.3f %.3f %.3f %.3f\n", copied, report.blocked_ms, report.persist_ms, (*loaded)->load_ms);
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    std::size_t mib = 0;
+    int turns = 0;
+    if (argc != 4 || !parse_number(std::string_view(argv[2]), mib) || !parse_number(std::string_view(argv[3]), turns)) {
+        std::fprintf(stderr, "usage: bench_checkpoint_rank DIRECTORY MIB TURNS\n");
+        return 2;
+    }
+    return run(argv[1], mib, turns);
+}

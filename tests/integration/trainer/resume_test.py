@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""No work lost: a training whose workers and agents are killed at random moments ends with the bits of one that was left
+alone, having taken the same samples in the same order.
+
+MUSTER_RESUME_RUNS: how many disturbed trainings (default 4); MUSTER_RESUME_SEED: the first one's seed (default: by time)."""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+BIN = Path(os.environ["MUSTER_BIN"])
+RUNS = int(os.environ.get("MUSTER_RESUME_RUNS", "4"))
+SEED = int(os.environ.get("MUSTER_RESUME_SEED", str(time.time_ns() % 1_000_000)))
+MARK = "MUSTER_RESUME_TEST"
+EPOCHS, STEPS, KILLS = 40, 600, 3
+SCHEDULE = ((4, 200), (2, 400), (3, STEPS))  # worlds, and the step up to which each goes
+
+
+class Training:
+    """One training, over as many launches as it takes."""
+
+    def __init__(self, folder, name):
+        self.mark = uuid.uuid4().hex
+        self.checkpoints, self.losses = folder / f"{name} ckpt", folder / f"{name} losses"
+        self.output = ""
+
+    def start(self, world, until):
+        leave = ["--leave-at-step", str(until)] if until < STEPS else []
+        self.launcher = subprocess.Popen(
+            [BIN / "muster", "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", "--max-stalled-restarts=0",
+             "--checkpoint-dir", self.checkpoints, BIN / "digits_trainer", "--data",
+             REPOSITORY / "worker_runtime/examples/data/digits.csv", "--epochs", str(EPOCHS), "--checkpoint-every", "20",
+             "--losses", self.losses, *leave],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1"})
+
+    def processes(self):
+        """The names of all processes of this training, by pid."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes():
+                    found[int(entry.name)] = (entry / "comm").read_text().strip()
+            except OSError:
+                pass  # gone meanwhile
+        return found
+
+    def kill_one(self, dice):
+        """A worker, or now and then the agent. Nothing where none is there just now."""
+        workers = [pid for pid, name in self.processes().items() if name.startswith("digits_")]
+        agent = dice.random() < 0.3
+        victim = self.launcher.pid if agent else dice.choice(workers) if workers else None
+        if victim is None:
+            return
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def wait(self):
+        """The launcher's end; afterwards nothing of it is left."""
+        self.output += self.launcher.communicate(timeout=120)[0].decode()
+        end = time.monotonic() + 30
+        while self.processes():
+            if time.monotonic() > end:
+                raise AssertionError(f"left behind: {self.processes()}")
+            time.sleep(0.01)
+        return self.launcher.returncode
+
+    def run(self, schedule, dice=None):
+        """Through the whole schedule, with kills where there are dice."""
+        for world, until in schedule:
+            kills = KILLS if dice else 0
+            while True:
+                self.start(world, until)
+                while kills and self.launcher.poll() is None:
+                    time.sleep(dice.uniform(0.02, 0.4))  # the random moment
+                    self.kill_one(dice)
+                    kills -= 1
+                code = self.wait()
+                if code in (0, 76):
+                    break
+                if code != -signal.SIGKILL:
+                    raise AssertionError(f"ended with {code}:\n{self.output}")
+        return self
+
+    def weights(self):
+        return re.findall(r"weights ([0-9a-f]{16})", self.output)[-1]
+
+    def steps(self):
+        """What each step computed; steps that were taken again must have come to the same."""
+        found = {}
+        for line in self.losses.read_text().splitlines():
+            if not re.fullmatch(r"\d+ \S+", line):
+                continue  # the last line of a killed worker
+            step, loss = line.split()
+            if found.setdefault(int(step), loss) != loss and len(loss) >= len(found[int(step)]):
+                raise AssertionError(f"step {step} came to {found[int(step)]} and to {loss}")
+        return found
+
+
+class Resume(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="muster resume ")))
+        self.quiet = {}
+
+    def undisturbed(self, schedule):
+        """The same schedule without faults, once."""
+        if schedule not in self.quiet:
+            self.quiet[schedule] = Training(self.folder, f"quiet{len(self.quiet)}").run(schedule)
+            self.assertEqual(sorted(self.quiet[schedule].steps()), list(range(1, STEPS + 1)))
+        return self.quiet[schedule]
+
+    def test_killed_trainings_end_with_the_bits_of_undisturbed_ones(self):
+        schedules = [((1, STEPS),), ((2, STEPS),), ((4, STEPS),), SCHEDULE]
+        for number in range(RUNS):
+            schedule = schedules[number % len(schedules)]
+            quiet = self.undisturbed(schedule)
+            with self.subTest(seed=SEED + number, schedule=schedule):
+                killed = Training(self.folder, f"killed{number}").run(schedule, random.Random(SEED + number))
+                self.assertEqual(killed.weights(), quiet.weights(), killed.output)
+                self.assertEqual(killed.steps(), quiet.steps())
+                print(f"seed {SEED + number}, {schedule}: {killed.output.count('goes on from')} restarts by muster, "
+                      f"{killed.output.count('going on from')} resumed rounds", flush=True)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
