@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <map>
-#include <system_error>
 
 #include "muster/checkpoint.h"
 #include "rendezvous/base/log.h"
@@ -105,10 +103,8 @@ class CheckpointerBody {
 
 Result<SaveWorker::Terms> CheckpointerBody::take_directory() const {
     SaveWorker::Terms terms;
-    std::error_code failure;
-    std::filesystem::create_directories(options_.directory, failure);
-    if (failure) {
-        return Error{Errc::io, cat("make the checkpoint directory ", options_.directory, ": ", failure.message())};
+    if (auto made = make_folders(options_.directory); !made) {
+        return with_context(made.error(), "make the checkpoint directory");
     }
     auto claim = DirectoryClaim::take(options_.directory, {.job = identity_.job, .round = identity_.round});
     if (!claim) return claim.error();

@@ -58,6 +58,13 @@ Result<void> write_all(int file, std::span<const std::byte> bytes, const std::st
     return {};
 }
 
+/// The folder that `path` is in.
+std::string parent_of(const std::string& path) {
+    const auto slash = path.rfind('/', path.find_last_not_of('/'));
+    if (slash == std::string::npos) return ".";
+    return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 /// Some file systems (NFS) tell of a failed write only when the file is closed.
 Result<void> flush_and_close(FileDescriptor file, const std::string& path) {
     if (::fsync(file.get()) != 0) return trouble("flush", path);
@@ -92,7 +99,7 @@ Result<void> replace_text(const std::string& path, std::string_view text) {
     if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return trouble("remove", fresh);
     if (auto written = write_new_text(fresh, text); !written) return written;
     if (::rename(fresh.c_str(), path.c_str()) != 0) return trouble("rename to", path);
-    return {};
+    return flush_folder(parent_of(path));
 }
 
 Result<std::string> read_text(const std::string& path, std::uint64_t size_max) {
@@ -116,6 +123,12 @@ Result<std::string> read_text(const std::string& path, std::uint64_t size_max) {
     return text;
 }
 
+Result<void> flush_file(const std::string& path) {
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.valid() || ::fsync(file.get()) != 0) return trouble("flush", path);
+    return {};
+}
+
 Result<void> flush_folder(const std::string& path) {
     const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!folder.valid() || ::fsync(folder.get()) != 0) return trouble("flush the folder", path);
@@ -128,6 +141,19 @@ Result<void> make_folder(const std::string& path) {
     struct stat facts {};
     if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return {};
     return refused;
+}
+
+Result<void> make_folders(const std::string& path) {
+    if (path.find_first_not_of('/') == std::string::npos) return {};  // the root
+    const auto parent = parent_of(path);
+    const bool made_now = !exists(path);
+    if (made_now) {
+        if (auto above = make_folders(parent); !above) return above;
+    }
+    if (auto made = make_folder(path); !made) return made;
+    auto flushed = flush_folder(parent);
+    // The folder above need not be ours to read; then it is for others to have made this one safe.
+    return made_now ? flushed : Result<void>();
 }
 
 bool exists(const std::string& path) {

@@ -26,17 +26,25 @@ Result<void> write_new_file(const std::string& path, std::span<const std::byte> 
 /// The same for a short text, through the page cache.
 Result<void> write_new_text(const std::string& path, std::string_view text);
 
-/// Puts `text` in the place of `path`: a reader finds the old one or the new one, never a half.
+/// Puts `text` in the place of `path`: a reader finds the old one or the new one, never a half, and after a power cut
+/// the new one.
 Result<void> replace_text(const std::string& path, std::string_view text);
 
 /// All of a file of at most `size_max` bytes. not_found; limit_exceeded; io.
 Result<std::string> read_text(const std::string& path, std::uint64_t size_max);
+
+/// What somebody else has written to this file survives a power cut.
+Result<void> flush_file(const std::string& path);
 
 /// Names made, renamed or removed in this folder so far survive a power cut.
 Result<void> flush_folder(const std::string& path);
 
 /// Makes the folder; one that is there already is as good. not_found: its parent is gone.
 Result<void> make_folder(const std::string& path);
+
+/// Makes the folder and those above it that are missing; none of them goes in a power cut, nor does one that somebody
+/// made just before. io: the one that cannot be made.
+Result<void> make_folders(const std::string& path);
 
 /// True once a file or folder of that name is there.
 bool exists(const std::string& path);

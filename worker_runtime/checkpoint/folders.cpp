@@ -71,7 +71,10 @@ std::optional<CheckpointName> adopt(const std::string& directory, const DraftNam
     if (!first) return std::nullopt;
     std::vector<std::uint32_t> checksums;
     for (int rank = 0; rank < first->world; ++rank) {
-        auto checksum = verify_rank_file(cat(folder, '/', rank_file_name(rank)));
+        const auto path = cat(folder, '/', rank_file_name(rank));
+        // Who wrote it may have been killed before its flush: what can be read need not be on the disk.
+        if (!flush_file(path)) return std::nullopt;
+        auto checksum = verify_rank_file(path);
         if (!checksum) return std::nullopt;
         checksums.push_back(*checksum);
     }
@@ -148,7 +151,8 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
         return flush_folder(directory);
     });
     if (!committed) return committed.error();
-    // It helps people, and no reader of ours: its failure takes nothing from the checkpoint.
+    // It helps people, and no reader of ours: its failure takes nothing from the checkpoint. It is on the disk before
+    // an older checkpoint goes, so it never names one that has gone.
     if (auto told = replace_text(directory + "/LATEST", to_string(name) + "\n"); !told) {
         log(LogLevel::warning, told.error().context);
     }
@@ -158,6 +162,10 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim) {
     auto listing = list_directory(directory);
     if (!listing) return listing.error();
+    // Who committed the newest may have been killed before its flush, and the job now goes on from there.
+    if (!listing->checkpoints.empty()) {
+        if (auto flushed = flush_folder(directory); !flushed) return flushed.error();
+    }
     std::sort(listing->drafts.begin(), listing->drafts.end(), [](const DraftName& a, const DraftName& b) {
         return std::pair(a.step, a.round) > std::pair(b.step, b.round);
     });

@@ -42,7 +42,7 @@ Result<void> complete_draft(const std::string& folder, const std::vector<std::ui
 Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim);
 
 /// What rounds that ended left: a draft newer than every checkpoint whose files are all there and whole is committed
-/// (its name is returned), the others go, and so does trash.
+/// (its name is returned), the others go, and so does trash. Checkpoints that are there stay there after a power cut.
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim);
 
 /// Out of the directory at once, off the disk when that is done. What cannot be removed is logged and left.
