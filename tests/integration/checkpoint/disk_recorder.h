@@ -1,0 +1,52 @@
+// Records what watched processes do to the files below a folder.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/integration/checkpoint/disk_model.h"
+#include "tests/integration/checkpoint/shared_board.h"
+#include "tests/integration/checkpoint/tracer.h"
+
+namespace muster::test {
+
+class DiskRecorder {
+  public:
+    /// Below `root`, which must be empty.
+    DiskRecorder(std::string root, const SharedBoard& board);
+
+    /// For every stop of every watched process.
+    void watch(const SyscallStop& stop);
+
+    [[nodiscard]] const std::vector<DiskEvent>& events() const { return events_; }
+    /// A call that changes files in a way that is not understood; empty: there was none.
+    [[nodiscard]] const std::string& misunderstood() const { return misunderstood_; }
+    /// What kind of fsync the call is; empty where it is none, or not below the root.
+    [[nodiscard]] std::string flush_of(const SyscallStop& stop) const;
+
+  private:
+    /// Of the call that a thread is in, what must be known before it has happened.
+    struct Before {
+        std::string path, new_path;
+        bool existed = false;
+        std::int64_t safe = 0;
+    };
+    void enter(const SyscallStop& stop);
+    void leave(const SyscallStop& stop);
+    void add(DiskEvent event, const Before& before);
+    void add_name(DiskEvent::Kind kind, const Before& before);
+    [[nodiscard]] bool below(const std::string& path) const;
+    /// The number of what has this path now; a new one for what was just made.
+    int number(const std::string& path, bool fresh = false);
+
+    std::string root_;
+    const SharedBoard& board_;
+    std::map<unsigned long, int> numbers_;  ///< by inode
+    int next_ = 1;
+    std::map<pid_t, Before> under_way_;  ///< by thread
+    std::vector<DiskEvent> events_;
+    std::string misunderstood_;
+};
+
+}  // namespace muster::test

@@ -1,0 +1,156 @@
+// A rank is killed before and behind every system call of its saves: the next start finds a whole checkpoint, and no
+// older one than the last that was told to be safe.
+//
+// MUSTER_CRASH_STRIDE=K takes every K-th call only.
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "rendezvous/base/text.h"
+#include "tests/integration/checkpoint/saver.h"
+#include "tests/integration/checkpoint/tracer.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace muster::test;
+
+namespace {
+
+constexpr int shards = 2;  // processes that share the points among them
+
+int stride() {
+    const char* const given = std::getenv("MUSTER_CRASH_STRIDE");
+    return given != nullptr ? std::max(1, std::atoi(given)) : 1;
+}
+
+/// Counts the stops of one moment between the marks, of all threads, and kills in one of them.
+class KillAt {
+  public:
+    KillAt(Moment moment, int at) : moment_(moment), at_(at) {}
+
+    Next operator()(const SyscallStop& stop) {
+        if (is_mark(stop, mark_begin) && stop.moment == Moment::exit) between_ = true;
+        if (is_mark(stop, mark_end)) between_ = false;
+        if (!between_ || stop.moment != moment_ || is_mark(stop, mark_begin)) return Next::go_on;
+        if (seen_++ != at_) return Next::go_on;
+        hit_ = true;
+        call_ = stop.number;
+        return Next::kill_all;
+    }
+    [[nodiscard]] bool hit() const { return hit_; }
+    [[nodiscard]] std::uint64_t call() const { return call_; }
+
+  private:
+    Moment moment_;
+    int at_, seen_ = 0;
+    bool between_ = false, hit_ = false;
+    std::uint64_t call_ = 0;
+};
+
+struct Story {
+    int world = 1, victim = 0;
+    Moment moment = Moment::entry;
+    std::function<int(const SharedBoard&, const SaverJob&)> act = run_saver;
+    /// What happens in the directory beforehand; gives the step that is safe by then.
+    std::function<std::int64_t(const std::string& directory)> before = [](const auto&) { return 0; };
+};
+
+struct Outcome {
+    bool hit = false;
+    std::string trouble{};
+};
+
+/// One run that is ended at stop `at`, and the next start.
+Outcome run_once(const Story& story, const std::string& directory, int at) {
+    const SharedBoard board;
+    KillAt watcher(story.moment, at);
+    board.acknowledge(story.before(directory));
+    Tracer tracer;
+    std::map<pid_t, int> ends;
+    for (int rank = 0; rank < story.world; ++rank) {
+        const SaverJob job{.directory = directory, .rank = rank, .world = story.world, .round = 1, .steps = {1, 2, 3}};
+        const auto body = [&board, &story, job] { return story.act(board, job); };
+        rank == story.victim ? tracer.start_watched(body) : tracer.start(body);
+    }
+    ends = tracer.run(std::ref(watcher));
+    Outcome outcome{.hit = watcher.hit()};
+    if (!watcher.hit()) {
+        outcome.trouble = board.complaint();
+        for (const auto& [process, status] : ends) {
+            if (outcome.trouble.empty()) outcome.trouble = trouble_of(status);
+        }
+        if (!outcome.trouble.empty()) outcome.trouble = cat("nobody was killed, and yet: ", outcome.trouble);
+    }
+    if (outcome.trouble.empty()) {
+        outcome.trouble = trouble_after({.directory = directory, .round = 2, .steps = {}}, board.acknowledged());
+    }
+    if (!outcome.trouble.empty()) {
+        outcome.trouble = cat("killed at stop ", at, " (system call ", watcher.call(), "), step ", board.acknowledged(),
+                              " was safe: ", outcome.trouble);
+    }
+    return outcome;
+}
+
+/// Every stride-th point of a story until one is beyond the end of it; gives the first complaint.
+std::string kill_everywhere(const Story& story) {
+    const SharedBoard board;
+    Tracer processes;
+    for (int shard = 0; shard < shards; ++shard) {
+        processes.start([&, shard] {
+            for (int at = shard * stride();; at += shards * stride()) {
+                const ScratchFolder scratch;
+                const auto outcome = run_once(story, scratch / "job/ckpt", at);
+                if (!outcome.trouble.empty()) board.complain(outcome.trouble);
+                if (!outcome.trouble.empty() || !outcome.hit) return 0;
+                board.count();
+            }
+        });
+    }
+    const auto ends = processes.run([](const SyscallStop&) { return Next::go_on; }, 280s);
+    std::string trouble = board.complaint();
+    for (const auto& [process, status] : ends) {
+        if (trouble.empty()) trouble = trouble_of(status);
+    }
+    std::printf("killed %d times at the %s of a call, rank %d of %d\n", board.counted(),
+                story.moment == Moment::entry ? "entry" : "exit", story.victim, story.world);
+    return board.counted() == 0 && trouble.empty() ? "nobody was killed" : trouble;
+}
+
+/// Step 1 is saved, and step 2 lacks nothing but its manifest and its name.
+std::int64_t leave_a_draft(const std::string& directory) {
+    const SharedBoard board;
+    Tracer processes;
+    processes.start([&] { return run_saver(board, {.directory = directory, .steps = {1, 2}, .keep_last = 2}); });
+    processes.run([](const SyscallStop&) { return Next::go_on; });
+    const auto draft = directory + "/step_00000002.tmp-0-feed";
+    std::filesystem::rename(directory + "/step_00000002", draft);
+    std::filesystem::remove(draft + "/manifest.json");
+    return 2;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that is killed at any system call of a save takes no checkpoint with it") {
+    if (!Tracer::allowed()) {
+        WARN("skipped: this system does not let a process trace another");
+        return;
+    }
+    for (const auto moment : {Moment::entry, Moment::exit}) {
+        CHECK(kill_everywhere({.world = 1, .victim = 0, .moment = moment}) == "");
+        CHECK(kill_everywhere({.world = 2, .victim = 0, .moment = moment}) == "");
+        CHECK(kill_everywhere({.world = 2, .victim = 1, .moment = moment}) == "");
+    }
+}
+
+TEST_CASE("a start that is killed at any system call while it finishes a draft leaves it to the next start") {
+    if (!Tracer::allowed()) {
+        WARN("skipped: this system does not let a process trace another");
+        return;
+    }
+    CHECK(kill_everywhere({.act = run_loader, .before = leave_a_draft}) == "");
+}
