@@ -258,9 +258,9 @@ void Agent::Driver::carry_out(const ReportSucceeded&) {
 void Agent::Driver::carry_out(const ReportRound& action) {
     auto report = action.report;
     native::fit_report(report.failures);
-    report.checkpoint_step = commands_.checkpoint_step();
     commands_.keep_flight_records();
     commands_.forget_round();
+    report.checkpoint_step = commands_.checkpoint_step();
     link_.round_report(std::move(report));
 }
 

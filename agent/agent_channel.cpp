@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "rendezvous/base/datagram.h"
 #include "rendezvous/base/file_descriptor.h"
@@ -45,6 +46,9 @@ bool is_our_user(int socket) {
     return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
+/// A rank that dies may have given one less than the others.
+constexpr std::size_t snapshots_kept = 2;
+
 /// Between two looks at a connection that cannot be taken because descriptors have run out.
 constexpr Duration accept_pause = 200ms;
 
@@ -62,7 +66,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     bool closed = false;
     std::string address_;
     WorkerFacts facts_;
-    std::map<local::GiftKind, FileDescriptor> gifts_;
+    std::map<local::GiftKind, std::vector<Gift>> gifts_;  // the newest last
     asio::posix::stream_descriptor listener_;
     asio::posix::stream_descriptor worker_;
     asio::steady_timer accept_timer_;
@@ -74,6 +78,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     /// False when the worker broke the protocol.
     bool take(Datagram datagram);
     void note(const local::Message& message);
+    void offer_snapshots();
 };
 
 void AgentChannel::Body::wait_for_worker() {
@@ -133,10 +138,24 @@ bool AgentChannel::Body::take(Datagram datagram) {
     if (message.has_error()) return message.error().code == Errc::unsupported;
     if (const auto* give = std::get_if<local::Give>(&message.value())) {
         if (datagram.descriptors.empty()) return false;
-        gifts_[give->kind] = std::move(datagram.descriptors.front());
+        auto& gifts = gifts_[give->kind];
+        const std::size_t kept = give->kind == local::GiftKind::snapshot ? snapshots_kept : 1;
+        if (gifts.size() == kept) gifts.erase(gifts.begin());
+        gifts.push_back(
+            {.memory = std::move(datagram.descriptors.front()), .size_bytes = give->size_bytes, .step = give->step});
     }
+    if (std::holds_alternative<local::Hello>(message.value())) offer_snapshots();
     note(message.value());
     return true;
+}
+
+void AgentChannel::Body::offer_snapshots() {
+    for (const auto& gift : gifts_[local::GiftKind::snapshot]) {
+        const int memory = gift.memory.get();
+        const local::Offer offer{local::GiftKind::snapshot, gift.size_bytes};
+        if (send_datagram(worker_.native_handle(), local::encode(offer), {&memory, 1}) != 0)
+            log(LogLevel::warning, "a snapshot did not reach the worker at ", address_);
+    }
 }
 
 void AgentChannel::Body::note(const local::Message& message) {
@@ -160,11 +179,13 @@ void AgentChannel::Body::send(const local::Message& message) {
         log(LogLevel::info, "a ", local::name(message), " did not reach the worker at ", address_);
 }
 
-Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank) {
+Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank,
+                                                         std::vector<Gift> snapshots) {
     std::string address = fresh_address(local_rank);
     auto socket = listen_at(address);
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(address), std::move(socket.value()));
+    body->gifts_[local::GiftKind::snapshot] = std::move(snapshots);
     return std::unique_ptr<AgentChannel>(new AgentChannel(std::move(body)));
 }
 
@@ -194,8 +215,12 @@ const WorkerFacts& AgentChannel::facts() const {
 }
 
 int AgentChannel::gift(local::GiftKind kind) const {
-    const auto found = body_->gifts_.find(kind);
-    return found == body_->gifts_.end() ? -1 : found->second.get();
+    const auto& gifts = body_->gifts_[kind];
+    return gifts.empty() ? -1 : gifts.back().memory.get();
+}
+
+std::vector<Gift> AgentChannel::take_snapshots() {
+    return std::exchange(body_->gifts_[local::GiftKind::snapshot], {});
 }
 
 }  // namespace muster::agent

@@ -9,8 +9,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/wire/local/messages.h"
 
 namespace boost::asio {
@@ -27,10 +29,19 @@ struct WorkerFacts {
     std::string section;
 };
 
+/// Memory that a worker gave, to be kept beyond its end.
+struct Gift {
+    FileDescriptor memory;
+    std::uint64_t size_bytes = 0;
+    std::int64_t step = -1;  ///< of a snapshot
+};
+
 class AgentChannel {
   public:
-    /// Listens at once. An error (limit_exceeded, io) names the address.
-    static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank);
+    /// Listens at once. An error (limit_exceeded, io) names the address. `snapshot`: what a worker in this place gave
+    /// before; the new one is offered it, and it counts as this one's gift until that gives another.
+    static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank,
+                                                      std::vector<Gift> snapshots = {});
     /// Closes everything, gifts included.
     ~AgentChannel();
     AgentChannel(const AgentChannel&) = delete;
@@ -46,6 +57,8 @@ class AgentChannel {
     [[nodiscard]] const WorkerFacts& facts() const;
     /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
     [[nodiscard]] int gift(local::GiftKind kind) const;
+    /// Takes the newest two snapshots away from the channel, the older one first.
+    std::vector<Gift> take_snapshots();
 
   private:
     class Body;

@@ -1,8 +1,10 @@
 #include "agent/worker_commands.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "agent/checkpoint_progress.h"
 #include "agent/core/error_file.h"
@@ -19,7 +21,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     rank_base_ = assignment.rank_base;
     std::vector<WorkerCommand> commands;
     workers_.clear();
-    channels_.clear();
+    forget_round();
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
         WorkerLogs logs = worker_logs(config_.logs, attempt_,
                                       {.host = config_.supervisor.host,
@@ -30,9 +32,11 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
             if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
             if (last_round_ != no_round) LogDirectory::set_aside(logs.error_file, last_round_);
         }
-        auto environment =
-            worker_environment(config_.workers, assignment, local_rank,
-                               {.error_file = logs.error_file, .agent_socket = open_channel(local_rank)});
+        const auto snapshot_count = snapshots_[local_rank].size();
+        auto environment = worker_environment(config_.workers, assignment, local_rank,
+                                              {.error_file = logs.error_file,
+                                               .agent_socket = open_channel(local_rank),
+                                               .snapshot_count = snapshot_count});
         if (environment.has_error()) return environment.error();
         commands.push_back({.local_rank = local_rank,
                             .argv = worker_argv(config_.workers, local_rank),
@@ -51,20 +55,30 @@ void WorkerCommands::tell_progress(const native::Assigned& assignment) const {
     const auto& directory = config_.workers.checkpoint_dir;
     if (last_round_ == no_round || directory.empty() || assignment.group_rank != 0) return;
     const auto newest = newest_checkpoint(directory);
-    print_notice(newest
-                     ? cat("muster: round ", assignment.round, " goes on from ", directory, '/', newest->folder, '\n')
-                     : cat("muster: round ", assignment.round, " starts over: no checkpoint in ", directory, '\n'));
+    const auto on_disk = newest ? cat(directory, '/', newest->folder) : cat("the start: no checkpoint in ", directory);
+    const auto kept = snapshot_step();
+    const bool newer = kept >= 0 && (!newest || kept > newest->step);
+    print_notice(cat("muster: round ", assignment.round, " goes on from ",
+                     newer ? cat("the agents' copy of step ", kept, ", or else from ") : "", on_disk, "\n"));
+}
+
+std::int64_t WorkerCommands::snapshot_step() const {
+    std::int64_t newest = -1;
+    for (const auto& [local_rank, snapshots] : snapshots_) {
+        if (!snapshots.empty()) newest = std::max(newest, snapshots.back().step);
+    }
+    return newest;
 }
 
 std::int64_t WorkerCommands::checkpoint_step() const {
     const auto& directory = config_.workers.checkpoint_dir;
     const auto newest = directory.empty() ? std::nullopt : newest_checkpoint(directory);
-    return newest ? newest->step : -1;
+    return std::max(newest ? newest->step : -1, snapshot_step());
 }
 
 /// Its address; empty when there is none, which no worker depends on.
 std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
-    auto channel = AgentChannel::open(loop_, local_rank);
+    auto channel = AgentChannel::open(loop_, local_rank, std::exchange(snapshots_[local_rank], {}));
     if (channel.has_error()) {
         log(LogLevel::warning, muster::describe(channel.error()));
         channels_.emplace_back();
@@ -72,6 +86,14 @@ std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
     }
     channels_.push_back(std::move(channel.value()));
     return channels_.back()->address();
+}
+
+void WorkerCommands::forget_round() {
+    for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
+        if (!channels_[local_rank]) continue;
+        snapshots_[local_rank] = channels_[local_rank]->take_snapshots();
+    }
+    channels_.clear();
 }
 
 void WorkerCommands::tell_round_over(const std::string& why) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,12 +33,13 @@ class WorkerCommands {
     /// into files beside their logs.
     void keep_flight_records();
     [[nodiscard]] FlightFiles& flight_files() { return flight_files_; }
-    /// Of the newest checkpoint in --checkpoint-dir; -1: there is none.
+    /// Of the newest checkpoint in --checkpoint-dir or in this node's memory; -1: there is none.
     [[nodiscard]] std::int64_t checkpoint_step() const;
-    /// Closes the round's channels.
-    void forget_round() { channels_.clear(); }
+    /// Closes the round's channels. Snapshots of its workers are kept for those of the next round.
+    void forget_round();
 
   private:
+    [[nodiscard]] std::int64_t snapshot_step() const;
     void tell_progress(const native::Assigned& assignment) const;
     std::string open_channel(std::uint32_t local_rank);
 
@@ -50,6 +52,8 @@ class WorkerCommands {
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
     std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
     Round last_round_ = no_round;
+    std::map<std::uint32_t, std::vector<Gift>>
+        snapshots_;  // by local rank: given in a round before, for the next one's worker
 };
 
 }  // namespace muster::agent

@@ -15,7 +15,7 @@
 namespace muster::runtime {
 
 Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, std::shared_ptr<FdWatch> watch,
-                                                      std::function<void(const local::Message&)> heard) {
+                                                      Heard heard) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     if (address.size() < 2 || address[0] != '@' || address.size() >= sizeof name.sun_path) {
@@ -37,26 +37,28 @@ Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address
     return link;
 }
 
-AgentLink::AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch,
-                     std::function<void(const local::Message&)> heard)
+AgentLink::AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard)
     : socket_(std::move(socket)), watch_(std::move(watch)), heard_(std::move(heard)) {}
 
 AgentLink::~AgentLink() {
     if (watched_ != 0) watch_->remove(watched_);
 }
 
-void AgentLink::tell(const local::Message& message, const FileDescriptor* gift) {
+bool AgentLink::tell(const local::Message& message, const FileDescriptor* gift) {
     const int descriptor = gift != nullptr ? gift->get() : -1;
     const std::span<const int> beside(&descriptor, gift != nullptr ? 1 : 0);
-    (void)send_datagram(socket_.get(), local::encode(message), beside);
+    return send_datagram(socket_.get(), local::encode(message), beside) == 0;
 }
 
 bool AgentLink::take_all() {
     for (;;) {
-        const auto datagram = receive_datagram(socket_.get(), local::datagram_bytes_max, 0);
+        auto datagram = receive_datagram(socket_.get(), local::datagram_bytes_max, 1);
         if (!datagram) return errno == EAGAIN;
         if (datagram->bytes.empty()) return false;  // the agent has gone; what follows comes from elsewhere
-        if (const auto message = local::decode(datagram->bytes, local::Sender::agent)) heard_(*message);
+        FileDescriptor beside;
+        if (!datagram->descriptors.empty()) beside = std::move(datagram->descriptors.front());
+        if (const auto message = local::decode(datagram->bytes, local::Sender::agent))
+            heard_(*message, std::move(beside));
     }
 }
 

@@ -16,25 +16,28 @@ namespace muster::runtime {
 
 class AgentLink {
   public:
+    /// Gets a message, and the descriptor beside it (local::Offer; else an invalid one).
+    using Heard = std::function<void(const local::Message&, FileDescriptor)>;
+
     /// `heard` gets the agent's messages in the watch's thread. An error (unreachable) when nobody listens at
     /// `address`.
     static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, std::shared_ptr<FdWatch> watch,
-                                                      std::function<void(const local::Message&)> heard);
+                                                      Heard heard);
     ~AgentLink();
     AgentLink(const AgentLink&) = delete;
     AgentLink& operator=(const AgentLink&) = delete;
 
-    /// Sends now, or drops the message where the agent is slow or gone: training never waits for it. With a descriptor
-    /// for local::Give, which stays the caller's.
-    void tell(const local::Message& message, const FileDescriptor* gift = nullptr);
+    /// Sends now, or drops the message (false) where the agent is slow or gone: training never waits for it. With a
+    /// descriptor for local::Give, which stays the caller's.
+    bool tell(const local::Message& message, const FileDescriptor* gift = nullptr);
 
   private:
-    AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, std::function<void(const local::Message&)> heard);
+    AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard);
     bool take_all();
 
     FileDescriptor socket_;
     std::shared_ptr<FdWatch> watch_;
-    std::function<void(const local::Message&)> heard_;
+    Heard heard_;
     std::uint64_t watched_ = 0;
 };
 

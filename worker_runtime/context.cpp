@@ -10,6 +10,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/store_client.h"
 #include "worker_runtime/agent_link.h"
+#include "worker_runtime/agent_snapshots.h"
 #include "worker_runtime/communicator_body.h"
 #include "worker_runtime/core/environment.h"
 #include "worker_runtime/cpu/fd_watch.h"
@@ -118,8 +119,13 @@ class ContextBody {
     std::shared_ptr<RoundStore> store;
     std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
     std::shared_ptr<Notices> notices = std::make_shared<Notices>();
+    std::shared_ptr<AgentSnapshots> snapshots;  // null without an agent
     std::unique_ptr<Communicator> world;
     std::unique_ptr<AgentLink> agent;
+
+    ~ContextBody() {
+        if (snapshots) snapshots->disconnect();  // a checkpointer may still have it
+    }
 
     std::shared_ptr<FlightRecorder> flight;
     Duration meeting_timeout{};
@@ -182,6 +188,8 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
         auto address = own_address(store->address());
         if (!address) return address.error();
         terms.address = std::move(*address);
+    }
+    if (store || !environment.agent_socket.empty()) {
         auto watch = FdWatch::start();
         if (!watch) return watch.error();
         terms.watch = std::move(*watch);
@@ -205,17 +213,25 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
 
 void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     if (environment.agent_socket.empty()) return;
-    auto link = AgentLink::connect(environment.agent_socket, std::move(watch), [this](const local::Message& message) {
-        if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
-            notices->end_round();
-            groups->end(cat("the round ended: ", ended->why));
-        }
-        if (std::holds_alternative<local::Notice>(message)) notices->add();
-    });
+    std::size_t offers = 0;
+    (void)parse_number(variable("MUSTER_SNAPSHOTS").value_or(std::string()), offers);
+    snapshots = std::make_shared<AgentSnapshots>(offers);
+    auto link = AgentLink::connect(environment.agent_socket, std::move(watch),
+                                   [this](const local::Message& message, FileDescriptor beside) {
+                                       if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
+                                           notices->end_round();
+                                           groups->end(cat("the round ended: ", ended->why));
+                                       }
+                                       if (std::holds_alternative<local::Notice>(message)) notices->add();
+                                       if (const auto* offer = std::get_if<local::Offer>(&message))
+                                           snapshots->hear(*offer, std::move(beside));
+                                   });
     // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
-    if (!link) return;
+    if (!link) return snapshots.reset();
     agent = std::move(*link);
-    agent->tell(local::Give{local::GiftKind::flight_record, flight_ring_bytes}, &flight->descriptor());
+    snapshots->connect(*agent);
+    agent->tell(local::Give{.kind = local::GiftKind::flight_record, .size_bytes = flight_ring_bytes},
+                &flight->descriptor());
 }
 
 }  // namespace runtime
@@ -265,6 +281,9 @@ Communicator& Context::world() const {
 }
 Store* Context::store() const {
     return body_->store.get();
+}
+std::shared_ptr<runtime::SnapshotLink> Context::snapshots() const {
+    return body_->snapshots;
 }
 std::shared_ptr<runtime::Notices> Context::notices() const {
     return body_->notices;

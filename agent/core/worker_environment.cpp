@@ -84,6 +84,9 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     if (spec.worker_count > 1) set_default(variables, "OMP_NUM_THREADS", "1");
     if (!spec.checkpoint_dir.empty()) set(variables, "MUSTER_CHECKPOINT_DIR", spec.checkpoint_dir);
     set_number(variables, "MUSTER_ROUND", assignment.round);
+    variables.erase("MUSTER_SNAPSHOTS");
+    if (files.snapshot_count > 0 && !files.agent_socket.empty())
+        set_number(variables, "MUSTER_SNAPSHOTS", files.snapshot_count);
     if (files.agent_socket.empty())
         variables.erase("MUSTER_AGENT_SOCKET");  // an outer muster's is not ours to hand on
     else

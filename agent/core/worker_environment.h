@@ -5,9 +5,11 @@
 //   MUSTER_ROUND          the round's number, equal on all nodes, never reused (TORCHELASTIC_RESTART_COUNT counts only
 //                         the restarts that were charged to the budget)
 //   MUSTER_CHECKPOINT_DIR --checkpoint-dir, where it was given
-//   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
+//   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
+//   set MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -40,8 +42,9 @@ struct WorkerSpec {
 
 /// What the agent made for one worker of one round.
 struct WorkerFiles {
-    std::string error_file;    ///< empty: none, and the worker sees TORCHELASTIC_ERROR_FILE=""
-    std::string agent_socket;  ///< empty: no channel
+    std::string error_file;          ///< empty: none, and the worker sees TORCHELASTIC_ERROR_FILE=""
+    std::string agent_socket;        ///< empty: no channel
+    std::size_t snapshot_count = 0;  ///< the channel begins with so many offers
 };
 
 /// "NAME=value" for each variable, sorted by name. `local_rank` < `spec.worker_count`. Fails (invalid_argument) when

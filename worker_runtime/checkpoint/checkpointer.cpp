@@ -12,6 +12,7 @@
 #include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/checkpoint/folders.h"
 #include "worker_runtime/checkpoint/loader.h"
+#include "worker_runtime/checkpoint/memory_tier.h"
 #include "worker_runtime/checkpoint/save_worker.h"
 #include "worker_runtime/cpu/shared_segment.h"
 
@@ -22,6 +23,9 @@ namespace runtime {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// The agent sends it as soon as the channel is open.
+constexpr Duration offer_wait = 5s;
 
 double milliseconds_since(Instant then) {
     return std::chrono::duration<double, std::milli>(Clock::now() - then).count();
@@ -74,12 +78,17 @@ std::uint64_t rounded(std::uint64_t bytes) {
 
 class CheckpointerBody {
   public:
-    CheckpointerBody(Communicator& world, Checkpointer::Identity identity, CheckpointOptions options)
-        : world_(world), identity_(std::move(identity)), options_(std::move(options)) {}
+    CheckpointerBody(Communicator& world, Checkpointer::Identity identity, CheckpointOptions options,
+                     std::shared_ptr<SnapshotLink> snapshots)
+        : world_(world),
+          identity_(std::move(identity)),
+          options_(std::move(options)),
+          snapshots_(std::move(snapshots)) {}
 
     Result<void> open(std::unique_ptr<Store> board);
     Result<std::optional<LoadReport>> load(CheckpointState& state);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
+    Result<void> snapshot(std::int64_t step, const CheckpointState& state);
     Result<void> reserve(const CheckpointState& state);
     Result<void> finish();
     std::vector<SaveReport> reports() { return worker_->take_reports(); }
@@ -87,9 +96,12 @@ class CheckpointerBody {
 
   private:
     Result<SaveWorker::Terms> take_directory() const;
-    Result<bool> others_busy();
+    Result<bool> any_rank(bool here);
+    Result<void> hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began);
+    Result<bool> try_memory(const MemoryTier& tier, CheckpointState& state, LoadReport& report);
+    void take_texts(const Manifest& manifest, CheckpointState& state) const;
     RankFile plan(std::int64_t step, const CheckpointState& state) const;
-    Result<void> make_room(std::uint64_t bytes);
+    static Result<void> make_room(SharedSegment& room, std::uint64_t bytes);
     Result<void> copy(const CheckpointState& state, Snapshot& snapshot);
     Result<Manifest> open_candidate(const std::string& folder, const CheckpointState& state) const;
     Result<bool> try_candidate(const CheckpointName& name, CheckpointState& state, LoadReport& report);
@@ -97,7 +109,11 @@ class CheckpointerBody {
     Communicator& world_;
     Checkpointer::Identity identity_;
     CheckpointOptions options_;
-    SharedSegment memory_;
+    std::shared_ptr<SnapshotLink> snapshots_;
+    /// Three where an agent keeps the last two copies: they must stay whole while the next one is made.
+    std::array<SharedSegment, 3> memories_;
+    std::size_t turn_ = 0;
+    Instant last_snapshot_{};
     std::unique_ptr<SaveWorker> worker_;
 };
 
@@ -140,6 +156,7 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board) {
     terms.timeout = options_.persist_timeout;
     terms.retention = {.last = options_.keep_last, .every = options_.keep_every};
     terms.rank = world_.rank();
+    terms.snapshots = snapshots_;
     auto worker =
         SaveWorker::start(std::move(terms), std::make_unique<SaveBoard>(std::move(board), world_.rank(), world_.size(),
                                                                         [this] { return world_.status(); }));
@@ -176,12 +193,34 @@ Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, Checkpo
     agreed = all_agree(world_, load_tensors(folder, *manifest, state.tensors));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return skip(agreed->failure);
-    state.values = manifest->values;
-    const auto rank = static_cast<std::size_t>(world_.rank());
-    state.rank_value = rank < manifest->rank_values.size() ? manifest->rank_values[rank] : std::string();
+    take_texts(*manifest, state);
     report.step = name.step;
     report.path = folder;
     if (world_.rank() == 0) worker_->note({.name = name, .verified = true});
+    return true;
+}
+
+void CheckpointerBody::take_texts(const Manifest& manifest, CheckpointState& state) const {
+    state.values = manifest.values;
+    const auto rank = static_cast<std::size_t>(world_.rank());
+    state.rank_value = rank < manifest.rank_values.size() ? manifest.rank_values[rank] : std::string();
+}
+
+/// False: it could not be read after all, and `report` says why.
+Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointState& state, LoadReport& report) {
+    auto agreed = all_agree(world_, match_model(tier.manifest(), state.tensors));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return agreed->failure;
+    agreed = all_agree(world_, tier.load(world_, state.tensors));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) {
+        report.skipped.push_back(cat("the agents' copies of step ", tier.step(), ": ", agreed->failure.context));
+        if (world_.rank() == 0) log(LogLevel::warning, report.skipped.back());
+        return false;
+    }
+    take_texts(tier.manifest(), state);
+    report.step = tier.step();
+    report.from_memory = true;
     return true;
 }
 
@@ -196,11 +235,20 @@ Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state)
     if (world_.rank() == 0) {
         if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;
     }
+    auto tier =
+        MemoryTier::gather(world_, snapshots_ ? snapshots_->take_offers(offer_wait) : std::vector<OfferedSnapshot>());
+    if (!tier) return tier.error();
     for (std::size_t i = 0;; ++i) {
         // Rank 0 says which one: another host may see the directory a moment older.
         auto next = from_rank_0(world_, Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
         if (!next) return next.error();
         const auto name = parse_checkpoint_name(*next);
+        if (i == 0 && tier->step() >= (name ? name->step : 0)) {
+            auto loaded = try_memory(*tier, state, report);
+            if (!loaded) return loaded.error();
+            report.load_ms = milliseconds_since(began);
+            if (*loaded) return std::optional(std::move(report));
+        }
         if (!name) break;
         auto loaded = try_candidate(*name, state, report);
         if (!loaded) return loaded.error();
@@ -226,28 +274,32 @@ RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state)
     return file;
 }
 
-Result<void> CheckpointerBody::make_room(std::uint64_t bytes) {
-    if (memory_.size_bytes() >= bytes) return {};
-    memory_ = {};
+Result<void> CheckpointerBody::make_room(SharedSegment& room, std::uint64_t bytes) {
+    if (room.size_bytes() >= bytes) return {};
+    room = {};
     // A little more, so that a longer text beside the tensors does not take everything anew.
     auto memory =
         SharedSegment::create(rounded(bytes) + 16 * file_alignment, "the copy that a checkpoint is written from");
     if (!memory) return memory.error();
-    memory_ = std::move(*memory);
+    room = std::move(*memory);
     return {};
 }
 
 Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
     if (auto fine = check_state(state); !fine) return fine;
     worker_->finish();
-    return make_room(rounded(plan(0, state).size_bytes));
+    const auto bytes = rounded(plan(0, state).size_bytes);
+    for (std::size_t i = 0; i < (snapshots_ ? memories_.size() : 1); ++i) {
+        if (auto made = make_room(memories_[i], bytes); !made) return made;
+    }
+    return {};
 }
 
-Result<bool> CheckpointerBody::others_busy() {
-    std::uint8_t busy = worker_->idle() ? 0 : 1;
-    if (auto agreed = world_.run(all_reduce(buffer(std::span(&busy, 1)), ReduceOp::max)); !agreed)
-        return agreed.error();
-    return busy != 0;
+/// A collective: is it so on any rank?
+Result<bool> CheckpointerBody::any_rank(bool here) {
+    std::uint8_t so = here ? 1 : 0;
+    if (auto agreed = world_.run(all_reduce(buffer(std::span(&so, 1)), ReduceOp::max)); !agreed) return agreed.error();
+    return so != 0;
 }
 
 Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
@@ -255,7 +307,7 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
     if (step < 0) return Error{Errc::invalid_argument, cat("a checkpoint of step ", step, "; 0 or more")};
     if (auto fine = check_state(state); !fine) return fine;
     if (when_busy == WhenBusy::skip) {
-        auto busy = others_busy();
+        auto busy = any_rank(!worker_->idle());
         if (!busy) return busy.error();
         if (*busy) {
             const std::string why = "the save before it was still being written";
@@ -269,8 +321,25 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
             return {};
         }
     }
+    return hand_over(step, state, true, began);
+}
+
+Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState& state) {
+    const auto began = Clock::now();
+    if (step < 0) return Error{Errc::invalid_argument, cat("a snapshot of step ", step, "; 0 or more")};
+    if (auto fine = check_state(state); !fine) return fine;
+    auto busy = any_rank(!snapshots_ || !worker_->idle() || began < last_snapshot_ + options_.snapshot_interval);
+    if (!busy) return busy.error();
+    if (*busy) return {};
+    last_snapshot_ = began;
+    return hand_over(step, state, false, began);
+}
+
+Result<void> CheckpointerBody::hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began) {
     worker_->finish();
+    if (worker_->gave_last()) turn_ = (turn_ + 1) % memories_.size();
     Snapshot snapshot;
+    snapshot.to_disk = to_disk;
     snapshot.file = plan(step, state);
     auto copied = copy(state, snapshot);
     if (!copied) snapshot.failure = copied.error();
@@ -284,13 +353,15 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
 
 Result<void> CheckpointerBody::copy(const CheckpointState& state, Snapshot& snapshot) {
     const auto bytes = snapshot.file.size_bytes;
-    if (auto made = make_room(rounded(bytes)); !made) return made;
-    snapshot.memory = {memory_.data(), rounded(bytes)};
+    auto& room = memories_[turn_];
+    if (auto made = make_room(room, rounded(bytes)); !made) return made;
+    snapshot.memory = {room.data(), rounded(bytes)};
+    snapshot.descriptor = &room.descriptor();
     const Sources sources(state.tensors);
     for (const auto& [piece, offset, crc] : snapshot.file.pieces) {
-        if (piece.count > 0) std::memcpy(memory_.data() + offset, sources.find(piece), piece.size_bytes());
+        if (piece.count > 0) std::memcpy(room.data() + offset, sources.find(piece), piece.size_bytes());
     }
-    std::memset(memory_.data() + bytes, 0, rounded(bytes) - bytes);
+    std::memset(room.data() + bytes, 0, rounded(bytes) - bytes);
     return {};
 }
 
@@ -303,10 +374,11 @@ Result<void> CheckpointerBody::finish() {
 }  // namespace runtime
 
 Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Store> board, const Identity& identity,
-                                        const CheckpointOptions& options) {
+                                        const CheckpointOptions& options,
+                                        std::shared_ptr<runtime::SnapshotLink> snapshots) {
     auto all = runtime::complete(options);
     if (!all) return all.error();
-    auto body = std::make_unique<runtime::CheckpointerBody>(world, identity, std::move(*all));
+    auto body = std::make_unique<runtime::CheckpointerBody>(world, identity, std::move(*all), std::move(snapshots));
     if (auto opened = body->open(std::move(board)); !opened) return opened.error();
     return Checkpointer(std::move(body));
 }
@@ -314,7 +386,8 @@ Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Sto
 Result<Checkpointer> Checkpointer::open(Context& context, const CheckpointOptions& options) {
     auto board = context.connect_store();
     if (!board) return board.error();
-    return open(context.world(), std::move(*board), {.job = context.job(), .round = context.round()}, options);
+    return open(context.world(), std::move(*board), {.job = context.job(), .round = context.round()}, options,
+                context.snapshots());
 }
 
 Checkpointer::Checkpointer(std::unique_ptr<runtime::CheckpointerBody> body) : body_(std::move(body)) {}
@@ -329,6 +402,9 @@ Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state)
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
     return body_->save(step, state, when_busy);
+}
+Result<void> Checkpointer::snapshot(std::int64_t step, const CheckpointState& state) {
+    return body_->snapshot(step, state);
 }
 Result<void> Checkpointer::reserve(const CheckpointState& state) {
     return body_->reserve(state);

@@ -144,15 +144,25 @@ Result<void> match_model(const Manifest& manifest, const std::vector<StateTensor
     return {};
 }
 
-Result<void> load_tensors(const std::string& folder, const Manifest& manifest,
-                          const std::vector<StateTensor>& tensors) {
-    for (const auto& [file, pieces] : wanted_pieces(manifest, tensors)) {
-        const auto path = cat(folder, '/', manifest.files[file].name);
-        PieceFiller filler(path, pieces);
-        auto read = read_ranges(path, ranges_of(pieces), [&](auto bytes) { return filler.take(bytes); });
+Result<void> fill_tensors(const std::string& place, const Manifest& manifest, const std::vector<StateTensor>& tensors,
+                          const FileSource& source) {
+    auto wanted = wanted_pieces(manifest, tensors);
+    for (std::uint64_t file = 0; file < manifest.files.size(); ++file) {
+        const auto& pieces = wanted[file];
+        PieceFiller filler(cat(place, manifest.files[file].name), pieces);
+        auto read = source(file, ranges_of(pieces), [&](auto bytes) { return filler.take(bytes); });
         if (!read) return read;
     }
     return {};
+}
+
+Result<void> load_tensors(const std::string& folder, const Manifest& manifest,
+                          const std::vector<StateTensor>& tensors) {
+    return fill_tensors(cat(folder, '/'), manifest, tensors,
+                        [&](std::uint64_t file, const std::vector<ByteRange>& ranges, const ByteSink& sink) {
+                            if (ranges.empty()) return Result<void>();
+                            return read_ranges(cat(folder, '/', manifest.files[file].name), ranges, sink);
+                        });
 }
 
 }  // namespace muster::runtime

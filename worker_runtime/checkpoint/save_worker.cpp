@@ -104,6 +104,13 @@ void SaveWorker::run() {
         if (!snapshot_) return;
         auto& snapshot = *snapshot_;  // nobody else touches it until it is gone
         lock.unlock();
+        if (!snapshot.to_disk) {
+            (void)seal_and_give(snapshot);
+            lock.lock();
+            snapshot_.reset();
+            changed_.notify_all();
+            continue;
+        }
         auto outcome = persist(snapshot);
         auto report = std::move(snapshot.report);
         report.persist_ms = milliseconds(std::chrono::steady_clock::now() - snapshot.taken);
@@ -144,10 +151,19 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     return outcome;
 }
 
-Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::string& folder,
-                                                 Instant deadline) const {
+/// From here on the agent has the copy, whatever becomes of this process.
+Result<std::uint32_t> SaveWorker::seal_and_give(Snapshot& snapshot) {
+    gave_last_ = false;
     if (snapshot.failure) return *snapshot.failure;
     const auto checksum = seal(snapshot);
+    gave_last_ =
+        terms_.snapshots && terms_.snapshots->give(*snapshot.descriptor, snapshot.file.size_bytes, snapshot.file.step);
+    return checksum;
+}
+
+Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline) {
+    const auto checksum = seal_and_give(snapshot);
+    if (!checksum) return checksum;
     if (auto made = make_folder(folder); !made) return made.error();
     const auto in_time = [deadline]() -> Result<void> {
         if (std::chrono::steady_clock::now() < deadline) return {};

@@ -18,14 +18,17 @@
 #include "worker_runtime/checkpoint/names.h"
 #include "worker_runtime/checkpoint/rank_file.h"
 #include "worker_runtime/checkpoint/save_board.h"
+#include "worker_runtime/checkpoint/snapshot_link.h"
 
 namespace muster::runtime {
 
 /// A copy of what one rank has to write, as it will lie in its file.
 struct Snapshot {
     RankFile file;  ///< checksums are still 0
-    std::span<std::byte>
-        memory;  ///< file.size_bytes, and on to a multiple of file_alignment; the head is still missing
+    /// file.size_bytes, and on to a multiple of file_alignment; the head is still missing.
+    std::span<std::byte> memory;
+    const FileDescriptor* descriptor = nullptr;  ///< of that memory
+    bool to_disk = true;                         ///< else for the agent alone
     SaveReport report;
     Instant taken;
     std::optional<Error> failure{};  ///< there is no copy, which the other ranks have to learn
@@ -39,8 +42,9 @@ class SaveWorker {
         Duration timeout{};
         Retention retention;
         int rank = 0;
-        std::optional<DirectoryClaim> claim;  ///< rank 0's
-        std::vector<KeptCheckpoint> known;    ///< rank 0's: what is known of those on the disk
+        std::optional<DirectoryClaim> claim;      ///< rank 0's
+        std::shared_ptr<SnapshotLink> snapshots;  ///< null: nobody keeps any
+        std::vector<KeptCheckpoint> known;        ///< rank 0's: what is known of those on the disk
     };
 
     /// An error when the system has no thread to give.
@@ -51,6 +55,8 @@ class SaveWorker {
     /// `snapshot.memory` must not be touched until idle(). Only while idle.
     void begin(Snapshot snapshot);
     [[nodiscard]] bool idle() const;
+    /// The agent has taken the last copy, so its memory must not be written. While idle.
+    [[nodiscard]] bool gave_last() const { return gave_last_; }
     /// Waits until it is idle.
     void finish();
     /// Reports since the last call.
@@ -64,13 +70,15 @@ class SaveWorker {
   private:
     SaveWorker(Terms terms, std::unique_ptr<SaveBoard> board) : terms_(std::move(terms)), board_(std::move(board)) {}
     void run();
+    Result<std::uint32_t> seal_and_give(Snapshot& snapshot);
     Result<std::string> persist(Snapshot& snapshot);
-    Result<std::uint32_t> write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline) const;
+    Result<std::uint32_t> write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline);
     Result<CheckpointName> commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline);
     void remove_old();
 
     Terms terms_;
     std::unique_ptr<SaveBoard> board_;
+    bool gave_last_ = false;
     std::uint64_t saves_ = 0;  // that have begun
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -54,9 +54,10 @@ std::string percent(double share) {
 TrainingEvents events_for(const TrainerOptions& options, const Context& context, std::uint64_t steps,
                           std::ofstream& losses) {
     TrainingEvents events;
-    events.started = [&context, steps](std::uint64_t step) {
+    events.started = [&context, steps](std::uint64_t step, bool from_memory) {
         say(context, step == 0 ? cat("world ", context.world_size(), ": training from the start, ", steps, " steps")
-                               : cat("world ", context.world_size(), ": going on from the checkpoint of step ", step));
+                               : cat("world ", context.world_size(), ": going on from ",
+                                     from_memory ? "the agents' copy" : "the checkpoint", " of step ", step));
     };
     events.before_step = [&options, &context](std::uint64_t step) { die_if_due(options, context, step); };
     events.step_done = [&losses](std::uint64_t step, const BatchSums& sums) {

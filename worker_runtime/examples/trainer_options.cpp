@@ -49,6 +49,8 @@ constexpr std::array options_known{
            [](const auto& value, auto& to) { return take_text(value, to.checkpoint_dir); }},
     Option{"--checkpoint-every", "a count", "steps between two checkpoints (50)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.checkpoint_every); }},
+    Option{"--snapshot-every", "a count", "steps between two copies that the agent keeps (1)",
+           [](const auto& value, auto& to) { return parse_count(value, to.plan.snapshot_every); }},
     Option{"--leave-at-step", "a count", "save after this step and leave with exit code 76, as after a notice (never)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.leave_at_step); }},
     Option{"--losses", "a file", "rank 0 adds a line for each step, number and loss (none)",

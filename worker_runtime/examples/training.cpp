@@ -17,6 +17,7 @@ namespace {
 /// What a checkpoint holds, as the trainer uses it.
 struct State {
     std::uint64_t step = 0;
+    bool from_memory = false;
     ElasticSampler sampler;
     DigitsNetwork network;
     std::vector<std::vector<float>> velocity;  ///< of each parameter, for the momentum
@@ -48,10 +49,11 @@ Result<void> restore(const TrainingPlan& plan, Checkpointer& checkpointer, State
     if (!loaded) return loaded.error();
     if (!loaded->has_value()) return {};
     state.step = static_cast<std::uint64_t>((*loaded)->step);
+    state.from_memory = (*loaded)->from_memory;
     auto placed = state.sampler.load_state(checkpoint.values[sampler_key]);
     // The command line's batch counts, also where the checkpoint was made with another.
     if (placed) placed = state.sampler.set_batch_size(plan.batch_size);
-    return placed ? placed : with_context(placed.error(), (*loaded)->path);
+    return placed ? placed : with_context(placed.error(), state.from_memory ? "the agents' copy" : (*loaded)->path);
 }
 
 std::vector<const Digit*> own_samples(const Communicator& world, const std::vector<Digit>& train,
@@ -120,7 +122,11 @@ Result<bool> save_if_due(const TrainingPlan& plan, Communicator& world, const Tr
     if (!leave || aids.checkpointer == nullptr) return leave ? Result<bool>(false) : leave;
     if (state.step == plan.leave_at_step) leave = true;
     const bool last = *leave || state.sampler.epoch() == plan.epochs;
-    if (!last && state.step % plan.checkpoint_every != 0) return false;
+    if (!last && state.step % plan.checkpoint_every != 0) {
+        if (state.step % plan.snapshot_every != 0) return false;
+        auto kept = aids.checkpointer->snapshot(static_cast<std::int64_t>(state.step), checkpoint_of(state));
+        return kept ? Result<bool>(false) : kept.error();
+    }
     // These steps are far shorter than a save: without waiting, hardly any checkpoint would be made.
     auto saved = aids.checkpointer->save(static_cast<std::int64_t>(state.step), checkpoint_of(state), WhenBusy::wait);
     if (saved && last) saved = aids.checkpointer->finish();
@@ -171,7 +177,11 @@ Result<Trained> train(const TrainingPlan& plan, Communicator& world, const Digit
     }
     auto reducer = GradientReducer::make(world, state.network.parameters());
     if (!reducer) return reducer.error();
-    if (events.started) events.started(state.step);
+    if (events.started) events.started(state.step, state.from_memory);
+    // A round that was killed on its way out had taken the step, and saved.
+    if (plan.leave_at_step > 0 && state.step >= plan.leave_at_step) {
+        return Trained{.network = std::move(state.network), .left = true};
+    }
     const auto left = run_steps(plan, *reducer, digits, events, aids, state);
     if (!left) return left.error();
     return Trained{.network = std::move(state.network), .left = *left};

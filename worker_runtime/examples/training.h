@@ -26,6 +26,7 @@ struct TrainingPlan {
     double learning_rate = 0.1;
     double momentum = 0.9;
     std::uint64_t checkpoint_every = 50;  ///< steps between two checkpoints; there is one more at the end
+    std::uint64_t snapshot_every = 1;     ///< steps between two copies that the agent keeps
     std::uint64_t leave_at_step = 0;      ///< after so many steps as if a notice had come; 0: never
 };
 
@@ -42,7 +43,8 @@ struct Trained {
 
 /// What the caller learns on the way. Any of them may be empty.
 struct TrainingEvents {
-    std::function<void(std::uint64_t step)> started;  ///< once; the number of steps that a checkpoint already holds
+    /// Once: the number of steps that a checkpoint already holds, and whether it came from memory.
+    std::function<void(std::uint64_t step, bool from_memory)> started;
     std::function<void(std::uint64_t step)> before_step;
     /// Sums over all ranks: of that step, and of the epoch's steps run here.
     std::function<void(std::uint64_t step, const BatchSums& sums)> step_done;

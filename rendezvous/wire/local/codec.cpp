@@ -15,6 +15,7 @@ enum class Type : std::uint8_t {
     give = 5,
     round_ended = 65,
     notice = 66,
+    offer = 67,
 };
 constexpr std::uint8_t first_agent_type = 64;
 
@@ -46,6 +47,14 @@ struct Encoder {
     void operator()(const Heartbeat&) const { put(out, Type::heartbeat); }
     void operator()(const Give& m) const {
         put(out, Type::give);
+        put_gift(m);
+        out.number(m.step);
+    }
+    void operator()(const Offer& m) const {
+        put(out, Type::offer);
+        put_gift(m);
+    }
+    void put_gift(const auto& m) const {
         out.number(static_cast<std::uint8_t>(m.kind));
         out.number(m.size_bytes);
     }
@@ -72,14 +81,22 @@ Hello take_hello(ByteReader& in) {
     return m;
 }
 
-Give take_give(ByteReader& in) {
-    Give m;
+/// What Give and Offer begin with.
+template <class Gift>
+Gift take_gift(ByteReader& in) {
+    Gift m;
     const auto kind = in.number<std::uint8_t>();
     if (kind > static_cast<std::uint8_t>(GiftKind::flight_record))
         in.fail();
     else
         m.kind = static_cast<GiftKind>(kind);
     m.size_bytes = in.number<std::uint64_t>();
+    return m;
+}
+
+Give take_give(ByteReader& in) {
+    auto m = take_gift<Give>(in);
+    m.step = in.number<std::int64_t>();
     return m;
 }
 
@@ -116,6 +133,7 @@ Result<Message> decode(std::string_view datagram, Sender sender) {
         case Type::give: message = take_give(in); break;
         case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;
         case Type::notice: message = take_notice(in); break;
+        case Type::offer: message = take_gift<Offer>(in); break;
         default: return Error{Errc::unsupported, cat("type ", type, " on the agent-worker channel is not known here")};
     }
     if (!in.finished()) return Error{Errc::bad_frame, cat("a damaged ", name(message), " on the agent-worker channel")};
@@ -129,6 +147,7 @@ std::string_view name(const Message& message) {
         std::string_view operator()(const Section&) const { return "Section"; }
         std::string_view operator()(const Heartbeat&) const { return "Heartbeat"; }
         std::string_view operator()(const Give&) const { return "Give"; }
+        std::string_view operator()(const Offer&) const { return "Offer"; }
         std::string_view operator()(const RoundEnded&) const { return "RoundEnded"; }
         std::string_view operator()(const Notice&) const { return "Notice"; }
     };

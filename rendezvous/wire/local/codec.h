@@ -7,9 +7,10 @@
 //    2    Progress     i64 step
 //    3    Section      text name (<= 255)
 //    4    Heartbeat    -
-//    5    Give         u8 kind, u64 size_bytes; one descriptor beside the bytes
+//    5    Give         u8 kind, u64 size_bytes, i64 step; one descriptor beside the bytes
 //   65    RoundEnded   text why (<= 1024)
 //   66    Notice       i64 step, text why (<= 1024)
+//   67    Offer        u8 kind, u64 size_bytes; one descriptor beside the bytes
 //
 // Types below 64 are the worker's, the others the agent's.
 #pragma once

@@ -47,14 +47,24 @@ enum class GiftKind : std::uint8_t {
 };
 
 /// The agent is to keep this memory beyond the worker's end. The datagram carries exactly one descriptor, a memfd of
-/// at least `size_bytes`; a later gift of the same kind replaces it.
+/// at least `size_bytes`; a later flight record replaces it, and of snapshots
+/// the newest two are kept: ranks that die are one apart.
 struct Give {
     GiftKind kind = GiftKind::snapshot;
     std::uint64_t size_bytes = 0;
+    std::int64_t step = -1;  ///< of a snapshot
     friend bool operator==(const Give&, const Give&) = default;
 };
 
 // ---- agent -> worker ----
+
+/// What a worker in this one's place gave before it ended. The datagram carries exactly one descriptor, as a Give's.
+/// Comes right after Hello, where MUSTER_SNAPSHOTS announces it.
+struct Offer {
+    GiftKind kind = GiftKind::snapshot;
+    std::uint64_t size_bytes = 0;
+    friend bool operator==(const Offer&, const Offer&) = default;
+};
 
 /// The round is over; a stop signal follows. Leave at once, and do not save together with peers that may be dead.
 struct RoundEnded {
@@ -69,6 +79,6 @@ struct Notice {
     friend bool operator==(const Notice&, const Notice&) = default;
 };
 
-using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, RoundEnded, Notice>;
+using Message = std::variant<Hello, Progress, Section, Heartbeat, Give, Offer, RoundEnded, Notice>;
 
 }  // namespace muster::local

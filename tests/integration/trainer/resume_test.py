@@ -129,8 +129,8 @@ class Resume(unittest.TestCase):
                 killed = Training(self.folder, f"killed{number}").run(schedule, random.Random(SEED + number))
                 self.assertEqual(killed.weights(), quiet.weights(), killed.output)
                 self.assertEqual(killed.steps(), quiet.steps())
-                print(f"seed {SEED + number}, {schedule}: {killed.output.count('goes on from')} restarts by muster, "
-                      f"{killed.output.count('going on from')} resumed rounds", flush=True)
+                print(f"seed {SEED + number}, {schedule}: went on {killed.output.count('going on from the agents')} times from "
+                      f"agents' copies, {killed.output.count('going on from the checkpoint')} times from the disk", flush=True)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ def weights(output):
 def curve(test, folder, workers, trainer):
     """The loss of each step of a whole training, which must end with a good model."""
     file = folder / f"losses of {workers}"
+    file.unlink(missing_ok=True)  # the trainer adds to it
     run([*MUSTER, f"--nproc-per-node={workers}", *trainer, "--accuracy-min", "95", "--losses",
          str(file)], limit_s=200)
     lines = [line.split() for line in file.read_text().splitlines()]
@@ -73,9 +74,8 @@ class Trainer(unittest.TestCase):
         broken = run([*MUSTER, "--nproc-per-node=2", "--max-restarts=1", "--checkpoint-dir", str(self.folder / "c"), *TRAINER, *SHORT,
                       "--checkpoint-every", "7", "--die-at-step", "25", "--die-once", str(self.folder / "died")])
         self.assertTrue((self.folder / "died").exists())
-        # That of step 14 was complete before the one of step 21 was begun.
-        self.assertRegex(broken, "muster: round 1 goes on from .*/step_000000(14|21)\\n")
-        self.assertRegex(broken, "going on from the checkpoint of step (14|21)\\n")
+        # A copy is left out while a checkpoint is being written: those of 22 to 25 may be missing, not all since 14.
+        self.assertRegex(broken, "going on from (the agents' copy|the checkpoint) of step (1[4-9]|2[0-5])\\n")
         self.assertEqual(weights(broken), weights(whole))
 
     def test_a_stop_signal_is_a_notice_after_which_all_is_saved_and_nothing_repeated(self):
@@ -104,7 +104,7 @@ class Trainer(unittest.TestCase):
         output = run([*MUSTER, "--nproc-per-node=1", "--max-restarts=9", "--checkpoint-dir", str(self.folder / "c"),
                       "--max-stalled-restarts=2", "/bin/false"], expect=77)
         self.assertIn("crash loop: 2 restarts in a row without a newer checkpoint (there is none)", output)
-        self.assertEqual(output.count("starts over: no checkpoint in"), 2)
+        self.assertEqual(output.count("goes on from the start: no checkpoint in"), 2)
 
     def test_without_a_restart_left_the_job_fails_with_the_signal(self):
         output = muster(2, "--die-at-step", "25", "--die-once", str(self.folder / "died"), expect=128 + signal.SIGKILL)

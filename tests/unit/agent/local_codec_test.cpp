@@ -8,15 +8,17 @@ using namespace muster::local;
 namespace {
 
 Sender sender_of(const Message& message) {
-    return std::holds_alternative<RoundEnded>(message) || std::holds_alternative<Notice>(message) ? Sender::agent
-                                                                                                  : Sender::worker;
+    const bool of_agent = std::holds_alternative<RoundEnded>(message) || std::holds_alternative<Notice>(message) ||
+                          std::holds_alternative<Offer>(message);
+    return of_agent ? Sender::agent : Sender::worker;
 }
 
 const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0"},
                                           Progress{1234567},
                                           Section{"all_reduce"},
                                           Heartbeat{},
-                                          Give{GiftKind::flight_record, 1ULL << 40},
+                                          Give{GiftKind::flight_record, 1ULL << 40, 7},
+                                          Offer{GiftKind::snapshot, 77},
                                           RoundEnded{"rank 3 on gpu07 failed"},
                                           Notice{-1, "preempted in 30 s"}};
 

@@ -1,6 +1,7 @@
 // What is on the disk is damaged, or the disk gives trouble.
 #include <sys/stat.h>
 
+#include <barrier>
 #include <filesystem>
 #include <fstream>
 
@@ -153,12 +154,14 @@ TEST_CASE("leftovers go, and what is not ours stays") {
 TEST_CASE("a save that fails is reported, training goes on, and the checkpoint before it stays") {
     const ScratchFolder scratch;
     std::string told;
+    std::barrier both(2);  // the folder goes before either saves, and comes back when neither does
     const auto wrong =
         with_checkpointers(scratch / "c", 2, 0, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
             model.train_to(10);
             if (auto saved = checkpointer.save(10, model.state()); !saved) return saved.error().context;
             if (auto done = checkpointer.finish(); !done) return done.error().context;
             if (model.rank == 0) fs::rename(scratch / "c", scratch / "gone");
+            both.arrive_and_wait();
             model.train_to(20);
             if (auto saved = checkpointer.save(20, model.state(), WhenBusy::wait); !saved) return saved.error().context;
             const auto failed = checkpointer.finish();
@@ -166,7 +169,9 @@ TEST_CASE("a save that fails is reported, training goes on, and the checkpoint b
             const auto reports = checkpointer.reports();
             if (reports.size() != 2 || reports[1].persisted) return "no report";
             if (model.rank == 1) told = reports[1].trouble;
+            both.arrive_and_wait();
             if (model.rank == 0) fs::rename(scratch / "gone", scratch / "c");
+            both.arrive_and_wait();
             model.train_to(30);
             if (auto saved = checkpointer.save(30, model.state()); !saved) return saved.error().context;
             auto done = checkpointer.finish();

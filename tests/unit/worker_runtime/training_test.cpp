@@ -54,7 +54,7 @@ Outcome train_world(std::size_t world, const TrainingPlan& plan, const std::stri
         const auto rank = static_cast<std::size_t>(communicator.rank());
         TrainingEvents events;
         if (rank == 0) {
-            events.started = [&outcome](std::uint64_t step) { outcome.first_step = step; };
+            events.started = [&outcome](std::uint64_t step, bool) { outcome.first_step = step; };
             events.step_done = [&outcome](std::uint64_t, const BatchSums& sums) {
                 outcome.losses.push_back(sums.loss / sums.sample_count);
             };

@@ -32,7 +32,8 @@ namespace muster {
 
 namespace runtime {
 class CheckpointerBody;
-}
+class SnapshotLink;
+}  // namespace runtime
 
 enum class Placement {
     replicated,  ///< every rank has all of it; the ranks share the writing
@@ -78,6 +79,9 @@ struct CheckpointOptions {
     int keep_last = 2;            ///< at least 1
     std::int64_t keep_every = 0;  ///< also keep those whose step is a multiple; 0: none
     WhenBusy when_busy = WhenBusy::skip;
+    /// snapshot() is left out within this time of the last one: shorter steps lose little, and the agent has other
+    /// work.
+    Duration snapshot_interval = std::chrono::milliseconds(5);
     Duration persist_timeout = std::chrono::minutes(30);  ///< from save() to all ranks' parts being on the disk
 };
 
@@ -95,7 +99,8 @@ struct SaveReport {
 /// Where a state came from.
 struct LoadReport {
     std::int64_t step = 0;
-    std::string path;
+    bool from_memory = false;          ///< of the agents, which had kept the copies of workers that ended
+    std::string path;                  ///< of the checkpoint's folder, where it is from the disk
     std::vector<std::string> skipped;  ///< newer ones that were not taken, each with the reason
     double load_ms = 0;
 };
@@ -113,7 +118,8 @@ class Checkpointer {
         std::int64_t round = 0;
     };
     static Result<Checkpointer> open(Communicator& world, std::unique_ptr<Store> board, const Identity& identity,
-                                     const CheckpointOptions& options);
+                                     const CheckpointOptions& options,
+                                     std::shared_ptr<runtime::SnapshotLink> snapshots = nullptr);
 
     /// Waits for the save under way, as finish() does.
     ~Checkpointer();
@@ -121,9 +127,10 @@ class Checkpointer {
     Checkpointer& operator=(Checkpointer&&) noexcept;
 
     /// A collective: fills `state` from the newest checkpoint that is whole on all ranks. Nothing where there is none.
-    /// The tensors' names, types and shapes must be the checkpoint's: invalid_argument names the first that differs,
-    /// and nothing has been written to memory then. bad_frame: there are some, but none is whole; the text says why.
-    /// World and shards may be others than when it was saved.
+    /// Where the agents still have copies of a step as new, it comes from their memory. The tensors' names, types and
+    /// shapes must be the checkpoint's: invalid_argument names the first that differs, and nothing has been written to
+    /// memory then. bad_frame: there are some, but none is whole; the text says why. World and shards may be others
+    /// than when it was saved.
     Result<std::optional<LoadReport>> load(CheckpointState& state);
 
     /// Copies this rank's share and returns; a thread writes it. All ranks call it with the same step and the same
@@ -131,6 +138,12 @@ class Checkpointer {
     /// reports(), and is logged.
     Result<void> save(std::int64_t step, const CheckpointState& state);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
+
+    /// The same without a disk: the copy is for the agent alone, which gives it to the worker of the next round when
+    /// this one dies. Cheap enough for every step: after a failure at most one is lost. Left out, on all ranks alike,
+    /// while another save is under way, soon after the last one, and where no agent would keep it. Takes memory of
+    /// three shares.
+    Result<void> snapshot(std::int64_t step, const CheckpointState& state);
 
     /// Takes the memory for a copy of this rank's share, so that the first save() need not: limit_exceeded where there
     /// is too little.

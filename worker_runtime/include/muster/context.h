@@ -21,6 +21,7 @@ namespace muster {
 namespace runtime {
 class ContextBody;
 class Notices;
+class SnapshotLink;
 }  // namespace runtime
 
 /// What carries the data.
@@ -70,6 +71,8 @@ class Context {
     /// is.
     [[nodiscard]] Result<std::unique_ptr<Store>> connect_store() const;
 
+    /// For Checkpointer; null where there is no agent to keep anything.
+    [[nodiscard]] std::shared_ptr<runtime::SnapshotLink> snapshots() const;
     /// For PreemptionNotice.
     [[nodiscard]] std::shared_ptr<runtime::Notices> notices() const;
 

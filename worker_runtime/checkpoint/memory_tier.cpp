@@ -1,0 +1,168 @@
+#include "worker_runtime/checkpoint/memory_tier.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/crc32c.h"
+#include "worker_runtime/checkpoint/loader.h"
+#include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/checkpoint/safetensors.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr std::size_t chunk_bytes = 16u << 20;
+constexpr std::size_t offers_max = 2;
+
+/// What one rank brings, of fixed size, as collectives want it.
+struct Ticket {
+    std::int64_t step = -1;  ///< -1: nothing
+    std::int64_t round = 0;
+    std::int32_t rank = 0, world = 0;
+    std::uint64_t data_begin = 0, size_bytes = 0;
+};
+
+template <class T>
+std::span<std::uint8_t> bytes_of(std::span<T> values) {
+    return {reinterpret_cast<std::uint8_t*>(values.data()), values.size_bytes()};
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// The rank file in `memory`, when every piece has its checksum.
+Result<RankFile> read_whole(std::span<const std::byte> memory) {
+    const auto text = text_of(memory);
+    auto data_begin = safetensors_data_begin(text, memory.size());
+    if (!data_begin) return data_begin.error();
+    auto file = parse_rank_file(text, memory.size());
+    if (!file) return file.error();
+    for (const auto& stored : file->pieces) {
+        if (crc32c(memory.subspan(stored.offset, stored.piece.size_bytes())) != stored.crc32c) {
+            return Error{Errc::bad_frame, cat("tensor ", stored.piece.tensor, " is damaged (checksum)")};
+        }
+    }
+    return file;
+}
+
+using Save = std::pair<std::int64_t, std::int64_t>;  // step and round
+
+/// The newest save of which all parts are there; by rank of the world that made it, the ticket. Empty: none is.
+std::vector<std::size_t> newest_whole(const std::vector<Ticket>& tickets) {
+    std::map<Save, std::map<int, std::size_t>> saves;
+    for (std::size_t i = 0; i < tickets.size(); ++i) {
+        if (tickets[i].step >= 0) saves[{tickets[i].step, tickets[i].round}].emplace(tickets[i].rank, i);
+    }
+    for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
+        std::vector<std::size_t> parts;
+        for (const auto& [rank, ticket] : save->second) parts.push_back(ticket);
+        if (parts.size() == static_cast<std::size_t>(tickets[parts.front()].world)) return parts;
+    }
+    return {};
+}
+
+/// A snapshot that reads, and its memory.
+struct Brought {
+    Ticket ticket;
+    SharedSegment memory;
+};
+
+Brought examine(const OfferedSnapshot& offer) {
+    auto memory = SharedSegment::map(offer.memory, offer.size_bytes);
+    const auto file = memory ? read_whole({memory->data(), offer.size_bytes}) : memory.error();
+    if (!file) {
+        log(LogLevel::warning, "a snapshot of the worker before this one is not whole: ", file.error().context);
+        return {};
+    }
+    return {{file->step, file->round, file->rank, file->world, file->data_begin, file->size_bytes}, std::move(*memory)};
+}
+
+}  // namespace
+
+Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSnapshot> offers) {
+    std::array<Brought, offers_max> brought;
+    std::array<Ticket, offers_max> mine;
+    for (std::size_t i = 0; i < std::min(offers.size(), brought.size()); ++i) {
+        brought[i] = examine(offers[i]);
+        mine[i] = brought[i].ticket;
+    }
+    std::vector<Ticket> all(static_cast<std::size_t>(world.size()) * offers_max);
+    const auto shared =
+        world.run(all_gather(buffer(bytes_of(std::span<Ticket>(mine))), buffer(bytes_of(std::span(all)))));
+    if (!shared) return shared.error();
+    MemoryTier tier;
+    for (const auto index : newest_whole(all)) {
+        const auto& ticket = all[index];
+        const int holder = static_cast<int>(index / offers_max);
+        Part part{.holder = holder, .data_begin = ticket.data_begin, .size_bytes = ticket.size_bytes};
+        if (holder == world.rank()) part.memory = std::move(brought[index % offers_max].memory);
+        tier.parts_.push_back(std::move(part));
+        tier.step_ = ticket.step;
+    }
+    if (tier.parts_.empty()) return tier;
+    if (auto heads = tier.share_heads(world); !heads) return heads.error();
+    return tier;
+}
+
+/// All ranks make the same manifest of the same heads, or find the same fault in them.
+Result<void> MemoryTier::share_heads(Communicator& world) {
+    std::vector<RankFile> files;
+    for (const auto& part : parts_) {
+        std::string head(part.data_begin, '\0');
+        if (part.holder == world.rank()) std::memcpy(head.data(), part.memory.data(), head.size());
+        auto shared = world.run(broadcast({head.data(), head.size(), DataType::u8}, part.holder));
+        if (!shared) return shared;
+        auto file = parse_rank_file(head, part.size_bytes);
+        if (file) files.push_back(std::move(*file));
+    }
+    auto manifest = files.size() == parts_.size() ? make_manifest(files, std::vector<std::uint32_t>(files.size()))
+                                                  : Result<Manifest>(Error{Errc::bad_frame, "a part does not read"});
+    if (manifest) {
+        manifest_ = std::move(*manifest);
+    } else {
+        log(LogLevel::warning, "the snapshots of step ", step_, " do not fit together: ", manifest.error().context);
+        step_ = -1;
+    }
+    return {};
+}
+
+Result<void> MemoryTier::send_part(Communicator& world, const Part& part, const std::vector<ByteRange>& ranges,
+                                   const ByteSink& sink) const {
+    std::vector<std::byte> chunk(std::min<std::uint64_t>(chunk_bytes, part.size_bytes - part.data_begin));
+    auto range = ranges.begin();
+    Result<void> used;
+    for (auto at = part.data_begin; at < part.size_bytes; at += chunk.size()) {
+        const auto size = std::min<std::uint64_t>(chunk.size(), part.size_bytes - at);
+        if (part.holder == world.rank()) std::memcpy(chunk.data(), part.memory.data() + at, size);
+        auto shared = world.run(broadcast({chunk.data(), size, DataType::u8}, part.holder));
+        if (!shared) return shared;
+        // Whoever has found a fault still takes part, or the others would wait.
+        for (; used && range != ranges.end() && range->begin < at + size; ++range) {
+            const auto from = std::max(range->begin, at), to = std::min(range->end, at + size);
+            if (from < to) used = sink(std::span<const std::byte>(chunk).subspan(from - at, to - from));
+            if (range->end > at + size) break;
+        }
+    }
+    return used;
+}
+
+Result<void> MemoryTier::load(Communicator& world, const std::vector<StateTensor>& tensors) const {
+    Result<void> fault;
+    auto filled = fill_tensors("the snapshot for ", manifest_, tensors,
+                               [&](std::uint64_t file, const std::vector<ByteRange>& ranges, const ByteSink& sink) {
+                                   auto sent = send_part(world, parts_[file], ranges, sink);
+                                   if (sent || world.status().has_error()) return sent;
+                                   if (fault) fault = sent.error();
+                                   return Result<void>();
+                               });
+    return filled ? fault : filled;
+}
+
+}  // namespace muster::runtime

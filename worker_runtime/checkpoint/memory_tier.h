@@ -1,0 +1,52 @@
+// A checkpoint that lies in the memory of the ranks: each has what a worker in its place had copied before it ended.
+// When they make up a whole one, a round goes on from there without touching a disk.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/checkpoint.h"
+#include "muster/communicator.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/checkpoint/manifest.h"
+#include "worker_runtime/checkpoint/snapshot_link.h"
+#include "worker_runtime/checkpoint/verify.h"
+#include "worker_runtime/cpu/shared_segment.h"
+
+namespace muster::runtime {
+
+class MemoryTier {
+  public:
+    /// A collective: every rank brings what it was offered, two at most. What does not read as a rank file, or is
+    /// damaged, counts as nothing. Afterwards all ranks know the newest step of which they have all parts.
+    static Result<MemoryTier> gather(Communicator& world, std::vector<OfferedSnapshot> offers);
+
+    /// -1: there is none.
+    [[nodiscard]] std::int64_t step() const { return step_; }
+    /// What the parts make up; the same on all ranks. Its checksums of whole files are 0.
+    [[nodiscard]] const Manifest& manifest() const { return manifest_; }
+
+    /// A collective: fills each rank's tensors, which must match the manifest. The parts go from whoever has them to
+    /// all.
+    Result<void> load(Communicator& world, const std::vector<StateTensor>& tensors) const;
+
+  private:
+    /// One rank's part of a former world, and which rank of this world has it.
+    struct Part {
+        int holder = -1;
+        std::uint64_t data_begin = 0, size_bytes = 0;
+        SharedSegment memory = {};  ///< the holder's
+    };
+
+    Result<void> share_heads(Communicator& world);
+    Result<void> send_part(Communicator& world, const Part& part, const std::vector<ByteRange>& ranges,
+                           const ByteSink& sink) const;
+
+    std::int64_t step_ = -1;
+    std::vector<Part> parts_;  ///< by rank of the former world
+    Manifest manifest_;
+};
+
+}  // namespace muster::runtime
