@@ -22,9 +22,16 @@ struct F16 {
     }
     static MUSTER_INLINE Raw encode(Sum sum) { return (Raw)_mm256_set_m128i(narrowed(sum.odd), narrowed(sum.even)); }
     static MUSTER_INLINE __m128i narrowed(Floats x) {
-        return _mm256_cvtps_ph((__m256)without_nan_payload(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        return _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     }
 };
+
+MUSTER_INLINE bool any_nan(Floats a, Floats b) {
+    return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)) != 0;
+}
+MUSTER_INLINE bool any_nan(Doubles a, Doubles b) {
+    return _mm256_movemask_pd(_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_UNORD_Q)) != 0;
+}
 
 }  // namespace
 

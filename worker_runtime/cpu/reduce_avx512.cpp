@@ -24,9 +24,16 @@ struct F16 {
         return (Raw)_mm512_inserti64x4(_mm512_castsi256_si512(narrowed(sum.even)), narrowed(sum.odd), 1);
     }
     static MUSTER_INLINE __m256i narrowed(Floats x) {
-        return _mm512_cvtps_ph((__m512)without_nan_payload(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        return _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     }
 };
+
+MUSTER_INLINE bool any_nan(Floats a, Floats b) {
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
+}
+MUSTER_INLINE bool any_nan(Doubles a, Doubles b) {
+    return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_UNORD_Q) != 0;
+}
 
 }  // namespace
 

@@ -9,8 +9,11 @@
 //   Raw      what one load or store moves
 //   Sum      the registers that it becomes: one vector, or two for 16-bit types, which are summed in f32
 //   decode   Raw -> Sum, exactly
-//   encode   Sum -> Raw, rounded to nearest even; every NaN becomes the same quiet one, because which of two NaNs an
-//            addition keeps depends on the order in which a compiler puts its operands
+//   encode   Sum -> Raw, rounded to nearest even; not for NaNs other than with_one_nan()'s
+//
+// Every NaN becomes the same quiet one (with_one_nan), because which of two NaNs an addition keeps depends on the order
+// in which a compiler puts its operands. That costs as much as the rest of the arithmetic on 16-bit types, so that
+// kernels look first whether there is a NaN in a whole block (any_nan, which each instruction set brings).
 //
 // A 16-bit vector is split into its even and its odd elements, which a shift and a mask do within each 32-bit lane;
 // no element moves to another lane, so that joining them again is as cheap.
@@ -37,12 +40,19 @@ struct FloatPair {
     Floats odd;
 };
 
-MUSTER_INLINE Floats without_nan_payload(Floats x) {
+template <class Integers>
+MUSTER_INLINE Integers with_one_nan(Integers x) {
+    return x;
+}
+MUSTER_INLINE Floats with_one_nan(Floats x) {
     return x == x ? x : (Floats)(Bits{} + 0x7fc00000u);
 }
-MUSTER_INLINE Doubles without_nan_payload(Doubles x) {
+MUSTER_INLINE Doubles with_one_nan(Doubles x) {
     using Words = VectorOf<std::uint64_t>::Type;
     return x == x ? x : (Doubles)(Words{} + 0x7ff8000000000000u);
+}
+MUSTER_INLINE FloatPair with_one_nan(FloatPair x) {
+    return {with_one_nan(x.even), with_one_nan(x.odd)};
 }
 
 struct F32 {
@@ -50,7 +60,7 @@ struct F32 {
     using Raw = Floats;
     using Sum = Floats;
     static MUSTER_INLINE Sum decode(Raw raw) { return raw; }
-    static MUSTER_INLINE Raw encode(Sum sum) { return without_nan_payload(sum); }
+    static MUSTER_INLINE Raw encode(Sum sum) { return sum; }
 };
 
 struct F64 {
@@ -58,7 +68,7 @@ struct F64 {
     using Raw = Doubles;
     using Sum = Doubles;
     static MUSTER_INLINE Sum decode(Raw raw) { return raw; }
-    static MUSTER_INLINE Raw encode(Sum sum) { return without_nan_payload(sum); }
+    static MUSTER_INLINE Raw encode(Sum sum) { return sum; }
 };
 
 template <class T>
@@ -78,7 +88,7 @@ struct Bf16 {
     static MUSTER_INLINE Raw encode(Sum sum) { return (rounded(sum.even) >> 16) | (rounded(sum.odd) & 0xffff0000u); }
     /// The upper half is right: half of its last place was added, less one bit where it is even already.
     static MUSTER_INLINE Bits rounded(Floats x) {
-        const Bits bits = (Bits)without_nan_payload(x);
+        const Bits bits = (Bits)x;
         return bits + 0x7fffu + ((bits >> 16) & 1u);
     }
 };
@@ -106,7 +116,7 @@ struct SoftwareF16 {
     }
 
     static MUSTER_INLINE Bits narrowed(Floats x) {
-        const Bits bits = (Bits)without_nan_payload(x);
+        const Bits bits = (Bits)x;
         const Bits magnitude = bits & 0x7fffffffu;
         // To nearest even as in bf16; what rounds up beyond 65504 lands on infinity's pattern by itself.
         const Bits normal = (magnitude - bias_gap + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;

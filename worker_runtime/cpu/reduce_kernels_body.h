@@ -1,5 +1,5 @@
 // reduce() for one instruction set: see reduce_formats_body.h, whose rules hold here too. The file that includes this
-// has defined `F16`, the format that suits its instructions.
+// has defined `F16`, the format that suits its instructions, and any_nan(a, b) for vectors of f32 and of f64.
 //
 // A kernel goes through memory once. For each block it loads the inputs in rank order, combines them in registers, and
 // only then stores to all outputs; so an output may be an input.
@@ -44,6 +44,29 @@ MUSTER_INLINE FloatPair greater(FloatPair a, FloatPair b) {
 }
 MUSTER_INLINE FloatPair times(FloatPair a, float factor) {
     return {a.even * factor, a.odd * factor};
+}
+
+template <class Integers>
+MUSTER_INLINE bool has_nan(const Integers* /*sums*/, std::size_t /*count*/) {
+    return false;
+}
+MUSTER_INLINE bool has_nan(const Floats* sums, std::size_t count) {
+    bool found = false;
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < count; i += 2) found |= any_nan(sums[i], sums[i + 1]);
+    return found;
+}
+MUSTER_INLINE bool has_nan(const Doubles* sums, std::size_t count) {
+    bool found = false;
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < count; i += 2) found |= any_nan(sums[i], sums[i + 1]);
+    return found;
+}
+MUSTER_INLINE bool has_nan(const FloatPair* sums, std::size_t count) {
+    bool found = false;
+#pragma GCC unroll 2
+    for (std::size_t i = 0; i < count; ++i) found |= any_nan(sums[i].even, sums[i].odd);
+    return found;
 }
 
 // ---- reductions: what becomes of the first input, of each further one, and of the result ----
@@ -131,6 +154,10 @@ class Kernel {
 
     void run() const {
         std::size_t at = 0;
+        for (; size_ - at >= ahead_bytes + unrolled * step; at += unrolled * step) {
+            fetch(at + ahead_bytes);
+            whole_vectors(at);
+        }
         for (; size_ - at >= unrolled * step; at += unrolled * step) whole_vectors(at);
         for (; at < size_; at += step) part_of_vector(at, size_ - at < step ? size_ - at : step);
     }
@@ -142,8 +169,29 @@ class Kernel {
     static constexpr std::size_t step = sizeof(Raw);
     static constexpr std::size_t unrolled = sizeof(Sum) > sizeof(Raw) ? 2 : 4;
 
-    MUSTER_INLINE const char* input(int i) const { return static_cast<const char*>(inputs_[i]); }
-    MUSTER_INLINE char* output(int i) const { return static_cast<char*>(outputs_[i]); }
+    /// A processor looks ahead by itself as far as its window of instructions reaches, which arithmetic fills: 16-bit
+    /// types need ten times as much of it per line as f32. Measured on 25 MiB of two ranks, in the cache of the other:
+    /// f32 takes 0.93 of the time without this, bf16 0.83; from 512 to 2,048 bytes are alike. Nothing behind the end is
+    /// fetched, because it is another rank's.
+    static constexpr std::size_t ahead_bytes = 1024;
+    static constexpr std::size_t line_bytes = 64;
+
+    MUSTER_INLINE void fetch(std::size_t at) const {
+#pragma GCC unroll 4
+        for (int i = 0; i < input_count_; ++i) {
+#pragma GCC unroll 4
+            for (std::size_t line = 0; line < unrolled * step; line += line_bytes) {
+                __builtin_prefetch(input(i) + at + line);
+            }
+        }
+    }
+
+    MUSTER_INLINE const char* input(int i) const {
+        return static_cast<const char*>(inputs_[i]);
+    }
+    MUSTER_INLINE char* output(int i) const {
+        return static_cast<char*>(outputs_[i]);
+    }
 
     MUSTER_INLINE void whole_vectors(std::size_t at) const {
         Sum sums[unrolled];
@@ -156,9 +204,15 @@ class Kernel {
 #pragma GCC unroll 4
             for (std::size_t b = 0; b < unrolled; ++b) sums[b] = combine_.next(sums[b], loaded(from + b * step), i);
         }
+#pragma GCC unroll 4
+        for (std::size_t b = 0; b < unrolled; ++b) sums[b] = combine_.last(sums[b]);
+        if (has_nan(sums, unrolled)) [[unlikely]] {
+#pragma GCC unroll 4
+            for (std::size_t b = 0; b < unrolled; ++b) sums[b] = with_one_nan(sums[b]);
+        }
         Raw results[unrolled];
 #pragma GCC unroll 4
-        for (std::size_t b = 0; b < unrolled; ++b) results[b] = Format::encode(combine_.last(sums[b]));
+        for (std::size_t b = 0; b < unrolled; ++b) results[b] = Format::encode(sums[b]);
         for (int o = 0; o < output_count_; ++o) {
             char* to = output(o) + at;
 #pragma GCC unroll 4
@@ -174,7 +228,7 @@ class Kernel {
         };
         Sum sum = combine_.first(loaded(input(0) + at));
         for (int i = 1; i < input_count_; ++i) sum = combine_.next(sum, loaded(input(i) + at), i);
-        const Raw result = Format::encode(combine_.last(sum));
+        const Raw result = Format::encode(with_one_nan(combine_.last(sum)));
         for (int o = 0; o < output_count_; ++o) __builtin_memcpy(output(o) + at, &result, part);
     }
 

@@ -195,6 +195,25 @@ TEST_CASE("every f16 and every bf16 survives the way to f32 and back, and each N
     }
 }
 
+TEST_CASE("one NaN among numbers is found wherever it is, and changes no other element") {
+    constexpr std::size_t count = 200;
+    for (const auto type : {DataType::f32, DataType::f64, DataType::f16, DataType::bf16}) {
+        Bytes ones(count * size_of(type));
+        for (std::size_t i = 0; i < count; ++i) {
+            if (type == DataType::f64) test::write(ones, i, 1.0);
+            if (type == DataType::f32) test::write(ones, i, 1.0f);
+            if (type == DataType::f16) test::write(ones, i, test::binary16.encode(1));
+            if (type == DataType::bf16) test::write(ones, i, test::bfloat16.encode(1));
+        }
+        for (std::size_t at = 0; at < count; ++at) {
+            Bytes with_nan = ones;
+            // All bits set: a NaN with a sign and a payload, neither of which stays.
+            std::fill_n(with_nan.begin() + static_cast<std::ptrdiff_t>(at * size_of(type)), size_of(type), 0xff);
+            REQUIRE(first_fault({type, ReduceOp::sum, {ones, with_nan}, {}, 0, true}) == "");
+        }
+    }
+}
+
 TEST_CASE("sums of every f16 and bf16 with numbers near it round to nearest even") {
     // Halves and quarters of the last place, and the limits: 65520 is the first to become infinite in f16.
     for (const auto type : {DataType::f16, DataType::bf16}) {
