@@ -197,7 +197,7 @@ Result<void> run_reduction(TcpLanes& lanes, const Operation& operation, const Ru
         ReduceScatter plan(operation, lanes.size());
         return lanes.carry(plan, header, terms);
     }
-    if (bytes * static_cast<std::size_t>(lanes.size() - 1) <= small_reduce_bytes_max) {
+    if (bytes <= small_reduce_bytes_max(lanes.size())) {
         SmallAllReduce plan(operation);
         return lanes.carry(plan, header, terms);
     }

@@ -35,7 +35,11 @@ TEST_CASE("an all_reduce from rank to rank equals the serial result, for each wo
         std::vector<test::CollectiveCase> cases;
         for (const auto type : types) {
             const std::size_t piece = piece_bytes_min / size_of(type);
-            for (const std::size_t count : {std::size_t{1}, piece - 1, piece + 1, (fold_ring_pieces + 2) * piece + 17})
+            std::vector<std::size_t> counts{1, piece + 1};
+            // Until the ring of pieces goes round: for two types, because the serial sums take most of the time.
+            if (type == DataType::f32 || type == DataType::u8) counts.push_back((fold_ring_pieces + 2) * piece + 17);
+            if (type == DataType::f32) counts.push_back(piece - 1);
+            for (const std::size_t count : counts)
                 for (auto& one : all_reduces(size, type, count, static_cast<std::uint32_t>(size)))
                     cases.push_back(std::move(one));
         }
