@@ -16,6 +16,9 @@ namespace muster::runtime {
 
 namespace {
 
+/// How long a rank looks for the reason of a failure.
+constexpr Duration failure_text_limit = 1s;
+
 int cores_of_this_process() {
     cpu_set_t set;
     return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -165,7 +168,7 @@ Result<void> SharedGroup::step(const RunTerms& terms) {
 }
 
 Result<void> SharedGroup::advance(const RunTerms& terms) {
-    publish_step(line(rank_).step);
+    if (!publish_step(line(rank_).step)) return failure();
     ++steps_;
     const Spin budget = spin(terms.patience);
     for (int other = 0; other < size_; ++other) {
@@ -308,8 +311,10 @@ Error SharedGroup::fail(Errc code, const std::string& text) {
 
 Error SharedGroup::failure() const {
     const FailureRecord& record = header().failure;
-    // Its writer is copying a sentence; if it was killed just there, nobody will ever finish.
-    for (int i = 0; i < 1000 && record.state.load(std::memory_order_acquire) != FailureRecord::written; ++i) {
+    // A word may fail before its reason is written down; if the writer was killed just there, nobody will ever finish.
+    const auto until = std::chrono::steady_clock::now() + failure_text_limit;
+    while (record.state.load(std::memory_order_acquire) != FailureRecord::written &&
+           std::chrono::steady_clock::now() < until) {
         ::sched_yield();
     }
     if (record.state.load(std::memory_order_acquire) != FailureRecord::written) {

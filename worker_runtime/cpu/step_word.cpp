@@ -54,9 +54,14 @@ bool has_end(std::uint64_t value, std::uint64_t step, WaitEnd& end) {
 
 }  // namespace
 
-void publish_step(StepWord& word) {
-    word.value.fetch_add(std::uint64_t{1} << step_shift, std::memory_order_seq_cst);
+bool publish_step(StepWord& word) {
+    auto value = word.value.load(std::memory_order_relaxed);
+    do {
+        if (value & failed_bit) return false;
+    } while (
+        !word.value.compare_exchange_weak(value, value + (std::uint64_t{1} << step_shift), std::memory_order_seq_cst));
     wake_sleepers(word);
+    return true;
 }
 
 void mark_failed(StepWord& word) {
@@ -91,10 +96,12 @@ WaitEnd await_step(StepWord& word, std::uint64_t step, Spin spin, Instant deadli
     }
     word.sleepers.fetch_add(1, std::memory_order_seq_cst);
     for (;;) {
-        const auto value = word.value.load(std::memory_order_seq_cst);
+        auto value = word.value.load(std::memory_order_seq_cst);
         if (has_end(value, step, end)) break;
         const auto left = deadline - std::chrono::steady_clock::now();
         if (left <= Duration::zero()) {
+            if (!word.value.compare_exchange_strong(value, value | failed_bit, std::memory_order_seq_cst)) continue;
+            wake_sleepers(word);
             end = WaitEnd::timed_out;
             break;
         }

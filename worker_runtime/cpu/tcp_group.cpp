@@ -22,14 +22,16 @@ namespace muster::runtime {
 
 namespace {
 
-/// The one frame of a control connection: a failure's code and text; a rank that leaves sends `leaving` and no text.
+/// The one frame of a control connection: a failure's code, the collective that was given up, and text; a rank that
+/// leaves sends `leaving` and no text.
 constexpr std::uint8_t leaving = 0xff;
-constexpr std::size_t frame_head_bytes = 3;
+constexpr std::size_t frame_head_bytes = 11;
 
-std::string frame(std::uint8_t code, std::string_view text) {
+std::string frame(std::uint8_t code, std::uint64_t unfinished, std::string_view text) {
     std::string bytes;
     ByteWriter writer(bytes);
     writer.number(code);
+    writer.number(unfinished);
     writer.blob<std::uint16_t>(text.substr(0, failure_text_max));
     return bytes;
 }
@@ -65,7 +67,7 @@ TcpGroup::TcpGroup(int rank, std::string id, TcpMesh mesh, FileDescriptor wake)
 TcpGroup::~TcpGroup() {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
-    const auto bytes = frame(leaving, {});
+    const auto bytes = frame(leaving, 0, {});
     for (const auto& one : mesh_.peers) {
         if (one.control.valid()) (void)::send(one.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     }
@@ -80,12 +82,13 @@ std::string TcpGroup::who(int rank) const {
     return describe_rank(rank, peer(rank).card);
 }
 
-Error TcpGroup::fail(Errc code, const std::string& text) {
+Error TcpGroup::fail(Errc code, const std::string& text, std::uint64_t unfinished) {
     const std::lock_guard lock(mutex_);
     if (failure_) return *failure_;
     failure_ = Error{code, text};
+    unfinished_ = unfinished;
     // These connections carry nothing else, so the frame fits; a peer that cannot be told any more needs no telling.
-    const auto bytes = frame(static_cast<std::uint8_t>(code), text);
+    const auto bytes = frame(static_cast<std::uint8_t>(code), unfinished, text);
     for (const auto& one : mesh_.peers) {
         if (one.control.valid()) (void)::send(one.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
     }
@@ -100,58 +103,68 @@ Error TcpGroup::failure() const {
     return *failure_;
 }
 
+bool TcpGroup::gave_up(std::uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    return failure_ && unfinished_ == number;
+}
+
 /// Peeks, because several threads may listen, and each must hear it.
-TcpGroup::News TcpGroup::listen(int rank, Errc& code, std::string& text) const {
+TcpGroup::News TcpGroup::listen(int rank) const {
     std::array<char, frame_head_bytes + failure_text_max> bytes;
     const auto got = ::recv(peer(rank).control.get(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
     if (got < 0) {
-        if (errno == EAGAIN || errno == EINTR) return News::none;
-        text = std::strerror(errno);
-        return is_silence(errno) ? News::silent : News::ended;
+        if (errno == EAGAIN || errno == EINTR) return {};
+        return {.what = is_silence(errno) ? Told::silent : Told::ended, .text = std::strerror(errno)};
     }
-    if (got == 0) return News::ended;
+    if (got == 0) return {.what = Told::ended};
     ByteReader reader({bytes.data(), static_cast<std::size_t>(got)});
-    const auto number = reader.number<std::uint8_t>();
-    const auto words = reader.blob<std::uint16_t>(failure_text_max);
-    if (!reader.ok()) return News::none;  // the rest is on its way
-    if (number == leaving) return News::left;
-    code = number <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(number) : Errc::bad_frame;
-    text = words;
-    return News::failed;
+    const auto code = reader.number<std::uint8_t>();
+    const auto unfinished = reader.number<std::uint64_t>();
+    const auto text = reader.blob<std::uint16_t>(failure_text_max);
+    if (!reader.ok()) return {};  // the rest is on its way
+    if (code == leaving) return {.what = Told::left};
+    return {.what = Told::failed,
+            .code = code <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(code) : Errc::bad_frame,
+            .unfinished = unfinished,
+            .text = std::string(text)};
+}
+
+Result<bool> TcpGroup::take(int rank, const News& news) {
+    if (news.what == Told::failed) return fail(news.code, news.text, news.unfinished);
+    if (news.what == Told::silent)
+        return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", news.text));
+    return news.what != Told::nothing;
 }
 
 Result<bool> TcpGroup::hear(int rank) {
-    Errc code{};
-    std::string text;
-    const News news = listen(rank, code, text);
-    if (news == News::failed) return fail(code, text);
-    if (news == News::silent) return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", text));
-    return news != News::none;
+    return take(rank, listen(rank));
 }
 
 Result<bool> TcpGroup::hear_or_lose(int rank) {
-    Errc code{};
-    std::string text;
-    if (listen(rank, code, text) == News::ended) return fail(Errc::peer_closed, cat(who(rank), " died"));
-    return hear(rank);
+    const News news = listen(rank);
+    if (news.what == Told::ended) return fail(Errc::peer_closed, cat(who(rank), " died"));
+    return take(rank, news);
 }
 
 Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
     pollfd control{peer(rank).control.get(), POLLIN, 0};
     const auto now = std::chrono::steady_clock::now();
     ::poll(&control, 1, poll_timeout_ms(now + last_words_timeout, now));
-    Errc code{};
-    std::string text;
-    const News news = listen(rank, code, text);
-    if (news == News::failed) return fail(code, text);
-    if (news == News::left) {
-        return fail(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing));
+    const News news = listen(rank);
+    switch (news.what) {
+        case Told::failed: return fail(news.code, news.text, news.unfinished);
+        case Told::left:
+            return fail(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing));
+        case Told::silent:
+            return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ", news.text));
+        case Told::ended:
+        case Told::nothing: break;
     }
-    if (news == News::silent || is_silence(failure)) {
-        return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ",
-                                         news == News::silent ? text : std::strerror(failure)));
+    if (is_silence(failure)) {
+        return fail(Errc::timed_out,
+                    cat(who(rank), " cannot be reached any more in ", doing, ": ", std::strerror(failure)));
     }
-    if (news == News::ended) return fail(Errc::peer_closed, cat(who(rank), " died in ", doing));
+    if (news.what == Told::ended) return fail(Errc::peer_closed, cat(who(rank), " died in ", doing));
     return fail(Errc::peer_closed, cat("the connection with ", who(rank), " broke in ", doing, ": ",
                                        failure == 0 ? "closed" : std::strerror(failure)));
 }

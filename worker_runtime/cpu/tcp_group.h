@@ -4,6 +4,7 @@
 // failure, in the same words. A rank that leaves in order says so; one whose connections end without a word has died.
 #pragma once
 
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -40,10 +41,13 @@ class TcpGroup {
 
     // All from any thread.
 
-    /// Ends the group with this failure, unless it has one already; the first one is returned.
-    Error fail(Errc code, const std::string& text);
+    /// Ends the group with this failure, unless it has one already; the first one is returned. `unfinished` is the
+    /// collective's number that this rank has given up; 0: none.
+    Error fail(Errc code, const std::string& text, std::uint64_t unfinished = 0);
     /// The first failure; the group must have one.
     [[nodiscard]] Error failure() const;
+    /// Has the group failed because a rank gave up collective `number`?
+    [[nodiscard]] bool gave_up(std::uint64_t number) const;
     /// The control connection with `rank` has become readable. An error is the group's end; a rank that left in order,
     /// or died, is none until somebody needs it. True when nothing more will be heard from it.
     Result<bool> hear(int rank);
@@ -57,8 +61,16 @@ class TcpGroup {
     [[nodiscard]] std::string who(int rank) const;
 
   private:
-    enum class News { none, failed, left, silent, ended };
-    News listen(int rank, Errc& code, std::string& text) const;
+    enum class Told { nothing, failed, left, silent, ended };
+    /// What a control connection says: with `failed` and `silent`, more.
+    struct News {
+        Told what = Told::nothing;
+        Errc code = Errc::io;
+        std::uint64_t unfinished = 0;
+        std::string text;
+    };
+    [[nodiscard]] News listen(int rank) const;
+    Result<bool> take(int rank, const News& news);
 
     const int rank_;
     const std::string id_;
@@ -68,6 +80,7 @@ class TcpGroup {
     const ForkGuard fork_guard_;
     mutable std::mutex mutex_;
     std::optional<Error> failure_;
+    std::uint64_t unfinished_ = 0;  ///< the failure's
 };
 
 }  // namespace muster::runtime

@@ -12,7 +12,7 @@ namespace muster::runtime {
 namespace {
 
 /// "MUSTERT" and the version of this file's formats.
-constexpr std::uint64_t magic = 0x0154524554'53554dull;
+constexpr std::uint64_t magic = 0x0254524554'53554dull;
 constexpr std::size_t address_size_max = 256;
 constexpr std::size_t host_size_max = 256;
 

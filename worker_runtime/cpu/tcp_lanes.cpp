@@ -133,6 +133,7 @@ Result<void> TcpLanes::carry(CollectivePlan& plan, CollectiveHeader header, cons
             return in_time;
         }
     }
+    if (auto whole = look_back(); !whole) return whole;
     plan.finished(*this);
     return {};
 }

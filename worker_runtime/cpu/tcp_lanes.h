@@ -107,6 +107,7 @@ class TcpLanes {
     Result<bool> send_some(Stream& stream);
     Result<void> header_arrived(Stream& stream, CollectivePlan& plan);
     Result<void> wait(const RunTerms& terms);
+    Result<void> look_back();
     Result<void> note(std::uint64_t what, std::uint32_t events);
     Error lost(const Stream& stream, int failure);
     Result<void> check_deadline(const RunTerms& terms);

@@ -50,6 +50,21 @@ Result<void> TcpLanes::wait(const RunTerms& terms) {
     }
 }
 
+/// A late rank finds all that it needs and never waits: only this tells it that the others have given up meanwhile.
+/// What ended them after this operation is the next one's business.
+Result<void> TcpLanes::look_back() {
+    std::array<epoll_event, 64> events;
+    int count = 0;
+    do {
+        count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+        for (int i = 0; i < count; ++i) {
+            const auto& event = events[static_cast<std::size_t>(i)];
+            if (!note(event.data.u64, event.events) && group_.gave_up(operations_)) return group_.failure();
+        }
+    } while (count == static_cast<int>(events.size()));
+    return {};
+}
+
 Result<void> TcpLanes::note(std::uint64_t what, std::uint32_t events) {
     if (what == wake_mark) return group_.failure();
     if (what >= control_mark) {
@@ -91,8 +106,9 @@ Result<void> TcpLanes::check_deadline(const RunTerms& terms) {
     const Instant current = now();
     if (current < terms.deadline) return {};
     const auto fail = [this](const std::string& late, std::string_view how) {
-        return group_.fail(Errc::timed_out, cat(doing(), " on communicator ", group_.id(),
-                                                " was not over by its deadline: ", late, how));
+        return group_.fail(Errc::timed_out,
+                           cat(doing(), " on communicator ", group_.id(), " was not over by its deadline: ", late, how),
+                           operations_);
     };
     auto late = accused([](const Stream& one) { return one.header_received < sizeof(HeaderBytes); });
     if (!late.empty()) return fail(late, " did not come");

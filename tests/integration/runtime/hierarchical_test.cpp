@@ -12,6 +12,7 @@
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
+#include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/cpu/tcp_limits.h"
 #include "worker_runtime/make_transport.h"
@@ -205,6 +206,43 @@ TEST_CASE("survivors of a killed rank name it, on its node and on the other, wha
         INFO("run " << run);
         for (const std::size_t rank : {0u, 1u, 3u}) CHECK((ends[rank].exited && ends[rank].code == 0));
     }
+}
+
+TEST_CASE("groups of nodes whose peer was killed leave neither memory, descriptors nor threads with the survivor") {
+    std::size_t descriptors = 0, threads = 0;
+    std::vector<float> values(30'000);
+    const auto reduced = all_reduce(buffer(std::span(values)), ReduceOp::sum);
+    for (int i = 0; i < test::cycles(50); ++i) {
+        // Ranks 1 to 3 are processes, of which one on this rank's node dies or one on the other.
+        test::RankProcesses peers(3, [&](const GroupTerms& given) {
+            GroupTerms terms = given;
+            terms.rank = given.rank + 1;
+            terms.size = 4;
+            const auto transport = join(terms, {2, 2});
+            while (carry_out(*transport, reduced)) {
+            }
+            return 0;
+        });
+        {
+            const auto transport = join(
+                {.rank = 0, .size = 4, .id = "world", .place = std::make_shared<test::MeetingInFolder>(peers.file(""))},
+                {2, 2});
+            for (int turn = 0;; ++turn) {
+                if (turn == 1 + i % 4) ::kill(peers.pid(i % 3), SIGKILL);  // one done: all have joined
+                const auto done = carry_out(*transport, reduced);
+                if (done) continue;
+                INFO(done.error().context);
+                REQUIRE(done.error().context.find(cat("rank ", i % 3 + 1, " (pid ")) != std::string::npos);
+                break;
+            }
+        }
+        if (i > 0) continue;
+        descriptors = test::open_descriptors();
+        threads = test::threads_alive();
+    }
+    CHECK(test::open_descriptors() == descriptors);
+    CHECK(test::threads_alive() == threads);
+    CHECK_FALSE(test::maps_shared_memory());
 }
 
 }  // namespace muster

@@ -16,6 +16,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/cpu/step_word.h"
 
 namespace muster {
 
@@ -190,6 +191,68 @@ TEST_CASE("a rank that does not come is named at the deadline, and the others he
         ++failed;
     });
     CHECK(findings.text() == "");
+}
+
+TEST_CASE("a rank that comes after the others have given up fails in that very operation") {
+    std::vector<float> memory(150'000);
+    const auto of = [&](int rank, std::size_t count) {
+        return buffer(std::span(memory).subspan(static_cast<std::size_t>(rank) * 50'000, count));
+    };
+    const std::vector<std::function<Operation(int)>> operations{
+        [](int) { return barrier(); },
+        [&](int rank) { return all_reduce(of(rank, 10), ReduceOp::sum); },
+        [&](int rank) { return all_reduce(of(rank, 50'000), ReduceOp::sum); },
+        [&](int rank) { return broadcast(of(rank, 10), 0); },
+        [&](int rank) { return rank == 2 ? send(of(2, 10), 0) : receive(of(rank, 10), 2); },
+    };
+    for (const auto& operation : operations) {
+        Findings findings;
+        std::atomic<int> failed = 0;
+        run_as_threads(3, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            while (terms.rank == 2 && failed < 2) std::this_thread::sleep_for(1ms);
+            const auto done = world.run(operation(terms.rank), terms.rank == 2 ? Duration(60s) : Duration(20ms));
+            findings.expect(!done && done.error().context.find("rank 2 (pid ") != std::string::npos,
+                            done ? cat("rank ", terms.rank, " passed") : done.error().context);
+            ++failed;
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE("who gives up waiting for a step takes it from its owner, and one that was made stays made") {
+    const Instant past = std::chrono::steady_clock::now();
+    StepWord late;
+    CHECK(await_step(late, 1, {}, past) == WaitEnd::timed_out);
+    CHECK_FALSE(publish_step(late));
+    CHECK(steps_of(late) == 0);
+    CHECK(await_step(late, 1, {}, past) == WaitEnd::failed);
+    StepWord early;
+    CHECK(publish_step(early));
+    mark_failed(early);
+    CHECK(await_step(early, 1, {}, past) == WaitEnd::reached);
+    CHECK(await_step(early, 2, {}, past) == WaitEnd::failed);
+}
+
+TEST_CASE("ranks that come just before or just after a deadline all pass, or all fail") {
+    int passed = 0;
+    for (int run = 0; run < 300; ++run) {
+        std::atomic<int> passed_now = 0, ready = 0;
+        run_as_threads(3, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            for (++ready; ready < 3;) std::this_thread::yield();
+            const auto began = std::chrono::steady_clock::now();
+            // The moments are what is tried: rank r waits for the others 100 us longer than rank r - 1.
+            const auto lateness = std::chrono::microseconds(terms.rank == 2 ? 100 + run * 5 % 600 : 0);
+            while (std::chrono::steady_clock::now() - began < lateness) {
+            }
+            if (world.run(barrier(), std::chrono::microseconds(300 + 100 * terms.rank))) ++passed_now;
+        });
+        REQUIRE((passed_now == 0 || passed_now == 3));
+        passed += passed_now == 3 ? 1 : 0;
+    }
+    CHECK(passed > 0);
+    CHECK(passed < 300);
 }
 
 TEST_CASE("an abort ends what all ranks are waiting in, and says why") {

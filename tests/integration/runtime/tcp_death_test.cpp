@@ -141,10 +141,10 @@ TEST_CASE("a rank that dies while the group forms is named") {
     }
 }
 
-TEST_CASE("200 groups whose peer was killed leave neither descriptors nor threads with the survivor") {
+TEST_CASE("groups whose peer was killed leave neither descriptors nor threads with the survivor") {
     std::vector<float> data(200'000);
     std::size_t descriptors = 0, threads = 0;
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < test::cycles(200); ++i) {
         test::RankProcesses peer(1, [&](const GroupTerms& given) {
             GroupTerms terms = given;
             terms.rank = 1;

@@ -1,5 +1,6 @@
 // TCP end to end, ranks as threads: what goes wrong, and in which words all ranks learn of it.
 #include <atomic>
+#include <functional>
 #include <thread>
 
 #include "rendezvous/base/text.h"
@@ -17,8 +18,6 @@ using test::Findings;
 using test::join_over_tcp;
 using test::run_as_threads;
 using test::within;
-
-namespace {}  // namespace
 
 TEST_CASE("ranks that do different things both learn what the other does, before data is touched") {
     struct Case {
@@ -94,6 +93,33 @@ TEST_CASE("a rank that does not come is named at the deadline, and those with mo
         while (failed < 2) std::this_thread::sleep_for(1ms);
     });
     CHECK(findings.text() == "");
+}
+
+TEST_CASE("a rank that comes after the others have given up fails in that very operation") {
+    std::vector<float> memory(1'500'000);
+    const auto of = [&](int rank, std::size_t count) {
+        return buffer(std::span(memory).subspan(static_cast<std::size_t>(rank) * 500'000, count));
+    };
+    const std::vector<std::function<Operation(int)>> operations{
+        [](int) { return barrier(); },
+        [&](int rank) { return all_reduce(of(rank, 10), ReduceOp::sum); },
+        [&](int rank) { return all_reduce(of(rank, 500'000), ReduceOp::sum); },
+        [&](int rank) { return broadcast(of(rank, 10), 0); },
+    };
+    for (const auto& operation : operations) {
+        Findings findings;
+        std::atomic<int> failed = 0;
+        run_as_threads(3, [&](const GroupTerms& terms) {
+            const auto world = join_over_tcp(terms);
+            while (terms.rank == 2 && failed < 2) std::this_thread::sleep_for(1ms);
+            const auto limit = terms.rank == 2 ? Duration(60s) : Duration(20ms);
+            const auto done = world->run(operation(terms.rank), within(limit));
+            findings.expect(!done && done.error().context.find("rank 2 (pid ") != std::string::npos,
+                            done ? cat("rank ", terms.rank, " passed") : done.error().context);
+            ++failed;
+        });
+        CHECK(findings.text() == "");
+    }
 }
 
 TEST_CASE("a message that nobody takes, or sends, ends at the deadline") {
