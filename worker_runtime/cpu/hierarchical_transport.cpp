@@ -18,6 +18,29 @@ namespace muster::runtime {
 
 namespace {
 
+/// Memory that goes from some ranks to others; all the rest only agree.
+class Transfers final : public CollectivePlan {
+  public:
+    void send(int to, void* data, std::size_t bytes) { sends_.push_back({to, cut_of(data, bytes)}); }
+    void receive(int from, void* data, std::size_t bytes) { receives_.push_back({from, cut_of(data, bytes)}); }
+
+    void begin(TcpLanes& lanes) override {
+        for (const auto& one : sends_) lanes.send(one.peer, 0, one.cut);
+        for (const auto& one : receives_) lanes.receive(one.peer, 0, one.cut);
+    }
+
+  private:
+    struct One {
+        int peer;
+        Cut cut;
+    };
+    static Cut cut_of(void* data, std::size_t bytes) {
+        return {.base = static_cast<std::byte*>(data), .size_bytes = bytes, .piece_bytes = piece_bytes_for(bytes)};
+    }
+    std::vector<One> sends_;
+    std::vector<One> receives_;
+};
+
 class HierarchicalTransport final : public Transport {
   public:
     /// `node` is null where this rank is alone on its node.
@@ -55,10 +78,10 @@ class HierarchicalTransport final : public Transport {
     [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
 
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
+        if (!goes_by_nodes(operation)) return tell_node(over_tcp_->run(operation, terms));
+        if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
+        if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
         const std::size_t element = muster::size_of(operation.type);
-        const bool by_nodes = operation.kind == OperationKind::all_reduce && can_chain(operation.type) &&
-                              operation.count * element >= by_nodes_bytes_min;
-        if (!by_nodes) return tell_node(over_tcp_->run(operation, terms));
         const std::size_t chunk = by_nodes_chunk_bytes / element;
         for (std::size_t done = 0; done < operation.count; done += chunk) {
             Operation part = operation;
@@ -99,6 +122,77 @@ class HierarchicalTransport final : public Transport {
     Result<void> tell_others(Result<void> result) {
         if (!result) return tcp_.fail(result.error().code, result.error().context);
         return result;
+    }
+
+    /// The same on all ranks, whatever memory each of them uses.
+    [[nodiscard]] bool goes_by_nodes(const Operation& operation) const {
+        switch (operation.kind) {
+            case OperationKind::all_reduce:
+                return can_chain(operation.type) && bytes_of(operation) >= by_nodes_bytes_min;
+            case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
+            case OperationKind::all_gather:
+                return bytes_of(operation) * static_cast<std::size_t>(tcp_.size()) >= by_nodes_bytes_min;
+            default: return false;
+        }
+    }
+    [[nodiscard]] int leader_of(int node) const { return layout_.first_of(node); }
+    [[nodiscard]] bool leads() const { return tcp_.rank() == leader_of(node_number_); }
+
+    /// From the root to the first rank of every other node, and on each node through its memory.
+    Result<void> broadcast_by_nodes(const Operation& operation, const RunTerms& terms) {
+        const std::size_t bytes = bytes_of(operation);
+        const int root_node = layout_.node_of(operation.peer);
+        Transfers plan;
+        if (tcp_.rank() == operation.peer) {
+            for (int node = 0; node < layout_.node_count(); ++node)
+                if (node != root_node) plan.send(leader_of(node), operation.output, bytes);
+        } else if (leads() && node_number_ != root_node) {
+            plan.receive(operation.peer, operation.output, bytes);
+        }
+        if (auto moved = tell_node(lanes_.carry(plan, header_of(operation, 0), terms)); !moved) return moved;
+        const int from = node_number_ == root_node ? operation.peer - leader_of(node_number_) : 0;
+        return spread_on_node(operation, operation.output, operation.count, from, terms);
+    }
+
+    /// Each node gathers its own ranks' pieces, first ranks exchange them whole, and spread what has come.
+    Result<void> gather_by_nodes(const Operation& operation, const RunTerms& terms) {
+        const std::size_t bytes = bytes_of(operation);
+        const auto block = [&](int node) {
+            return static_cast<std::byte*>(operation.output) + static_cast<std::size_t>(leader_of(node)) * bytes;
+        };
+        const auto ranks_on = [this](int node) { return static_cast<std::size_t>(layout_.size_of(node)); };
+        if (node_ != nullptr) {
+            Operation inside = operation;
+            inside.output = block(node_number_);
+            if (auto gathered = tell_others(on_node_->run(inside, terms)); !gathered) return gathered;
+        } else if (operation.input != block(node_number_)) {
+            std::memcpy(block(node_number_), operation.input, bytes);
+        }
+        Transfers plan;
+        for (int node = 0; leads() && node < layout_.node_count(); ++node) {
+            if (node == node_number_) continue;
+            plan.send(leader_of(node), block(node_number_), ranks_on(node_number_) * bytes);
+            plan.receive(leader_of(node), block(node), ranks_on(node) * bytes);
+        }
+        if (auto moved = tell_node(lanes_.carry(plan, header_of(operation, 0), terms)); !moved) return moved;
+        const auto before = static_cast<std::size_t>(leader_of(node_number_));
+        const auto after = static_cast<std::size_t>(tcp_.size()) - before - ranks_on(node_number_);
+        if (auto spread = spread_on_node(operation, operation.output, before * operation.count, 0, terms); !spread)
+            return spread;
+        auto* const behind = block(node_number_) + ranks_on(node_number_) * bytes;
+        return spread_on_node(operation, behind, after * operation.count, 0, terms);
+    }
+
+    /// A broadcast among the ranks of this node, of `count` elements at `data`, from the one that is its number `from`.
+    Result<void> spread_on_node(const Operation& operation, void* data, std::size_t count, int from,
+                                const RunTerms& terms) {
+        if (node_ == nullptr || count == 0) return {};
+        Operation inside = operation;
+        inside.kind = OperationKind::broadcast;
+        inside.input = inside.output = data;
+        inside.count = count;
+        inside.peer = from;
+        return tell_others(on_node_->run(inside, terms));
     }
 
     Result<void> reduce_by_nodes(const Operation& operation, const RunTerms& terms) {

@@ -34,7 +34,8 @@ inline constexpr int ring_ranks_min = 17;
 /// rank's work pays.
 inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
 
-/// From so many bytes on, an all_reduce between nodes with several ranks each goes from node to node. (A choice by size
+/// From so many bytes on, an all_reduce, broadcast or all_gather between nodes with several ranks each goes from node
+/// to node. (A choice by size
 /// alone: it must be the same on all ranks, whatever memory each of them uses.)
 inline constexpr std::size_t by_nodes_bytes_min = 64u << 10;
 /// ... in parts of this size: what a node takes at most to copy elements that its ranks do not share.

@@ -6,6 +6,7 @@
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
+#include "tests/support/effort.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/cpu/tcp_limits.h"
 
@@ -31,7 +32,7 @@ std::vector<test::CollectiveCase> all_reduces(int size, DataType type, std::size
 TEST_CASE("an all_reduce from rank to rank equals the serial result, for each world, type and size") {
     constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::bf16,
                                   DataType::i32, DataType::i64, DataType::u8};
-    for (int size = 2; size <= 8; ++size) {
+    for (int size = 2; size <= test::effort(8, 3); ++size) {
         std::vector<test::CollectiveCase> cases;
         for (const auto type : types) {
             const std::size_t piece = piece_bytes_min / size_of(type);

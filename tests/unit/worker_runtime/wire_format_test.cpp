@@ -7,6 +7,7 @@
 #include "muster/gradient_reducer.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/effort.h"
 #include "tests/unit/worker_runtime/reducer_story.h"
 #include "worker_runtime/engine/bucket_pipeline.h"
 #include "worker_runtime/engine/gradient_math.h"
@@ -241,10 +242,10 @@ TEST_CASE("wires with two legs: what comes of them does not depend on when the n
 }
 
 TEST_CASE("PowerSGD: what a step loses comes with the next ones") {
-    const auto result = quality(WireFormat::power, 300);
+    const auto result = quality(WireFormat::power, test::effort(300, 20));
     CHECK(result.wrong == "");
     CHECK(result.first > 0.5);  // a matrix without structure: two columns say little of it
-    CHECK(result.mean < 0.25);
+    if (!test::under_thread_sanitizer) CHECK(result.mean < 0.25);
 }
 
 TEST_CASE("PowerSGD: vectors beside matrices are exact, and steps before the first compressed one are") {

@@ -1,0 +1,19 @@
+// How much a long test does. Under the thread sanitizer a tenth shows as much: it looks at how threads meet, not at
+// what they compute.
+#pragma once
+
+namespace muster::test {
+
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool under_thread_sanitizer = true;
+#else
+inline constexpr bool under_thread_sanitizer = false;
+#endif
+
+/// `usual`, or under the thread sanitizer `less`.
+template <class T>
+constexpr T effort(T usual, T less) {
+    return under_thread_sanitizer ? less : usual;
+}
+
+}  // namespace muster::test
