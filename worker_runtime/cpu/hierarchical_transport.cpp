@@ -13,6 +13,7 @@
 #include "worker_runtime/cpu/tcp_limits.h"
 #include "worker_runtime/cpu/tcp_parts.h"
 #include "worker_runtime/cpu/tcp_slices.h"
+#include "worker_runtime/engine/gradient_math.h"
 
 namespace muster::runtime {
 
@@ -82,7 +83,7 @@ class HierarchicalTransport final : public Transport {
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
         const std::size_t element = muster::size_of(operation.type);
-        const std::size_t chunk = by_nodes_chunk_bytes / element;
+        const std::size_t chunk = by_nodes_chunk_bytes / std::max(element, sizeof(float));
         for (std::size_t done = 0; done < operation.count; done += chunk) {
             Operation part = operation;
             part.count = std::min(chunk, operation.count - done);
@@ -128,7 +129,6 @@ class HierarchicalTransport final : public Transport {
     [[nodiscard]] bool goes_by_nodes(const Operation& operation) const {
         switch (operation.kind) {
             case OperationKind::all_reduce:
-                return can_chain(operation.type) && bytes_of(operation) >= by_nodes_bytes_min;
             case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
             case OperationKind::all_gather:
                 return bytes_of(operation) * static_cast<std::size_t>(tcp_.size()) >= by_nodes_bytes_min;
@@ -195,34 +195,53 @@ class HierarchicalTransport final : public Transport {
         return tell_others(on_node_->run(inside, terms));
     }
 
+    /// 16-bit types are carried as f32, so that they are rounded once, at the end.
     Result<void> reduce_by_nodes(const Operation& operation, const RunTerms& terms) {
-        if (node_ == nullptr) return run_chain(lanes_, operation, place_in(operation, {operation.output}), terms);
-        Operation shared = operation;
-        if (auto met = tell_others(node_->meet(shared, false, terms)); !met) return met;
-        auto memory = node_->common_memory();
-        const bool staged = memory.empty();
-        if (staged) {
-            if (auto copied = tell_others(stage(shared, terms)); !copied) return copied;
+        Operation carried = operation;
+        std::vector<void*> memory{operation.output};
+        if (node_ != nullptr) {
+            if (auto met = tell_others(node_->meet(operation, false, terms)); !met) return met;
             memory = node_->common_memory();
-            MUSTER_CHECK(!memory.empty(), shared.count);
         }
-        auto done = tell_node(run_chain(lanes_, shared, place_in(shared, std::move(memory)), terms));
-        if (done) done = tell_others(node_->step(terms));
-        if (done && staged) std::memcpy(operation.output, shared.output, bytes_of(operation));
+        const bool staged = memory.empty() || !can_chain(operation.type);
+        if (staged) {
+            if (auto copied = tell_others(stage(carried, terms)); !copied) return copied;
+            memory = node_ != nullptr ? node_->common_memory() : std::vector<void*>{carried.output};
+            MUSTER_CHECK(!memory.empty(), carried.count);
+        }
+        const auto place = place_in(carried, std::move(memory));
+        auto done = tell_node(run_chain(lanes_, carried, place, operation.type, terms));
+        if (done && node_ != nullptr) done = tell_others(node_->step(terms));
+        if (done && staged) copy_elements(carried, operation);
         return done;
     }
 
     /// Makes `operation` one on memory that the node's ranks share, with the elements in it.
     Result<void> stage(Operation& operation, const RunTerms& terms) {
+        const Operation given = operation;
+        if (!can_chain(operation.type)) operation.type = DataType::f32;
         const std::size_t bytes = bytes_of(operation);
-        if (staging_.size_bytes() < bytes) {
-            auto memory = node_->allocate(std::bit_ceil(bytes), terms);
-            if (!memory) return memory.error();
-            staging_ = std::move(*memory);
+        if (node_ == nullptr) {
+            if (own_staging_.size() < bytes) own_staging_.resize(bytes);
+            operation.output = own_staging_.data();
+        } else {
+            if (staging_.size_bytes() < bytes) {
+                auto memory = node_->allocate(std::bit_ceil(bytes), terms);
+                if (!memory) return memory.error();
+                staging_ = std::move(*memory);
+            }
+            operation.output = staging_.data();
         }
-        std::memcpy(staging_.data(), operation.output, bytes);
-        operation.input = operation.output = staging_.data();
-        return node_->meet(operation, false, terms);
+        operation.input = operation.output;
+        copy_elements(given, operation);
+        return node_ != nullptr ? node_->meet(operation, false, terms) : Result<void>();
+    }
+
+    static void copy_elements(const Operation& from, const Operation& to) {
+        if (from.type == to.type)
+            std::memcpy(to.output, from.output, bytes_of(from));
+        else
+            convert({from.output, from.count, from.type}, {to.output, to.count, to.type});
     }
 
     [[nodiscard]] static std::size_t bytes_of(const Operation& operation) {
@@ -254,7 +273,8 @@ class HierarchicalTransport final : public Transport {
     std::vector<std::uint64_t> watched_;
     std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns tcp_ and lanes_
     std::unique_ptr<Transport> on_node_;   ///< between this node's; owns node_
-    Memory staging_;                       ///< for elements that lie in memory of the caller's own
+    Memory staging_;                       ///< for elements that are not in memory of the node, or are carried as f32
+    std::vector<std::byte> own_staging_;   ///< the same, where this rank is alone on its node
 };
 
 }  // namespace

@@ -123,9 +123,11 @@ bool can_chain(DataType type) {
     return type != DataType::f16 && type != DataType::bf16;
 }
 
-Result<void> run_chain(TcpLanes& lanes, const Operation& operation, const ChainPlace& place, const RunTerms& terms) {
+Result<void> run_chain(TcpLanes& lanes, const Operation& operation, const ChainPlace& place, DataType named,
+                       const RunTerms& terms) {
     Chain plan(operation, place);
     auto header = header_of(operation, 0);
+    header.type = named;
     header.flags |= CollectiveHeader::chained;
     return lanes.carry(plan, header, terms);
 }

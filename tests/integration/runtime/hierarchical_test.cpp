@@ -53,7 +53,8 @@ int world_of(const std::vector<int>& nodes) {
 }  // namespace
 
 TEST_CASE("every collective over nodes equals the serial result, for each type and size around the limits") {
-    constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::i64, DataType::u8};
+    constexpr DataType types[] = {DataType::f32,  DataType::f64, DataType::f16,
+                                  DataType::bf16, DataType::i64, DataType::u8};
     for (const auto& nodes : {std::vector{2, 2}, {1, 3}, {3, 2, 1}}) {
         const int size = world_of(nodes);
         std::vector<test::CollectiveCase> cases;
