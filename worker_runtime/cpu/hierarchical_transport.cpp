@@ -129,6 +129,9 @@ class HierarchicalTransport final : public Transport {
     [[nodiscard]] bool goes_by_nodes(const Operation& operation) const {
         switch (operation.kind) {
             case OperationKind::all_reduce:
+                if (!can_chain(operation.type) && tcp_.size() < by_nodes_half_ranks_min * layout_.node_count())
+                    return false;
+                return bytes_of(operation) >= by_nodes_bytes_min;
             case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
             case OperationKind::all_gather:
                 return bytes_of(operation) * static_cast<std::size_t>(tcp_.size()) >= by_nodes_bytes_min;

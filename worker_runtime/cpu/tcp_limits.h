@@ -38,6 +38,10 @@ inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
 /// to node. (A choice by size
 /// alone: it must be the same on all ranks, whatever memory each of them uses.)
 inline constexpr std::size_t by_nodes_bytes_min = 64u << 10;
+/// ... of f16 and bf16 where nodes have so many ranks on average. By nodes a link carries them as f32, 4 bytes an
+/// element each way; between all ranks, 2 bytes for each rank of a node. Where copying is all that counts (loopback, 2
+/// cores) nodes of 2 and of 3 ranks took twice as long by nodes.
+inline constexpr int by_nodes_half_ranks_min = 4;
 /// ... in parts of this size: what a node takes at most to copy elements that its ranks do not share.
 inline constexpr std::size_t by_nodes_chunk_bytes = 32u << 20;
 
