@@ -6,35 +6,11 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "worker_runtime/communicator_lane.h"
 
 namespace muster::runtime {
 
-/// Operations that must not overtake each other.
-struct CommunicatorBody::Lane {
-    struct Started {
-        Operation operation;
-        Duration timeout;
-        std::shared_ptr<WorkState> state;
-    };
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<Started> queue;
-    bool busy = false;  ///< an operation runs, in whatever thread
-    bool stop = false;
-    std::uint64_t number = 0;  ///< operations begun here
-    std::thread thread;
-};
-
 namespace {
-
-void finish(WorkState& state, const Result<void>& result) {
-    {
-        const std::lock_guard lock(state.mutex);
-        if (!result) state.failure = result.error();
-        state.over.store(true, std::memory_order_release);
-    }
-    state.changed.notify_all();
-}
 
 Error invalid(const Operation& operation, std::string_view why) {
     return {Errc::invalid_argument, cat(describe(operation), ": ", why)};
@@ -165,26 +141,6 @@ Work CommunicatorBody::start(const Operation& operation, Duration timeout) {
     return Work(std::move(state));
 }
 
-void CommunicatorBody::serve(Lane& lane) {
-    std::unique_lock lock(lane.mutex);
-    for (;;) {
-        lane.changed.wait(lock, [&lane] { return !lane.busy && (lane.stop || !lane.queue.empty()); });
-        if (lane.queue.empty()) return;
-        const Lane::Started next = lane.queue.front();
-        lane.queue.pop_front();
-        lane.busy = true;
-        lock.unlock();
-        const Instant began = std::chrono::steady_clock::now();
-        const auto done = execute(lane, next.operation, next.timeout, Patience::frugal);
-        next.state->took = std::chrono::steady_clock::now() - began;
-        lock.lock();
-        // Before anybody learns that it is over: who waited for it may destroy the communicator, or run() the next.
-        lane.busy = false;
-        finish(*next.state, done);
-        if (lane.queue.empty()) lane.changed.notify_all();  // allocate() waits for that
-    }
-}
-
 Result<Memory> CommunicatorBody::allocate(std::size_t size_bytes) {
     // A collective like any other: it waits for what was started before it.
     Lane& lane = *collectives_;
@@ -285,6 +241,12 @@ int Communicator::rank() const {
 }
 int Communicator::size() const {
     return body_->size();
+}
+Duration Communicator::timeout() const {
+    return body_->timeout();
+}
+runtime::DeviceQueue* Communicator::device() const {
+    return body_->device();
 }
 std::string_view Communicator::transport() const {
     return body_->transport();

@@ -77,6 +77,7 @@ class CommunicatorBody {
     Result<void> run(const Operation& operation, Duration timeout);
     Work start(const Operation& operation, Duration timeout);
     Result<Memory> allocate(std::size_t size_bytes);
+    [[nodiscard]] DeviceQueue* device() const { return transport_->device(); }
     Result<std::unique_ptr<Communicator>> split(int color, int key);
     void abort(std::string_view why);
     [[nodiscard]] Result<void> status() const;
@@ -87,6 +88,9 @@ class CommunicatorBody {
     Lane& lane_of(const Operation& operation);
     Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience);
     void serve(Lane& lane);
+    void run_next(Lane& lane, std::unique_lock<std::mutex>& lock);
+    void launch_next(Lane& lane, std::unique_lock<std::mutex>& lock);
+    void end_oldest(Lane& lane, const Result<void>& done);
     Error fail(Error error);
 
     Terms terms_;

@@ -18,25 +18,10 @@ namespace muster {
 using namespace runtime;
 using test::GpuMemoryAccess;
 using test::join_gpu_group;
+using test::on_one_gpu;
 using test::RankProcesses;
 
 namespace {
-
-/// Runs `body` as each rank, all on GPU 0; what was wrong.
-std::string on_one_gpu(int size, const std::function<std::string(Communicator&, int rank)>& body) {
-    RankProcesses ranks(size, [&](const GroupTerms& group) {
-        if (size > 1) test::pretend_to_be_host(group.rank);
-        auto world = join_gpu_group(group, 0);
-        const std::string wrong = world ? body(*world, group.rank) : world.error().context;
-        if (!wrong.empty()) std::fprintf(stderr, "rank %d: %s\n", group.rank, wrong.c_str());
-        return wrong.empty() ? 0 : 1;
-    });
-    std::string text;
-    for (const auto& end : ranks.join(std::chrono::seconds(120))) {
-        if (!end.exited || end.code != 0) text += cat(end.exited ? "exit code " : "signal ", end.code, "; ");
-    }
-    return text;
-}
 
 std::string wrong_in(const Result<void>& done, bool right, const std::string& what) {
     if (!done) return done.error().context;

@@ -4,10 +4,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <thread>
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "tests/support/ranks.h"
 #include "worker_runtime/communicator_body.h"
 #include "worker_runtime/nccl/nccl_table.h"
 
@@ -41,6 +43,21 @@ void pretend_to_be_host(int number) {
     ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     for (const char* const name : {"NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}) ::setenv(name, "1", 1);
     ::setenv("NCCL_MAX_CTAS", "2", 1);
+}
+
+std::string on_one_gpu(int size, const std::function<std::string(Communicator&, int rank)>& body) {
+    RankProcesses ranks(size, [&](const GroupTerms& group) {
+        if (size > 1) pretend_to_be_host(group.rank);
+        auto world = join_gpu_group(group, 0);
+        const std::string wrong = world ? body(*world, group.rank) : world.error().context;
+        if (!wrong.empty()) std::fprintf(stderr, "rank %d: %s\n", group.rank, wrong.c_str());
+        return wrong.empty() ? 0 : 1;
+    });
+    std::string text;
+    for (const auto& end : ranks.join(std::chrono::seconds(120))) {
+        if (!end.exited || end.code != 0) text += cat(end.exited ? "exit code " : "signal ", end.code, "; ");
+    }
+    return text;
 }
 
 Result<std::unique_ptr<GpuMemoryAccess>> GpuMemoryAccess::open(int device) {
@@ -79,6 +96,13 @@ Result<void> GpuMemoryAccess::read(void* to, const void* device_memory, std::siz
 
 Result<void*> GpuMemoryAccess::begin_fill(void* device_memory, int byte, std::size_t size_bytes) {
     auto begun = cuda_.check(cuda_.fill(device_memory, byte, size_bytes, stream_), "fill");
+    if (begun) begun = cuda_.check(cuda_.event_record(done_, stream_), "record an event");
+    if (!begun) return begun.error();
+    return static_cast<void*>(done_);
+}
+
+Result<void*> GpuMemoryAccess::begin_copy(void* to, const void* from, std::size_t size_bytes) {
+    auto begun = cuda_.check(cuda_.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy");
     if (begun) begun = cuda_.check(cuda_.event_record(done_, stream_), "record an event");
     if (!begun) return begun.error();
     return static_cast<void*>(done_);

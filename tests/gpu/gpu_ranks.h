@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,9 @@ Result<Communicator> join_gpu_group(runtime::GroupTerms group, int device, Durat
 /// sockets carry the data. Before anything of NCCL is called in this process.
 void pretend_to_be_host(int number);
 
+/// Runs `body` as each rank, in processes that share GPU 0; what was wrong, which the ranks also print.
+std::string on_one_gpu(int size, const std::function<std::string(Communicator&, int rank)>& body);
+
 /// A stream of this process's own, to look at device memory and to fill it.
 class GpuMemoryAccess {
   public:
@@ -29,6 +33,8 @@ class GpuMemoryAccess {
     Result<void> read(void* to, const void* device_memory, std::size_t size_bytes);
     /// Fills memory without waiting; the event behind that is for Operation::after.
     Result<void*> begin_fill(void* device_memory, int byte, std::size_t size_bytes);
+    /// The same between two places of device memory.
+    Result<void*> begin_copy(void* to, const void* from, std::size_t size_bytes);
 
   private:
     Result<void> finish();

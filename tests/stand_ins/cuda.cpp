@@ -5,8 +5,11 @@
 // filled with 0xa5, so that nothing passes for zeroed by chance. As on a GPU, freeing memory waits until every stream
 // is idle: who frees while an operation is stuck hangs.
 //
-// MUSTER_STANDIN_GPUS  how many GPUs there are (8)
+// MUSTER_STANDIN_GPUS    how many GPUs there are (8)
+// MUSTER_STANDIN_HIDDEN  1: the host cannot touch device memory, as on a real GPU: it dies of SIGSEGV
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -20,6 +23,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -83,10 +87,15 @@ struct Event {
     std::shared_ptr<Moment> last;
 };
 
+struct Block {
+    std::size_t size;
+    char* reachable;  ///< where the same bytes lie for the stand-ins
+};
+
 struct Gpu {
     std::mutex mutex;
     std::set<Stream*> streams;
-    std::map<char*, std::size_t> memory;
+    std::map<char*, Block> memory;  ///< by the address that the caller knows
 };
 
 Gpu& gpu() {
@@ -108,6 +117,37 @@ Stream& stream_of(cudaStream_t stream) {
 
 Event& event_of(cudaEvent_t event) {
     return *reinterpret_cast<Event*>(event);
+}
+
+/// The block of an address; null where it is the host's. Under the mutex.
+const std::pair<char* const, Block>* block_of(const void* memory) {
+    auto above = gpu().memory.upper_bound(static_cast<char*>(const_cast<void*>(memory)));
+    if (above == gpu().memory.begin()) return nullptr;
+    --above;
+    return memory < above->first + above->second.size ? &*above : nullptr;
+}
+
+bool hides_memory() {
+    const char* const text = std::getenv("MUSTER_STANDIN_HIDDEN");
+    return text != nullptr && *text == '1';
+}
+
+/// Whole pages, mapped twice where the caller must not reach them.
+char* take_pages(std::size_t size, char*& reachable) {
+    const int file = ::memfd_create("standin-gpu", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(size)) != 0) return nullptr;
+    const auto map = [&](int protection) {
+        void* const at = ::mmap(nullptr, size, protection, MAP_SHARED, file, 0);
+        return at == MAP_FAILED ? nullptr : static_cast<char*>(at);
+    };
+    reachable = map(PROT_READ | PROT_WRITE);
+    char* const known = hides_memory() ? map(PROT_NONE) : reachable;
+    ::close(file);
+    return reachable != nullptr ? known : nullptr;
+}
+
+std::size_t in_pages(std::size_t size) {
+    return (size + 4095) / 4096 * 4096;
 }
 
 void wait_until_all_streams_are_idle() {
@@ -219,13 +259,22 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 }
 
 cudaError_t cudaMalloc(void** memory, std::size_t size) {
-    auto* const made = static_cast<char*>(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096));
+    char* reachable = nullptr;
+    char* const made = take_pages(in_pages(size), reachable);
     if (made == nullptr) return cudaErrorMemoryAllocation;
-    std::memset(made, 0xa5, size);
+    std::memset(reachable, 0xa5, size);
     const std::lock_guard lock(gpu().mutex);
-    gpu().memory[made] = size;
+    gpu().memory[made] = {.size = size, .reachable = reachable};
     *memory = made;
     return cudaSuccess;
+}
+
+/// Where the stand-ins find what lies at that address, of the device or of the host.
+void* standin_reach(const void* memory) {
+    const std::lock_guard lock(gpu().mutex);
+    const auto* const block = block_of(memory);
+    if (block == nullptr) return const_cast<void*>(memory);
+    return block->second.reachable + (static_cast<const char*>(memory) - block->first);
 }
 
 int standin_frees_waiting() {
@@ -237,33 +286,46 @@ cudaError_t cudaFree(void* memory) {
     wait_until_all_streams_are_idle();
     --frees_waiting;
     const std::lock_guard lock(gpu().mutex);
-    if (gpu().memory.erase(static_cast<char*>(memory)) == 0) return cudaErrorInvalidValue;
-    std::free(memory);
+    const auto found = gpu().memory.find(static_cast<char*>(memory));
+    if (found == gpu().memory.end()) return cudaErrorInvalidValue;
+    const auto [size, reachable] = found->second;
+    ::munmap(reachable, in_pages(size));
+    if (reachable != memory) ::munmap(memory, in_pages(size));
+    gpu().memory.erase(found);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+    wait_until_all_streams_are_idle();
     return cudaSuccess;
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* facts, const void* memory) {
-    const auto* const at = static_cast<const char*>(memory);
     const std::lock_guard lock(gpu().mutex);
-    auto above = gpu().memory.upper_bound(const_cast<char*>(at));
     *facts = {};
-    facts->type = cudaMemoryTypeUnregistered;
-    if (above == gpu().memory.begin()) return cudaSuccess;
-    const auto [start, size] = *--above;
-    if (at < start + size) facts->type = cudaMemoryTypeDevice;
+    facts->type = block_of(memory) != nullptr ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
+    const auto on_device = [](const void* memory) {
+        const std::lock_guard lock(gpu().mutex);
+        return block_of(memory) != nullptr;
+    };
+    if (on_device(to) && on_device(from)) {
+        stream_of(stream).put(
+            [to = standin_reach(to), from = standin_reach(from), size] { std::memcpy(to, from, size); });
+        return cudaSuccess;
+    }
     // As with pageable host memory: it has been read, or written, when the call returns.
     stream_of(stream).wait_idle();
-    std::memcpy(to, from, size);
+    std::memcpy(standin_reach(to), standin_reach(from), size);
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t size, cudaStream_t stream) {
-    stream_of(stream).put([memory, value, size] { std::memset(memory, value, size); });
+    stream_of(stream).put([memory = standin_reach(memory), value, size] { std::memset(memory, value, size); });
     return cudaSuccess;
 }
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -98,12 +99,19 @@ void run_job(void* argument) {
     if (frames.empty() || !job->take(frames)) comm.wait_until_aborted();
 }
 
+std::atomic<unsigned> calls = 0;
+
 ncclResult_t enqueue(const CommPointer& comm, cudaStream_t stream, std::function<Frame()> give,
                      std::function<bool(const std::vector<Frame>&)> take) {
     auto job = std::make_unique<Job>(Job{comm, std::move(give), std::move(take)});
     // Before it runs: what it finds wrong stays.
     in_progress(comm);
+    ++calls;
     return cudaLaunchHostFunc(stream, run_job, job.release()) == cudaSuccess ? ncclInProgress : ncclUnhandledCudaError;
+}
+
+extern "C" unsigned standin_calls() {
+    return calls;
 }
 
 /// A frame is one byte that says what it is for, and data.

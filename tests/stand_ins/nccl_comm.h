@@ -16,6 +16,8 @@
 
 #include "tests/stand_ins/hub.h"
 
+extern "C" void* standin_reach(const void* memory);
+
 namespace muster::stand_ins {
 
 #ifdef STANDIN_OLD

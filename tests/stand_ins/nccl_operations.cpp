@@ -56,14 +56,20 @@ void write_number(DataType type, Frame& bytes, std::size_t index, double value) 
     }
 }
 
-/// This rank's elements, multiplied by its scalar where the reduction has one.
-Frame contribution(const CommPointer& comm, const void* data, std::size_t count, DataType type, int reduction) {
+/// The scalar that a reduction multiplies by; empty where it has none.
+Frame scalar_of(const CommPointer& comm, int reduction) {
+    const auto found = comm->scalars.find(reduction);
+    return found == comm->scalars.end() ? Frame() : found->second;
+}
+
+/// This rank's elements, multiplied by `scalar` where there is one.
+Frame contribution(const void* data, std::size_t count, DataType type, const Frame& scalar) {
     const std::size_t bytes = count * muster::size_of(type);
-    const auto scalar = comm->scalars.find(reduction);
-    if (scalar == comm->scalars.end()) return frame_of('r', data, bytes);
+    const void* const from = standin_reach(data);
+    if (scalar.empty()) return frame_of('r', from, bytes);
     Frame elements(bytes);
-    std::memcpy(elements.data(), data, bytes);
-    const double factor = number_at(type, scalar->second, 0);
+    std::memcpy(elements.data(), from, bytes);
+    const double factor = number_at(type, scalar, 0);
     for (std::size_t i = 0; i < count; ++i) {
         write_number(type, elements, i, number_at(type, elements, i) * factor);
     }
@@ -78,14 +84,16 @@ ncclResult_t reduce(const void* input, void* output, std::size_t count, std::siz
     if (!is_device_memory(input) || !is_device_memory(output)) return refuse(ncclInvalidArgument, "host memory");
     const DataType element = type_of(type);
     return enqueue(
-        comm, stream, [=] { return contribution(comm, input, count, element, reduction); },
+        comm, stream,
+        // The reduction may be forgotten as soon as the call has returned.
+        [=, scalar = scalar_of(comm, reduction)] { return contribution(input, count, element, scalar); },
         [=](const std::vector<Frame>& frames) {
             if (!alike(frames)) return false;
             std::vector<Frame> inputs;
             for (const auto& frame : frames) inputs.emplace_back(frame.begin() + 1, frame.end());
             const auto whole = muster::test::reference(element, reduction_of(reduction), inputs);
             const std::size_t size = muster::size_of(element);
-            std::memcpy(output, whole.data() + output_start * size, output_count * size);
+            std::memcpy(standin_reach(output), whole.data() + output_start * size, output_count * size);
             return true;
         });
 }
@@ -96,10 +104,10 @@ ncclResult_t spread(char kind, const void* input, std::size_t input_bytes, void*
     if (const auto good = usable(comm); good != ncclSuccess) return good;
     if (!is_device_memory(output)) return refuse(ncclInvalidArgument, "host memory");
     return enqueue(
-        comm, stream, [=] { return frame_of(kind, input, input_bytes); },
+        comm, stream, [=] { return frame_of(kind, standin_reach(input), input_bytes); },
         [=](const std::vector<Frame>& frames) {
             if (!alike(frames)) return false;
-            auto* at = static_cast<unsigned char*>(output);
+            auto* at = static_cast<unsigned char*>(standin_reach(output));
             for (std::size_t rank = 0; rank < frames.size(); ++rank) {
                 if (root >= 0 && static_cast<std::size_t>(root) != rank) continue;
                 std::memcpy(at, frames[rank].data() + 1, input_bytes);
@@ -122,7 +130,7 @@ Frame pieces_of(const std::vector<Transfer>& transfers) {
         if (!one.sends) continue;
         const Piece piece{.to = one.peer, .size = one.bytes};
         const auto* const head = reinterpret_cast<const unsigned char*>(&piece);
-        const auto* const data = static_cast<const unsigned char*>(one.memory);
+        const auto* const data = static_cast<const unsigned char*>(standin_reach(one.memory));
         frame.insert(frame.end(), head, head + sizeof piece);
         frame.insert(frame.end(), data, data + one.bytes);
     }
@@ -141,7 +149,7 @@ bool deliver(const Frame& frame, int from, int own, const std::vector<Transfer>&
             next = std::find_if(next, transfers.end(),
                                 [from](const Transfer& one) { return !one.sends && one.peer == from; });
             if (next == transfers.end() || next->bytes != piece.size) return false;
-            std::memcpy(next->memory, frame.data() + at, piece.size);
+            std::memcpy(standin_reach(next->memory), frame.data() + at, piece.size);
             ++next;
         }
         at += piece.size;

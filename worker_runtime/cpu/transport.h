@@ -32,6 +32,8 @@ struct SplitTerms {
     int color = 0;             ///< negative: this rank takes part in none
 };
 
+class DeviceQueue;
+
 /// One group's. The caller (CommunicatorBody) checks arguments, keeps operations in order and remembers the first
 /// failure; after a failure nothing but abort() and the destructor is called.
 class Transport {
@@ -42,6 +44,17 @@ class Transport {
 
     /// A collective, to its end, in the calling thread. One at a time. An error names the rank that caused it.
     virtual Result<void> run(const Operation& operation, const RunTerms& terms) = 0;
+
+    /// May `operation` be launched behind collectives that are not over? Never where run() is all there is.
+    [[nodiscard]] virtual bool launches(const Operation& /*operation*/) { return false; }
+    /// Puts such a collective behind those launched before, without waiting for any of them to end.
+    virtual Result<void> launch(const Operation& /*operation*/, const RunTerms& /*terms*/) { return {}; }
+    /// Is the oldest launched collective over? Returns at once: false is asked again, true gives the turn to the next.
+    /// run(), allocate() and split() come when all are over.
+    virtual Result<bool> oldest_over(const RunTerms& /*terms*/) { return true; }
+
+    /// What works on memory of allocate() that the host cannot touch; null where it can.
+    [[nodiscard]] virtual DeviceQueue* device() { return nullptr; }
 
     /// Point to point, to its end; one at a time in each direction of each pair, beside others and beside run().
     virtual Result<void> transfer(const Operation& operation, const RunTerms& terms) = 0;

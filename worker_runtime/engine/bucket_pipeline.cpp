@@ -79,6 +79,8 @@ Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
     if (last) return {};
     Operation next = **operation;
     next.tag = tag_ | static_cast<std::uint32_t>(flight.bucket->index % beside_buckets);
+    if (flight.stage == 1 && next.after == nullptr) next.after = flight.bucket->ready;
+    if (next.weighted && next.weights == nullptr && next.weight == flight.bucket->samples) next.weights = weights_;
     if (how == Launch::inline_) {
         auto done = complete(next);
         if (!done) return in_bucket(done.error(), *flight.bucket);

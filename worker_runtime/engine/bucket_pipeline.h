@@ -35,6 +35,10 @@ class BucketPipeline {
     /// Before the first launch.
     void use(BucketExchange& exchange) { exchange_ = &exchange; }
 
+    /// Where the samples of all ranks will be, in rank order, once the operations that begin() precedes run
+    /// (Operation::weights).
+    void know_weights(const float* weights) { weights_ = weights; }
+
     /// `plan_hash` goes into the tags, so that ranks with different plans notice.
     void begin(std::uint64_t plan_hash);
 
@@ -66,6 +70,7 @@ class BucketPipeline {
     Communicator& communicator_;
     BucketExchange* exchange_ = nullptr;
     StepMeter& meter_;
+    const float* weights_ = nullptr;
     std::uint32_t tag_ = 0;
     std::vector<Flight> flights_;
     Work beside_;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/device_queue.h"
 
 namespace muster::runtime {
 
@@ -16,11 +17,11 @@ std::size_t with_slack(const BucketPlan& plan) {
 }  // namespace
 
 Result<void> GradientArena::hold(Communicator& communicator, const BucketPlan& plan) {
-    if (communicator.transport() == "nccl") {
-        return Error{
-            Errc::unsupported,
-            "the gradient reducer works on the host's memory, and this communicator's lies on GPUs: give it one "
-            "over shared memory or TCP, or call the communicator's all_reduce with your own buckets"};
+    device_ = communicator.device();
+    timeout_ = communicator.timeout();
+    // The caller's work may still read the gradients that were here.
+    if (device_ && memory_.data()) {
+        if (auto settled = device_->settle(); !settled) return settled;
     }
     if (memory_.size_bytes() < plan.arena_bytes) {
         memory_ = Memory();
@@ -48,12 +49,16 @@ Result<void> GradientArena::hold(Communicator& communicator, const BucketPlan& p
              .gradients = {.data = start, .count = bucket.size_bytes / size_of(bucket.type), .type = bucket.type},
              .slices = slices_[b]});
     }
-    clear();
-    return {};
+    return clear();
 }
 
-void GradientArena::clear() {
-    std::memset(memory_.data(), 0, used_bytes_);
+Result<void> GradientArena::clear() {
+    if (!device_) {
+        std::memset(memory_.data(), 0, used_bytes_);
+        return {};
+    }
+    auto filled = device_->fill_zero(memory_.data(), used_bytes_);
+    return filled ? device_->finish(timeout_) : filled;
 }
 
 }  // namespace muster::runtime

@@ -25,10 +25,13 @@ class GradientArena {
     [[nodiscard]] std::span<GradientBucket> buckets() { return buckets_; }
     [[nodiscard]] std::span<const GradientBucket> buckets() const { return buckets_; }
 
-    void clear();
+    /// Zero, when it returns.
+    Result<void> clear();
 
   private:
     Memory memory_;
+    DeviceQueue* device_ = nullptr;  ///< the communicator's, where the memory is a GPU's
+    Duration timeout_{};
     std::size_t used_bytes_ = 0;
     std::vector<Buffer> gradients_;
     std::vector<std::vector<BucketSlice>> slices_;

@@ -1,7 +1,10 @@
 // The norm over all gradients.
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/device_queue.h"
 #include "worker_runtime/engine/gradient_math.h"
 #include "worker_runtime/engine/reducer_body.h"
 
@@ -19,36 +22,73 @@ Buffer part_of(const GradientBucket& bucket, const BucketSlice& slice, std::size
     return part;
 }
 
+/// Memory of a GPU is worked on in pieces of so much.
+constexpr std::size_t piece_bytes = std::size_t{8} << 20;
+
+enum class Copied { there, there_and_back };
+
+/// Visits `part` where it lies, or piece by piece in memory of the host.
+template <class Visit>
+Result<void> on_host(DeviceQueue* device, Duration timeout, const Buffer& part, Copied copied, Visit&& visit) {
+    if (!device) {
+        visit(part);
+        return {};
+    }
+    std::vector<std::byte> room(std::min(piece_bytes, part.size_bytes()));
+    const std::size_t most = piece_bytes / size_of(part.type);
+    for (std::size_t at = 0; at < part.count; at += most) {
+        Buffer piece{.data = room.data(), .count = std::min(most, part.count - at), .type = part.type};
+        auto* const there = static_cast<std::byte*>(part.data) + at * size_of(part.type);
+        auto done = device->copy(room.data(), there, piece.size_bytes());
+        if (done) done = device->finish(timeout);
+        if (!done) return done;
+        visit(piece);
+        if (copied == Copied::there) continue;
+        done = device->copy(there, room.data(), piece.size_bytes());
+        if (done) done = device->finish(timeout);
+        if (!done) return done;
+    }
+    return {};
+}
+
 }  // namespace
 
-Result<double> ReducerBody::clip_grad_norm(double max_norm) {
+Result<double> ReducerBody::clip_grad_norm(double max_norm, void* after) {
     if (!failure_) return failure_.error();
     if (in_pass_) return in_step({Errc::invalid_argument, "clip_grad_norm() belongs after finish()"});
     if (!(max_norm > 0)) {
         return in_step({Errc::invalid_argument, cat("clip_grad_norm() needs a norm > 0, not ", max_norm)});
     }
+    if (after != nullptr) {
+        if (auto waits = wait_on_device(after); !waits) return waits.error();
+    }
     const bool pieces = options_.result == GradientResult::own_piece;
-    const auto for_each_part = [&](const auto& visit) {
+    // What all ranks have is divided among them where each would have to fetch it from its GPU.
+    const bool divided = pieces || device_;
+    const auto world = static_cast<std::size_t>(communicator_.size());
+    const auto for_each_part = [&](bool own, Copied copied, const auto& visit) -> Result<void> {
         for (const auto& bucket : arena_.buckets()) {
-            const std::size_t piece =
-                bucket.gradients.count / (pieces ? static_cast<std::size_t>(communicator_.size()) : 1);
-            const std::size_t begin = pieces ? piece * static_cast<std::size_t>(communicator_.rank()) : 0;
+            const std::size_t piece = own ? (bucket.gradients.count + world - 1) / world : bucket.gradients.count;
+            const std::size_t begin = own ? piece * static_cast<std::size_t>(communicator_.rank()) : 0;
             for (const auto& slice : bucket.slices) {
-                if (used(slice.parameter)) visit(part_of(bucket, slice, begin, begin + piece));
+                if (!used(slice.parameter)) continue;
+                const Buffer part = part_of(bucket, slice, begin, begin + piece);
+                if (auto done = on_host(device_, communicator_.timeout(), part, copied, visit); !done) return done;
             }
         }
+        return {};
     };
     double sum = 0;
-    for_each_part([&](const Buffer& part) { sum += sum_of_squares(part); });
-    if (pieces) {
+    auto done = for_each_part(divided, Copied::there, [&](const Buffer& part) { sum += sum_of_squares(part); });
+    if (done && divided) {
         const Buffer all{.data = &sum, .count = 1, .type = DataType::f64};
-        auto added = communicator_.run(all_reduce(all, ReduceOp::sum));
-        if (!added) return fail(with_context(added.error(), "norm of the gradients")).error();
+        done = communicator_.run(all_reduce(all, ReduceOp::sum));
     }
     const double norm = std::sqrt(sum);
-    if (norm > max_norm) {
-        for_each_part([&](const Buffer& part) { scale(part, max_norm / norm); });
+    if (done && norm > max_norm) {
+        done = for_each_part(pieces, Copied::there_and_back, [&](const Buffer& part) { scale(part, max_norm / norm); });
     }
+    if (!done) return fail(with_context(done.error(), "norm of the gradients")).error();
     return norm;
 }
 

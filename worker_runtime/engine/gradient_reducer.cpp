@@ -2,6 +2,7 @@
 
 #include "rendezvous/base/check.h"
 #include "worker_runtime/engine/reducer_body.h"
+#include "worker_runtime/engine/start_up.h"
 
 namespace muster {
 
@@ -13,6 +14,10 @@ Result<GradientReducer> GradientReducer::make(Communicator& communicator, std::v
     auto body = std::make_unique<ReducerBody>(communicator, std::move(parameters), options);
     if (auto ready = body->set_up(); !ready) return with_context(ready.error(), "make a gradient reducer");
     return GradientReducer(std::move(body));
+}
+
+Error GradientReducer::refuse(Communicator& communicator, const Error& why) {
+    return runtime::compare_registrations(communicator, {}, why).error();
 }
 
 GradientReducer::GradientReducer(std::unique_ptr<ReducerBody> body) : body_(std::move(body)) {}
@@ -28,8 +33,8 @@ Result<Layout> GradientReducer::begin_local_step() {
     return body_->begin(PassKind::local, 1);
 }
 
-Result<void> GradientReducer::mark_ready(int parameter) {
-    return body_->mark_ready(parameter);
+Result<void> GradientReducer::mark_ready(int parameter, void* after) {
+    return body_->mark_ready(parameter, after);
 }
 
 Result<void> GradientReducer::finish() {
@@ -50,12 +55,12 @@ bool GradientReducer::used(int parameter) const {
     return body_->used(parameter);
 }
 
-void GradientReducer::zero_gradients() {
-    body_->zero_gradients();
+Result<void> GradientReducer::zero_gradients(void* after) {
+    return body_->zero_gradients(after);
 }
 
-Result<double> GradientReducer::clip_grad_norm(double max_norm) {
-    return body_->clip_grad_norm(max_norm);
+Result<double> GradientReducer::clip_grad_norm(double max_norm, void* after) {
+    return body_->clip_grad_norm(max_norm, after);
 }
 
 void GradientReducer::add_data_wait(Duration wait) {

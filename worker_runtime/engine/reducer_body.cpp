@@ -36,17 +36,24 @@ Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
             bucket.step = step_;
         }
         pipeline_.begin(plan_.hash);
-        if (kind == PassKind::synchronised) say_live();
+        if (kind == PassKind::synchronised) {
+            say_live();
+            tell_weights();
+        }
     }
+    behind_events_ = false;
     not_finite_.clear();
     schedule_->begin_pass();
     in_pass_ = true;
     return layout;
 }
 
-Result<void> ReducerBody::mark_ready(std::int32_t parameter) {
+Result<void> ReducerBody::mark_ready(std::int32_t parameter, void* after) {
     if (!in_pass_ || parameter < 0 || static_cast<std::size_t>(parameter) >= parameters_.size()) [[unlikely]] {
         return marked_wrongly(parameter);
+    }
+    if (after != nullptr) {
+        if (auto waits = wait_on_device(after); !waits) return waits;
     }
     switch (schedule_->mark_ready(parameter)) {
         case Marked::noted: return {};
@@ -76,7 +83,11 @@ Result<void> ReducerBody::marked_wrongly(std::int32_t parameter) const {
 Result<void> ReducerBody::launch(BucketRange range) {
     if (!failure_) return failure_;
     for (std::size_t b = range.begin; b < range.end; ++b) {
-        const auto& bucket = arena_.buckets()[b];
+        auto& bucket = arena_.buckets()[b];
+        if (device_) {
+            if (auto launched = launch_behind_device(bucket); !launched) return fail(launched.error());
+            continue;
+        }
         if (options_.finite_check == FiniteCheck::on) note_not_finite(bucket);
         const bool last = b + 1 == plan_.regular_count;
         auto launched = pipeline_.launch(bucket, last ? Launch::inline_ : Launch::start);
@@ -95,8 +106,11 @@ Result<void> ReducerBody::finish() {
         any_marked_before_ = true;
         return {};
     }
-    for (std::size_t b = rest.begin; b < rest.end; ++b) zero_unmarked(arena_.buckets()[b]);
+    for (std::size_t b = rest.begin; b < rest.end; ++b) {
+        if (auto zeroed = zero_unmarked(arena_.buckets()[b]); !zeroed) return fail(zeroed.error());
+    }
     if (auto launched = launch(rest); !launched) return launched;
+    if (auto over = finish_on_device(); !over) return fail(over.error());
     if (auto finished = finish_synchronised(); !finished) return finished;
     const auto finite = report_not_finite();
     end_step();
@@ -144,12 +158,13 @@ Result<void> ReducerBody::tell_and_learn() {
 /// Buckets of parameters that were not used lately travel only when some rank used one.
 Result<void> ReducerBody::launch_rare() {
     for (std::size_t b = plan_.regular_count; b < plan_.buckets.size(); ++b) {
-        const auto& bucket = arena_.buckets()[b];
+        auto& bucket = arena_.buckets()[b];
         bool wanted = false;
         for (const auto& slice : bucket.slices) wanted = wanted || used(slice.parameter);
         if (!wanted) continue;
-        zero_unmarked(bucket);
-        if (auto launched = pipeline_.launch(bucket, Launch::start); !launched) return launched;
+        if (auto zeroed = zero_unmarked(bucket); !zeroed) return zeroed;
+        const auto launched = device_ ? launch_behind_device(bucket) : pipeline_.launch(bucket, Launch::start);
+        if (!launched) return launched;
     }
     return {};
 }
@@ -158,10 +173,12 @@ bool ReducerBody::used_here(std::int32_t parameter) const {
     return schedule_->is_ready(parameter) || marked_before_[static_cast<std::size_t>(parameter)];
 }
 
-void ReducerBody::zero_unmarked(const GradientBucket& bucket) {
+Result<void> ReducerBody::zero_unmarked(const GradientBucket& bucket) {
     for (const auto& slice : bucket.slices) {
-        if (!used_here(slice.parameter)) set_zero(arena_.gradient(slice.parameter));
+        if (used_here(slice.parameter)) continue;
+        if (auto zeroed = set_to_zero(arena_.gradient(slice.parameter)); !zeroed) return zeroed;
     }
+    return {};
 }
 
 void ReducerBody::note_not_finite(const GradientBucket& bucket) {
@@ -218,6 +235,7 @@ Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
             in_pass_ = false;
             return {};
         }
+        tell_weights();
         if (auto finished = finish(); !finished) return finished;
         if (auto applied = apply(); !applied) return applied;
     }

@@ -4,11 +4,13 @@
 // One step:
 //   begin()        new buckets, when the ranks agreed on them at the end of the step before; the schedule starts afresh
 //   mark_ready()   hot: a few atomic operations. The mark that completes a bucket launches what the schedule allows
-//   finish()       what is not marked is zeroed; the remaining buckets are launched, the last of them in this thread;
+//   finish()       what is not marked is zeroed; the remaining buckets are launched, the last of them in this thread
+//                  (where gradients lie on a GPU, behind it, see reducer_device.cpp);
 //                  then the control block (core/step_control.h) tells all ranks what all used, and rare buckets that
 //                  some rank used follow; then everything is waited for
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -44,12 +46,12 @@ class ReducerBody {
     Result<void> set_up();
 
     Result<Layout> begin(PassKind kind, float samples);
-    Result<void> mark_ready(std::int32_t parameter);
+    Result<void> mark_ready(std::int32_t parameter, void* after);
     Result<void> finish();
     Result<void> join(const std::function<Result<void>()>& apply);
 
-    Result<double> clip_grad_norm(double max_norm);
-    void zero_gradients() { arena_.clear(); }
+    Result<double> clip_grad_norm(double max_norm, void* after);
+    Result<void> zero_gradients(void* after);
 
     [[nodiscard]] Buffer gradient(std::int32_t parameter) const { return arena_.gradient(parameter); }
     [[nodiscard]] bool used(std::int32_t parameter) const { return used_[static_cast<std::size_t>(parameter)]; }
@@ -63,6 +65,7 @@ class ReducerBody {
 
   private:
     [[nodiscard]] Result<void> check_options() const;
+    [[nodiscard]] Result<void> check_device() const;
     [[nodiscard]] Registration registration() const;
     Result<void> choose_caps();
     Result<void> take_plan(BucketPlan plan);
@@ -71,11 +74,16 @@ class ReducerBody {
 
     [[nodiscard]] Operation ask_for_life() const;
     void say_live();
+    void tell_weights();
+    Result<void> wait_on_device(void* after);
+    Result<void> launch_behind_device(GradientBucket& bucket);
+    Result<void> finish_on_device();
+    Result<void> set_to_zero(const Buffer& gradient);
     Result<void> launch(BucketRange range);
     Result<void> finish_synchronised();
     Result<void> tell_and_learn();
     Result<void> launch_rare();
-    void zero_unmarked(const GradientBucket& bucket);
+    Result<void> zero_unmarked(const GradientBucket& bucket);
     void note_not_finite(const GradientBucket& bucket);
     [[nodiscard]] bool used_here(std::int32_t parameter) const;
     [[nodiscard]] Result<void> report_not_finite() const;
@@ -87,6 +95,7 @@ class ReducerBody {
     Communicator& communicator_;
     std::vector<Parameter> parameters_;
     ReducerOptions options_;
+    DeviceQueue* const device_;  ///< where gradients lie on a GPU; else null
     std::shared_ptr<BucketExchange> exchange_;
     BucketCaps caps_;
 
@@ -101,12 +110,15 @@ class ReducerBody {
     std::optional<StepControl> control_;
     std::uint8_t* live_ = nullptr;  ///< one byte of control memory: does this rank have a batch?
 
+    std::vector<float> weights_;  ///< where gradients lie on a GPU: samples of all ranks
+
     StepMeter meter_;
     /// Serialises launches: several threads may complete buckets at once.
     std::mutex launching_;
     BucketPipeline pipeline_;  ///< after all memory that its work needs
 
     bool in_pass_ = false;
+    std::atomic<bool> behind_events_ = false;  ///< the device's queue follows the caller's work of this step
     PassKind kind_ = PassKind::local;
     std::uint64_t step_ = 0;
     float samples_ = 1;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <span>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -20,6 +21,19 @@ constexpr double mib = 1 << 20;
 
 std::size_t bytes_of_mb(double mb) {
     return static_cast<std::size_t>(std::llround(mb * mib));
+}
+
+/// Memory that the host writes and reads, and that collectives work on as well as they can.
+Result<Memory> host_memory(Communicator& communicator, std::size_t size_bytes) {
+    if (!communicator.device()) return communicator.allocate(size_bytes);
+    struct Held {
+        std::vector<std::byte> bytes;
+        std::span<std::byte> span;
+    };
+    auto held = std::make_shared<Held>();
+    held->bytes.resize(size_bytes);
+    held->span = held->bytes;
+    return Memory(std::shared_ptr<std::span<std::byte>>(held, &held->span));
 }
 
 /// "25 MiB", "0.5 MiB".
@@ -58,6 +72,8 @@ ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> para
     : communicator_(communicator),
       parameters_(std::move(parameters)),
       options_(options),
+      device_(communicator.device()),
+      weights_(static_cast<std::size_t>(communicator.size())),
       usage_(parameters_.size()),
       meter_(communicator.size()),
       pipeline_(communicator_, meter_),
@@ -71,8 +87,26 @@ ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> para
     }
 }
 
+/// What would need arithmetic of our own on the GPU.
+Result<void> ReducerBody::check_device() const {
+    if (!device_) return {};
+    if (options_.wire != WireFormat::same) {
+        return Error{Errc::unsupported,
+                     cat("wire ", exchange_->name(),
+                         " needs the host's memory, and the gradients of this communicator lie on a GPU: use "
+                         "WireFormat::same there, or register bf16 parameters, whose gradients travel as bf16")};
+    }
+    if (options_.finite_check == FiniteCheck::on) {
+        return Error{Errc::unsupported,
+                     "finite_check reads gradients on the host, and those of this communicator lie on a GPU: look at "
+                     "the norm that clip_grad_norm() returns, which is not finite where a gradient is not"};
+    }
+    return {};
+}
+
 Result<void> ReducerBody::check_options() const {
     if (auto good = check_parameters(parameters_); !good) return good;
+    if (auto good = check_device(); !good) return good;
     for (const auto& parameter : parameters_) {
         if (!parameter.data && element_count(parameter) > 0) {
             return Error{Errc::invalid_argument,
@@ -111,10 +145,11 @@ Result<void> ReducerBody::set_up() {
     const Result<void> local = exchange ? check_options() : Result<void>(exchange.error());
     if (auto same = compare_registrations(communicator_, registration(), local); !same) return same;
     pipeline_.use(*exchange_);
+    if (device_) pipeline_.know_weights(weights_.data());
     if (auto chosen = choose_caps(); !chosen) return chosen;
 
     const auto control_bytes = StepControl::size_bytes(parameters_.size(), communicator_.size());
-    auto memory = communicator_.allocate(control_bytes + 1);
+    auto memory = host_memory(communicator_, control_bytes + 1);
     if (!memory) return with_context(memory.error(), "memory for the gradient reducer");
     control_memory_ = std::move(*memory);
     auto* const bytes = reinterpret_cast<std::uint8_t*>(control_memory_.data());
@@ -124,6 +159,7 @@ Result<void> ReducerBody::set_up() {
     auto planned = take_plan(plan_buckets(parameters_, reverse_order(parameters_.size()), caps_));
     if (!planned) return planned;
     if (auto sent = broadcast_parameters(communicator_, parameters_, arena_.buckets()); !sent) return sent;
+    if (auto cleared = arena_.clear(); !cleared) return cleared;
     if (communicator_.rank() == 0) {
         if (options_.order == BucketOrder::observed) learner_ = std::make_unique<OrderLearner>(parameters_, caps_);
         log(LogLevel::info, "gradients: ", description());

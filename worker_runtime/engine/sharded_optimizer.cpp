@@ -127,6 +127,12 @@ Result<ShardedOptimizer> ShardedOptimizer::make(GradientReducer& reducer, const 
         return Error{Errc::invalid_argument,
                      "a sharded optimizer needs a reducer that was made with GradientResult::own_piece"};
     }
+    if (reducer.communicator().device()) {
+        return Error{
+            Errc::unsupported,
+            "the sharded optimizer computes on the host, and this reducer's gradients lie on a GPU: reduce with "
+            "GradientResult::own_piece, update your piece there, and all_gather the parameters"};
+    }
     for (const auto& parameter : reducer.parameters()) {
         if (parameter.type == DataType::f64) {
             return Error{Errc::unsupported,

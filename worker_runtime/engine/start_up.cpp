@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/device_queue.h"
 
 namespace muster::runtime {
 
@@ -79,21 +80,32 @@ Result<void> compare_registrations(Communicator& communicator, const Registratio
 
 Result<void> broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
                                   std::span<const GradientBucket> buckets) {
-    for (const auto& bucket : buckets) {
-        const auto copy = [&](bool in) {
-            for (const auto& slice : bucket.slices) {
-                const std::size_t size = size_of(bucket.gradients.type);
-                auto* const there = static_cast<std::byte*>(bucket.gradients.data) + slice.offset * size;
-                void* const here = parameters[static_cast<std::size_t>(slice.parameter)].data;
-                if (slice.count > 0) std::memcpy(in ? there : here, in ? here : there, slice.count * size);
-            }
-        };
-        if (communicator.rank() == 0) copy(true);
-        if (auto sent = communicator.run(broadcast(bucket.gradients, 0)); !sent) {
-            return with_context(sent.error(), "broadcast rank 0's parameters");
+    DeviceQueue* const device = communicator.device();
+    const auto move = [&](void* to, const void* from, std::size_t size_bytes) -> Result<void> {
+        if (size_bytes == 0) return {};
+        if (device) return device->copy(to, from, size_bytes);
+        std::memcpy(to, from, size_bytes);
+        return {};
+    };
+    const auto copy = [&](const GradientBucket& bucket, bool in) -> Result<void> {
+        for (const auto& slice : bucket.slices) {
+            const std::size_t size = size_of(bucket.gradients.type);
+            auto* const there = static_cast<std::byte*>(bucket.gradients.data) + slice.offset * size;
+            void* const here = parameters[static_cast<std::size_t>(slice.parameter)].data;
+            auto moved = move(in ? there : here, in ? here : there, slice.count * size);
+            if (!moved) return moved;
         }
-        if (communicator.rank() != 0) copy(false);
-        std::memset(bucket.gradients.data, 0, bucket.gradients.size_bytes());
+        return device ? device->finish(communicator.timeout()) : Result<void>();
+    };
+    const auto send = [&](const GradientBucket& bucket) -> Result<void> {
+        const bool root = communicator.rank() == 0;
+        auto done = root ? copy(bucket, true) : Result<void>();
+        if (done) done = communicator.run(broadcast(bucket.gradients, 0));
+        if (done && !root) done = copy(bucket, false);
+        return done;
+    };
+    for (const auto& bucket : buckets) {
+        if (auto sent = send(bucket); !sent) return with_context(sent.error(), "broadcast rank 0's parameters");
     }
     return {};
 }

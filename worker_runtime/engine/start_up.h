@@ -16,7 +16,8 @@ namespace muster::runtime {
 Result<void> compare_registrations(Communicator& communicator, const Registration& registration,
                                    const Result<void>& local);
 
-/// A collective: every rank's parameters become rank 0's. Uses the buckets' memory on the way.
+/// A collective: every rank's parameters become rank 0's. The buckets' memory, which it uses on the
+/// way, then holds parameters.
 Result<void> broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
                                   std::span<const GradientBucket> buckets);
 

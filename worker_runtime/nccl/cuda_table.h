@@ -29,6 +29,7 @@ struct CudaTable {
     decltype(&::cudaFree) free = nullptr;
     decltype(&::cudaMemcpyAsync) copy = nullptr;
     decltype(&::cudaMemsetAsync) fill = nullptr;
+    decltype(&::cudaDeviceSynchronize) synchronize = nullptr;
     decltype(&::cudaPointerGetAttributes) pointer_attributes = nullptr;
     std::string path;
 

@@ -59,16 +59,14 @@ Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, i
 NcclComm::~NcclComm() {
     const auto& cuda = process_->cuda();
     if (!process_->use_device()) return;
-    if (done_) cuda.event_destroy(done_);
+    for (auto* const event : marks_) cuda.event_destroy(event);
     if (stream_) cuda.stream_destroy(stream_);
 }
 
 Result<void> NcclComm::prepare() {
     const auto& cuda = process_->cuda();
     if (auto used = process_->use_device(); !used) return used;
-    auto made = cuda.check(cuda.stream_create(&stream_, cudaStreamNonBlocking), "make a CUDA stream");
-    if (!made) return made;
-    return cuda.check(cuda.event_create(&done_, cudaEventDisableTiming), "make a CUDA event");
+    return cuda.check(cuda.stream_create(&stream_, cudaStreamNonBlocking), "make a CUDA stream");
 }
 
 Result<void> NcclComm::enter(std::string_view what, const std::function<ncclResult_t()>& function) {
@@ -122,27 +120,35 @@ Result<void> NcclComm::run(std::string_view what, const Call& function, const Nc
     return begun ? finish(what, wait) : begun;
 }
 
-Result<void> NcclComm::finish(std::string_view what, const NcclWait& wait) {
+Result<void> NcclComm::mark(std::string_view what, std::size_t number) {
     const auto& cuda = process_->cuda();
-    if (auto marked = cuda.check(cuda.event_record(done_, stream_), what); !marked) return marked;
+    while (marks_.size() <= number) {
+        cudaEvent_t event = nullptr;
+        auto made = cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event");
+        if (!made) return made;
+        marks_.push_back(event);
+    }
+    return cuda.check(cuda.event_record(marks_[number], stream_), what);
+}
+
+Result<bool> NcclComm::passed(std::string_view what, std::size_t number, Instant& asked) {
+    const auto& cuda = process_->cuda();
+    const auto state = cuda.event_query(marks_[number]);
+    if (state != cudaSuccess && state != cudaErrorNotReady) return cuda.check(state, what).error();
+    const Instant now = std::chrono::steady_clock::now();
+    // What was aborted, or has failed, ends too: only a communicator that is well has the result.
+    if (state == cudaSuccess || now - asked >= error_interval) {
+        asked = now;
+        bool ignored = false;
+        if (auto good = ask(what, ignored); !good) return good.error();
+    }
+    return state == cudaSuccess;
+}
+
+Result<void> NcclComm::finish(std::string_view what, const NcclWait& wait) {
+    if (auto marked = mark(what, 0); !marked) return marked;
     Instant asked = std::chrono::steady_clock::now();
-    return until(
-        [&]() -> Result<bool> {
-            const auto state = cuda.event_query(done_);
-            bool ignored = false;
-            if (state == cudaSuccess) {
-                // What was aborted, or has failed, ends too: only a communicator that is well has the result.
-                if (auto good = ask(what, ignored); !good) return good.error();
-                return true;
-            }
-            if (state != cudaErrorNotReady) return cuda.check(state, what).error();
-            if (const auto now = std::chrono::steady_clock::now(); now - asked >= error_interval) {
-                asked = now;
-                if (auto good = ask(what, ignored); !good) return good.error();
-            }
-            return false;
-        },
-        wait);
+    return until([&] { return passed(what, 0, asked); }, wait);
 }
 
 Result<void> NcclComm::wait_for(void* event) {

@@ -2,7 +2,7 @@
 // (ncclCommGetAsyncError), and each operation by questions whether its event has come (cudaEventQuery), against a
 // deadline of ours.
 //
-// One operation at a time. When the process's communicators are aborted, whatever runs here returns the first failure.
+// One call at a time. When the process's communicators are aborted, whatever runs here returns the first failure.
 #pragma once
 
 #include <functional>
@@ -46,6 +46,10 @@ class NcclComm : public std::enable_shared_from_this<NcclComm> {
     Result<void> call(std::string_view what, const Call& function, const NcclWait& wait);
     /// A call that works on the stream, to its end there.
     Result<void> run(std::string_view what, const Call& function, const NcclWait& wait);
+    /// Mark `number`, from 0, is behind everything on the stream so far.
+    Result<void> mark(std::string_view what, std::size_t number);
+    /// Has the stream come to that mark? NCCL is asked too whether all is well, at the end and now and then (`asked`).
+    Result<bool> passed(std::string_view what, std::size_t number, Instant& asked);
     /// The stream goes on after `event` (a cudaEvent_t).
     Result<void> wait_for(void* event);
     /// Between host and device, in order with the stream's operations.
@@ -80,7 +84,7 @@ class NcclComm : public std::enable_shared_from_this<NcclComm> {
     std::mutex calls_;  ///< held during each call on handle_
     ncclComm_t handle_ = nullptr;
     cudaStream_t stream_ = nullptr;
-    cudaEvent_t done_ = nullptr;
+    std::vector<cudaEvent_t> marks_;        ///< of the one thread that runs operations; number 0 is finish()'s
     std::map<void*, void*> registrations_;  ///< memory -> NCCL's handle; under calls_
 };
 

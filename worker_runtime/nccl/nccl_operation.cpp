@@ -93,8 +93,8 @@ std::vector<std::byte> scalar_of(DataType type, double value) {
     return {};
 }
 
-ncclResult_t launch(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, int size,
-                    ncclComm_t communicator, cudaStream_t stream) {
+ncclResult_t enqueue(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, int size,
+                     ncclComm_t communicator, cudaStream_t stream) {
     const auto type = nccl_type(operation.type);
     const auto count = operation.count;
     const void* const input = operation.input;

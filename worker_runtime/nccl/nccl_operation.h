@@ -23,7 +23,7 @@ std::vector<std::byte> scalar_of(DataType type, double value);
 
 /// Makes the call of a collective, send or receive on device memory. A barrier reduces one element of
 /// `operation.output`.
-ncclResult_t launch(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, int size,
-                    ncclComm_t communicator, cudaStream_t stream);
+ncclResult_t enqueue(const NcclTable& nccl, const Operation& operation, ncclRedOp_t reduction, int size,
+                     ncclComm_t communicator, cudaStream_t stream);
 
 }  // namespace muster::runtime

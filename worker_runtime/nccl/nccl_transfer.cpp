@@ -62,7 +62,7 @@ Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms&
         auto done = pair.run(
             what,
             [&](ncclComm_t handle, cudaStream_t stream) {
-                return launch(process_->nccl(), *staged, ncclSum, 2, handle, stream);
+                return enqueue(process_->nccl(), *staged, ncclSum, 2, handle, stream);
             },
             wait);
         if (!done || staged->output == operation.output) return done;

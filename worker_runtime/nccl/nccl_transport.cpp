@@ -100,6 +100,9 @@ Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
     auto scratch = process_->allocate(1, MemoryUse::staging);
     if (!scratch) return scratch.error();
     scratch_ = *scratch;
+    auto queue = NcclQueue::make(process_);
+    if (!queue) return queue.error();
+    queue_ = std::move(*queue);
     return communicator_->fill_zero(scratch_, 1);
 }
 
@@ -129,14 +132,15 @@ Result<void> NcclTransport::watch_peers() {
 
 NcclWait NcclTransport::wait_for(const std::string& what, const RunTerms& terms) {
     const Instant began = std::chrono::steady_clock::now();
-    const auto allowed = std::chrono::round<std::chrono::milliseconds>(terms.deadline - began);
     return {.terms = terms,
             .look = [this, began] { return news_->look(began); },
-            .late =
-                [this, what, allowed] {
-                    return Error{Errc::timed_out, cat(news_->here(), ": ", what, " did not end within ",
-                                                      describe(allowed), ": ", news_->explain_missing())};
-                }};
+            .late = [this, what, allowed = terms.deadline - began] { return late(what, allowed); }};
+}
+
+Error NcclTransport::late(const std::string& what, Duration allowed) {
+    return {Errc::timed_out,
+            cat(news_->here(), ": ", what, " did not end within ",
+                describe(std::chrono::round<std::chrono::milliseconds>(allowed)), ": ", news_->explain_missing())};
 }
 
 Error NcclTransport::end(const Error& error) {
@@ -158,41 +162,48 @@ Result<void> NcclTransport::run(const Operation& operation, const RunTerms& term
 
 Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait& wait) {
     const std::string what = cat(news_->here(), ": ", describe(operation));
-    ncclRedOp_t reduction = nccl_reduction(operation.reduce);
-    const bool weighted = operation.reduce == ReduceOp::avg && operation.weighted;
-    if (weighted) {
-        auto made = weighted_reduction(operation, wait);
-        if (!made) return made.error();
-        reduction = *made;
-    }
     if (operation.after != nullptr) {
         if (auto waits = communicator_->wait_for(operation.after); !waits) return waits;
     }
     auto staged = staging_->bring(operation, group_.size, *communicator_);
     if (!staged) return staged.error();
     if (operation.kind == OperationKind::barrier) staged->output = scratch_;
-    const auto& nccl = process_->nccl();
-    auto done = communicator_->run(
-        what,
-        [&](ncclComm_t handle, cudaStream_t stream) {
-            return launch(nccl, *staged, reduction, group_.size, handle, stream);
-        },
-        wait);
-    if (done && reduction >= ncclNumOps) {
-        done = communicator_->call(
-            what, [&](ncclComm_t handle, cudaStream_t) { return nccl.forget_reduction(reduction, handle); }, wait);
-    }
+    auto done = put(*staged, what, wait);
+    if (done) done = communicator_->finish(what, wait);
     if (!done || staged->output == operation.output || operation.kind == OperationKind::barrier) return done;
     // Only now: a copy to host memory that is not pinned holds the thread until everything before it is done.
     if (auto back = staging_->take_back(operation, *staged, group_.size, *communicator_); !back) return back;
     return communicator_->finish(what, wait);
 }
 
+Result<void> NcclTransport::put(const Operation& operation, const std::string& what, const NcclWait& wait) {
+    const auto& nccl = process_->nccl();
+    ncclRedOp_t reduction = nccl_reduction(operation.reduce);
+    if (operation.reduce == ReduceOp::avg && operation.weighted) {
+        auto made = weighted_reduction(operation, wait);
+        if (!made) return made.error();
+        reduction = *made;
+    }
+    auto done = communicator_->call(
+        what,
+        [&](ncclComm_t handle, cudaStream_t stream) {
+            return enqueue(nccl, operation, reduction, group_.size, handle, stream);
+        },
+        wait);
+    if (!done || reduction < ncclNumOps) return done;
+    return communicator_->call(
+        what, [&](ncclComm_t handle, cudaStream_t) { return nccl.forget_reduction(reduction, handle); }, wait);
+}
+
 Result<ncclRedOp_t> NcclTransport::weighted_reduction(const Operation& operation, const NcclWait& wait) {
     std::vector<float> weights(static_cast<std::size_t>(group_.size));
-    const Operation gather =
-        all_gather({&operation.weight, 1, DataType::f32}, {weights.data(), weights.size(), DataType::f32});
-    if (auto gathered = carry_out(gather, wait); !gathered) return gathered.error();
+    if (operation.weights != nullptr) {
+        weights.assign(operation.weights, operation.weights + group_.size);
+    } else {
+        const Operation gather =
+            all_gather({&operation.weight, 1, DataType::f32}, {weights.data(), weights.size(), DataType::f32});
+        if (auto gathered = carry_out(gather, wait); !gathered) return gathered.error();
+    }
     double sum = 0;
     bool equal = true;
     for (const float weight : weights) {

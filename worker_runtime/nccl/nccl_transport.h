@@ -7,9 +7,12 @@
 // ranks, made at the first transfer, so that a send that nobody receives yet holds up nothing else.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -18,6 +21,7 @@
 #include "worker_runtime/cpu/transport.h"
 #include "worker_runtime/nccl/nccl_news.h"
 #include "worker_runtime/nccl/nccl_process.h"
+#include "worker_runtime/nccl/nccl_queue.h"
 #include "worker_runtime/nccl/staging.h"
 
 namespace muster::runtime {
@@ -29,6 +33,10 @@ class NcclTransport final : public Transport {
 
     [[nodiscard]] std::string_view name() const override { return "nccl"; }
     Result<void> run(const Operation& operation, const RunTerms& terms) override;
+    [[nodiscard]] bool launches(const Operation& operation) override;
+    Result<void> launch(const Operation& operation, const RunTerms& terms) override;
+    Result<bool> oldest_over(const RunTerms& terms) override;
+    [[nodiscard]] DeviceQueue* device() override { return queue_.get(); }
     Result<void> transfer(const Operation& operation, const RunTerms& terms) override;
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override;
     Result<std::unique_ptr<Transport>> split(const SplitTerms& split, const RunTerms& terms) override;
@@ -38,6 +46,13 @@ class NcclTransport final : public Transport {
     struct Channel {
         std::shared_ptr<NcclComm> communicator;
         std::unique_ptr<Staging> staging;
+    };
+    /// A collective on the stream that is not over.
+    struct Launched {
+        std::string what;
+        std::size_t mark;  ///< of the communicator
+        Instant asked;
+        std::optional<Instant> turn{};  ///< when it was asked about first: the one before was over
     };
     struct PeerWatch {
         FileDescriptor process;
@@ -51,9 +66,13 @@ class NcclTransport final : public Transport {
     Result<void> connect();
     Result<void> set_up(std::shared_ptr<NcclComm> communicator);
     Result<void> carry_out(const Operation& operation, const NcclWait& wait);
+    /// `operation` on device memory, onto the stream.
+    Result<void> put(const Operation& operation, const std::string& what, const NcclWait& wait);
     Result<ncclRedOp_t> weighted_reduction(const Operation& operation, const NcclWait& wait);
     Result<Channel*> channel(int from, int to, const NcclWait& wait);
     [[nodiscard]] NcclWait wait_for(const std::string& what, const RunTerms& terms);
+    /// What the ranks say of a collective that did not end.
+    [[nodiscard]] Error late(const std::string& what, Duration allowed);
     [[nodiscard]] Error end(const Error& error);
 
     const GroupTerms group_;
@@ -64,7 +83,10 @@ class NcclTransport final : public Transport {
     std::shared_ptr<NcclComm> communicator_;
     std::unique_ptr<Staging> staging_;
     void* scratch_ = nullptr;  ///< device memory that barriers reduce
+    std::unique_ptr<NcclQueue> queue_;
     std::uint64_t number_ = 0;
+    std::deque<Launched> launched_;  ///< oldest first
+    std::size_t launch_count_ = 0;
     std::mutex channels_mutex_;
     std::map<std::pair<int, int>, Channel> channels_;  ///< (from, to)
 };

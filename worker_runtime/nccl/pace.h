@@ -15,13 +15,13 @@ class Pace {
   public:
     explicit Pace(Patience patience) : spin_(patience == Patience::eager ? 50us : 0us) {}
 
-    /// Asks again at once for a while, then after 10 us, 20 us ... 500 us: short operations are seen at once, and a
-    /// long one costs no processor.
+    /// Asks again at once for a while, then after 10 us, 20 us ... 100 us: short operations are seen at once, and a
+    /// long one costs little of a processor.
     void rest() {
         if (std::chrono::steady_clock::now() - began_ < spin_) return;
         const timespec pause{.tv_sec = 0, .tv_nsec = pause_.count()};
         ::nanosleep(&pause, nullptr);
-        pause_ = std::min<Duration>(pause_ * 2, 500us);
+        pause_ = std::min<Duration>(pause_ * 2, 100us);
     }
 
   private:

@@ -25,6 +25,8 @@ class Staging {
     /// Sends the output of `staged` back to where `operation` wants it.
     Result<void> take_back(const Operation& operation, const Operation& staged, int size, NcclComm& communicator);
 
+    [[nodiscard]] bool on_host(const void* memory) const;
+
   private:
     /// Grows by doubling. What was too small is kept until the end: a free would wait for every kernel of the GPU.
     struct Room {
@@ -32,7 +34,6 @@ class Staging {
         std::size_t size_bytes = 0;
     };
     Result<void*> room(Room& room, std::size_t size_bytes);
-    [[nodiscard]] bool on_host(const void* memory) const;
 
     std::shared_ptr<NcclProcess> process_;
     Room input_;

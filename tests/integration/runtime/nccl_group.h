@@ -16,6 +16,7 @@ namespace muster::test {
 struct NcclSetting {
     std::string fault{};  ///< as tests/stand_ins/nccl.cpp takes it
     bool old_library = false;
+    bool hidden = false;             ///< the host cannot touch memory of the GPU
     std::string nccl_library{};      ///< a file in the place of the stand-in
     int device = -1;                 ///< instead of the rank's own
     Duration timeout = 30s;          ///< of operations

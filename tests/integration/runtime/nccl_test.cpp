@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "muster/gradient_reducer.h"
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/nccl_group.h"
@@ -157,17 +156,6 @@ TEST_CASE("a group splits into groups that work beside each other") {
     };
     CHECK(run_nccl_ranks(4, parts) == "");
     CHECK(run_nccl_ranks(4, parts, [](int) { return NcclSetting{.old_library = true}; }) == "");
-}
-
-TEST_CASE("the gradient reducer, which works on host memory, says that it cannot use this communicator") {
-    const auto refused = [](Communicator& world, int) -> std::string {
-        std::vector<float> weights(10);
-        const auto reducer =
-            GradientReducer::make(world, {{.name = "w", .shape = {10}, .type = DataType::f32, .data = weights.data()}});
-        if (reducer) return "there is a reducer";
-        return reducer.error().code == Errc::unsupported ? "" : reducer.error().context;
-    };
-    CHECK(run_nccl_ranks(2, refused) == "");
 }
 
 }  // namespace muster

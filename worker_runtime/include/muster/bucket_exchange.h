@@ -41,6 +41,10 @@ struct GradientBucket {
     std::span<const BucketSlice> slices;
     float samples = 1;       ///< this rank's weight in the average; 0 when it only keeps the others company
     std::uint64_t step = 0;  ///< steps before this one
+    /// Where the bucket lies on a GPU: a cudaEvent_t behind the work that makes its gradients. The first collective
+    /// waits for it there, unless it names an event of its own. Arithmetic of an exchange belongs on a stream that
+    /// waits for it; what it starts after the last collective must be over when advance() returns.
+    void* ready = nullptr;
 };
 
 /// What an exchange may know of the group.
@@ -48,7 +52,8 @@ struct ExchangeTerms {
     int rank = 0;
     int world = 1;
     std::span<const Parameter> parameters;
-    /// Zeroed memory that collectives reduce in place (Communicator::allocate): call it equally on all ranks.
+    /// Zeroed memory, where the buckets lie, that collectives reduce in place (Communicator::allocate): call it equally
+    /// on all ranks.
     std::function<Result<Memory>(std::size_t size_bytes)> allocate;
 };
 

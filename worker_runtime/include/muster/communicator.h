@@ -25,6 +25,7 @@ namespace muster {
 
 namespace runtime {
 class CommunicatorBody;
+class DeviceQueue;
 struct WorkState;
 }  // namespace runtime
 
@@ -70,6 +71,9 @@ class Communicator {
     /// "shared memory", "tcp", "nccl", "alone".
     [[nodiscard]] std::string_view transport() const;
 
+    /// Of an operation that names none.
+    [[nodiscard]] Duration timeout() const;
+
     /// Runs `operation` to its end. The lowest latency: nothing changes threads unless started work is still going on.
     Result<void> run(const Operation& operation);
     /// The same with a deadline of its own; `timeout` counts from now.
@@ -93,6 +97,9 @@ class Communicator {
 
     /// The first failure; nothing while all is well.
     [[nodiscard]] Result<void> status() const;
+
+    /// For the engine: what works on memory of allocate() that the host cannot touch (a GPU's). Null where it can.
+    [[nodiscard]] runtime::DeviceQueue* device() const;
 
     /// For those who make communicators: Context, split() and tests.
     explicit Communicator(std::shared_ptr<runtime::CommunicatorBody> body);

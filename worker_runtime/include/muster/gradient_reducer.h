@@ -30,6 +30,15 @@
 // Threads. mark_ready() may be called by several threads at once; everything else by one thread at a time, and not
 // beside mark_ready(). The communicator must not be used for anything else between begin_step() and finish().
 //
+// GPUs. Over NCCL the buckets lie in the GPU's memory, and parameters may lie there too. mark_ready() takes a CUDA
+// event: the bucket's all-reduce starts on the GPU when the events of all its gradients have come, and the host goes
+// on. A mark without one says that the gradient is complete already. finish() returns when the GPU has the averages, so
+// whatever is put on any stream afterwards sees them; nothing needs to wait for an event. Before begin_step() makes
+// buckets anew (Layout::moved) it waits until the GPU has nothing to do, so work that reads gradients may still be
+// under way then. Sums are NCCL's, in the order and precision that it chooses: equal on all ranks, but not to the last
+// bit those of the host. Not there: WireFormat other than `same`, FiniteCheck, and the sharded optimizer; make() says
+// so.
+//
 // Failures. Every error names the step, and the parameter or rank that caused it. After an error of communication the
 // communicator is dead, and so is the reducer: each call returns that first error.
 #pragma once
@@ -115,6 +124,10 @@ class GradientReducer {
     static Result<GradientReducer> make(Communicator& communicator, std::vector<Parameter> parameters,
                                         const ReducerOptions& options = {});
 
+    /// In the place of make() on a rank that cannot call it, because what it would give is wrong already (`why`): the
+    /// other ranks, which are in make(), learn that at once. Returns `why`, or the failure of the communicator.
+    static Error refuse(Communicator& communicator, const Error& why);
+
     ~GradientReducer();
     GradientReducer(GradientReducer&&) noexcept;
     GradientReducer& operator=(GradientReducer&&) noexcept;
@@ -127,9 +140,11 @@ class GradientReducer {
     /// begin_step() averages the sum.
     Result<Layout> begin_local_step();
 
-    /// The gradient of `parameter` (by order of registration) is complete. invalid_argument: it was marked before in
-    /// this step, or no step has begun. An error of communication comes out here or at finish().
-    Result<void> mark_ready(int parameter);
+    /// The gradient of `parameter` (by order of registration) is complete; on a GPU, with `after`, as soon as that
+    /// event (a cudaEvent_t) has come. The event may be recorded anew when this has returned. invalid_argument: it was
+    /// marked before in this step, no step has begun, or an event was given for gradients in the host's memory. An
+    /// error of communication comes out here or at finish().
+    Result<void> mark_ready(int parameter, void* after = nullptr);
 
     /// The end of either kind of step. With FiniteCheck::on an invalid_argument error says which gradient is not
     /// finite; it is the same on all ranks, and training may go on.
@@ -147,12 +162,16 @@ class GradientReducer {
     /// Did any rank mark it in the last synchronised step, or in a local step before?
     [[nodiscard]] bool used(int parameter) const;
 
-    /// For backward passes that add to gradients instead of writing them.
-    void zero_gradients();
+    /// For backward passes that add to gradients instead of writing them. On a GPU it happens behind `after`, the event
+    /// of the caller's last work on gradients, and is over when this returns.
+    Result<void> zero_gradients(void* after = nullptr);
 
     /// After finish(): scales all gradients by one factor so that their norm over all parameters that were used is at
-    /// most `max_norm`. Returns the norm before. With GradientResult::own_piece a collective.
-    Result<double> clip_grad_norm(double max_norm);
+    /// most `max_norm`. Returns the norm before. With GradientResult::own_piece, and on GPUs, a collective. On a GPU it
+    /// happens behind `after`, and goes through the host's memory: 1 / world of the gradients' bytes for the norm, and
+    /// all of them there and back where it is too large. Where that is too slow, give an infinite `max_norm`, and
+    /// multiply in a kernel of your own.
+    Result<double> clip_grad_norm(double max_norm, void* after = nullptr);
 
     /// The trainer waited so long for its input.
     void add_data_wait(Duration wait);

@@ -101,6 +101,10 @@ struct Operation {
     int peer = -1;          ///< broadcast: the root; send and receive: the other rank
     float weight = 1;       ///< of this rank in an average; >= 0, and not 0 on all ranks
     bool weighted = false;  ///< ranks may have different weights; the same on all ranks
+    /// NCCL only, with `weighted`: the weights of all ranks, in rank order, of a caller who knows them; read when the
+    /// operation is launched, so an operation started before may bring them. Null: the ranks tell each other first, and
+    /// the operation cannot be launched behind others.
+    const float* weights = nullptr;
     /// NCCL only: a cudaEvent_t of the caller's stream, behind the work that makes the input. The operation starts on
     /// the GPU when it has come. Null: the input is there already.
     void* after = nullptr;

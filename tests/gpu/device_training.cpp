@@ -1,0 +1,251 @@
+#include "tests/gpu/device_training.h"
+
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "rendezvous/base/text.h"
+#include "tests/gpu/gpu_ranks.h"
+#include "tests/unit/worker_runtime/reducer_story.h"
+#include "worker_runtime/core/registration.h"
+#include "worker_runtime/engine/half_formats.h"
+
+namespace muster::test {
+
+namespace {
+
+constexpr std::size_t slow_bytes = std::size_t{8} << 20;
+
+std::vector<Parameter> mixed_parameters() {
+    return {
+        {.name = "a", .shape = {300}, .type = DataType::f32},  {.name = "b", .shape = {64, 5}, .type = DataType::f32},
+        {.name = "c", .shape = {1000}, .type = DataType::f32}, {.name = "d", .shape = {77}, .type = DataType::f64},
+        {.name = "e", .shape = {129}, .type = DataType::bf16}, {.name = "f", .shape = {4000}, .type = DataType::f32}};
+}
+
+double element(DataType type, const std::vector<std::byte>& bytes, std::size_t i) {
+    const auto read = [&](auto value) {
+        std::memcpy(&value, bytes.data() + i * sizeof value, sizeof value);
+        return value;
+    };
+    switch (type) {
+        case DataType::f64: return read(double{});
+        case DataType::bf16: return static_cast<double>(runtime::f32_of_bf16(read(std::uint16_t{})));
+        default: return static_cast<double>(read(float{}));
+    }
+}
+
+/// This rank's model, and its way to the GPU.
+class Trainer {
+  public:
+    Trainer(Communicator& world, const DeviceTraining& how) : world_(world), how_(how), list_(mixed_parameters()) {}
+
+    std::string train();
+    std::string set_up();
+    std::string compare_average(std::uint64_t step);
+    std::string write_all(std::uint64_t step);
+    GradientReducer& reducer() { return *reducer_; }
+    std::vector<std::byte> averaged(std::uint64_t step, std::size_t parameter) const;
+    std::vector<std::byte> read(int parameter) const;
+
+  private:
+    [[nodiscard]] bool uses(std::uint64_t step, int rank, std::size_t parameter) const {
+        return static_cast<int>(parameter) != how_.unused || (rank == 0 && step < 2);
+    }
+    [[nodiscard]] bool runs(std::uint64_t step, int rank) const {
+        return how_.ends.empty() || step < how_.ends[static_cast<std::size_t>(rank)];
+    }
+    [[nodiscard]] float samples(std::uint64_t step, int rank) const {
+        return runs(step, rank) ? static_cast<float>(1 + (step + static_cast<std::uint64_t>(rank)) % 3) : 0.0f;
+    }
+    [[nodiscard]] std::vector<std::byte> own(std::uint64_t step, int rank, std::size_t parameter) const;
+    std::string give(std::size_t parameter, const std::vector<std::byte>& values);
+    std::string step(std::uint64_t number);
+
+    Communicator& world_;
+    const DeviceTraining& how_;
+    std::vector<Parameter> list_;
+    Memory weights_;
+    Memory room_;  ///< values on their way, of each parameter at its own place
+    Memory slow_;
+    std::vector<std::size_t> places_;
+    std::unique_ptr<GpuMemoryAccess> gpu_;
+    std::optional<GradientReducer> reducer_;
+};
+
+std::string Trainer::set_up() {
+    std::size_t total = 0;
+    for (const auto& parameter : list_) {
+        places_.push_back(total);
+        total += (runtime::element_count(parameter) * size_of(parameter.type) + 255) / 256 * 256;
+    }
+    for (auto* const memory : {&weights_, &room_, &slow_}) {
+        auto taken = world_.allocate(memory == &slow_ ? slow_bytes : total);
+        if (!taken) return taken.error().context;
+        *memory = std::move(*taken);
+    }
+    auto gpu = GpuMemoryAccess::open(0);
+    if (!gpu) return gpu.error().context;
+    gpu_ = std::move(*gpu);
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+        list_[i].data = weights_.data() + places_[i];
+        const auto values = made_up(list_[i].type, runtime::element_count(list_[i]),
+                                    i + static_cast<std::uint64_t>(1000 * world_.rank()));
+        if (auto written = gpu_->write(list_[i].data, values.data(), values.size()); !written)
+            return complaint(written);
+    }
+    auto made = GradientReducer::make(world_, list_, how_.options);
+    if (!made) return made.error().context;
+    reducer_ = std::move(*made);
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+        const auto expected = made_up(list_[i].type, runtime::element_count(list_[i]), i);
+        std::vector<std::byte> found(expected.size());
+        if (auto read = gpu_->read(found.data(), list_[i].data, found.size()); !read) return complaint(read);
+        if (found != expected) return cat("parameter ", i, " is not rank 0's");
+    }
+    return "";
+}
+
+std::vector<std::byte> Trainer::own(std::uint64_t step, int rank, std::size_t parameter) const {
+    const auto count = runtime::element_count(list_[parameter]);
+    const auto type = list_[parameter].type;
+    if (!runs(step, rank) || !uses(step, rank, parameter)) return std::vector<std::byte>(count * size_of(type));
+    return made_up(type, count, seed_of(step, rank, parameter));
+}
+
+/// Puts the values where the gradient lies, after a while, and marks it.
+std::string Trainer::give(std::size_t parameter, const std::vector<std::byte>& values) {
+    const auto gradient = reducer_->gradient(static_cast<int>(parameter));
+    auto* const room = room_.data() + places_[parameter];
+    if (auto written = gpu_->write(room, values.data(), values.size()); !written) return complaint(written);
+    for (int i = 0; i < 4; ++i) {
+        if (auto slow = gpu_->begin_fill(slow_.data(), i, slow_bytes); !slow) return complaint(slow);
+    }
+    auto event = gpu_->begin_copy(gradient.data, room, values.size());
+    if (!event) return complaint(event);
+    if (how_.with_events) return complaint(reducer_->mark_ready(static_cast<int>(parameter), *event));
+    std::byte ignored{};
+    if (auto waited = gpu_->read(&ignored, slow_.data(), 1); !waited) return complaint(waited);
+    return complaint(reducer_->mark_ready(static_cast<int>(parameter)));
+}
+
+std::string Trainer::step(std::uint64_t number) {
+    if (how_.local_steps) {
+        auto begun = reducer_->begin_local_step();
+        if (!begun) return complaint(begun);
+        // Half of the gradient: the step adds nothing to it, so that the average is the same.
+        for (std::size_t i = 0; i < list_.size() / 2; ++i) {
+            if (!uses(number, world_.rank(), i)) continue;
+            if (auto wrong = give(i, own(number, world_.rank(), i)); !wrong.empty()) return wrong;
+        }
+        if (auto ended = reducer_->finish(); !ended) return complaint(ended);
+    }
+    auto begun = reducer_->begin_step(samples(number, world_.rank()));
+    if (!begun) return complaint(begun);
+    const auto count = list_.size();
+    for (std::size_t k = 0; k < count; ++k) {
+        const std::size_t i = how_.shuffled ? k : count - 1 - k;
+        if (!uses(number, world_.rank(), i) || (how_.local_steps && i < count / 2)) continue;
+        if (auto wrong = give(i, own(number, world_.rank(), i)); !wrong.empty()) return wrong;
+    }
+    if (auto finished = reducer_->finish(); !finished) return complaint(finished);
+    return compare_average(number);
+}
+
+std::vector<std::byte> Trainer::averaged(std::uint64_t step, std::size_t parameter) const {
+    std::vector<std::vector<std::byte>> arrays;
+    std::vector<float> weights;
+    for (int rank = 0; rank < world_.size(); ++rank) {
+        arrays.push_back(own(step, rank, parameter));
+        weights.push_back(samples(step, rank));
+    }
+    return average(list_[parameter].type, arrays, weights);
+}
+
+std::vector<std::byte> Trainer::read(int parameter) const {
+    const auto gradient = reducer_->gradient(parameter);
+    std::vector<std::byte> found(gradient.size_bytes());
+    if (!gpu_->read(found.data(), gradient.data, found.size())) found.clear();
+    return found;
+}
+
+std::string Trainer::compare_average(std::uint64_t step) {
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+        bool used = false;
+        for (int rank = 0; rank < world_.size(); ++rank) used = used || (runs(step, rank) && uses(step, rank, i));
+        if (reducer_->used(static_cast<int>(i)) != used) return cat("step ", step, ": used(", i, ") is wrong");
+        if (!used) continue;
+        const auto expected = averaged(step, i);
+        const auto found = read(static_cast<int>(i));
+        const auto type = list_[i].type;
+        if (found.size() != expected.size()) return cat("gradient ", i, " cannot be read");
+        for (std::size_t k = 0; k < expected.size() / size_of(type); ++k) {
+            const double distance = std::abs(element(type, found, k) - element(type, expected, k));
+            if (distance <= tolerance_of(type)) continue;
+            return cat("step ", step, ": element ", k, " of gradient ", i, " is ", element(type, found, k), " and not ",
+                       element(type, expected, k));
+        }
+    }
+    return "";
+}
+
+std::string Trainer::train() {
+    for (std::uint64_t number = 0; number < how_.steps && runs(number, world_.rank()); ++number) {
+        if (auto wrong = step(number); !wrong.empty()) return wrong;
+    }
+    if (how_.ends.empty()) return "";
+    std::uint64_t number = how_.ends[static_cast<std::size_t>(world_.rank())];
+    std::string wrong;
+    const auto joined = reducer_->join([&]() -> Result<void> {
+        if (wrong.empty()) wrong = compare_average(number);
+        ++number;
+        return {};
+    });
+    return wrong.empty() ? complaint(joined) : wrong;
+}
+
+}  // namespace
+
+double tolerance_of(DataType type) {
+    if (type == DataType::f64) return 1e-12;
+    return type == DataType::bf16 ? 0.02 : 2e-6;
+}
+
+std::string train_on_device(Communicator& world, const DeviceTraining& how) {
+    Trainer trainer(world, how);
+    const auto wrong = trainer.set_up();
+    return wrong.empty() ? trainer.train() : wrong;
+}
+
+std::string clip_on_device(Communicator& world) {
+    const DeviceTraining how{.steps = 1};
+    Trainer trainer(world, how);
+    auto wrong = trainer.set_up();
+    if (wrong.empty()) wrong = trainer.train();
+    if (!wrong.empty()) return wrong;
+    double sum = 0;
+    const auto list = mixed_parameters();
+    for (std::size_t i = 0; i < list.size(); ++i) {
+        const auto values = trainer.averaged(0, i);
+        for (std::size_t k = 0; k < runtime::element_count(list[i]); ++k) {
+            sum += std::pow(element(list[i].type, values, k), 2);
+        }
+    }
+    const double expected = std::sqrt(sum);
+    for (const double most : {expected * 2, expected / 2}) {
+        const auto norm = trainer.reducer().clip_grad_norm(most);
+        if (!norm) return complaint(norm);
+        if (std::abs(*norm - expected) > expected * 1e-3) return cat("the norm is ", *norm, " and not ", expected);
+        const double factor = most < expected ? most / *norm : 1;
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            const auto before = trainer.averaged(0, i);
+            const auto found = trainer.read(static_cast<int>(i));
+            const double distance =
+                std::abs(element(list[i].type, found, 1) - factor * element(list[i].type, before, 1));
+            if (distance > tolerance_of(list[i].type)) return cat("gradient ", i, " is not clipped right");
+        }
+    }
+    return "";
+}
+
+}  // namespace muster::test

@@ -1,0 +1,264 @@
+// The gradient reducer over NCCL, with the stand-ins, whose device memory the host cannot touch.
+#include <dlfcn.h>
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+
+#include "muster/gradient_reducer.h"
+#include "muster/sharded_optimizer.h"
+#include "rendezvous/base/text.h"
+#include "tests/gpu/device_training.h"
+#include "tests/gpu/gpu_ranks.h"
+#include "tests/integration/runtime/nccl_group.h"
+#include "tests/support/catch.h"
+#include "tests/unit/worker_runtime/reducer_story.h"
+
+namespace muster {
+
+using namespace test;
+
+namespace {
+
+NcclSetting hidden(int) {
+    return {.hidden = true};
+}
+
+ReducerOptions small_buckets() {
+    return {.bucket_cap_mb = 4096.0 / (1 << 20), .first_bucket_mb = 0.001, .last_bucket_mb = 0.001};
+}
+
+std::string train(int size, const DeviceTraining& how) {
+    return run_nccl_ranks(
+        size, [&](Communicator& world, int) { return train_on_device(world, how); }, hidden);
+}
+
+template <class Function>
+Function* function_of(const char* library, const char* name) {
+    void* const handle = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+    return handle != nullptr ? reinterpret_cast<Function*>(::dlsym(handle, name)) : nullptr;
+}
+
+/// Work of the user's own stream that goes on when it is told to.
+class GatedStream {
+  public:
+    GatedStream() {
+        const auto cuda = runtime::CudaTable::load(STANDIN_CUDA);
+        if (!cuda) return;
+        cuda_ = *cuda;
+        cuda_.set_device(0);
+        cuda_.stream_create(&stream_, cudaStreamNonBlocking);
+        cuda_.event_create(&event_, cudaEventDisableTiming);
+    }
+    ~GatedStream() { open(); }
+    GatedStream(const GatedStream&) = delete;
+    GatedStream& operator=(const GatedStream&) = delete;
+
+    /// An event behind the gate, and behind `byte` all over the memory.
+    void* fill_behind_gate(const Buffer& memory, int byte) {
+        const auto put =
+            function_of<cudaError_t(cudaStream_t, cudaHostFn_t, void*)>(STANDIN_CUDA, "cudaLaunchHostFunc");
+        put(
+            stream_,
+            [](void* gate) {
+                while (!static_cast<std::atomic<bool>*>(gate)->load()) std::this_thread::yield();
+            },
+            &open_);
+        cuda_.fill(memory.data, byte, memory.size_bytes(), stream_);
+        cuda_.event_record(event_, stream_);
+        return event_;
+    }
+    void open() { open_ = true; }
+
+  private:
+    runtime::CudaTable cuda_;
+    cudaStream_t stream_ = nullptr;
+    cudaEvent_t event_ = nullptr;
+    std::atomic<bool> open_ = false;
+};
+
+/// A parameter of the GPU's, in memory that `memory` keeps.
+Result<std::vector<Parameter>> one_parameter(Communicator& world, Memory& memory, std::int64_t count) {
+    auto taken = world.allocate(static_cast<std::size_t>(count) * sizeof(float));
+    if (!taken) return taken.error();
+    memory = std::move(*taken);
+    return std::vector<Parameter>{{.name = "w", .shape = {count}, .type = DataType::f32, .data = memory.data()}};
+}
+
+}  // namespace
+
+TEST_CASE("gradients on GPUs are averaged behind the events of their gradients") {
+    for (const int size : {1, 2, 3}) CHECK(train(size, {.options = small_buckets()}) == "");
+    CHECK(train(2, {.options = small_buckets(), .with_events = false}) == "");
+}
+
+TEST_CASE("an older library does the same, and so does one bucket for all") {
+    const DeviceTraining how{};
+    CHECK(run_nccl_ranks(
+              2, [&](Communicator& world, int) { return train_on_device(world, how); },
+              [](int) { return NcclSetting{.old_library = true, .hidden = true}; }) == "");
+}
+
+TEST_CASE("on GPUs, too, buckets are made anew in the order of gradients, without those that nobody uses") {
+    for (const int size : {2, 3}) {
+        CHECK(train(size, {.steps = 8, .options = small_buckets(), .shuffled = true, .unused = 1}) == "");
+    }
+}
+
+TEST_CASE("local steps on GPUs keep gradients for the step that averages") {
+    CHECK(train(2, {.options = small_buckets(), .local_steps = true}) == "");
+}
+
+TEST_CASE("ranks on GPUs may run out of batches") {
+    auto options = small_buckets();
+    options.inputs = Inputs::uneven;
+    CHECK(train(3, {.options = options, .ends = {3, 1, 2}}) == "");
+}
+
+TEST_CASE("buckets on GPUs can have a size that is measured") {
+    CHECK(train(2, {.options = {.bucket_cap_mb = ReducerOptions::automatic}}) == "");
+}
+
+TEST_CASE("gradients on GPUs are clipped to a norm that the ranks work out together") {
+    for (const int size : {1, 3}) {
+        CHECK(run_nccl_ranks(
+                  size, [](Communicator& world, int) { return clip_on_device(world); }, hidden) == "");
+    }
+}
+
+TEST_CASE("a bucket waits on the GPU for the event of a gradient, and the host does not") {
+    const auto wait = [](Communicator& world, int rank) -> std::string {
+        Memory memory;
+        auto parameters = one_parameter(world, memory, 1000);
+        if (!parameters) return complaint(parameters);
+        // Two buckets: the first one is launched while the step goes on.
+        std::vector<Parameter> both{(*parameters)[0], (*parameters)[0]};
+        both[1].name = "v";
+        auto reducer = GradientReducer::make(world, both, small_buckets());
+        if (!reducer) return complaint(reducer);
+        GatedStream gated;
+        const auto calls = function_of<unsigned()>(STANDIN_NCCL, "standin_calls");
+        if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+        void* const event = gated.fill_behind_gate(reducer->gradient(1), 0x40);
+        if (auto marked = reducer->mark_ready(1, event); !marked) return complaint(marked);
+        // The gather of samples, and the bucket.
+        const unsigned wanted = calls() + 1;
+        const auto limit = std::chrono::steady_clock::now() + 10s;
+        while (calls() < wanted && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+        void* const later = gated.fill_behind_gate(reducer->gradient(0), 0x41);
+        if (auto marked = reducer->mark_ready(0, later); !marked) return complaint(marked);
+        gated.open();
+        if (auto finished = reducer->finish(); !finished) return complaint(finished);
+        auto gpu = GpuMemoryAccess::open(0);
+        if (!gpu) return complaint(gpu);
+        for (const int i : {0, 1}) {
+            std::vector<std::byte> found(4000);
+            (void)(*gpu)->read(found.data(), reducer->gradient(i).data, found.size());
+            const std::vector<std::byte> expected(4000, std::byte{static_cast<unsigned char>(0x41 - i)});
+            if (found != expected) return cat("rank ", rank, ": gradient ", i, " was averaged before it was there");
+        }
+        return "";
+    };
+    for (const int size : {1, 2}) CHECK(run_nccl_ranks(size, wait, hidden) == "");
+}
+
+TEST_CASE("collectives that were started follow each other on the GPU without the host") {
+    const auto follow = [](Communicator& world, int rank) -> std::string {
+        constexpr std::size_t count = 100;
+        auto memory = world.allocate(5 * count * sizeof(float));
+        if (!memory) return complaint(memory);
+        const auto part = [&](std::size_t i) {
+            return Buffer{.data = memory->data() + i * count * sizeof(float), .count = count, .type = DataType::f32};
+        };
+        const std::vector<float> weights{1, 3};
+        GatedStream gated;
+        const auto calls = function_of<unsigned()>(STANDIN_NCCL, "standin_calls");
+        const unsigned before = calls();
+        std::vector<Work> works;
+        for (std::size_t i = 0; i < 5; ++i) {
+            Operation operation = all_reduce_weighted(part(i), weights[static_cast<std::size_t>(rank)]);
+            operation.weights = weights.data();
+            if (i == 0) operation.after = gated.fill_behind_gate(part(0), 0);
+            works.push_back(world.start(operation));
+        }
+        const auto limit = std::chrono::steady_clock::now() + 10s;
+        while (calls() < before + 5) {
+            if (std::chrono::steady_clock::now() > limit) return cat("only ", calls() - before, " were launched");
+            std::this_thread::yield();
+        }
+        for (const auto& work : works) {
+            if (work.done()) return "an operation is over before the one in front of it";
+        }
+        gated.open();
+        for (auto& work : works) {
+            if (auto done = work.wait(); !done) return complaint(done);
+        }
+        return complaint(world.run(barrier()));
+    };
+    CHECK(run_nccl_ranks(2, follow, hidden) == "");
+}
+
+TEST_CASE("a rank that dies while buckets are under way is named") {
+    const auto die = [](Communicator& world, int rank) -> std::string {
+        Memory memory;
+        auto parameters = one_parameter(world, memory, 5000);
+        if (!parameters) return complaint(parameters);
+        auto reducer = GradientReducer::make(world, *parameters, small_buckets());
+        if (!reducer) return complaint(reducer);
+        if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+        if (rank == 1) ::raise(SIGKILL);
+        (void)reducer->mark_ready(0);
+        const auto finished = reducer->finish();
+        if (finished) return "the step went well";
+        const auto& text = finished.error().context;
+        if (text.find("gradient step 0") == std::string::npos) return text;
+        return text.find("rank 1 (pid ") == std::string::npos ? text : "";
+    };
+    CHECK(run_nccl_ranks(3, die, hidden, {1}) == "");
+}
+
+TEST_CASE("a collective that does not end is told at its deadline, and those behind it with it") {
+    const auto late = [](Communicator& world, int rank) -> std::string {
+        auto memory = world.allocate(400);
+        if (!memory) return complaint(memory);
+        const Buffer values{.data = memory->data(), .count = 100, .type = DataType::f32};
+        if (rank == 1) {
+            const auto limit = std::chrono::steady_clock::now() + 10s;
+            while (world.run(send(values, 0), 5s) && std::chrono::steady_clock::now() < limit) continue;
+            return "";
+        }
+        auto first = world.start(all_reduce(values, ReduceOp::sum), 300ms);
+        auto second = world.start(all_reduce(values, ReduceOp::sum));
+        const auto said = complaint(first.wait());
+        if (said.find("(operation 2) did not end within 300 ms: rank 1 (pid ") == std::string::npos) return said;
+        return complaint(second.wait()) == said ? "" : complaint(second.wait());
+    };
+    CHECK(run_nccl_ranks(2, late, hidden) == "");
+}
+
+TEST_CASE("what would need kernels of our own is refused on every rank, with what to do instead") {
+    const auto refused = [](Communicator& world, int) -> std::string {
+        Memory memory;
+        auto parameters = one_parameter(world, memory, 10);
+        if (!parameters) return complaint(parameters);
+        const auto said = [&](const ReducerOptions& options) {
+            const auto made = GradientReducer::make(world, *parameters, options);
+            return made ? "made" : made.error().code == Errc::unsupported ? made.error().context : "another error";
+        };
+        const auto has = [](const std::string& text, std::string_view part) {
+            return text.find(part) != std::string::npos;
+        };
+        for (const auto wire : {WireFormat::bf16, WireFormat::f16, WireFormat::int8, WireFormat::power}) {
+            if (const auto text = said({.wire = wire}); !has(text, "use WireFormat::same there")) return text;
+        }
+        if (const auto text = said({.finite_check = FiniteCheck::on}); !has(text, "clip_grad_norm()")) return text;
+        auto reducer = GradientReducer::make(world, *parameters, {.result = GradientResult::own_piece});
+        if (!reducer) return complaint(reducer);
+        const auto optimizer = ShardedOptimizer::make(*reducer, Sgd{});
+        if (optimizer) return "there is a sharded optimizer";
+        return has(optimizer.error().context, "GradientResult::own_piece") ? "" : optimizer.error().context;
+    };
+    CHECK(run_nccl_ranks(2, refused, hidden) == "");
+}
+
+}  // namespace muster

@@ -1,0 +1,47 @@
+// A queue of operations that must not overtake each other, with the thread that serves it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "worker_runtime/communicator_body.h"
+
+namespace muster::runtime {
+
+struct CommunicatorBody::Lane {
+    struct Started {
+        Operation operation;
+        Duration timeout;
+        std::shared_ptr<WorkState> state;
+    };
+    /// Handed to the transport, and not over.
+    struct Launched {
+        Duration timeout;
+        std::shared_ptr<WorkState> state;
+        std::uint64_t flight_entry;
+        Instant turn;  ///< when the one before was over, or when it was launched
+    };
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<Started> queue;
+    std::deque<Launched> launched;  ///< oldest first; of the lane's thread alone
+    bool busy = false;              ///< an operation runs, in whatever thread
+    bool stop = false;
+    std::uint64_t number = 0;  ///< operations begun here
+    std::thread thread;
+};
+
+inline void finish(WorkState& state, const Result<void>& result) {
+    {
+        const std::lock_guard lock(state.mutex);
+        if (!result) state.failure = result.error();
+        state.over.store(true, std::memory_order_release);
+    }
+    state.changed.notify_all();
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,56 @@
+// Collectives that follow each other on the stream, each behind a mark of its own.
+#include "rendezvous/base/text.h"
+#include "worker_runtime/nccl/nccl_comm.h"
+#include "worker_runtime/nccl/nccl_operation.h"
+#include "worker_runtime/nccl/nccl_transport.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Marks are used in turn; the first is NcclComm::finish()'s. More than a lane launches.
+constexpr std::size_t marks = 32;
+
+}  // namespace
+
+bool NcclTransport::launches(const Operation& operation) {
+    const bool point_to_point = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
+    if (point_to_point || operation.kind == OperationKind::barrier || operation.count == 0) return false;
+    if (operation.weighted && operation.weights == nullptr) return false;
+    // Host memory is copied back at the end, which holds the thread.
+    return !staging_->on_host(operation.input) && !staging_->on_host(operation.output);
+}
+
+Result<void> NcclTransport::launch(const Operation& operation, const RunTerms& terms) {
+    ++number_;
+    Launched next{.what = cat(describe(operation), " (operation ", number_, ")"),
+                  .mark = 1 + launch_count_++ % marks,
+                  .asked = std::chrono::steady_clock::now()};
+    news_->begin(number_, describe(operation));
+    const NcclWait wait = wait_for(next.what, terms);
+    Result<void> done;
+    if (operation.after != nullptr) done = communicator_->wait_for(operation.after);
+    if (done) done = put(operation, cat(news_->here(), ": ", describe(operation)), wait);
+    if (done) done = communicator_->mark(next.what, next.mark);
+    if (!done) return end(done.error());
+    launched_.push_back(std::move(next));
+    return {};
+}
+
+Result<bool> NcclTransport::oldest_over(const RunTerms& terms) {
+    auto& oldest = launched_.front();
+    const Instant now = std::chrono::steady_clock::now();
+    if (!oldest.turn) oldest.turn = now;
+    auto over = communicator_->passed(cat(news_->here(), ": ", oldest.what), oldest.mark, oldest.asked);
+    if (over && *over) {
+        launched_.pop_front();
+        return true;
+    }
+    if (!over) return end(over.error());
+    if (process_->failed()) return end(process_->failure());
+    if (auto looked = news_->look(*oldest.turn); !looked) return end(looked.error());
+    if (now >= terms.deadline) return end(late(oldest.what, terms.deadline - *oldest.turn));
+    return false;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,91 @@
+#include "worker_runtime/nccl/nccl_queue.h"
+
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "worker_runtime/nccl/pace.h"
+
+namespace muster::runtime {
+
+Result<std::unique_ptr<NcclQueue>> NcclQueue::make(std::shared_ptr<NcclProcess> process) {
+    std::unique_ptr<NcclQueue> queue(new NcclQueue(std::move(process)));
+    const auto& cuda = queue->process_->cuda();
+    if (auto used = queue->process_->use_device(); !used) return used.error();
+    auto made = cuda.check(cuda.stream_create(&queue->stream_, cudaStreamNonBlocking), "make a CUDA stream");
+    if (made) made = queue->make_event(queue->done_);
+    if (!made) return made.error();
+    return queue;
+}
+
+NcclQueue::~NcclQueue() {
+    const auto& cuda = process_->cuda();
+    if (!process_->use_device()) return;
+    for (auto* const event : marks_) cuda.event_destroy(event);
+    if (done_) cuda.event_destroy(done_);
+    if (stream_) cuda.stream_destroy(stream_);
+}
+
+Result<void> NcclQueue::make_event(cudaEvent_t& event) const {
+    const auto& cuda = process_->cuda();
+    return cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event");
+}
+
+Result<void> NcclQueue::wait_for(void* event) {
+    const auto& cuda = process_->cuda();
+    return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
+                      "wait for the caller's event");
+}
+
+Result<void> NcclQueue::copy(void* to, const void* from, std::size_t size_bytes) {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    return cuda.check(cuda.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy between host and GPU");
+}
+
+Result<void> NcclQueue::fill_zero(void* memory, std::size_t size_bytes) {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
+}
+
+Result<void*> NcclQueue::mark(std::size_t number) {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used.error();
+    const std::lock_guard lock(marks_mutex_);
+    while (marks_.size() <= number) {
+        cudaEvent_t event = nullptr;
+        if (auto made = make_event(event); !made) return made.error();
+        marks_.push_back(event);
+    }
+    if (auto marked = cuda.check(cuda.event_record(marks_[number], stream_), "record a CUDA event"); !marked) {
+        return marked.error();
+    }
+    return static_cast<void*>(marks_[number]);
+}
+
+Result<void> NcclQueue::finish(Duration limit) {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    if (auto marked = cuda.check(cuda.event_record(done_, stream_), "record a CUDA event"); !marked) return marked;
+    const Instant deadline = std::chrono::steady_clock::now() + limit;
+    Pace pace(Patience::eager);
+    for (;;) {
+        const auto state = cuda.event_query(done_);
+        if (state != cudaErrorNotReady) return cuda.check(state, "work of the GPU");
+        if (process_->failed()) return process_->failure();
+        if (std::chrono::steady_clock::now() >= deadline) {
+            return Error{Errc::timed_out,
+                         cat("the GPU has not come to the end of the work behind the caller's events within ",
+                             describe(std::chrono::round<std::chrono::milliseconds>(limit)))};
+        }
+        pace.rest();
+    }
+}
+
+Result<void> NcclQueue::settle() {
+    const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
+    return cuda.check(cuda.synchronize(), "wait for the GPU");
+}
+
+}  // namespace muster::runtime

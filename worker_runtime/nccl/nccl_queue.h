@@ -1,0 +1,38 @@
+// A stream beside that of the collectives, for the engine's own work on device memory.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "worker_runtime/cpu/device_queue.h"
+#include "worker_runtime/nccl/nccl_process.h"
+
+namespace muster::runtime {
+
+class NcclQueue final : public DeviceQueue {
+  public:
+    static Result<std::unique_ptr<NcclQueue>> make(std::shared_ptr<NcclProcess> process);
+    ~NcclQueue() override;
+    NcclQueue(const NcclQueue&) = delete;
+    NcclQueue& operator=(const NcclQueue&) = delete;
+
+    Result<void> wait_for(void* event) override;
+    Result<void> copy(void* to, const void* from, std::size_t size_bytes) override;
+    Result<void> fill_zero(void* memory, std::size_t size_bytes) override;
+    Result<void*> mark(std::size_t number) override;
+    Result<void> finish(Duration limit) override;
+    Result<void> settle() override;
+
+  private:
+    explicit NcclQueue(std::shared_ptr<NcclProcess> process) : process_(std::move(process)) {}
+    Result<void> make_event(cudaEvent_t& event) const;
+
+    const std::shared_ptr<NcclProcess> process_;
+    cudaStream_t stream_ = nullptr;
+    cudaEvent_t done_ = nullptr;
+    std::mutex marks_mutex_;
+    std::vector<cudaEvent_t> marks_;
+};
+
+}  // namespace muster::runtime
