@@ -7,6 +7,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "worker_runtime/communicator_lane.h"
+#include "worker_runtime/profile_range.h"
 
 namespace muster::runtime {
 
@@ -93,6 +94,7 @@ Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, D
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
     const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
     const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, operation) : 0;
+    const ProfileRange range([&] { return range_name(operation); });
     auto done = paired ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
     if (terms_.flight) terms_.flight->end(entry, done.has_value());
     if (!done) return fail(done.error());

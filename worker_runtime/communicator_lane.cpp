@@ -79,13 +79,18 @@ void CommunicatorBody::launch_next(Lane& lane, std::unique_lock<std::mutex>& loc
     lane.queue.pop_front();
     lock.unlock();
     const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, next.operation) : 0;
+    ProfileRange range([&] { return range_name(next.operation); });
     const Instant began = now();
     auto launched = status();
     if (launched) {
         launched = transport_->launch(next.operation, {.deadline = began + next.timeout, .patience = Patience::frugal});
     }
     lock.lock();
-    lane.launched.push_back({.timeout = next.timeout, .state = next.state, .flight_entry = entry, .turn = began});
+    lane.launched.push_back({.timeout = next.timeout,
+                             .state = next.state,
+                             .flight_entry = entry,
+                             .range = std::move(range),
+                             .turn = began});
     if (launched) return;
     // Those before it are of the same communicator, which has failed.
     const auto failed = Result<void>(fail(launched.error()));
@@ -93,8 +98,9 @@ void CommunicatorBody::launch_next(Lane& lane, std::unique_lock<std::mutex>& loc
 }
 
 void CommunicatorBody::end_oldest(Lane& lane, const Result<void>& done) {
-    const auto oldest = std::move(lane.launched.front());
+    auto oldest = std::move(lane.launched.front());
     lane.launched.pop_front();
+    oldest.range.end();
     oldest.state->took = now() - oldest.turn;
     if (!lane.launched.empty()) lane.launched.front().turn = now();
     if (terms_.flight) terms_.flight->end(oldest.flight_entry, done.has_value());

@@ -6,9 +6,12 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
+#include "rendezvous/base/text.h"
 #include "worker_runtime/communicator_body.h"
+#include "worker_runtime/profile_range.h"
 
 namespace muster::runtime {
 
@@ -23,6 +26,7 @@ struct CommunicatorBody::Lane {
         Duration timeout;
         std::shared_ptr<WorkState> state;
         std::uint64_t flight_entry;
+        ProfileRange range;
         Instant turn;  ///< when the one before was over, or when it was launched
     };
     std::mutex mutex;
@@ -34,6 +38,12 @@ struct CommunicatorBody::Lane {
     std::uint64_t number = 0;  ///< operations begun here
     std::thread thread;
 };
+
+/// "muster all_reduce avg f32 x 1024 #3", for profilers: with the low half of the tag, which is the reducer's number of
+/// the bucket.
+inline std::string range_name(const Operation& operation) {
+    return cat("muster ", describe(operation), " #", operation.tag & 0xffff);
+}
 
 inline void finish(WorkState& state, const Result<void>& result) {
     {

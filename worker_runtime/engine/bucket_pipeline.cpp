@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "rendezvous/base/text.h"
+#include "worker_runtime/profile_range.h"
 
 namespace muster::runtime {
 
@@ -11,6 +12,10 @@ namespace {
 
 Instant now() {
     return std::chrono::steady_clock::now();
+}
+
+std::string exposed_wait() {
+    return "muster exposed wait";
 }
 
 constexpr std::uint32_t beside_buckets = 0xffff;
@@ -92,6 +97,7 @@ Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
 }
 
 Result<void> BucketPipeline::await(Flight& flight) {
+    const ProfileRange range(exposed_wait);
     const Instant began = now();
     auto over = flight.work.wait();
     meter_.add_exposed(now() - began);
@@ -114,6 +120,7 @@ void BucketPipeline::start(Operation operation) {
 
 Result<void> BucketPipeline::complete(const Operation& operation) {
     meter_.add_bytes(input_bytes(operation, communicator_.size()));
+    const ProfileRange range(exposed_wait);
     const Instant began = now();
     auto done = communicator_.run(operation);
     const Duration took = now() - began;

@@ -28,6 +28,7 @@ Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
         if (!made) return fail(made.error()).error();
         layout = *made;
     }
+    step_range_ = ProfileRange([&] { return cat("muster step ", step_, kind == PassKind::local ? " (local)" : ""); });
     kind_ = kind;
     samples_ = samples;
     if (kind != PassKind::local) {
@@ -104,6 +105,7 @@ Result<void> ReducerBody::finish() {
     if (kind_ == PassKind::local) {
         for (const auto parameter : schedule_->observed()) marked_before_[static_cast<std::size_t>(parameter)] = true;
         any_marked_before_ = true;
+        step_range_.end();
         return {};
     }
     for (std::size_t b = rest.begin; b < rest.end; ++b) {
@@ -207,6 +209,7 @@ void ReducerBody::end_step() {
     layout_changed_ = false;
     marked_before_.assign(parameters_.size(), false);
     any_marked_before_ = false;
+    step_range_.end();
     ++step_;
 }
 
@@ -233,6 +236,7 @@ Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
         if (!asked) return fail(with_context(asked.error(), "ask whether any rank has a batch left"));
         if (*live_ == 0) {
             in_pass_ = false;
+            step_range_.end();
             return {};
         }
         tell_weights();
@@ -244,6 +248,7 @@ Result<void> ReducerBody::join(const std::function<Result<void>()>& apply) {
 Result<void> ReducerBody::fail(Error error) {
     failure_ = in_step(std::move(error));
     in_pass_ = false;
+    step_range_.end();
     return failure_;
 }
 

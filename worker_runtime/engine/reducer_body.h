@@ -29,6 +29,7 @@
 #include "worker_runtime/core/used_parameters.h"
 #include "worker_runtime/engine/bucket_pipeline.h"
 #include "worker_runtime/engine/gradient_arena.h"
+#include "worker_runtime/profile_range.h"
 
 namespace muster::runtime {
 
@@ -118,6 +119,7 @@ class ReducerBody {
     BucketPipeline pipeline_;  ///< after all memory that its work needs
 
     bool in_pass_ = false;
+    ProfileRange step_range_;
     std::atomic<bool> behind_events_ = false;  ///< the device's queue follows the caller's work of this step
     PassKind kind_ = PassKind::local;
     std::uint64_t step_ = 0;
