@@ -19,7 +19,7 @@ muster_status muster_context_open(const muster_context_options* options, muster_
         if (!meeting) return meeting.error();
         const auto operation = read_timeout(given->operation_timeout_ms, chosen.operation_timeout);
         if (!operation) return operation.error();
-        const auto transport = read_enumerator<TransportChoice>(given->transport, 4, "transport");
+        const auto transport = read_enumerator<TransportChoice>(given->transport, 5, "transport");
         if (!transport) return transport.error();
         chosen = {.meeting_timeout = *meeting, .operation_timeout = *operation, .transport = *transport};
         auto opened = Context::from_environment(chosen);

@@ -7,6 +7,7 @@
 
 #include "muster/context.h"
 #include "muster/gradient_reducer.h"
+#include "muster/sharded_optimizer.h"
 #include "worker_runtime/capi/handles.h"
 
 namespace muster::capi {
@@ -21,6 +22,11 @@ struct CommunicatorObject {
 struct ReducerObject {
     std::shared_ptr<CommunicatorObject> communicator;
     GradientReducer reducer;
+};
+
+struct OptimizerObject {
+    std::shared_ptr<ReducerObject> reducer;
+    ShardedOptimizer optimizer;
 };
 
 // Never destroyed: threads of the caller may still be in a call while the process ends.
@@ -42,6 +48,10 @@ inline Handles<muster_memory, Memory>& memories() {
 }
 inline Handles<muster_reducer, ReducerObject>& reducers() {
     static auto& all = *new Handles<muster_reducer, ReducerObject>("reducer");
+    return all;
+}
+inline Handles<muster_optimizer, OptimizerObject>& optimizers() {
+    static auto& all = *new Handles<muster_optimizer, OptimizerObject>("optimizer");
     return all;
 }
 

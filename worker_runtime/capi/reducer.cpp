@@ -42,7 +42,9 @@ Result<ReducerOptions> read_options(const muster_reducer_options* options) {
     if (!inputs) return inputs.error();
     const auto check = read_enumerator<FiniteCheck>(given->finite_check, 2, "value of finite_check");
     if (!check) return check.error();
-    ReducerOptions chosen{.wire = *wire, .order = *order, .inputs = *inputs, .finite_check = *check};
+    const auto result = read_enumerator<GradientResult>(given->own_piece, 2, "value of own_piece");
+    if (!result) return result.error();
+    ReducerOptions chosen{.wire = *wire, .order = *order, .result = *result, .inputs = *inputs, .finite_check = *check};
     if (given->bucket_cap_mb == MUSTER_BUCKET_AUTOMATIC) {
         chosen.bucket_cap_mb = ReducerOptions::automatic;
     } else if (given->bucket_cap_mb != 0) {
@@ -88,15 +90,17 @@ extern "C" {
 muster_status muster_reducer_make(muster_communicator* communicator, const muster_parameter* parameters, size_t count,
                                   const muster_reducer_options* options, muster_reducer** reducer) {
     return guarded("muster_reducer_make", [&]() -> Result<void> {
-        if (reducer == nullptr) return invalid("`reducer` is NULL");
-        *reducer = nullptr;
+        if (reducer != nullptr) *reducer = nullptr;
         auto found = communicators().find(communicator);
         if (!found) return found.error();
+        auto& group = (*found)->get();
+        // From here on the other ranks wait for this one: they learn of what is refused.
+        if (reducer == nullptr) return GradientReducer::refuse(group, invalid("`reducer` is NULL"));
         auto registered = read_parameters(parameters, count);
-        if (!registered) return registered.error();
+        if (!registered) return GradientReducer::refuse(group, registered.error());
         const auto chosen = read_options(options);
-        if (!chosen) return chosen.error();
-        auto made = GradientReducer::make((*found)->get(), std::move(*registered), *chosen);
+        if (!chosen) return GradientReducer::refuse(group, chosen.error());
+        auto made = GradientReducer::make(group, std::move(*registered), *chosen);
         if (!made) return made.error();
         *reducer = reducers().add(std::make_shared<ReducerObject>(std::move(*found), std::move(*made)));
         return {};
@@ -127,6 +131,13 @@ muster_status muster_reducer_mark_ready(muster_reducer* reducer, int parameter) 
     return with_reducer("muster_reducer_mark_ready", reducer, [&](auto& own) { return own.mark_ready(parameter); });
 }
 
+muster_status muster_reducer_mark_ready_after(muster_reducer* reducer, int parameter, void* event) {
+    return with_reducer("muster_reducer_mark_ready_after", reducer, [&](auto& own) -> Result<void> {
+        if (event == nullptr) return invalid("`event` is NULL");
+        return own.mark_ready(parameter, event);
+    });
+}
+
 muster_status muster_reducer_finish(muster_reducer* reducer) {
     return with_reducer("muster_reducer_finish", reducer, [](auto& own) { return own.finish(); });
 }
@@ -152,9 +163,13 @@ muster_status muster_reducer_used(muster_reducer* reducer, int parameter, int* u
 }
 
 muster_status muster_reducer_zero_gradients(muster_reducer* reducer) {
-    return with_reducer("muster_reducer_zero_gradients", reducer, [](auto& own) -> Result<void> {
-        own.zero_gradients();
-        return {};
+    return with_reducer("muster_reducer_zero_gradients", reducer, [](auto& own) { return own.zero_gradients(); });
+}
+
+muster_status muster_reducer_zero_gradients_after(muster_reducer* reducer, void* event) {
+    return with_reducer("muster_reducer_zero_gradients_after", reducer, [&](auto& own) -> Result<void> {
+        if (event == nullptr) return invalid("`event` is NULL");
+        return own.zero_gradients(event);
     });
 }
 

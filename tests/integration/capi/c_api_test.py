@@ -37,12 +37,31 @@ class CApi(unittest.TestCase):
             with self.subTest(ranks=ranks):
                 self.check_ranks(on_ranks(ranks, WORKERS / "c_api_training"), ranks)
 
+    def test_the_sharded_optimizer(self):
+        self.check_ranks(run(WORKERS / "c_api_optimizer"), 1)
+        for ranks in (2, 3):
+            with self.subTest(ranks=ranks):
+                self.check_ranks(on_ranks(ranks, WORKERS / "c_api_optimizer"), ranks)
+
+    def test_the_store_and_batch_statistics(self):
+        self.check_ranks(run(WORKERS / "c_api_store"), 1)
+        self.check_ranks(on_ranks(3, WORKERS / "c_api_store"), 3)
+
+    @unittest.skipUnless(os.environ.get("MUSTER_STAND_INS") and not is_sanitized(), "needs the NCCL plugin's stand-ins")
+    def test_gradients_on_a_gpu(self):
+        folder = Path(os.environ["MUSTER_STAND_INS"])
+        libraries = {"MUSTER_NCCL_PLUGIN": str(LIBRARY.parent / "libmuster_nccl.so"),
+                     "MUSTER_CUDA_LIBRARY": str(folder / "libstandin_cuda.so"),
+                     "MUSTER_NCCL_LIBRARY": str(folder / "libstandin_nccl.so")}
+        self.check_ranks(run(WORKERS / "c_api_gpu", **libraries), 1)
+        self.check_ranks(on_ranks(2, WORKERS / "c_api_gpu", **libraries), 2)
+
     def test_wrong_handles_and_arguments_are_errors_and_never_the_end(self):
         self.check_ranks(on_ranks(2, WORKERS / "c_api_misuse"), 2)
 
     def test_every_survivor_learns_which_rank_it_was(self):
         for transport in ("shared_memory", "tcp"):
-            for how in ("late", "abort", "models"):
+            for how in ("late", "abort", "models", "refused"):
                 with self.subTest(how=how, transport=transport):
                     done = on_ranks(3, WORKERS / "c_api_misuse", how, MUSTER_TRANSPORT=transport)
                     self.check_ranks(done, 3)

@@ -5,6 +5,7 @@
 //   misuse late     rank 1 does not come to a barrier in time
 //   misuse abort    rank 1 aborts
 //   misuse models   rank 1 has another model
+//   misuse refused  rank 1 gives arguments that are wrong by themselves
 #include <stdint.h>
 #include <unistd.h>
 
@@ -20,8 +21,8 @@ static void mistake_options(void) {
     INVALID(muster_context_open(&options, &context), "size is not set");
     EXPECT(context == NULL);
     options.size = sizeof options;
-    options.transport = 4;
-    INVALID(muster_context_open(&options, &context), "4 is no transport; they are 0 to 3");
+    options.transport = 5;
+    INVALID(muster_context_open(&options, &context), "5 is no transport; they are 0 to 4");
     options.transport = 0;
     options.meeting_timeout_ms = -1;
     INVALID(muster_context_open(&options, &context), "-1 ms is no time-out");
@@ -178,6 +179,28 @@ static int fail_together(struct job job, const char* how) {
         muster_reducer* reducer = NULL;
         INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer), "\"weight\"");
         EXPECT(strstr(muster_last_error(), "rank 1") != NULL);
+        return close_job(job);
+    }
+    if (strcmp(how, "refused") == 0) {
+        // The others learn of it at once, and the job goes on.
+        const muster_parameter parameter = {"weight", NULL, 0, MUSTER_F32, values};
+        const muster_reducer_options wrong = {.size = sizeof wrong, .wire = 9};
+        muster_reducer* reducer = NULL;
+        for (int round = 0; round < 3; ++round) {
+            if (job.place.rank == 1) {
+                INVALID(muster_reducer_make(job.world, round == 0 ? NULL : &parameter, 1, round == 1 ? &wrong : NULL,
+                                            round == 2 ? NULL : &reducer),
+                        round == 0   ? "`parameters` is NULL"
+                        : round == 1 ? "9 is no wire format"
+                                     : "`reducer` is NULL");
+            } else {
+                INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer),
+                        "rank 1 could not make its gradient reducer");
+            }
+            EXPECT(reducer == NULL);
+        }
+        GOOD(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer));
+        GOOD(muster_reducer_release(reducer));
         return close_job(job);
     }
     muster_communicator* aside = NULL;  // where rank 1 waits until the others have given it up

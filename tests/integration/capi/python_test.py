@@ -56,6 +56,16 @@ class Module(OnRanks):
             with self.subTest(ranks=ranks):
                 self.check(ranks, "train")
 
+    def test_the_sharded_optimizer(self):
+        for ranks in (1, 3):
+            with self.subTest(ranks=ranks):
+                self.check(ranks, "shard")
+
+    def test_the_store_and_batch_statistics(self):
+        for ranks in (1, 3):
+            with self.subTest(ranks=ranks):
+                self.check(ranks, "services")
+
     def test_mistakes_are_exceptions_with_a_sentence(self):
         self.check(1, "mistakes")
         self.check(2, "mistakes")
@@ -71,6 +81,10 @@ class Module(OnRanks):
     def test_the_page_s_program_prints_what_the_page_says(self):
         self.assertEqual(self.run_block(code_blocks(PAGE, "python")[0], 2),
                          sorted(code_blocks(PAGE, "text")[0].splitlines()))
+
+    def test_the_page_s_other_program_prints_what_the_page_says(self):
+        self.assertEqual(self.run_block(code_blocks(PAGE, "python")[2], 2),
+                         sorted(code_blocks(PAGE, "text")[1].splitlines()))
 
     def test_a_library_that_is_not_there_is_an_error_that_says_what_to_do(self):
         done = self.start(1, WORKER, "operations", library="/no/such/libmuster.so")

@@ -165,6 +165,72 @@ def train(context):
     view[0] = 5  # an array keeps the reducer that it points into
 
 
+def shard(context):
+    """ZeRO-1: the same as an optimizer of one's own, and pieces that make up a checkpoint."""
+    world, rank, size = context.world, context.rank, context.world_size
+    weight, bias = array.array("f", [1] * 37), array.array("f", [2])
+    reducer = muster.GradientReducer(world, {"weight": weight, "bias": bias}, own_piece=True)
+    optimizer = muster.ShardedOptimizer(reducer, "sgd", learning_rate=0.5)
+    for step in range(2):
+        reducer.begin_step()
+        for name in ("bias", "weight"):
+            gradient = reducer.gradient(name)
+            for i in range(len(gradient)):
+                gradient[i] = i + rank
+            reducer.mark_ready(name)
+        reducer.finish()
+        optimizer.step()
+        optimizer.set_learning_rate(0.25)
+    mean = (size - 1) / 2
+    assert all(abs(weight[i] - (1 - 0.75 * (i + mean))) < 1e-4 for i in range(37)), weight
+    assert abs(bias[0] - (2 - 0.75 * mean)) < 1e-5
+    count = array.array("q", [0])
+    for piece in optimizer.pieces:
+        assert piece.first is None and piece.second is None and piece.updates[0] == 2
+        count[0] += len(piece.values)
+        for i in range(len(piece.values)):
+            piece.values[i] = piece.offset + i + (100 if piece.parameter == "bias" else 0)
+    world.all_reduce(count)
+    assert count[0] == 38
+    optimizer.reload()
+    assert list(weight) == list(range(37)) and bias[0] == 100
+    adam = muster.ShardedOptimizer(reducer, "adamw", beta1=0.8, weight_decay=0)
+    assert all(len(piece.first) == len(piece.second) == len(piece.values) for piece in adam.pieces)
+    raises(ValueError, "kind is 'lion'; known: sgd", muster.ShardedOptimizer, reducer, "lion")
+    raises(TypeError, "sgd has no setting 'beta1'", muster.ShardedOptimizer, reducer, "sgd", beta1=1)
+    raises(muster.MusterError, "own_piece", muster.ShardedOptimizer,
+           muster.GradientReducer(world, {"w": bias}), "adam")
+
+
+def services(context):
+    """The store, and batch statistics of all ranks together."""
+    world, rank, size = context.world, context.rank, context.world_size
+    store = context.store
+    if size > 1:
+        if rank == 0:
+            store.set("text", "of rank 0")
+            store.set("large", bytes(10000))
+        assert store.get("text", timeout=30) == b"of rank 0"
+        assert store.get("large") == bytes(10000)
+        store.add("sum", rank + 1)
+        world.barrier()
+        assert store.add("sum", 0) == size * (size + 1) // 2
+        if rank == 0:
+            assert store.erase("text") and not store.erase("text")
+            assert raises(muster.MusterError, "text", store.get, "text", timeout=0.05).code == "timed_out"
+    else:
+        assert raises(muster.MusterError, "no launcher", store.set, "key", b"").code == "not_found"
+    mean, variance = array.array("f", [rank, -rank]), array.array("f", [0, 0])
+    assert world.batch_statistics(mean, variance, 2) == 2 * size
+    expected = sum(range(size)) / size
+    assert abs(mean[0] - expected) < 1e-6 and mean[1] == -mean[0]
+    assert abs(variance[0] - (sum(r * r for r in range(size)) / size - expected * expected)) < 1e-5
+    gradient, product = array.array("f", [1, 2]), array.array("f", [3, 4])
+    world.batch_gradients(gradient, product)
+    assert list(gradient) == [size, 2 * size] and list(product) == [3 * size, 4 * size]
+    raises(TypeError, "statistics are f32", world.batch_gradients, array.array("d", [1]), array.array("d", [1]))
+
+
 def mistakes(context):
     world = context.world
     values = array.array("f", [1, 2])
@@ -183,6 +249,12 @@ def mistakes(context):
     started = world.broadcast(values, -1, wait=False)
     raises(muster.MusterError, "the ranks are 0 to", started.wait)
     raises(muster.MusterError, "there twice", muster.GradientReducer, world, [("w", values), ("w", values)])
+    # What is wrong on one rank alone is an error on all, at once.
+    if context.rank == 1:
+        raises(ValueError, "wire is 'fp4'", muster.GradientReducer, world, {"w": values}, wire="fp4")
+    elif context.world_size == 2:
+        raises(muster.MusterError, "rank 1 could not make its gradient reducer", muster.GradientReducer, world,
+               {"w": values})
     reducer = muster.GradientReducer(world, {"w": values})
     raises(KeyError, "there is no parameter 'v'", reducer.gradient, "v")
     raises(muster.MusterError, "there is no parameter 1", reducer.gradient, 1)

@@ -72,6 +72,7 @@ enum {
     MUSTER_TRANSPORT_SHARED_MEMORY = 1,
     MUSTER_TRANSPORT_TCP = 2,
     MUSTER_TRANSPORT_HIERARCHICAL = 3,  // shared memory inside each launcher's node, TCP between them
+    MUSTER_TRANSPORT_NCCL = 4,          // on GPUs; since version 2
 };
 
 typedef struct muster_context_options {
@@ -104,6 +105,21 @@ muster_status muster_context_world(muster_context* context, muster_communicator*
 
 muster_status muster_context_release(muster_context* context);
 
+// ---- the round's store, since version 2 ----
+//
+// Keys and values that all workers of the round see, fresh in every round. Values are bytes, at most 8 MiB. A process
+// that no launcher started has none: MUSTER_NOT_FOUND.
+
+muster_status muster_store_set(muster_context* context, const char* key, const void* value, size_t size);
+// Waits until the key exists; `timeout_ms` 0: the 300,000 of a context. At most `capacity` bytes are copied; `needed`,
+// unless NULL, gets how many there are. Too small: as much as fits, and MUSTER_LIMIT_EXCEEDED. `value` NULL: only asks.
+muster_status muster_store_get(muster_context* context, const char* key, int64_t timeout_ms, void* value,
+                               size_t capacity, size_t* needed);
+// Adds to a number that starts at 0. `*sum`, unless NULL: the new one.
+muster_status muster_store_add(muster_context* context, const char* key, int64_t delta, int64_t* sum);
+// `*erased`, unless NULL: 1 where there was one.
+muster_status muster_store_erase(muster_context* context, const char* key, int* erased);
+
 // ---- communicators ----
 //
 // All ranks of a group run the same collectives in the same order. After any failure a communicator is dead: each call
@@ -111,7 +127,7 @@ muster_status muster_context_release(muster_context* context);
 
 muster_status muster_communicator_rank(muster_communicator* communicator, int* rank);
 muster_status muster_communicator_size(muster_communicator* communicator, int* size);
-// "shared memory", "tcp", "hierarchical", "alone".
+// "shared memory", "tcp", "hierarchical", "nccl", "alone".
 muster_status muster_communicator_transport(muster_communicator* communicator, char* text, size_t capacity,
                                             size_t* needed);
 
@@ -130,8 +146,8 @@ muster_status muster_communicator_abort(muster_communicator* communicator, const
 muster_status muster_communicator_release(muster_communicator* communicator);
 
 // A collective: `size_bytes` of zeroed memory on every rank, which collectives use where it lies; any other memory is
-// copied through windows, at about three times the cost for large all-reduces. It stays valid until the handle is
-// released.
+// copied through windows, at about three times the cost for large all-reduces. With NCCL it is memory of the GPU, which
+// the host must not touch. It stays valid until the handle is released.
 typedef struct muster_memory muster_memory;
 muster_status muster_allocate(muster_communicator* communicator, size_t size_bytes, muster_memory** memory);
 muster_status muster_memory_data(muster_memory* memory, void** data, size_t* size_bytes);
@@ -240,10 +256,13 @@ typedef struct muster_reducer_options {
     int order;                  // MUSTER_ORDER_REGISTERED keeps the first layout of buckets
     int uneven_inputs;          // 1: ranks that run out of batches call muster_reducer_join()
     int finite_check;           // 1: finish() names a gradient that is NaN or infinite, and its rank
+    int own_piece;  // 1: each rank gets the averages of its piece only, for muster_optimizer; since version 2
 } muster_reducer_options;
 
 // A collective: compares names, shapes, types and order (an error names the parameter and two ranks), then copies rank
-// 0's parameters to all. Names and shapes are copied. `options` may be NULL.
+// 0's parameters to all. Names and shapes are copied. `options` may be NULL. An argument that is refused on one rank is
+// an error on all of them, at once. Over NCCL gradients lie on the GPU, and parameters may; gradient_reducer.h says how
+// that goes.
 muster_status muster_reducer_make(muster_communicator* communicator, const muster_parameter* parameters, size_t count,
                                   const muster_reducer_options* options, muster_reducer** reducer);
 
@@ -260,6 +279,8 @@ muster_status muster_reducer_gradient(muster_reducer* reducer, int parameter, vo
 
 // The gradient is complete. May be called by several threads at once; everything else about a reducer by one at a time.
 muster_status muster_reducer_mark_ready(muster_reducer* reducer, int parameter);
+// The same on a GPU, as soon as `event` (a cudaEvent_t, as it stands now) has come; since version 2.
+muster_status muster_reducer_mark_ready_after(muster_reducer* reducer, int parameter, void* event);
 
 // Returns when every gradient is the average.
 muster_status muster_reducer_finish(muster_reducer* reducer);
@@ -273,8 +294,11 @@ muster_status muster_reducer_used(muster_reducer* reducer, int parameter, int* u
 
 // For backward passes that add to gradients.
 muster_status muster_reducer_zero_gradients(muster_reducer* reducer);
+// On a GPU, behind `event`, that of the caller's last work on gradients; over when it returns. Since version 2.
+muster_status muster_reducer_zero_gradients_after(muster_reducer* reducer, void* event);
 
 // After finish(): scales all gradients so that their norm is at most `max_norm`. `*norm`, unless NULL: before that.
+// With `own_piece`, and on GPUs, a collective.
 muster_status muster_reducer_clip_grad_norm(muster_reducer* reducer, double max_norm, double* norm);
 
 // "161 parameters, 97.5 MiB in 6 buckets (cap 25 MiB), wire bf16, shared memory".
@@ -320,6 +344,73 @@ typedef struct muster_scaling {
 // `baseline` and `scaling` may be NULL. The text is for people, and says what to try.
 muster_status muster_reducer_scaling_report(muster_reducer* reducer, const muster_baseline* baseline,
                                             muster_scaling* scaling, char* text, size_t capacity, size_t* needed);
+
+// ---- the sharded optimizer, since version 2: sharded_optimizer.h has the whole story ----
+//
+// An optimizer whose state is divided among the ranks, on top of a reducer that was made with `own_piece`.
+
+typedef struct muster_optimizer muster_optimizer;
+
+enum { MUSTER_SGD = 0, MUSTER_ADAM = 1, MUSTER_ADAMW = 2 };
+
+// What a rule does not know is ignored. Here zero means zero: let muster_optimizer_defaults() fill it in first.
+typedef struct muster_optimizer_rule {
+    size_t size;
+    int kind;
+    double learning_rate;
+    double momentum;  // MUSTER_SGD
+    double beta1;     // MUSTER_ADAM and MUSTER_ADAMW, as all below
+    double beta2;
+    double epsilon;
+    double weight_decay;  // of MUSTER_SGD too
+} muster_optimizer_rule;
+
+// Fills `rule`, whose size is set, with the defaults of that kind: PyTorch's, but for a learning rate of 0.01 for SGD.
+muster_status muster_optimizer_defaults(int kind, muster_optimizer_rule* rule);
+
+// Takes the parameters' values as they are. Keeps the reducer.
+muster_status muster_optimizer_make(muster_reducer* reducer, const muster_optimizer_rule* rule,
+                                    muster_optimizer** optimizer);
+
+// A collective, after muster_reducer_finish(): updates all parameters on all ranks. Gradients mean nothing until the
+// next backward pass has written them.
+muster_status muster_optimizer_step(muster_optimizer* optimizer);
+muster_status muster_optimizer_set_learning_rate(muster_optimizer* optimizer, double learning_rate);
+
+// For checkpoints: the state that this rank keeps of some neighbouring elements of one parameter. The pieces of all
+// ranks make up each parameter exactly once. The memory is the optimizer's, and may be written.
+typedef struct muster_optimizer_piece {
+    size_t size;
+    int parameter;
+    size_t offset;      // elements from the parameter's begin
+    size_t count;       // of each of the three arrays
+    float* values;      // the parameter, before rounding to its type
+    float* first;       // momentum, or Adam's first moment; NULL for SGD without momentum
+    float* second;      // Adam's second moment; NULL for SGD
+    uint64_t* updates;  // of this parameter so far; shared by the pieces of one parameter on one rank
+} muster_optimizer_piece;
+
+muster_status muster_optimizer_piece_count(muster_optimizer* optimizer, size_t* count);
+muster_status muster_optimizer_get_piece(muster_optimizer* optimizer, size_t index, muster_optimizer_piece* piece);
+
+// A collective, after pieces were written: the parameters on all ranks become what they say.
+muster_status muster_optimizer_reload(muster_optimizer* optimizer);
+
+muster_status muster_optimizer_release(muster_optimizer* optimizer);
+
+// ---- synchronised batch normalisation, since version 2 ----
+//
+// Both are collectives on arrays of the host, one value for each channel. Give them a communicator of their own
+// (muster_communicator_split()): they come in the middle of passes where the reducer uses the other one.
+
+// In the forward pass: the statistics of this rank's `*count` values of each channel (which may be 0) become those of
+// all ranks' values together. The variance is divided by the count, not by one less.
+muster_status muster_batch_statistics(muster_communicator* communicator, float* mean, float* variance,
+                                      size_t channel_count, uint64_t* count);
+
+// In the backward pass: the sums over all ranks, of the output's gradient, and of it times (input - mean).
+muster_status muster_batch_gradients(muster_communicator* communicator, float* sum_gradient, float* sum_product,
+                                     size_t channel_count);
 
 // ---- data order: distributed_sampler.h and elastic_sampler.h have the whole story ----
 //

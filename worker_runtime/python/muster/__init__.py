@@ -8,8 +8,10 @@ imported. PYTHON.md has examples.
 
 from muster.communicator import Communicator, Context, Place, Work
 from muster.library import MusterError
+from muster.optimizer import OptimizerPiece, ShardedOptimizer
 from muster.reducer import GradientReducer, ScalingReport, StepCost
 from muster.sampler import DistributedSampler, ElasticSampler
+from muster.store import Store
 
-__all__ = ["Communicator", "Context", "DistributedSampler", "ElasticSampler", "GradientReducer", "MusterError", "Place",
-           "ScalingReport", "StepCost", "Work"]
+__all__ = ["Communicator", "Context", "DistributedSampler", "ElasticSampler", "GradientReducer", "MusterError",
+           "OptimizerPiece", "Place", "ScalingReport", "ShardedOptimizer", "StepCost", "Store", "Work"]

@@ -5,9 +5,10 @@ import functools
 from typing import NamedTuple
 
 from muster import arrays
-from muster.library import ContextOptions, Handle, PlaceFields, ask, call, make, text_of
+from muster.library import ContextOptions, Handle, PlaceFields, ask, call, make, milliseconds, text_of
+from muster.store import Store
 
-_TRANSPORTS = ("automatic", "shared_memory", "tcp", "hierarchical")
+_TRANSPORTS = ("automatic", "shared_memory", "tcp", "hierarchical", "nccl")
 _REDUCTIONS = ("sum", "avg", "min", "max")
 
 
@@ -16,14 +17,6 @@ def number_of(value, names, noun):
     if value not in names:
         raise ValueError(f"{noun} is {value!r}; known: {', '.join(names)}")
     return names.index(value)
-
-
-def _milliseconds(seconds):
-    if seconds is None:
-        return 0
-    if not seconds > 0:
-        raise ValueError(f"a time-out is a number of seconds > 0, not {seconds!r}")
-    return max(1, round(seconds * 1000))
 
 
 class Place(NamedTuple):
@@ -47,8 +40,8 @@ class Context:
     """
 
     def __init__(self, meeting_timeout=None, operation_timeout=None, transport="automatic"):
-        options = ContextOptions(ctypes.sizeof(ContextOptions), _milliseconds(meeting_timeout),
-                                 _milliseconds(operation_timeout), number_of(transport, _TRANSPORTS, "transport"))
+        options = ContextOptions(ctypes.sizeof(ContextOptions), milliseconds(meeting_timeout),
+                                 milliseconds(operation_timeout), number_of(transport, _TRANSPORTS, "transport"))
         self._handle = Handle("context", make("context_open", ctypes.byref(options)))
         fields = PlaceFields(ctypes.sizeof(PlaceFields))
         call("context_place", self._handle.value, ctypes.byref(fields))
@@ -66,6 +59,11 @@ class Context:
     def world(self):
         """The communicator of all ranks."""
         return Communicator(make("context_world", self._handle.value), self)
+
+    @functools.cached_property
+    def store(self):
+        """The round's keys and values."""
+        return Store(self._handle)
 
     def close(self):
         """Operations in progress fail. Also done at the end of the process."""
@@ -122,7 +120,7 @@ class Communicator:
 
     @property
     def transport(self):
-        """"shared memory", "tcp", "hierarchical", "alone"."""
+        """"shared memory", "tcp", "hierarchical", "nccl", "alone"."""
         return text_of("communicator_transport", self._handle.value)
 
     def all_reduce(self, data, op="sum", *, type=None, timeout=None, wait=True):
@@ -179,6 +177,21 @@ class Communicator:
         """Returns when all ranks have come."""
         return self._run("barrier", timeout=timeout, wait=wait, memory=None)
 
+    def batch_statistics(self, mean, variance, count):
+        """Synchronised batch normalisation, in the forward pass: this rank's statistics of `count` values of each channel
+        (f32 arrays; the variance divided by the count) become those of all ranks' values together. Returns how many
+        these are. Use a communicator of its own: split(0)."""
+        means, variances = self._channels(mean, variance)
+        total = ctypes.c_uint64(count)
+        call("batch_statistics", self._handle.value, means.address, variances.address, means.count, ctypes.byref(total))
+        return total.value
+
+    def batch_gradients(self, sum_gradient, sum_product):
+        """The same in the backward pass: the sums over all ranks, in place, of the output's gradient, and of it times
+        (input - mean), for each channel."""
+        gradients, products = self._channels(sum_gradient, sum_product)
+        call("batch_gradients", self._handle.value, gradients.address, products.address, gradients.count)
+
     def split(self, color, key=0):
         """A group of the ranks with the same color, ordered by key and then by rank; None for a negative color."""
         handle = make("communicator_split", self._handle.value, color, key)
@@ -208,15 +221,22 @@ class Communicator:
         self._handle.release()
 
     def _run(self, name, *arguments, timeout, wait, memory):
-        milliseconds = _milliseconds(timeout)
+        limit = milliseconds(timeout)
         if wait:
-            call(name, self._handle.value, *arguments, milliseconds, None)
+            call(name, self._handle.value, *arguments, limit, None)
             return None
-        work = Work(make(name, self._handle.value, *arguments, milliseconds), memory)
+        work = Work(make(name, self._handle.value, *arguments, limit), memory)
         # A Work may be dropped, but its memory must stay until it is over.
         self._started = [earlier for earlier in self._started if not earlier.done]
         self._started.append(work)
         return work
+
+    def _channels(self, one, other):
+        pair = arrays.elements(one), arrays.elements(other)
+        self._check_alike(*pair, pair[1].count)
+        if pair[0].type_name != "f32":
+            raise TypeError(f"arrays of {pair[0].type_name}; statistics are f32")
+        return pair
 
     def _pieces_and_piece(self, pieces, piece, type, pieces_written):
         many = arrays.elements(pieces, type, written=pieces_written)

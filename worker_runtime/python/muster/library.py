@@ -40,7 +40,7 @@ class ParameterFields(ctypes.Structure):
 class ReducerOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("bucket_cap_mb", c_double), ("first_bucket_mb", c_double),
                 ("last_bucket_mb", c_double), ("wire", c_int), ("power_rank", c_int), ("power_start_step", c_uint64),
-                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int)]
+                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("own_piece", c_int)]
 
 
 class StepCostFields(ctypes.Structure):
@@ -73,6 +73,16 @@ class SampleStepFields(ctypes.Structure):
                 ("ends_epoch", c_int)]
 
 
+class OptimizerRule(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("kind", c_int), ("learning_rate", c_double), ("momentum", c_double),
+                ("beta1", c_double), ("beta2", c_double), ("epsilon", c_double), ("weight_decay", c_double)]
+
+
+class PieceFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("parameter", c_int), ("offset", c_size_t), ("count", c_size_t),
+                ("values", c_void_p), ("first", c_void_p), ("second", c_void_p), ("updates", POINTER(c_uint64))]
+
+
 APPLY = ctypes.CFUNCTYPE(c_int, c_void_p)
 
 _HANDLE = c_void_p
@@ -83,6 +93,10 @@ _PROTOTYPES = {
     "context_place": (_HANDLE, POINTER(PlaceFields)),
     "context_world": (_HANDLE, POINTER(_HANDLE)),
     "context_release": (_HANDLE,),
+    "store_set": (_HANDLE, c_char_p, c_void_p, c_size_t),
+    "store_get": (_HANDLE, c_char_p, c_int64, c_void_p, c_size_t, POINTER(c_size_t)),
+    "store_add": (_HANDLE, c_char_p, c_int64, POINTER(c_int64)),
+    "store_erase": (_HANDLE, c_char_p, POINTER(c_int)),
     "communicator_rank": (_HANDLE, POINTER(c_int)),
     "communicator_size": (_HANDLE, POINTER(c_int)),
     "communicator_transport": (_HANDLE, *_TEXT),
@@ -139,6 +153,16 @@ _PROTOTYPES = {
     "elastic_sampler_load_state": (_HANDLE, c_char_p),
     "elastic_sampler_sample_seed": (_HANDLE, c_uint64, c_uint64, POINTER(c_uint64)),
     "elastic_sampler_release": (_HANDLE,),
+    "optimizer_defaults": (c_int, POINTER(OptimizerRule)),
+    "optimizer_make": (_HANDLE, POINTER(OptimizerRule), POINTER(_HANDLE)),
+    "optimizer_step": (_HANDLE,),
+    "optimizer_set_learning_rate": (_HANDLE, c_double),
+    "optimizer_piece_count": (_HANDLE, POINTER(c_size_t)),
+    "optimizer_get_piece": (_HANDLE, c_size_t, POINTER(PieceFields)),
+    "optimizer_reload": (_HANDLE,),
+    "optimizer_release": (_HANDLE,),
+    "batch_statistics": (_HANDLE, c_void_p, c_void_p, c_size_t, POINTER(c_uint64)),
+    "batch_gradients": (_HANDLE, c_void_p, c_void_p, c_size_t),
 }
 
 
@@ -171,6 +195,15 @@ def _library():
     for name, arguments in _PROTOTYPES.items():
         getattr(library, f"muster_{name}").argtypes = arguments
     return library
+
+
+def milliseconds(seconds):
+    """For the library; None becomes its default."""
+    if seconds is None:
+        return 0
+    if not seconds > 0:
+        raise ValueError(f"a time-out is a number of seconds > 0, not {seconds!r}")
+    return max(1, round(seconds * 1000))
 
 
 def call(name, *arguments):

@@ -1,5 +1,6 @@
 """GradientReducer: see gradient_reducer.h for what it promises."""
 
+import contextlib
 import ctypes
 from typing import NamedTuple, Optional
 
@@ -53,25 +54,35 @@ class GradientReducer:
 
     `parameters`: (name, array) pairs or a dict of them, in the order of the forward pass; equal on all ranks. Rank 0's
     values go to all. Their gradients live in the reducer: write them where gradient() says. Parameters are named, or
-    counted from 0. `types` says what an array holds where its format does not: {"weight": "bf16"}.
+    counted from 0. `own_piece`: each rank gets the averages of its piece only, for a ShardedOptimizer. `types` says what an array holds where its format does not: {"weight": "bf16"}.
     """
 
     def __init__(self, communicator, parameters, *, types=None, bucket_cap_mb=25, first_bucket_mb=1, last_bucket_mb=1,
                  wire="same", power_rank=2, power_start_step=10, order="observed", uneven_inputs=False,
-                 finite_check=False):
-        pairs = list(parameters.items() if hasattr(parameters, "items") else parameters)
-        self._names = [name for name, _ in pairs]
-        self._arrays = [array for _, array in pairs]
-        self._elements = [arrays.elements(array, (types or {}).get(name)) for name, array in pairs]
-        self._index = {name: index for index, name in enumerate(self._names)}
-        cap = -1 if bucket_cap_mb == "auto" else bucket_cap_mb
-        options = ReducerOptions(ctypes.sizeof(ReducerOptions), cap, first_bucket_mb, last_bucket_mb,
-                                 number_of(wire, _WIRES, "wire"), power_rank, power_start_step,
-                                 number_of(order, _ORDERS, "order"), bool(uneven_inputs), bool(finite_check))
-        fields, _keep = _parameter_fields(list(zip(self._names, self._elements)))
+                 finite_check=False, own_piece=False):
         self._communicator = communicator
+        try:
+            pairs = list(parameters.items() if hasattr(parameters, "items") else parameters)
+            self.names = [name for name, _ in pairs]
+            self._arrays = [array for _, array in pairs]
+            self._elements = [arrays.elements(array, (types or {}).get(name)) for name, array in pairs]
+            self._index = {name: index for index, name in enumerate(self.names)}
+            cap = -1 if bucket_cap_mb == "auto" else bucket_cap_mb
+            options = ReducerOptions(ctypes.sizeof(ReducerOptions), cap, first_bucket_mb, last_bucket_mb,
+                                     number_of(wire, _WIRES, "wire"), power_rank, power_start_step,
+                                     number_of(order, _ORDERS, "order"), bool(uneven_inputs), bool(finite_check),
+                                     bool(own_piece))
+            fields, _keep = _parameter_fields(list(zip(self.names, self._elements)))
+        except Exception:
+            self._refuse()
+            raise
         self._handle = Handle("reducer", make("reducer_make", communicator._handle.value, fields, len(fields),
                                               ctypes.byref(options)))
+
+    def _refuse(self):
+        """Tells the other ranks, which wait in the library, that this one does not come."""
+        with contextlib.suppress(MusterError):
+            make("reducer_make", self._communicator._handle.value, None, 1, None)
 
     def begin_step(self, samples=1):
         """A backward pass that ends with averaging; `samples`: how much this rank's gradients count. True where the

@@ -1,0 +1,144 @@
+#include "muster/sharded_optimizer.h"
+
+#include <variant>
+
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/objects.h"
+
+namespace muster::capi {
+
+namespace {
+
+/// Runs `body(optimizer)`.
+template <class Body>
+muster_status with_optimizer(const char* function, muster_optimizer* handle, Body&& body) {
+    return guarded(function, [&]() -> Result<void> {
+        const auto found = optimizers().find(handle);
+        return found ? body((*found)->optimizer) : found.error();
+    });
+}
+
+constexpr int kind_count = 3;
+
+template <class AdamKind>
+muster_optimizer_rule fields_of(int kind, const AdamKind& rule) {
+    return {.size = 0,
+            .kind = kind,
+            .learning_rate = rule.learning_rate,
+            .momentum = 0,
+            .beta1 = rule.beta1,
+            .beta2 = rule.beta2,
+            .epsilon = rule.epsilon,
+            .weight_decay = rule.weight_decay};
+}
+
+template <class AdamKind>
+OptimizerRule rule_of(const muster_optimizer_rule& given) {
+    return AdamKind{.learning_rate = given.learning_rate,
+                    .beta1 = given.beta1,
+                    .beta2 = given.beta2,
+                    .epsilon = given.epsilon,
+                    .weight_decay = given.weight_decay};
+}
+
+muster_optimizer_rule defaults_of(int kind) {
+    if (kind == MUSTER_ADAM) return fields_of(kind, Adam{});
+    if (kind == MUSTER_ADAMW) return fields_of(kind, AdamW{});
+    const Sgd rule;
+    muster_optimizer_rule fields{};
+    fields.kind = kind;
+    fields.learning_rate = rule.learning_rate;
+    fields.momentum = rule.momentum;
+    fields.weight_decay = rule.weight_decay;
+    return fields;
+}
+
+Result<OptimizerRule> read_rule(const muster_optimizer_rule* rule) {
+    if (rule == nullptr) return invalid("`rule` is NULL");
+    const auto given = read(rule);
+    if (!given) return given.error();
+    const auto kind = read_enumerator<int>(given->kind, kind_count, "optimizer");
+    if (!kind) return kind.error();
+    if (*kind == MUSTER_ADAM) return rule_of<Adam>(*given);
+    if (*kind == MUSTER_ADAMW) return rule_of<AdamW>(*given);
+    return OptimizerRule(
+        Sgd{.learning_rate = given->learning_rate, .momentum = given->momentum, .weight_decay = given->weight_decay});
+}
+
+}  // namespace
+
+}  // namespace muster::capi
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+muster_status muster_optimizer_defaults(int kind, muster_optimizer_rule* rule) {
+    return guarded("muster_optimizer_defaults", [&]() -> Result<void> {
+        const auto known = read_enumerator<int>(kind, kind_count, "optimizer");
+        return known ? write(defaults_of(*known), rule) : known.error();
+    });
+}
+
+muster_status muster_optimizer_make(muster_reducer* reducer, const muster_optimizer_rule* rule,
+                                    muster_optimizer** optimizer) {
+    return guarded("muster_optimizer_make", [&]() -> Result<void> {
+        if (optimizer == nullptr) return invalid("`optimizer` is NULL");
+        *optimizer = nullptr;
+        auto found = reducers().find(reducer);
+        if (!found) return found.error();
+        const auto chosen = read_rule(rule);
+        if (!chosen) return chosen.error();
+        auto made = ShardedOptimizer::make((*found)->reducer, *chosen);
+        if (!made) return made.error();
+        *optimizer = optimizers().add(std::make_shared<OptimizerObject>(std::move(*found), std::move(*made)));
+        return {};
+    });
+}
+
+muster_status muster_optimizer_step(muster_optimizer* optimizer) {
+    return with_optimizer("muster_optimizer_step", optimizer, [](auto& own) { return own.step(); });
+}
+
+muster_status muster_optimizer_set_learning_rate(muster_optimizer* optimizer, double learning_rate) {
+    return with_optimizer("muster_optimizer_set_learning_rate", optimizer, [&](auto& own) -> Result<void> {
+        if (!(learning_rate >= 0)) return invalid(cat(learning_rate, " is no learning rate; it is a number >= 0"));
+        own.set_learning_rate(learning_rate);
+        return {};
+    });
+}
+
+muster_status muster_optimizer_piece_count(muster_optimizer* optimizer, size_t* count) {
+    return with_optimizer("muster_optimizer_piece_count", optimizer, [&](auto& own) -> Result<void> {
+        if (count == nullptr) return invalid("`count` is NULL");
+        *count = own.pieces().size();
+        return {};
+    });
+}
+
+muster_status muster_optimizer_get_piece(muster_optimizer* optimizer, size_t index, muster_optimizer_piece* piece) {
+    return with_optimizer("muster_optimizer_get_piece", optimizer, [&](auto& own) -> Result<void> {
+        const auto pieces = own.pieces();
+        if (index >= pieces.size()) return invalid(cat("there is no piece ", index, " of ", pieces.size()));
+        const OptimizerPiece& found = pieces[index];
+        return write({.size = 0,
+                      .parameter = found.parameter,
+                      .offset = found.offset,
+                      .count = found.values.size(),
+                      .values = found.values.data(),
+                      .first = found.first.empty() ? nullptr : found.first.data(),
+                      .second = found.second.empty() ? nullptr : found.second.data(),
+                      .updates = found.updates},
+                     piece);
+    });
+}
+
+muster_status muster_optimizer_reload(muster_optimizer* optimizer) {
+    return with_optimizer("muster_optimizer_reload", optimizer, [](auto& own) { return own.reload(); });
+}
+
+muster_status muster_optimizer_release(muster_optimizer* optimizer) {
+    return guarded("muster_optimizer_release", [&] { return optimizers().release(optimizer); });
+}
+}

@@ -1,0 +1,71 @@
+"""ShardedOptimizer: see sharded_optimizer.h for what it promises."""
+
+import ctypes
+from typing import NamedTuple, Optional
+
+from muster import arrays
+from muster.communicator import number_of
+from muster.library import Handle, OptimizerRule, PieceFields, ask, call, make
+
+_KINDS = ("sgd", "adam", "adamw")
+_SETTINGS = {"sgd": ("momentum", "weight_decay"), "adam": ("beta1", "beta2", "epsilon", "weight_decay"),
+             "adamw": ("beta1", "beta2", "epsilon", "weight_decay")}
+
+
+class OptimizerPiece(NamedTuple):
+    """The state that this rank keeps of some neighbouring elements of one parameter. The arrays are f32 memoryviews of
+    the optimizer's own memory, and may be written; call reload() on all ranks then."""
+    parameter: str
+    offset: int  # elements from the parameter's begin
+    values: memoryview  # the parameter, before rounding to its type
+    first: Optional[memoryview]  # momentum, or Adam's first moment
+    second: Optional[memoryview]  # Adam's second moment
+    updates: memoryview  # one u64: of this parameter so far
+
+
+class ShardedOptimizer:
+    """An optimizer whose state is divided among the ranks (ZeRO-1), over a GradientReducer(..., own_piece=True).
+
+    `kind` is "sgd", "adam" or "adamw", with PyTorch's arithmetic and defaults, but for a learning rate of 0.01 for SGD.
+    Settings: momentum, weight_decay; beta1, beta2, epsilon, weight_decay.
+    """
+
+    def __init__(self, reducer, kind, *, learning_rate=None, **settings):
+        rule = OptimizerRule(ctypes.sizeof(OptimizerRule))
+        call("optimizer_defaults", number_of(kind, _KINDS, "kind"), ctypes.byref(rule))
+        if learning_rate is not None:
+            rule.learning_rate = learning_rate
+        for name, value in settings.items():
+            if name not in _SETTINGS[kind]:
+                raise TypeError(f"{kind} has no setting {name!r}; known: {', '.join(_SETTINGS[kind])}")
+            setattr(rule, name, value)
+        self._reducer = reducer
+        self._handle = Handle("optimizer", make("optimizer_make", reducer._handle.value, ctypes.byref(rule)))
+
+    def step(self):
+        """A collective, after the reducer's finish(): updates all parameters on all ranks."""
+        call("optimizer_step", self._handle.value)
+
+    def set_learning_rate(self, learning_rate):
+        call("optimizer_set_learning_rate", self._handle.value, learning_rate)
+
+    @property
+    def pieces(self):
+        """For checkpoints: the pieces of all ranks make up each parameter exactly once."""
+        return [self._piece(index) for index in range(ask("optimizer_piece_count", ctypes.c_size_t, self._handle.value))]
+
+    def reload(self):
+        """A collective, after pieces were written: the parameters on all ranks become what they say."""
+        call("optimizer_reload", self._handle.value)
+
+    def _piece(self, index):
+        fields = PieceFields(ctypes.sizeof(PieceFields))
+        call("optimizer_get_piece", self._handle.value, index, ctypes.byref(fields))
+
+        def shown(address):
+            return arrays.view_of(address, "f32", (fields.count,), self._handle) if address else None
+
+        count = ctypes.c_uint64.from_address(ctypes.addressof(fields.updates.contents))
+        count.owner = self._handle
+        return OptimizerPiece(self._reducer.names[fields.parameter], fields.offset, shown(fields.values),
+                              shown(fields.first), shown(fields.second), memoryview(count).cast("B").cast("Q"))

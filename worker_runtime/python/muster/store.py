@@ -1,0 +1,38 @@
+"""Store: keys and values that all workers of the round see (store.h)."""
+
+import ctypes
+
+from muster.library import MusterError, ask, call, milliseconds
+
+
+class Store:
+    """Values are bytes, at most 8 MiB. Fresh in every round. A process that no launcher started has none: each call
+    raises a MusterError with the code "not_found"."""
+
+    def __init__(self, handle):
+        self._handle = handle
+
+    def set(self, key, value):
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        call("store_set", self._handle.value, key.encode(), data, len(data))
+
+    def get(self, key, timeout=None):
+        """Waits until the key exists: `timeout` in seconds, None for 300."""
+        needed = ctypes.c_size_t(4096)
+        while True:
+            room = ctypes.create_string_buffer(max(1, needed.value))
+            try:
+                call("store_get", self._handle.value, key.encode(), milliseconds(timeout), room, len(room),
+                     ctypes.byref(needed))
+                return room.raw[:needed.value]
+            except MusterError as error:
+                if error.code != "limit_exceeded":
+                    raise
+
+    def add(self, key, delta):
+        """Adds to a number that starts at 0; returns the new one."""
+        return ask("store_add", ctypes.c_int64, self._handle.value, key.encode(), delta)
+
+    def erase(self, key):
+        """Was there one?"""
+        return ask("store_erase", ctypes.c_int, self._handle.value, key.encode()) == 1
