@@ -50,7 +50,7 @@ class Trainer {
 
   private:
     [[nodiscard]] bool uses(std::uint64_t step, int rank, std::size_t parameter) const {
-        return static_cast<int>(parameter) != how_.unused || (rank == 0 && step < 2);
+        return static_cast<int>(parameter) != how_.unused || (rank == 0 && step < 4);
     }
     [[nodiscard]] bool runs(std::uint64_t step, int rank) const {
         return how_.ends.empty() || step < how_.ends[static_cast<std::size_t>(rank)];

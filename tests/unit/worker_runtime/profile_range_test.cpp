@@ -43,25 +43,33 @@ std::vector<Seen> with_name(const std::vector<Seen>& all, const std::string& par
 
 }  // namespace
 
+namespace {
+
+constexpr double one_line = 256.0 / (1 << 20);
+
+/// Two steps of three buckets.
+std::string train(Communicator& communicator) {
+    const OwnedParameters parameters(f32_parameters({64, 64, 64}), 0);
+    auto reducer =
+        GradientReducer::make(communicator, parameters.list(),
+                              {.bucket_cap_mb = one_line, .first_bucket_mb = one_line, .last_bucket_mb = one_line});
+    if (!reducer) return complaint(reducer);
+    for (int step = 0; step < 2; ++step) {
+        if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+        for (const int i : {2, 1, 0}) {
+            if (auto marked = reducer->mark_ready(i); !marked) return complaint(marked);
+        }
+        if (auto finished = reducer->finish(); !finished) return complaint(finished);
+    }
+    return {};
+}
+
+}  // namespace
+
 TEST_CASE("a step, each bucket's all-reduce and the waits for them are ranges on a profiler's time line") {
     ::setenv("MUSTER_NVTX_LIBRARY", STANDIN_NVTX, 1);
     ThreadGroup group(2);
-    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
-        const OwnedParameters parameters(f32_parameters({64, 64, 64}), 0);
-        constexpr double one_line = 256.0 / (1 << 20);
-        auto reducer =
-            GradientReducer::make(communicator, parameters.list(),
-                                  {.bucket_cap_mb = one_line, .first_bucket_mb = one_line, .last_bucket_mb = one_line});
-        if (!reducer) return complaint(reducer);
-        for (int step = 0; step < 2; ++step) {
-            if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
-            for (const int i : {2, 1, 0}) {
-                if (auto marked = reducer->mark_ready(i); !marked) return complaint(marked);
-            }
-            if (auto finished = reducer->finish(); !finished) return complaint(finished);
-        }
-        return {};
-    });
+    const auto wrong = group.run(train);
     CHECK(wrong == "");
     const auto all = seen_ranges();
     for (const auto& one : all) CHECK(one.ended > one.began);
@@ -79,4 +87,17 @@ TEST_CASE("a step, each bucket's all-reduce and the waits for them are ranges on
             CHECK(inside);
         }
     }
+}
+
+TEST_CASE("a step's range ends with the step") {
+    ::setenv("MUSTER_NVTX_LIBRARY", STANDIN_NVTX, 1);
+    const auto before = seen_ranges().size();
+    ThreadGroup group(1);
+    CHECK(group.run(train) == "");
+    auto all = seen_ranges();
+    all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before));
+    const auto first = with_name(all, "muster step 0");
+    const auto second = with_name(all, "muster step 1");
+    REQUIRE((first.size() == 1 && second.size() == 1));
+    CHECK(first.front().ended < second.front().began);
 }
