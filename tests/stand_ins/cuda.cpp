@@ -1,15 +1,12 @@
 // A stand-in for CUDA's runtime library over host memory: the part of it that the NCCL plugin uses, loaded in its
 // place.
 //
-// A stream is a thread that runs what was put on it, in order. Device memory is host memory that the library remembers,
-// filled with 0xa5, so that nothing passes for zeroed by chance. As on a GPU, freeing memory waits until every stream
-// is idle: who frees while an operation is stuck hangs.
+// A stream is a thread that runs what was put on it, in order. Device memory is device_memory.h's. As on a GPU, freeing
+// memory waits until every stream is idle: who frees while an operation is stuck hangs.
 //
 // MUSTER_STANDIN_GPUS    how many GPUs there are (8)
 // MUSTER_STANDIN_HIDDEN  1: the host cannot touch device memory, as on a real GPU: it dies of SIGSEGV
 #include <cuda_runtime_api.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -18,12 +15,12 @@
 #include <cstring>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
-#include <utility>
+
+#include "tests/stand_ins/device_memory.h"
 
 namespace {
 
@@ -87,15 +84,9 @@ struct Event {
     std::shared_ptr<Moment> last;
 };
 
-struct Block {
-    std::size_t size;
-    char* reachable;  ///< where the same bytes lie for the stand-ins
-};
-
 struct Gpu {
     std::mutex mutex;
     std::set<Stream*> streams;
-    std::map<char*, Block> memory;  ///< by the address that the caller knows
 };
 
 Gpu& gpu() {
@@ -117,37 +108,6 @@ Stream& stream_of(cudaStream_t stream) {
 
 Event& event_of(cudaEvent_t event) {
     return *reinterpret_cast<Event*>(event);
-}
-
-/// The block of an address; null where it is the host's. Under the mutex.
-const std::pair<char* const, Block>* block_of(const void* memory) {
-    auto above = gpu().memory.upper_bound(static_cast<char*>(const_cast<void*>(memory)));
-    if (above == gpu().memory.begin()) return nullptr;
-    --above;
-    return memory < above->first + above->second.size ? &*above : nullptr;
-}
-
-bool hides_memory() {
-    const char* const text = std::getenv("MUSTER_STANDIN_HIDDEN");
-    return text != nullptr && *text == '1';
-}
-
-/// Whole pages, mapped twice where the caller must not reach them.
-char* take_pages(std::size_t size, char*& reachable) {
-    const int file = ::memfd_create("standin-gpu", MFD_CLOEXEC);
-    if (file < 0 || ::ftruncate(file, static_cast<off_t>(size)) != 0) return nullptr;
-    const auto map = [&](int protection) {
-        void* const at = ::mmap(nullptr, size, protection, MAP_SHARED, file, 0);
-        return at == MAP_FAILED ? nullptr : static_cast<char*>(at);
-    };
-    reachable = map(PROT_READ | PROT_WRITE);
-    char* const known = hides_memory() ? map(PROT_NONE) : reachable;
-    ::close(file);
-    return reachable != nullptr ? known : nullptr;
-}
-
-std::size_t in_pages(std::size_t size) {
-    return (size + 4095) / 4096 * 4096;
 }
 
 void wait_until_all_streams_are_idle() {
@@ -258,25 +218,6 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
     return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** memory, std::size_t size) {
-    char* reachable = nullptr;
-    char* const made = take_pages(in_pages(size), reachable);
-    if (made == nullptr) return cudaErrorMemoryAllocation;
-    std::memset(reachable, 0xa5, size);
-    const std::lock_guard lock(gpu().mutex);
-    gpu().memory[made] = {.size = size, .reachable = reachable};
-    *memory = made;
-    return cudaSuccess;
-}
-
-/// Where the stand-ins find what lies at that address, of the device or of the host.
-void* standin_reach(const void* memory) {
-    const std::lock_guard lock(gpu().mutex);
-    const auto* const block = block_of(memory);
-    if (block == nullptr) return const_cast<void*>(memory);
-    return block->second.reachable + (static_cast<const char*>(memory) - block->first);
-}
-
 int standin_frees_waiting() {
     return frees_waiting;
 }
@@ -285,14 +226,7 @@ cudaError_t cudaFree(void* memory) {
     ++frees_waiting;
     wait_until_all_streams_are_idle();
     --frees_waiting;
-    const std::lock_guard lock(gpu().mutex);
-    const auto found = gpu().memory.find(static_cast<char*>(memory));
-    if (found == gpu().memory.end()) return cudaErrorInvalidValue;
-    const auto [size, reachable] = found->second;
-    ::munmap(reachable, in_pages(size));
-    if (reachable != memory) ::munmap(memory, in_pages(size));
-    gpu().memory.erase(found);
-    return cudaSuccess;
+    return muster::stand_ins::give_back(memory) ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -300,20 +234,9 @@ cudaError_t cudaDeviceSynchronize() {
     return cudaSuccess;
 }
 
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* facts, const void* memory) {
-    const std::lock_guard lock(gpu().mutex);
-    *facts = {};
-    facts->type = block_of(memory) != nullptr ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
-    return cudaSuccess;
-}
-
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMemcpyKind /*kind*/,
                             cudaStream_t stream) {
-    const auto on_device = [](const void* memory) {
-        const std::lock_guard lock(gpu().mutex);
-        return block_of(memory) != nullptr;
-    };
-    if (on_device(to) && on_device(from)) {
+    if (muster::stand_ins::is_of_device(to) && muster::stand_ins::is_of_device(from)) {
         stream_of(stream).put(
             [to = standin_reach(to), from = standin_reach(from), size] { std::memcpy(to, from, size); });
         return cudaSuccess;

@@ -14,9 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/stand_ins/device_memory.h"
 #include "tests/stand_ins/hub.h"
-
-extern "C" void* standin_reach(const void* memory);
 
 namespace muster::stand_ins {
 

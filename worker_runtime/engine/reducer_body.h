@@ -111,6 +111,7 @@ class ReducerBody {
     std::optional<StepControl> control_;
     std::uint8_t* live_ = nullptr;  ///< one byte of control memory: does this rank have a batch?
 
+    float samples_ = 1;           ///< of this rank, in the step
     std::vector<float> weights_;  ///< where gradients lie on a GPU: samples of all ranks
 
     StepMeter meter_;
@@ -123,7 +124,6 @@ class ReducerBody {
     std::atomic<bool> behind_events_ = false;  ///< the device's queue follows the caller's work of this step
     PassKind kind_ = PassKind::local;
     std::uint64_t step_ = 0;
-    float samples_ = 1;
     bool layout_changed_ = false;      ///< since the last synchronised step
     std::vector<bool> marked_before_;  ///< in local steps since the last synchronised one
     bool any_marked_before_ = false;

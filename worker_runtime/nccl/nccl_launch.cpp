@@ -23,9 +23,11 @@ bool NcclTransport::launches(const Operation& operation) {
 
 Result<void> NcclTransport::launch(const Operation& operation, const RunTerms& terms) {
     ++number_;
+    const Instant now = std::chrono::steady_clock::now();
     Launched next{.what = cat(describe(operation), " (operation ", number_, ")"),
                   .mark = 1 + launch_count_++ % marks,
-                  .asked = std::chrono::steady_clock::now()};
+                  .allowed = terms.deadline - now,
+                  .asked = now};
     news_->begin(number_, describe(operation));
     const NcclWait wait = wait_for(next.what, terms);
     Result<void> done;
@@ -49,7 +51,7 @@ Result<bool> NcclTransport::oldest_over(const RunTerms& terms) {
     if (!over) return end(over.error());
     if (process_->failed()) return end(process_->failure());
     if (auto looked = news_->look(*oldest.turn); !looked) return end(looked.error());
-    if (now >= terms.deadline) return end(late(oldest.what, terms.deadline - *oldest.turn));
+    if (now >= terms.deadline) return end(late(oldest.what, oldest.allowed));
     return false;
 }
 

@@ -51,6 +51,7 @@ class NcclTransport final : public Transport {
     struct Launched {
         std::string what;
         std::size_t mark;  ///< of the communicator
+        Duration allowed;
         Instant asked;
         std::optional<Instant> turn{};  ///< when it was asked about first: the one before was over
     };
