@@ -1,5 +1,6 @@
 // The sharded optimizer of the C API against the same arithmetic in this file, and its pieces as a checkpoint.
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "expect.h"
@@ -101,6 +102,18 @@ static void keep_pieces(struct job job) {
     GOOD(muster_reducer_release(model.reducer));
 }
 
+// Version 1 of the options ended where version 2 has `padding`, which is then whatever lay on the stack.
+static void be_an_older_program(struct job job) {
+    float value = 0;
+    const muster_parameter parameter = {"w", NULL, 0, MUSTER_F32, &value};
+    muster_reducer_options options = {.size = offsetof(muster_reducer_options, own_piece), .padding = 77};
+    muster_reducer* reducer = NULL;
+    EXPECT(options.size == 64);
+    options.own_piece = 9;  // beyond its end
+    GOOD(muster_reducer_make(job.world, &parameter, 1, &options, &reducer));
+    GOOD(muster_reducer_release(reducer));
+}
+
 static void need_own_pieces(struct job job) {
     float value = 0;
     const muster_parameter parameter = {"w", NULL, 0, MUSTER_F32, &value};
@@ -120,5 +133,6 @@ int main(void) {
     train_with_sgd(job);
     keep_pieces(job);
     need_own_pieces(job);
+    be_an_older_program(job);
     return close_job(job);
 }

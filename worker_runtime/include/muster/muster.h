@@ -256,6 +256,7 @@ typedef struct muster_reducer_options {
     int order;                  // MUSTER_ORDER_REGISTERED keeps the first layout of buckets
     int uneven_inputs;          // 1: ranks that run out of batches call muster_reducer_join()
     int finite_check;           // 1: finish() names a gradient that is NaN or infinite, and its rank
+    int padding;                // ignored: version 1 ended before it, and a program of that time may have anything here
     int own_piece;  // 1: each rank gets the averages of its piece only, for muster_optimizer; since version 2
 } muster_reducer_options;
 

@@ -40,7 +40,7 @@ class ParameterFields(ctypes.Structure):
 class ReducerOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("bucket_cap_mb", c_double), ("first_bucket_mb", c_double),
                 ("last_bucket_mb", c_double), ("wire", c_int), ("power_rank", c_int), ("power_start_step", c_uint64),
-                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("own_piece", c_int)]
+                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("padding", c_int), ("own_piece", c_int)]
 
 
 class StepCostFields(ctypes.Structure):

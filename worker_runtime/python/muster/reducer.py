@@ -71,7 +71,7 @@ class GradientReducer:
             options = ReducerOptions(ctypes.sizeof(ReducerOptions), cap, first_bucket_mb, last_bucket_mb,
                                      number_of(wire, _WIRES, "wire"), power_rank, power_start_step,
                                      number_of(order, _ORDERS, "order"), bool(uneven_inputs), bool(finite_check),
-                                     bool(own_piece))
+                                     0, bool(own_piece))
             fields, _keep = _parameter_fields(list(zip(self.names, self._elements)))
         except Exception:
             self._refuse()
