@@ -152,8 +152,10 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
     });
     if (!committed) return committed.error();
     // It helps people, and no reader of ours: its failure takes nothing from the checkpoint. It is on the disk before
-    // an older checkpoint goes, so it never names one that has gone.
-    if (auto told = replace_text(directory + "/LATEST", to_string(name) + "\n"); !told) {
+    // an older checkpoint goes, so it never names one that has gone; rather than that, there is none.
+    const auto latest = directory + "/LATEST";
+    if (auto told = replace_text(latest, to_string(name) + "\n"); !told) {
+        ::unlink(latest.c_str());
         log(LogLevel::warning, told.error().context);
     }
     return name;
