@@ -33,7 +33,7 @@ class SharedBoard {
     void count() const;
     [[nodiscard]] int counted() const;
 
-    /// The first one stays.
+    /// The first one stays; an empty text is none.
     void complain(const std::string& text) const;
     [[nodiscard]] std::string complaint() const;
 
