@@ -140,36 +140,36 @@ void DiskRecorder::watch(const SyscallStop& stop) {
     }
 }
 
-void DiskRecorder::enter(const SyscallStop& stop) {
-    auto& before = under_way_[stop.thread];
-    before = {};
-    before.safe = board_.acknowledged();
-    const auto& arguments = stop.arguments;
-    const auto here = static_cast<std::uint64_t>(AT_FDCWD);
+std::string DiskRecorder::path_of_call(const SyscallStop& stop) {
     switch (stop.number) {
         case SYS_openat:
         case SYS_mkdirat:
-        case SYS_unlinkat: before.path = path_at(stop.process, arguments[0], arguments[1]); break;
+        case SYS_unlinkat:
+        case SYS_renameat:
+        case SYS_renameat2: return path_at(stop.process, stop.arguments[0], stop.arguments[1]);
         case SYS_open:
         case SYS_creat:
         case SYS_mkdir:
         case SYS_unlink:
-        case SYS_rmdir: before.path = path_at(stop.process, here, arguments[0]); break;
-        case SYS_rename:
-            before.path = path_at(stop.process, here, arguments[0]);
-            before.new_path = path_at(stop.process, here, arguments[1]);
-            break;
-        case SYS_renameat:
-        case SYS_renameat2:
-            before.path = path_at(stop.process, arguments[0], arguments[1]);
-            before.new_path = path_at(stop.process, arguments[2], arguments[3]);
-            break;
-        default:
-            if (meaning(stop.number) == Call::write || meaning(stop.number) == Call::flush) {
-                before.path = path_of(stop.process, arguments[0]);
-            }
+        case SYS_rmdir:
+        case SYS_rename: return path_at(stop.process, static_cast<std::uint64_t>(AT_FDCWD), stop.arguments[0]);
+        default: break;
     }
+    const auto call = meaning(stop.number);
+    return call == Call::write || call == Call::flush ? path_of(stop.process, stop.arguments[0]) : "";
+}
+
+void DiskRecorder::enter(const SyscallStop& stop) {
+    auto& before = under_way_[stop.thread];
+    before = {};
+    before.safe = board_.acknowledged();
+    before.path = path_of_call(stop);
     before.existed = exists(before.path);
+    if (stop.number == SYS_rename) {
+        before.new_path = path_at(stop.process, static_cast<std::uint64_t>(AT_FDCWD), stop.arguments[1]);
+    } else if (meaning(stop.number) == Call::rename) {
+        before.new_path = path_at(stop.process, stop.arguments[2], stop.arguments[3]);
+    }
 }
 
 void DiskRecorder::add(DiskEvent event, const Before& before) {

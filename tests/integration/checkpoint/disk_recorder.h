@@ -22,6 +22,8 @@ class DiskRecorder {
     [[nodiscard]] const std::vector<DiskEvent>& events() const { return events_; }
     /// A call that changes files in a way that is not understood; empty: there was none.
     [[nodiscard]] const std::string& misunderstood() const { return misunderstood_; }
+    /// The file or folder that a call at its entry is about; empty where it neither makes, changes nor flushes one.
+    [[nodiscard]] static std::string path_of_call(const SyscallStop& stop);
     /// What kind of fsync the call is; empty where it is none, or not below the root.
     [[nodiscard]] std::string flush_of(const SyscallStop& stop) const;
 

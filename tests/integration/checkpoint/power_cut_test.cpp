@@ -196,7 +196,7 @@ TEST_CASE("what a killed job has not flushed is safe once the next one has loade
     if (!can_trace()) return;
     for (int n = 0;; ++n) {
         Recording recording;
-        recording.save(1, {1, 2}, at_flush(recording, "", n));
+        recording.save(2, {1, 2}, at_flush(recording, "", n));
         const bool killed = recording.record().safe_at_end < 2;
         recording.load();
         const auto record = recording.record();

@@ -87,6 +87,8 @@ int run_saver(const SharedBoard& board, const SaverJob& job) {
     for (std::size_t i = 0; i < job.steps.size(); ++i) {
         if (i == 1) mark(mark_begin);
         if (auto saved = save_and_wait(*checkpointer, model, job.steps[i]); !saved) {
+            if (job.goes_on) board.count();
+            if (job.goes_on) continue;
             board.complain(saved.error().context);
             return 1;
         }

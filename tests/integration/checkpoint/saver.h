@@ -33,6 +33,7 @@ struct SaverJob {
     std::vector<std::int64_t> steps;
     WhenBusy when_busy = WhenBusy::wait;
     int keep_last = 1;
+    bool goes_on = false;  ///< after a save that has failed: then the board counts those
 };
 
 /// Marks of a saver, for the tracer: before the save of its second step, and after its last one; before and after a

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,31 @@ constexpr auto look_interval = 1ms;
 long trace(int request, pid_t thread, std::uintptr_t address = 0, std::uintptr_t data = 0) {
     return ::ptrace(static_cast<__ptrace_request>(request), thread, address, data);
 }
+
+#if defined(__x86_64__)
+using Register = decltype(&user_regs_struct::rax);
+
+void set_register(pid_t thread, Register which, std::int64_t value) {
+    user_regs_struct registers{};
+    MUSTER_CHECK(trace(PTRACE_GETREGS, thread, 0, reinterpret_cast<std::uintptr_t>(&registers)) == 0, errno);
+    registers.*which = static_cast<std::uint64_t>(value);
+    MUSTER_CHECK(trace(PTRACE_SETREGS, thread, 0, reinterpret_cast<std::uintptr_t>(&registers)) == 0, errno);
+}
+
+void skip_call(pid_t thread) {
+    set_register(thread, &user_regs_struct::orig_rax, -1);
+}
+
+void set_result(pid_t thread, std::int64_t result) {
+    set_register(thread, &user_regs_struct::rax, result);
+}
+#else
+void skip_call(pid_t) {
+    MUSTER_CHECK(false, "written for x86-64");
+}
+
+void set_result(pid_t, std::int64_t) {}
+#endif
 
 pid_t process_of(pid_t thread) {
     std::ifstream status("/proc/" + std::to_string(thread) + "/status");
@@ -126,6 +152,10 @@ void Tracer::ask(const SyscallStop& stop) {
     switch (watcher_(stop)) {
         case Next::go_on: return go_on(stop.thread);
         case Next::hold: held_.push_back(stop); return;
+        case Next::fail:
+            skip_call(stop.thread);
+            failing_.insert(stop.thread);
+            return go_on(stop.thread);
         case Next::kill_all: return kill_all(stop.process);
     }
 }
@@ -152,6 +182,10 @@ void Tracer::handle(pid_t thread, int status) {
     } else {
         stop.moment = Moment::exit;
         stop.result = facts.exit.rval;
+        if (failing_.erase(thread) != 0) {
+            stop.result = -EIO;
+            set_result(thread, -EIO);
+        }
     }
     stop.number = number;
     stop.arguments = arguments;

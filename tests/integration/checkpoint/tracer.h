@@ -27,6 +27,7 @@ struct SyscallStop {
 enum class Next {
     go_on,
     hold,      ///< ask again in a millisecond; the process's other threads go on
+    fail,      ///< at an entry: the call is not made, and gives EIO (x86-64 only)
     kill_all,  ///< SIGKILL for this process, and for the others a moment later, as an agent does
 };
 
@@ -57,6 +58,7 @@ class Tracer {
     std::map<pid_t, pid_t> process_of_;                                              // by thread
     std::map<pid_t, std::pair<std::uint64_t, std::array<std::uint64_t, 6>>> calls_;  // by thread: the one it is in
     std::vector<SyscallStop> held_;
+    std::set<pid_t> failing_;  // threads in a call that is to fail
     std::map<pid_t, int> ends_;
 };
 
