@@ -11,6 +11,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
@@ -57,9 +58,10 @@ std::string name_of(const std::string& path) {
     return path.substr(path.rfind('/') + 1);
 }
 
-bool exists(const std::string& path) {
+std::optional<unsigned long> inode_of(const std::string& path) {
     struct stat facts {};
-    return ::lstat(path.c_str(), &facts) == 0;
+    if (::lstat(path.c_str(), &facts) != 0) return std::nullopt;
+    return facts.st_ino;
 }
 
 std::string contents_of(const std::string& path) {
@@ -121,23 +123,50 @@ bool DiskRecorder::below(const std::string& path) const {
     return path == root_ || path.starts_with(root_ + "/");
 }
 
-int DiskRecorder::number(const std::string& path, bool fresh) {
-    struct stat facts {};
-    MUSTER_CHECK(::lstat(path.c_str(), &facts) == 0, path);
-    // The number of an inode may have been that of a file which is gone.
-    if (fresh) numbers_[facts.st_ino] = next_++;
-    const auto found = numbers_.find(facts.st_ino);
+int DiskRecorder::number(const std::string& path) {
+    const auto inode = inode_of(path);
+    MUSTER_CHECK(inode, path);
+    // It is there, but the stop behind the call that has made it may be seen later than what others do with it.
+    for (auto at = under_way_.begin(); !numbers_.contains(*inode) && at != under_way_.end(); ++at) {
+        if (at->second.path != path || !has_happened(at->second)) continue;
+        const auto maker = std::move(at->second);
+        under_way_.erase(at);
+        record(maker);
+        break;
+    }
+    const auto found = numbers_.find(*inode);
     MUSTER_CHECK(found != numbers_.end(), path);
     return found->second;
 }
 
 void DiskRecorder::watch(const SyscallStop& stop) {
     if (meaning(stop.number) == Call::strange) misunderstood_ = cat("system call ", stop.number);
-    if (stop.moment == Moment::entry) {
-        enter(stop);
-    } else {
-        leave(stop);
+    if (stop.moment == Moment::entry) return enter(stop);
+    const auto call = under_way_.extract(stop.thread);
+    if (!call.empty() && stop.result >= 0) record(call.mapped());
+}
+
+void DiskRecorder::settle() {
+    while (!under_way_.empty()) {
+        const auto call = under_way_.extract(under_way_.begin());
+        if (has_happened(call.mapped())) record(call.mapped());
     }
+}
+
+bool DiskRecorder::has_happened(const Before& before) const {
+    if (!below(before.path)) return false;
+    const auto inode = inode_of(before.path);
+    switch (meaning(before.stop.number)) {
+        case Call::open:
+        case Call::make_folder: return !before.inode && inode && !numbers_.contains(*inode);
+        case Call::write: return inode.has_value();
+        case Call::rename: return !inode && inode_of(before.new_path);
+        case Call::remove: return before.inode && !inode;
+        case Call::flush:
+        case Call::strange:
+        case Call::other: return false;
+    }
+    return false;
 }
 
 std::string DiskRecorder::path_of_call(const SyscallStop& stop) {
@@ -161,15 +190,16 @@ std::string DiskRecorder::path_of_call(const SyscallStop& stop) {
 
 void DiskRecorder::enter(const SyscallStop& stop) {
     auto& before = under_way_[stop.thread];
-    before = {};
+    before = {.stop = stop, .path = {}, .new_path = {}};
     before.safe = board_.acknowledged();
     before.path = path_of_call(stop);
-    before.existed = exists(before.path);
+    before.inode = inode_of(before.path);
     if (stop.number == SYS_rename) {
         before.new_path = path_at(stop.process, static_cast<std::uint64_t>(AT_FDCWD), stop.arguments[1]);
     } else if (meaning(stop.number) == Call::rename) {
         before.new_path = path_at(stop.process, stop.arguments[2], stop.arguments[3]);
     }
+    before.replaced = inode_of(before.new_path);
 }
 
 void DiskRecorder::add(DiskEvent event, const Before& before) {
@@ -178,22 +208,25 @@ void DiskRecorder::add(DiskEvent event, const Before& before) {
 }
 
 void DiskRecorder::add_name(DiskEvent::Kind kind, const Before& before) {
-    const bool made = kind == DiskEvent::Kind::make_folder || kind == DiskEvent::Kind::make_file;
-    add({.kind = kind,
-         .folder = number(parent_of(before.path)),
-         .node = made ? number(before.path, true) : 0,
-         .name = name_of(before.path)},
-        before);
+    const auto folder = number(parent_of(before.path));
+    int node = 0;
+    if (kind == DiskEvent::Kind::remove) {
+        numbers_.erase(before.inode.value());  // the next file may get it
+    } else {
+        node = next_++;
+        numbers_[inode_of(before.path).value()] = node;
+    }
+    add({.kind = kind, .folder = folder, .node = node, .name = name_of(before.path)}, before);
 }
 
-void DiskRecorder::leave(const SyscallStop& stop) {
-    const auto& before = under_way_[stop.thread];
-    if (stop.result < 0 || !below(before.path)) return;
+void DiskRecorder::record(const Before& before) {
+    const auto& stop = before.stop;
+    if (!below(before.path)) return;
     switch (meaning(stop.number)) {
         case Call::open: {
             const auto flags = stop.number == SYS_open ? stop.arguments[1] : stop.arguments[2];
             if ((flags & O_TRUNC) != 0 || stop.number == SYS_creat) misunderstood_ = cat("O_TRUNC on ", before.path);
-            if ((flags & O_CREAT) != 0 && !before.existed) add_name(DiskEvent::Kind::make_file, before);
+            if ((flags & O_CREAT) != 0 && !before.inode) add_name(DiskEvent::Kind::make_file, before);
             return;
         }
         case Call::write:
@@ -203,6 +236,7 @@ void DiskRecorder::leave(const SyscallStop& stop) {
                        before);
         case Call::rename:
             if (parent_of(before.path) != parent_of(before.new_path)) misunderstood_ = "a rename between folders";
+            if (before.replaced) numbers_.erase(*before.replaced);
             return add({.kind = DiskEvent::Kind::rename,
                         .folder = number(parent_of(before.path)),
                         .node = number(before.new_path),
@@ -233,7 +267,7 @@ std::string DiskRecorder::flush_of(const SyscallStop& stop) const {
     });
     if (last == events_.rend()) return "a folder in which nothing was done";
     if (last->kind != DiskEvent::Kind::rename) {
-        return exists(path + "/LOCK") ? "the directory at the start" : "a folder above";
+        return inode_of(path + "/LOCK") ? "the directory at the start" : "a folder above";
     }
     return last->new_name == "LATEST" ? "the directory behind LATEST" : "the directory behind a commit";
 }

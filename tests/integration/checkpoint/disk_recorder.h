@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ class DiskRecorder {
 
     /// For every stop of every watched process.
     void watch(const SyscallStop& stop);
+    /// When they have ended: records what calls have done in which they were killed.
+    void settle();
 
     [[nodiscard]] const std::vector<DiskEvent>& events() const { return events_; }
     /// A call that changes files in a way that is not understood; empty: there was none.
@@ -28,19 +31,21 @@ class DiskRecorder {
     [[nodiscard]] std::string flush_of(const SyscallStop& stop) const;
 
   private:
-    /// Of the call that a thread is in, what must be known before it has happened.
+    /// The call that a thread is in, and what must be known before it has happened.
     struct Before {
+        SyscallStop stop;
         std::string path, new_path;
-        bool existed = false;
+        std::optional<unsigned long> inode{}, replaced{};  ///< of what has the path, and the new path
         std::int64_t safe = 0;
     };
     void enter(const SyscallStop& stop);
-    void leave(const SyscallStop& stop);
+    void record(const Before& before);
+    [[nodiscard]] bool has_happened(const Before& before) const;
     void add(DiskEvent event, const Before& before);
     void add_name(DiskEvent::Kind kind, const Before& before);
     [[nodiscard]] bool below(const std::string& path) const;
-    /// The number of what has this path now; a new one for what was just made.
-    int number(const std::string& path, bool fresh = false);
+    /// The number of what has this path now.
+    int number(const std::string& path);
 
     std::string root_;
     const SharedBoard& board_;

@@ -61,6 +61,7 @@ class Recording {
             recorder_.watch(stop);
             return kill && kill(stop) ? Next::kill_all : Next::go_on;
         });
+        recorder_.settle();
     }
 
     ScratchFolder scratch_;
