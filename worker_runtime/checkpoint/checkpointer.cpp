@@ -86,7 +86,8 @@ class CheckpointerBody {
           snapshots_(std::move(snapshots)) {}
 
     Result<void> open(std::unique_ptr<Store> board);
-    Result<std::optional<LoadReport>> load(CheckpointState& state);
+    /// `place` makes the tensors that are filled; empty: `state` has them.
+    Result<std::optional<LoadReport>> load(CheckpointState& state, const PlaceTensors& place);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
     Result<void> snapshot(std::int64_t step, const CheckpointState& state);
     Result<void> reserve(const CheckpointState& state);
@@ -98,13 +99,17 @@ class CheckpointerBody {
     Result<SaveWorker::Terms> take_directory() const;
     Result<bool> any_rank(bool here);
     Result<void> hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began);
-    Result<bool> try_memory(const MemoryTier& tier, CheckpointState& state, LoadReport& report);
+    Result<bool> try_memory(const MemoryTier& tier, CheckpointState& state, const PlaceTensors& place,
+                            LoadReport& report);
     void take_texts(const Manifest& manifest, CheckpointState& state) const;
     RankFile plan(std::int64_t step, const CheckpointState& state) const;
     static Result<void> make_room(SharedSegment& room, std::uint64_t bytes);
     Result<void> copy(const CheckpointState& state, Snapshot& snapshot);
-    Result<Manifest> open_candidate(const std::string& folder, const CheckpointState& state) const;
-    Result<bool> try_candidate(const CheckpointName& name, CheckpointState& state, LoadReport& report);
+    static Result<void> place_tensors(const Manifest& manifest, CheckpointState& state, const PlaceTensors& place);
+    static Result<Manifest> open_candidate(const std::string& folder, CheckpointState& state,
+                                           const PlaceTensors& place);
+    Result<bool> try_candidate(const CheckpointName& name, CheckpointState& state, const PlaceTensors& place,
+                               LoadReport& report);
 
     Communicator& world_;
     Checkpointer::Identity identity_;
@@ -165,15 +170,30 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board) {
     return {};
 }
 
-Result<Manifest> CheckpointerBody::open_candidate(const std::string& folder, const CheckpointState& state) const {
+/// Where the caller makes its tensors from what is saved.
+Result<void> CheckpointerBody::place_tensors(const Manifest& manifest, CheckpointState& state,
+                                             const PlaceTensors& place) {
+    if (!place) return {};
+    state.tensors.clear();
+    for (const auto& tensor : manifest.tensors) {
+        state.tensors.push_back(StateTensor::whole(tensor.name, tensor.type, tensor.shape, nullptr));
+    }
+    auto placed = place(state.tensors);
+    return placed ? check_state(state) : placed;
+}
+
+Result<Manifest> CheckpointerBody::open_candidate(const std::string& folder, CheckpointState& state,
+                                                  const PlaceTensors& place) {
     auto manifest = read_manifest(folder);
     if (!manifest) return Error{Errc::bad_frame, manifest.error().context};
+    if (auto placed = place_tensors(*manifest, state, place); !placed) return placed.error();
     if (auto match = match_model(*manifest, state.tensors); !match) return with_context(match.error(), folder);
     return manifest;
 }
 
 /// False: it is not whole, and `report` says why.
-Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, CheckpointState& state, LoadReport& report) {
+Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, CheckpointState& state,
+                                             const PlaceTensors& place, LoadReport& report) {
     const auto folder = cat(options_.directory, '/', to_string(name));
     const auto skip = [&](const Error& why) {
         report.skipped.push_back(cat(to_string(name), ": ", why.context));
@@ -183,7 +203,7 @@ Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, Checkpo
         }
         return false;
     };
-    auto manifest = open_candidate(folder, state);
+    auto manifest = open_candidate(folder, state, place);
     auto agreed = all_agree(world_, manifest ? Result<void>() : manifest.error());
     if (!agreed) return agreed.error();
     if (!agreed->all_well) {
@@ -207,8 +227,11 @@ void CheckpointerBody::take_texts(const Manifest& manifest, CheckpointState& sta
 }
 
 /// False: it could not be read after all, and `report` says why.
-Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointState& state, LoadReport& report) {
-    auto agreed = all_agree(world_, match_model(tier.manifest(), state.tensors));
+Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointState& state, const PlaceTensors& place,
+                                          LoadReport& report) {
+    auto fits = place_tensors(tier.manifest(), state, place);
+    if (fits) fits = match_model(tier.manifest(), state.tensors);
+    auto agreed = all_agree(world_, fits);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
     agreed = all_agree(world_, tier.load(world_, state.tensors));
@@ -224,9 +247,9 @@ Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointStat
     return true;
 }
 
-Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state) {
+Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state, const PlaceTensors& place) {
     const auto began = Clock::now();
-    auto agreed = all_agree(world_, check_state(state));
+    auto agreed = all_agree(world_, place ? Result<void>() : check_state(state));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
     worker_->finish();
@@ -244,13 +267,13 @@ Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state)
         if (!next) return next.error();
         const auto name = parse_checkpoint_name(*next);
         if (i == 0 && tier->step() >= (name ? name->step : 0)) {
-            auto loaded = try_memory(*tier, state, report);
+            auto loaded = try_memory(*tier, state, place, report);
             if (!loaded) return loaded.error();
             report.load_ms = milliseconds_since(began);
             if (*loaded) return std::optional(std::move(report));
         }
         if (!name) break;
-        auto loaded = try_candidate(*name, state, report);
+        auto loaded = try_candidate(*name, state, place, report);
         if (!loaded) return loaded.error();
         if (!*loaded) continue;
         report.load_ms = milliseconds_since(began);
@@ -395,7 +418,10 @@ Checkpointer::~Checkpointer() = default;
 Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
 Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
 Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state) {
-    return body_->load(state);
+    return body_->load(state, {});
+}
+Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place) {
+    return body_->load(state, place);
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state) {
     return body_->save(step, state, body_->when_busy());

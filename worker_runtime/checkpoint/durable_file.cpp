@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/rank_file.h"
 
@@ -92,6 +91,28 @@ Result<void> write_new_text(const std::string& path, std::string_view text) {
     if (!file) return file.error();
     if (auto written = write_all(file->get(), std::as_bytes(std::span(text)), path, {}); !written) return written;
     return flush_and_close(std::move(*file), path);
+}
+
+GrowingFile::GrowingFile(FileDescriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+
+Result<GrowingFile> GrowingFile::create(const std::string& path) {
+    auto file = runtime::create(path, 0);
+    if (!file) return file.error();
+    return GrowingFile(std::move(*file), path);
+}
+
+Result<void> GrowingFile::append(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const auto written = ::write(file_.get(), bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return trouble("write", path_);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return {};
+}
+
+Result<void> GrowingFile::finish() {
+    return flush_and_close(std::move(file_), path_);
 }
 
 Result<void> replace_text(const std::string& path, std::string_view text) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
 
 namespace muster::runtime {
 
@@ -25,6 +26,21 @@ Result<void> write_new_file(const std::string& path, std::span<const std::byte> 
 
 /// The same for a short text, through the page cache.
 Result<void> write_new_text(const std::string& path, std::string_view text);
+
+/// A new file that is written from front to end through the page cache, by whoever does not have all of it in memory.
+class GrowingFile {
+  public:
+    /// Errors as those of write_new_file().
+    static Result<GrowingFile> create(const std::string& path);
+    Result<void> append(std::span<const std::byte> bytes);
+    /// Flushes and closes it. Nothing may follow.
+    Result<void> finish();
+
+  private:
+    GrowingFile(FileDescriptor file, std::string path);
+    FileDescriptor file_;
+    std::string path_;
+};
 
 /// Puts `text` in the place of `path`: a reader finds the old one or the new one, never a half, and after a power cut
 /// the new one.

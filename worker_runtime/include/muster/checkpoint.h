@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -105,6 +106,9 @@ struct LoadReport {
     double load_ms = 0;
 };
 
+/// Gives tensors as a checkpoint has them (name, type and shape; all replicated) their memory. It may make them shards.
+using PlaceTensors = std::function<Result<void>(std::vector<StateTensor>& tensors)>;
+
 class Checkpointer {
   public:
     /// A collective. Rank 0 takes the directory for this job (already_exists: another job that still runs has it; the
@@ -132,6 +136,11 @@ class Checkpointer {
     /// memory then. bad_frame: there are some, but none is whole; the text says why. World and shards may be others
     /// than when it was saved.
     Result<std::optional<LoadReport>> load(CheckpointState& state);
+
+    /// A collective: the same for those who have no tensors yet, such as an optimizer before its first step. `place` is
+    /// called on every rank once for each checkpoint that is tried; an error of it, on any rank, ends the load. Then
+    /// state.tensors are those that it left.
+    Result<std::optional<LoadReport>> load_as_saved(CheckpointState& state, const PlaceTensors& place);
 
     /// Copies this rank's share and returns; a thread writes it. All ranks call it with the same step and the same
     /// tensors. An error is one of the arguments, or the communicator's; what happens to the files comes with

@@ -504,4 +504,6 @@ muster_status muster_elastic_sampler_release(muster_elastic_sampler* sampler);
 }
 #endif
 
+#include "muster/muster_checkpoint.h"
+
 #endif

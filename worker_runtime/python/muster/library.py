@@ -83,6 +83,31 @@ class PieceFields(ctypes.Structure):
                 ("values", c_void_p), ("first", c_void_p), ("second", c_void_p), ("updates", POINTER(c_uint64))]
 
 
+class CheckpointerOptions(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("directory", c_char_p), ("keep_last", c_int), ("keep_every", c_int64),
+                ("when_busy", c_int), ("persist_timeout_ms", c_int64)]
+
+
+class TensorFields(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("shape", POINTER(c_int64)), ("dimension_count", c_size_t), ("type", c_int),
+                ("data", c_void_p), ("placement", c_int), ("begin", c_uint64), ("count", c_uint64)]
+
+
+class ValueFields(ctypes.Structure):
+    _fields_ = [("key", c_char_p), ("value", c_char_p)]
+
+
+class CheckpointStateFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("tensors", POINTER(TensorFields)), ("tensor_count", c_size_t),
+                ("values", POINTER(ValueFields)), ("value_count", c_size_t), ("rank_value", c_char_p)]
+
+
+class SaveReportFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("step", c_int64), ("persisted", c_int), ("bytes", c_uint64),
+                ("blocked_ms", c_double), ("persist_ms", c_double)]
+
+
+PLACE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(TensorFields), c_size_t)
 APPLY = ctypes.CFUNCTYPE(c_int, c_void_p)
 
 _HANDLE = c_void_p
@@ -163,6 +188,23 @@ _PROTOTYPES = {
     "optimizer_release": (_HANDLE,),
     "batch_statistics": (_HANDLE, c_void_p, c_void_p, c_size_t, POINTER(c_uint64)),
     "batch_gradients": (_HANDLE, c_void_p, c_void_p, c_size_t),
+    "checkpointer_open": (_HANDLE, POINTER(CheckpointerOptions), POINTER(_HANDLE)),
+    "checkpointer_save": (_HANDLE, c_int64, POINTER(CheckpointStateFields), c_int),
+    "checkpointer_load": (_HANDLE, POINTER(CheckpointStateFields), POINTER(c_int64)),
+    "checkpointer_load_as_saved": (_HANDLE, PLACE, c_void_p, POINTER(c_int64)),
+    "checkpointer_loaded_value": (_HANDLE, c_char_p, *_TEXT),
+    "checkpointer_loaded_key": (_HANDLE, c_size_t, *_TEXT),
+    "checkpointer_loaded_rank_value": (_HANDLE, *_TEXT),
+    "checkpointer_loaded_path": (_HANDLE, *_TEXT),
+    "checkpointer_loaded_skipped": (_HANDLE, *_TEXT),
+    "checkpointer_finish": (_HANDLE,),
+    "checkpointer_take_reports": (_HANDLE, POINTER(c_size_t)),
+    "checkpointer_report": (_HANDLE, c_size_t, POINTER(SaveReportFields), *_TEXT),
+    "checkpointer_release": (_HANDLE,),
+    "preemption_watch": (_HANDLE, POINTER(c_int), c_size_t, POINTER(_HANDLE)),
+    "preemption_count": (_HANDLE, POINTER(c_int)),
+    "preemption_agreed": (_HANDLE, POINTER(c_int)),
+    "preemption_release": (_HANDLE,),
 }
 
 

@@ -1,0 +1,193 @@
+"""What tests/integration/capi/checkpoint_test.py runs on each rank. First argument: which of the functions below; the
+second: a folder for checkpoints."""
+import array
+import ctypes
+import os
+import random
+import signal
+import sys
+
+import muster
+from python_worker import raises
+
+FOLDER = sys.argv[2]
+
+
+def model(step, rank, size):
+    """One replicated tensor that is cut (2 MiB), one that is sharded, and what is no tensor."""
+    weight = array.array("f", [step + i % 1000 for i in range(1 << 19)])
+    begin, end = 1003 * rank // size, 1003 * (rank + 1) // size
+    part = array.array("d", [step + i for i in range(begin, end)])
+    return {"model": {"weight": weight, "flags": (ctypes.c_bool * 3)(True, False, step > 5)},
+            "optimizer": {"state": {0: {"step": step, "momentum": muster.Shard(part, (17, 59), begin)}},
+                          "groups": [{"lr": 0.1 * step, "betas": (0.9, 0.999), "name": "é \" \\", "fused": None}]},
+            "huge": 2**70, "infinite": float("inf"), "words": ["a", ["b", True]]}
+
+
+def same(left, right):
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, (list, tuple)):
+        return type(left) is type(right) and len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, muster.Shard):
+        return left.array == right.array
+    if isinstance(left, ctypes.Array):
+        return list(left) == list(right)
+    return left == right and type(left) is type(right)
+
+
+def save(context):
+    checkpointer = muster.Checkpointer(context, FOLDER, keep_last=3)
+    for step in (3, 6, 9):
+        checkpointer.save(step, model(step, context.rank, context.world_size), {"note": f"of {step}"},
+                          f"rank {context.rank} at {step}", when_busy="wait")
+    checkpointer.finish()
+    reports = checkpointer.reports()
+    assert [report.step for report in reports] == [3, 6, 9] and all(report.persisted for report in reports), reports
+    assert reports[2].path == f"{FOLDER}/step_00000009" and reports[2].trouble is None
+    assert reports[2].bytes > 0 and reports[2].persist > 0
+    assert checkpointer.reports() == []
+
+
+def load(context):
+    """In place: the same memory, the dicts and lists of the caller; shards of this world."""
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    state = model(0, context.rank, context.world_size)
+    weight, words, group = state["model"]["weight"], state["words"], state["optimizer"]["groups"][0]
+    state["words"][:] = ["other"]
+    state["only here"] = 7
+    loaded = checkpointer.load(state)
+    assert loaded.step == 9 and loaded.state is state and loaded.values == {"note": "of 9"}
+    assert loaded.path == f"{FOLDER}/step_00000009" and loaded.skipped == []
+    assert loaded.rank_value == (f"rank {context.rank} at 9" if context.rank < 3 else "")
+    assert state["model"]["weight"] is weight and state["words"] is words and state["optimizer"]["groups"][0] is group
+    assert state.pop("only here") == 7
+    assert same(state, model(9, context.rank, context.world_size)), state["optimizer"]["groups"]
+    state["model"]["more"] = array.array("f", [0])
+    raises(muster.MusterError, "it has no tensor 'model.more'", checkpointer.load, state)
+
+
+def load_state(context):
+    """New memory, all of each tensor on each rank."""
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    loaded = checkpointer.load_state()
+    whole = model(9, 0, 1)
+    momentum = loaded.state["optimizer"]["state"][0].pop("momentum")
+    assert momentum.shape == (17, 59) and momentum.cast("B").cast("d").tolist() == \
+        whole["optimizer"]["state"][0].pop("momentum").array.tolist()
+    weight, flags = loaded.state["model"].pop("weight"), loaded.state["model"].pop("flags")
+    assert weight == memoryview(whole["model"].pop("weight")) and flags.tolist() == list(whole["model"].pop("flags"))
+    weight[0] = 1
+    assert same(loaded.state, whole), loaded.state
+    assert "torch" not in sys.modules and "numpy" not in sys.modules
+
+
+def damaged(context):
+    """The newest is passed over by both ways to load."""
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    if context.rank == 0:
+        with open(f"{FOLDER}/step_00000009/rank_00001.safetensors", "r+b") as file:
+            file.seek(5000)
+            byte = file.read(1)[0]
+            file.seek(5000)
+            file.write(bytes([byte ^ 4]))
+    context.world.barrier()
+    for loaded in (checkpointer.load_state(), checkpointer.load(model(0, context.rank, context.world_size))):
+        assert loaded.step == 6 and loaded.values == {"note": "of 6"}
+        assert len(loaded.skipped) == 1 and "damaged (checksum)" in loaded.skipped[0], loaded.skipped
+
+
+def first_start(context):
+    os.environ["MUSTER_CHECKPOINT_DIR"] = f"{FOLDER}/new"
+    checkpointer = muster.Checkpointer(context)
+    assert checkpointer.load({"w": array.array("f", [1])}) is None and checkpointer.load_state() is None
+    empty = {"empty": array.array("f"), "zero": ctypes.c_int * 0}
+    raises(TypeError, "zero is a PyCArrayType", checkpointer.save, 1, empty)
+    checkpointer.save(1, {"empty": array.array("f"), "none": {}, "nothing": []})
+    checkpointer.finish()
+    assert checkpointer.load_state().state["none"] == {}
+    checkpointer.close()
+    checkpointer.close()
+
+
+def mistakes(context):
+    raises(ValueError, "keep_last is 0", muster.Checkpointer, context, FOLDER, keep_last=0)
+    raises(ValueError, "when_busy is 'later'", muster.Checkpointer, context, FOLDER, when_busy="later")
+    os.environ.pop("MUSTER_CHECKPOINT_DIR", None)
+    error = raises(muster.MusterError, "no checkpoint directory", muster.Checkpointer, context)
+    assert error.code == "invalid_argument"
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    value = array.array("f", [1])
+    for state, kind, words in (
+            ([value], TypeError, "the state is a list"),
+            ({"a": {"b": {1, 2}}}, TypeError, "a.b is a set, which a checkpoint cannot hold"),
+            ({"a": b"bytes"}, TypeError, "a is a bytes"),
+            ({"a": 1j}, TypeError, "a is a complex"),
+            ({"a": {(1, 2): 3}}, TypeError, "a has the key (1, 2)"),
+            ({"a": {True: 3}}, TypeError, "a has the key True"),
+            ({"a.b": value, "a": {"b": value}}, ValueError, "two tensors are called 'a.b'"),
+            ({"a\0b": value}, ValueError, "zero in it"),
+            ({"a[0:2]": value}, muster.MusterError, "ends like the name of a part"),
+            ({"a": muster.Shard(value, (3,), 3)}, muster.MusterError, "shard beyond its end")):
+        raises(kind, words, checkpointer.save, 1, state)
+    raises(TypeError, "the value of 'k' is a int", checkpointer.save, 1, {"a": value}, {"k": 1})
+    raises(ValueError, "the checkpointer's own", checkpointer.save, 1, {"a": value}, {"muster.state": "x"})
+    raises(TypeError, "rank_value is a dict", checkpointer.save, 1, {"a": value}, None, {})
+    raises(muster.MusterError, "0 or more", checkpointer.save, -1, {"a": value})
+    raises(ValueError, "read-only", checkpointer.load, {"a": memoryview(bytes(4))})
+    raises(ValueError, "like is 'jax'", checkpointer.load_state, "jax")
+    checkpointer.save(1, {"a": memoryview(bytes(4)), "b": memoryview(array.array("h", [1, 2, 3, 4]))[::2]})
+    checkpointer.finish()
+    assert checkpointer.load_state().state["b"].tolist() == [1, 3]
+    checkpointer.close()
+    raises(muster.MusterError, "this is no checkpointer, or one that was released", checkpointer.finish)
+
+
+def no_memory(context):
+    """What goes wrong where Python makes the memory comes out as itself, on that rank; the others are told who it was."""
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    if context.rank == 1:
+        muster.tensors.fresh = lambda number, shape: 1 // 0
+        raises(ZeroDivisionError, "division", checkpointer.load_state)
+    else:
+        raises(muster.MusterError, "rank 1", checkpointer.load_state)
+
+
+def generators(context):
+    random.seed(context.rank)
+    text = muster.random_state()
+    drawn = [random.random() for _ in range(5)]
+    random.seed(99)
+    assert muster.set_random_state(text) and [random.random() for _ in range(5)] == drawn
+    assert not muster.set_random_state("")
+
+
+def notice(context):
+    """A signal to one rank is seen by all in the same step; what they save then is there, and the code is 76."""
+    notice = muster.PreemptionNotice(context)
+    raises(muster.MusterError, "already", muster.PreemptionNotice, context)
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    for step in range(100):
+        if step == 7 and context.rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if notice.agreed():
+            assert step == 7 and notice.count == (1 if context.rank == 1 else 0)
+            checkpointer.save(step, {"step": step, "w": array.array("f", [step])}, when_busy="wait")
+            checkpointer.finish()
+            print(f"rank {context.rank} of {context.world_size}: left after {step}", flush=True)
+            sys.exit(muster.EXIT_SAVED_AND_LEFT)
+
+
+def packages(context):
+    """Tensors and arrays of every kind that torch and numpy have for them, there and back, in place and new."""
+    import numpy
+    import torch
+    from checkpoint_tensors import check_tensors, check_training
+    check_tensors(context, FOLDER, torch, numpy)
+    check_training(context, FOLDER, torch)
+
+
+if __name__ == "__main__":
+    with muster.Context(operation_timeout=100) as opened:
+        globals()[sys.argv[1]](opened)
+        print(f"rank {opened.rank} of {opened.world_size}: {sys.argv[1]} done", flush=True)

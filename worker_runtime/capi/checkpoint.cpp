@@ -1,0 +1,329 @@
+#include "muster/checkpoint.h"
+
+#include <csignal>
+#include <mutex>
+
+#include "muster/preemption.h"
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/objects.h"
+
+namespace muster::capi {
+
+namespace {
+
+struct CheckpointerObject {
+    std::shared_ptr<Context> context;  // outlives the checkpointer
+    std::mutex mutex = {};             // threads of the caller may share it
+    std::optional<Checkpointer> checkpointer = {};
+    CheckpointState loaded = {};  // texts alone
+    LoadReport load_report = {};
+    std::vector<SaveReport> reports = {};
+};
+
+struct PreemptionObject {
+    std::shared_ptr<Context> context;
+    PreemptionNotice notice;
+};
+
+// Never destroyed: threads of the caller may still be in a call while the process ends.
+Handles<muster_checkpointer, CheckpointerObject>& checkpointers() {
+    static auto& all = *new Handles<muster_checkpointer, CheckpointerObject>("checkpointer");
+    return all;
+}
+Handles<muster_preemption, PreemptionObject>& preemptions() {
+    static auto& all = *new Handles<muster_preemption, PreemptionObject>("preemption notice");
+    return all;
+}
+
+/// Runs `body(object)`, one thread at a time.
+template <class Body>
+muster_status with_checkpointer(const char* function, muster_checkpointer* handle, Body&& body) {
+    return guarded(function, [&]() -> Result<void> {
+        const auto found = checkpointers().find(handle);
+        if (!found) return found.error();
+        const std::lock_guard lock((*found)->mutex);
+        return body(**found);
+    });
+}
+
+Result<CheckpointOptions> read_options(const muster_checkpointer_options* options) {
+    const auto given = read(options);
+    if (!given) return given.error();
+    const auto busy = read_enumerator<int>(given->when_busy, 3, "way to meet a busy checkpointer");
+    if (!busy) return busy.error();
+    CheckpointOptions chosen;
+    const auto timeout = read_timeout(given->persist_timeout_ms, chosen.persist_timeout);
+    if (!timeout) return timeout.error();
+    chosen.directory = given->directory != nullptr ? given->directory : "";
+    if (given->keep_last != 0) chosen.keep_last = given->keep_last;
+    chosen.keep_every = given->keep_every;
+    chosen.when_busy = *busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip;
+    chosen.persist_timeout = *timeout;
+    return chosen;
+}
+
+Result<StateTensor> read_tensor(const muster_tensor& given, std::size_t index) {
+    if (given.name == nullptr) return invalid(cat("tensor ", index, ": `name` is NULL"));
+    const auto wrong = [&](const Error& error) { return with_context(error, cat("tensor '", given.name, "'")); };
+    const auto type = read_enumerator<TensorType>(given.type, tensor_type_count, "type of a tensor");
+    if (!type) return wrong(type.error());
+    const auto placement = read_enumerator<Placement>(given.placement, 2, "placement");
+    if (!placement) return wrong(placement.error());
+    if (given.shape == nullptr && given.dimension_count > 0) return wrong(invalid("`shape` is NULL"));
+    StateTensor tensor;
+    tensor.name = given.name;
+    tensor.type = *type;
+    tensor.data = given.data;
+    tensor.placement = *placement;
+    if (given.dimension_count > 0) tensor.shape.assign(given.shape, given.shape + given.dimension_count);
+    tensor.begin = given.begin;
+    tensor.count = given.count;
+    return tensor;
+}
+
+Result<CheckpointState> read_state(const muster_checkpoint_state* state) {
+    if (state == nullptr) return invalid("`state` is NULL");
+    const auto given = read(state);
+    if (!given) return given.error();
+    if (given->tensors == nullptr && given->tensor_count > 0) return invalid("`tensors` is NULL");
+    if (given->values == nullptr && given->value_count > 0) return invalid("`values` is NULL");
+    CheckpointState all;
+    for (std::size_t i = 0; i < given->tensor_count; ++i) {
+        auto tensor = read_tensor(given->tensors[i], i);
+        if (!tensor) return tensor.error();
+        all.tensors.push_back(std::move(*tensor));
+    }
+    for (std::size_t i = 0; i < given->value_count; ++i) {
+        const auto& [key, value] = given->values[i];
+        if (key == nullptr || value == nullptr) return invalid(cat("value ", i, ": `key` or `value` is NULL"));
+        if (!all.values.emplace(key, value).second) return invalid(cat("the value '", key, "' is there twice"));
+    }
+    if (given->rank_value != nullptr) all.rank_value = given->rank_value;
+    return all;
+}
+
+/// Keeps what came besides tensors, and gives the step.
+Result<void> keep(CheckpointerObject& object, CheckpointState& state, const Result<std::optional<LoadReport>>& loaded,
+                  std::int64_t& step) {
+    if (!loaded) return loaded.error();
+    if (!loaded->has_value()) return {};
+    state.tensors.clear();
+    object.loaded = std::move(state);
+    object.load_report = **loaded;
+    step = object.load_report.step;
+    return {};
+}
+
+using PlaceFunction = muster_status (*)(void* argument, muster_tensor* tensors, std::size_t count);
+
+/// Lets the caller give each tensor its memory.
+Result<void> place_by(PlaceFunction place, void* argument, std::vector<StateTensor>& tensors) {
+    std::vector<muster_tensor> shown;
+    for (const auto& tensor : tensors) {
+        shown.push_back({.name = tensor.name.c_str(),
+                         .shape = tensor.shape.data(),
+                         .dimension_count = tensor.shape.size(),
+                         .type = static_cast<int>(tensor.type),
+                         .data = nullptr,
+                         .placement = MUSTER_REPLICATED,
+                         .begin = 0,
+                         .count = 0});
+    }
+    if (const auto status = place(argument, shown.data(), shown.size()); status != MUSTER_OK) {
+        return Error{Errc::cancelled, cat("the function that places tensors returned ", muster_status_name(status))};
+    }
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+        const auto placement = read_enumerator<Placement>(shown[i].placement, 2, "placement");
+        if (!placement) return with_context(placement.error(), cat("tensor '", tensors[i].name, "'"));
+        tensors[i].data = shown[i].data;
+        tensors[i].placement = *placement;
+        tensors[i].begin = shown[i].begin;
+        tensors[i].count = shown[i].count;
+    }
+    return {};
+}
+
+}  // namespace
+
+}  // namespace muster::capi
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+muster_status muster_checkpointer_open(muster_context* context, const muster_checkpointer_options* options,
+                                       muster_checkpointer** checkpointer) {
+    return guarded(__func__, [&]() -> Result<void> {
+        if (checkpointer == nullptr) return invalid("`checkpointer` is NULL");
+        *checkpointer = nullptr;
+        auto found = contexts().find(context);
+        if (!found) return found.error();
+        const auto chosen = read_options(options);
+        if (!chosen) return chosen.error();
+        auto object = std::make_shared<CheckpointerObject>(std::move(*found));
+        auto opened = Checkpointer::open(*object->context, *chosen);
+        if (!opened) return opened.error();
+        object->checkpointer.emplace(std::move(*opened));
+        *checkpointer = checkpointers().add(std::move(object));
+        return {};
+    });
+}
+
+muster_status muster_checkpointer_save(muster_checkpointer* checkpointer, int64_t step,
+                                       const muster_checkpoint_state* state, int when_busy) {
+    return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
+        const auto busy = read_enumerator<int>(when_busy, 3, "way to meet a busy checkpointer");
+        if (!busy) return busy.error();
+        const auto all = read_state(state);
+        if (!all) return all.error();
+        if (*busy == MUSTER_BUSY_DEFAULT) return found.checkpointer->save(step, *all);
+        return found.checkpointer->save(step, *all, *busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip);
+    });
+}
+
+muster_status muster_checkpointer_load(muster_checkpointer* checkpointer, const muster_checkpoint_state* state,
+                                       int64_t* step) {
+    return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
+        if (step == nullptr) return invalid("`step` is NULL");
+        *step = -1;
+        auto all = read_state(state);
+        if (!all) return all.error();
+        const auto loaded = found.checkpointer->load(*all);
+        return keep(found, *all, loaded, *step);
+    });
+}
+
+muster_status muster_checkpointer_load_as_saved(muster_checkpointer* checkpointer, PlaceFunction place, void* argument,
+                                                int64_t* step) {
+    return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
+        if (step == nullptr) return invalid("`step` is NULL");
+        *step = -1;
+        if (place == nullptr) return invalid("`place` is NULL");
+        CheckpointState all;
+        const auto loaded = found.checkpointer->load_as_saved(
+            all, [&](std::vector<StateTensor>& tensors) { return place_by(place, argument, tensors); });
+        return keep(found, all, loaded, *step);
+    });
+}
+
+muster_status muster_checkpointer_loaded_value(muster_checkpointer* checkpointer, const char* key, char* text,
+                                               size_t capacity, size_t* needed) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
+        if (key == nullptr) return invalid("`key` is NULL");
+        const auto value = found.loaded.values.find(key);
+        if (value == found.loaded.values.end()) return Error{Errc::not_found, cat("there is no value '", key, "'")};
+        return write_text(value->second, text, capacity, needed);
+    });
+}
+
+muster_status muster_checkpointer_loaded_key(muster_checkpointer* checkpointer, size_t index, char* text,
+                                             size_t capacity, size_t* needed) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
+        const auto& values = found.loaded.values;
+        if (index >= values.size()) return Error{Errc::not_found, cat("there are ", values.size(), " values")};
+        return write_text(std::next(values.begin(), static_cast<std::ptrdiff_t>(index))->first, text, capacity, needed);
+    });
+}
+
+muster_status muster_checkpointer_loaded_rank_value(muster_checkpointer* checkpointer, char* text, size_t capacity,
+                                                    size_t* needed) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) {
+        return write_text(found.loaded.rank_value, text, capacity, needed);
+    });
+}
+
+muster_status muster_checkpointer_loaded_path(muster_checkpointer* checkpointer, char* text, size_t capacity,
+                                              size_t* needed) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) {
+        return write_text(found.load_report.path, text, capacity, needed);
+    });
+}
+
+muster_status muster_checkpointer_loaded_skipped(muster_checkpointer* checkpointer, char* text, size_t capacity,
+                                                 size_t* needed) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) {
+        return write_text(join(found.load_report.skipped, "\n"), text, capacity, needed);
+    });
+}
+
+muster_status muster_checkpointer_finish(muster_checkpointer* checkpointer) {
+    return with_checkpointer(__func__, checkpointer,
+                             [&](CheckpointerObject& found) { return found.checkpointer->finish(); });
+}
+
+muster_status muster_checkpointer_take_reports(muster_checkpointer* checkpointer, size_t* count) {
+    return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
+        if (count == nullptr) return invalid("`count` is NULL");
+        found.reports = found.checkpointer->reports();
+        *count = found.reports.size();
+        return {};
+    });
+}
+
+muster_status muster_checkpointer_report(muster_checkpointer* checkpointer, size_t index, muster_save_report* report,
+                                         char* text, size_t capacity, size_t* needed) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
+        if (index >= found.reports.size()) {
+            return Error{Errc::not_found, cat("there are ", found.reports.size(), " reports")};
+        }
+        const auto& own = found.reports[index];
+        const auto written = write(muster_save_report{.size = 0,
+                                                      .step = own.step,
+                                                      .persisted = own.persisted ? 1 : 0,
+                                                      .bytes = own.bytes,
+                                                      .blocked_ms = own.blocked_ms,
+                                                      .persist_ms = own.persist_ms},
+                                   report);
+        if (!written) return written;
+        return write_text(own.persisted ? own.path : own.trouble, text, capacity, needed);
+    });
+}
+
+muster_status muster_checkpointer_release(muster_checkpointer* checkpointer) {
+    return guarded(__func__, [&] { return checkpointers().release(checkpointer); });
+}
+
+muster_status muster_preemption_watch(muster_context* context, const int* signals, size_t signal_count,
+                                      muster_preemption** preemption) {
+    return guarded(__func__, [&]() -> Result<void> {
+        if (preemption == nullptr) return invalid("`preemption` is NULL");
+        *preemption = nullptr;
+        auto found = contexts().find(context);
+        if (!found) return found.error();
+        if (signals == nullptr && signal_count > 0) return invalid("`signals` is NULL");
+        std::vector<int> chosen = {SIGTERM};
+        if (signal_count > 0) chosen.assign(signals, signals + signal_count);
+        auto notice = PreemptionNotice::watch(**found, std::move(chosen));
+        if (!notice) return notice.error();
+        *preemption = preemptions().add(std::make_shared<PreemptionObject>(std::move(*found), std::move(*notice)));
+        return {};
+    });
+}
+
+muster_status muster_preemption_count(muster_preemption* preemption, int* count) {
+    return guarded(__func__, [&]() -> Result<void> {
+        const auto found = preemptions().find(preemption);
+        if (!found) return found.error();
+        if (count == nullptr) return invalid("`count` is NULL");
+        *count = (*found)->notice.count();
+        return {};
+    });
+}
+
+muster_status muster_preemption_agreed(muster_preemption* preemption, int* leave) {
+    return guarded(__func__, [&]() -> Result<void> {
+        const auto found = preemptions().find(preemption);
+        if (!found) return found.error();
+        if (leave == nullptr) return invalid("`leave` is NULL");
+        const auto agreed = (*found)->notice.agreed((*found)->context->world());
+        if (!agreed) return agreed.error();
+        *leave = *agreed ? 1 : 0;
+        return {};
+    });
+}
+
+muster_status muster_preemption_release(muster_preemption* preemption) {
+    return guarded(__func__, [&] { return preemptions().release(preemption); });
+}
+}

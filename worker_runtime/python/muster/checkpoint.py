@@ -1,0 +1,199 @@
+"""Checkpointer: see checkpoint.h for what it promises, and PYTHON.md for examples."""
+
+import ctypes
+import json
+from typing import NamedTuple, Optional
+
+from muster import nested, tensors
+from muster.communicator import number_of
+from muster.library import (PLACE, CheckpointerOptions, CheckpointStateFields, Handle, MusterError, SaveReportFields,
+                            TensorFields, ValueFields, ask, call, make, text_of)
+
+_TREE = "muster.state"  # the value that holds what is no tensor (nested.py)
+
+
+class SaveReport(NamedTuple):
+    """How a save ended."""
+    step: int
+    persisted: bool
+    path: Optional[str]  # of the checkpoint, where it was persisted
+    trouble: Optional[str]  # else why not
+    bytes: int  # of this rank's share
+    blocked: float  # seconds that save() kept this rank from training
+    persist: float  # seconds from then until all ranks' parts were on the disk
+
+
+class Loaded(NamedTuple):
+    """What came from a checkpoint."""
+    step: int
+    state: dict
+    values: dict
+    rank_value: str  # "" on a rank that the saved world had not
+    path: str
+    skipped: list  # newer ones that were not taken, each with the reason
+
+
+def _busy(when_busy):
+    return 0 if when_busy is None else 1 + number_of(when_busy, ("skip", "wait"), "when_busy")
+
+
+def _bytes(text, what):
+    if not isinstance(text, str):
+        raise TypeError(f"{what} is a {type(text).__name__}; it must be a string")
+    if "\0" in text:
+        raise ValueError(f"{what} has a zero in it: {text!r}")
+    return text.encode()
+
+
+class _Fields:
+    """A state as the library reads it, and all that must live meanwhile."""
+
+    def __init__(self, found, filled, values=None, rank_value=None):
+        self.memories = []
+        self._keep = []
+        fields = (TensorFields * len(found))()
+        for field, (name, thing) in zip(fields, found.items()):
+            self._tensor(field, name, thing, filled)
+        pairs = (ValueFields * len(values or {}))()
+        for pair, (key, value) in zip(pairs, (values or {}).items()):
+            pair.key, pair.value = _bytes(key, "a value's key"), _bytes(value, f"the value of {key!r}")
+        rank_text = None if rank_value is None else _bytes(rank_value, "rank_value")
+        self.state = CheckpointStateFields(ctypes.sizeof(CheckpointStateFields), fields, len(fields), pairs, len(pairs),
+                                           rank_text)
+
+    def _tensor(self, field, name, thing, filled):
+        shard = thing if isinstance(thing, tensors.Shard) else None
+        memory = tensors.memory_of(shard.array if shard else thing, name, filled)
+        self.memories.append(memory)
+        shape = shard.shape if shard else memory.shape
+        dimensions = (ctypes.c_int64 * len(shape))(*shape)
+        self._keep.append(dimensions)
+        field.name = _bytes(name, "a tensor's name")
+        field.shape = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_int64))
+        field.dimension_count = len(shape)
+        field.type = memory.type
+        field.data = memory.address
+        if shard:
+            field.placement, field.begin, field.count = 1, shard.begin, memory.count
+
+
+class Checkpointer:
+    """Checkpoints of all ranks together, in one directory that all hosts see (None: MUSTER_CHECKPOINT_DIR, which
+    `muster --checkpoint-dir` sets). Opening one is a collective, as are save(), load() and load_state(): all ranks call
+    them in the same order.
+
+    `state`: a dict of tensors (torch, numpy, or whatever has the buffer protocol) and of None, booleans, numbers and
+    strings, nested in dicts, lists and tuples as state_dict() gives them; muster.Shard where a rank has only a part. What
+    else there is (objects, sets, bytes, complex or sparse tensors) is a TypeError that names it.
+
+    keep_last and keep_every (every n-th step): which checkpoints stay. when_busy: what save() does while the one before
+    is being written, "skip" or "wait". persist_timeout: seconds until all ranks' parts must be on the disk.
+    """
+
+    def __init__(self, context, directory=None, keep_last=2, keep_every=0, when_busy="skip", persist_timeout=None):
+        if keep_last < 1:
+            raise ValueError(f"keep_last is {keep_last}; at least 1 must be kept")
+        place = _bytes(str(directory), "the directory") if directory is not None else None
+        options = CheckpointerOptions(ctypes.sizeof(CheckpointerOptions), place, keep_last, keep_every,
+                                      _busy(when_busy),
+                                      0 if persist_timeout is None else max(1, round(persist_timeout * 1000)))
+        self._handle = Handle("checkpointer", make("checkpointer_open", context._handle.value, ctypes.byref(options)))
+
+    def save(self, step, state, values=None, rank_value=None, when_busy=None):
+        """Copies this rank's share of `state` and returns; a thread writes it, and reports() says how that went. `values`:
+        more short texts, by name, equal on all ranks. `rank_value`: a text of this rank's own (random_state())."""
+        tree, found = nested.pack(state)
+        texts = dict(values or {})
+        if _TREE in texts:
+            raise ValueError(f"the value {_TREE!r} is the checkpointer's own")
+        texts[_TREE] = json.dumps(tree, separators=(",", ":"))
+        fields = _Fields(found, False, texts, rank_value)
+        call("checkpointer_save", self._handle.value, step, ctypes.byref(fields.state),
+             _busy(when_busy))
+
+    def load(self, state):
+        """Fills `state` where it lies from the newest checkpoint that is whole: tensors get its elements, dicts and lists
+        its other values. None where there is no checkpoint. A checkpoint of other tensors is a MusterError
+        ("invalid_argument") that names the first one that differs."""
+        _, found = nested.pack(state)
+        fields = _Fields(found, True)
+        step = ask("checkpointer_load", ctypes.c_int64, self._handle.value, ctypes.byref(fields.state))
+        if step < 0:
+            return None
+        for memory in fields.memories:
+            memory.put_back()
+        tree, values = self._texts()
+        return self._loaded(step, state if tree is None else nested.update(state, tree, found), values)
+
+    def load_state(self, like=None):
+        """The newest checkpoint that is whole as a new state, for load_state_dict(): every rank gets all of every tensor, in
+        memory of the host. None where there is no checkpoint. Tensors are of the kind that was saved, or `like` says which:
+        "torch", "numpy" or "array" (memoryviews)."""
+        kind = like and ("torch", "numpy", "array")[number_of(like, ("torch", "numpy", "array"), "like")]
+        fresh, failures = {}, []
+
+        def place(_, fields, count):
+            try:
+                fresh.clear()  # a checkpoint before this one may have turned out to be damaged
+                for field in fields[:count]:
+                    memory = tensors.fresh(field.type, field.shape[:field.dimension_count])
+                    fresh[field.name.decode()] = memory
+                for index, memory in enumerate(fresh.values()):
+                    fields[index].data = memory.address
+                return 0
+            except BaseException as failure:  # nothing may leave through C; it is raised again below
+                failures.append(failure)
+                return 1
+
+        try:
+            step = ask("checkpointer_load_as_saved", ctypes.c_int64, self._handle.value, PLACE(place), None)
+        except MusterError:
+            if failures:
+                raise failures[0] from None
+            raise
+        if step < 0:
+            return None
+        tree, values = self._texts()
+        if tree is None:  # saved by a program in another language
+            state = {name: tensors.as_tensor(memory, kind or "array") for name, memory in fresh.items()}
+        else:
+            state = nested.unpack(tree, lambda name, saved: tensors.as_tensor(fresh[name], kind or saved))
+        return self._loaded(step, state, values)
+
+    def finish(self):
+        """Waits until the save under way has ended. MusterError: the newest save is not on the disk, and why."""
+        call("checkpointer_finish", self._handle.value)
+
+    def reports(self):
+        """Of all saves that have ended since the last call."""
+        told = []
+        for index in range(ask("checkpointer_take_reports", ctypes.c_size_t, self._handle.value)):
+            fields = SaveReportFields(ctypes.sizeof(SaveReportFields))
+            text = text_of("checkpointer_report", self._handle.value, index, ctypes.byref(fields))
+            path, trouble = (text, None) if fields.persisted else (None, text)
+            told.append(SaveReport(fields.step, bool(fields.persisted), path, trouble, fields.bytes,
+                                   fields.blocked_ms / 1000, fields.persist_ms / 1000))
+        return told
+
+    def close(self):
+        """Waits for the save under way. Also done at the end of the process."""
+        self._handle.release()
+
+    def _texts(self):
+        """(tree or None, the other values) of the last load."""
+        values = {}
+        while True:
+            try:
+                key = text_of("checkpointer_loaded_key", self._handle.value, len(values))
+            except MusterError as end:
+                if end.code != "not_found":
+                    raise
+                break
+            values[key] = text_of("checkpointer_loaded_value", self._handle.value, key.encode())
+        tree = values.pop(_TREE, None)
+        return None if tree is None else json.loads(tree), values
+
+    def _loaded(self, step, state, values):
+        skipped = text_of("checkpointer_loaded_skipped", self._handle.value)
+        return Loaded(step, state, values, text_of("checkpointer_loaded_rank_value", self._handle.value),
+                      text_of("checkpointer_loaded_path", self._handle.value), skipped.splitlines())

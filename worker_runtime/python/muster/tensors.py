@@ -1,0 +1,167 @@
+"""The memory of tensors and arrays, as checkpoints read and fill it.
+
+A checkpoint knows contiguous memory of the host. What is already that is used where it lies; anything else (on a GPU, a
+transposed view) goes by way of a copy. numpy and torch are found in sys.modules: who has an object of theirs has
+imported them.
+"""
+
+import array
+import ctypes
+import importlib
+import math
+import sys
+
+# By the library's number (tensor_type.h).
+TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "u8", "bool", "i8", "u16", "i16", "u32", "u64", "f8_e4m3", "f8_e5m2")
+_SIZES = (4, 8, 2, 2, 4, 8, 1, 1, 1, 2, 2, 4, 8, 1, 1)
+_NAMES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8", "bool", "int8", "uint16", "int16",
+          "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")  # numpy's and torch's
+_CODES = "fdHHiqB?bHhIQBB"  # a memoryview's; it has no small floats that it can index
+_BUFFERS = (array.array, bytearray, memoryview, ctypes.Array)
+
+
+class Shard:
+    """This rank's part of a tensor of `shape`: elements begin, begin + 1, ... of it in row-major order, as many as
+    `array` has. The parts of all ranks must make up the whole, once."""
+
+    def __init__(self, array, shape, begin):
+        self.array = array
+        self.shape = tuple(shape)
+        self.begin = begin
+
+
+class Memory:
+    """Host memory for one tensor: contiguous elements of TYPES[type]. `keep` must live as long as the address is used;
+    after a load, put_back() takes them to where they belong."""
+
+    def __init__(self, address, type, shape, keep, put_back=None):
+        self.address = address
+        self.type = type
+        self.shape = tuple(shape)
+        self.keep = keep
+        self.put_back = put_back or (lambda: None)
+
+    @property
+    def count(self):
+        return math.prod(self.shape)
+
+
+def kind_of(thing):
+    """"torch", "numpy" or "array", what brings it back; None where it is no tensor."""
+    if isinstance(thing, Shard):
+        return kind_of(thing.array)
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and isinstance(thing, torch.Tensor):
+        return "torch"
+    if numpy is not None and isinstance(thing, numpy.ndarray):
+        return "numpy"
+    return "array" if isinstance(thing, _BUFFERS) else None
+
+
+def memory_of(thing, name, filled):
+    """The memory of a tensor, to be read, or to be `filled`. TypeError: a kind of tensor that a checkpoint cannot hold;
+    ValueError: one that cannot be filled."""
+    return {"torch": _of_torch, "numpy": _of_numpy, "array": _of_buffer}[kind_of(thing)](thing, name, filled)
+
+
+def _number(type_name, name, what):
+    if type_name not in _NAMES:
+        raise TypeError(f"{name}: {what} of {type_name}; a checkpoint holds {', '.join(_NAMES)}")
+    return _NAMES.index(type_name)
+
+
+def _of_torch(tensor, name, filled):
+    torch = sys.modules["torch"]
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        raise TypeError(f"{name}: a tensor that is sparse, quantized or without memory (meta)")
+    if hasattr(tensor, "_local_tensor"):
+        raise TypeError(f"{name}: a DTensor; give muster.Shard(tensor.to_local(), shape, begin)")
+    number = _number(str(tensor.dtype).removeprefix("torch."), name, "a tensor")
+    own = tensor.detach()
+    if own.device.type == "cpu" and own.is_contiguous() and not own.is_neg():
+        return Memory(own.data_ptr(), number, own.shape, own)
+    if not filled:
+        host = own.cpu().resolve_neg().contiguous()
+        return Memory(host.data_ptr(), number, own.shape, host)
+    if any(size > 1 and stride == 0 for size, stride in zip(own.shape, own.stride())):
+        raise ValueError(f"{name}: an expanded tensor, whose elements share memory, cannot be filled")
+    host = torch.empty(own.shape, dtype=own.dtype)
+    return Memory(host.data_ptr(), number, own.shape, host, lambda: own.copy_(host))
+
+
+def _of_numpy(given, name, filled):
+    numpy = sys.modules["numpy"]
+    if isinstance(given, numpy.ma.MaskedArray):
+        raise TypeError(f"{name}: a masked array; give its data and its mask")
+    if not given.dtype.isnative:
+        raise TypeError(f"{name}: an array whose bytes are in the other order")
+    number = _number(given.dtype.name, name, "an array")
+    if filled and not given.flags.writeable:
+        raise ValueError(f"{name}: the array is read-only, and cannot be filled")
+    if given.flags.c_contiguous:
+        return Memory(given.ctypes.data, number, given.shape, given)
+    if not filled:
+        host = numpy.array(given, order="C")
+        return Memory(host.ctypes.data, number, given.shape, host)
+    host = numpy.empty(given.shape, given.dtype)
+    return Memory(host.ctypes.data, number, given.shape, host, lambda: numpy.copyto(given, host))
+
+
+def _type_of_format(view, name):
+    code = view.format.lstrip("@=<")
+    if code in ("f", "d", "e", "?", "c"):
+        return TYPES.index({"f": "f32", "d": "f64", "e": "f16", "?": "bool", "c": "u8"}[code])
+    if len(code) == 1 and code in "bhilqnBHILQN":
+        return TYPES.index(("i" if code.islower() else "u") + str(8 * view.itemsize))
+    raise TypeError(f"{name}: elements of format '{view.format}', which a checkpoint does not know")
+
+
+def _of_buffer(given, name, filled):
+    view = memoryview(given)
+    number = _type_of_format(view, name)
+    if filled and (view.readonly or not view.c_contiguous):
+        raise ValueError(f"{name}: the array is read-only or not contiguous, and cannot be filled")
+    if not view.c_contiguous or view.readonly:
+        memory = bytearray(view.tobytes())
+        return Memory(_address_of(memory), number, view.shape, memory)
+    if view.nbytes == 0:
+        return Memory(None, number, view.shape, view)
+    pinned = (ctypes.c_char * view.nbytes).from_buffer(view)
+    return Memory(ctypes.addressof(pinned), number, view.shape, pinned)
+
+
+def _address_of(memory):
+    return ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory)) if memory else None
+
+
+def fresh(number, shape):
+    """Memory for a tensor that nobody has yet; as_tensor() makes one of it."""
+    block = bytearray(math.prod(shape) * _SIZES[number])
+    return Memory(_address_of(block), number, shape, block)
+
+
+def as_tensor(memory, kind):
+    """Fresh memory as a tensor of that kind. numpy needs ml_dtypes for bfloat16 and 8-bit floats: without it their bits
+    come as unsigned numbers."""
+    if kind == "torch":
+        torch = importlib.import_module("torch")
+        dtype = getattr(torch, _NAMES[memory.type])
+        if memory.count == 0:
+            return torch.empty(memory.shape, dtype=dtype)
+        return torch.frombuffer(memory.keep, dtype=dtype).reshape(memory.shape)
+    if kind == "numpy":
+        numpy = importlib.import_module("numpy")
+        return numpy.frombuffer(memory.keep, _numpy_type(numpy, memory.type)).reshape(memory.shape)
+    view = memoryview(memory.keep)
+    if memory.count == 0 or not memory.shape:
+        return view.cast(_CODES[memory.type])
+    return view.cast(_CODES[memory.type], memory.shape)
+
+
+def _numpy_type(numpy, number):
+    if TYPES[number] not in ("bf16", "f8_e4m3", "f8_e5m2"):
+        return numpy.dtype(_NAMES[number])
+    try:
+        return numpy.dtype(getattr(importlib.import_module("ml_dtypes"), _NAMES[number]))
+    except ImportError:
+        return numpy.dtype(f"uint{8 * _SIZES[number]}")
