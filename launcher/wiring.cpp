@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "agent/core/failure_report.h"
+#include "launcher/checkpoint_command.h"
 #include "launcher/entry.h"
 #include "launcher/environment.h"
 #include "launcher/environment_probe.h"
@@ -103,6 +104,7 @@ int launch(Launch launch, const Environment& environment) {
 int run(int argc, const char* const* argv) {
     open_missing_standard_streams();
     if (argc > 1 && std::string_view(argv[1]) == "flight") return run_flight({argv + 2, argv + argc});
+    if (argc > 1 && std::string_view(argv[1]) == "checkpoint") return run_checkpoint({argv + 2, argv + argc});
     const auto environment = process_environment();
     auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {
