@@ -17,6 +17,9 @@ namespace muster::runtime {
 
 namespace {
 
+/// For the answer of a host, once this rank knows that the group will not stand.
+constexpr int last_look_ms = 200;
+
 Instant clock_now() {
     return std::chrono::steady_clock::now();
 }
@@ -34,8 +37,8 @@ Result<TcpMesh> MeshBuilder::build(Instant deadline) {
     while (missing_ > 0) {
         const auto now = clock_now();
         if (now >= deadline) return Error{Errc::timed_out, absentees()};
-        if (auto begun = begin_tries(now); !begun) return begun.error();
-        if (auto served = wait_and_serve(deadline); !served) return served.error();
+        if (auto begun = begin_tries(now); !begun) return with_others_gone(begun.error());
+        if (auto served = wait_and_serve(deadline); !served) return with_others_gone(served.error());
     }
     return std::move(mesh_);
 }
@@ -129,7 +132,6 @@ Result<void> MeshBuilder::wait_and_serve(Instant deadline) {
         if ((next++)->revents == 0) continue;
         if (auto served = serve(call, now); !served) return served;
     }
-    // One that gave up because another has died is gone too: all are named.
     std::vector<std::string> gone;
     for (std::size_t rank = 0; rank < probes_.size(); ++rank) {
         if ((next++)->revents == 0 || !probes_[rank].refused(now) || is_whole(static_cast<int>(rank))) continue;
@@ -185,6 +187,32 @@ bool MeshBuilder::serve(Guest& guest) {
 }
 
 // ---- words ----
+
+/// Whoever gives up because another has died is gone too, and may be seen first. So all that are gone are named.
+Error MeshBuilder::with_others_gone(Error error) const {
+    std::vector<std::string> gone;
+    for (int rank = 0; rank < terms_.size; ++rank) {
+        if (rank == terms_.rank || error.context.find(describe_rank(rank, card(rank))) != std::string::npos) continue;
+        if (has_gone(rank)) gone.push_back(describe_rank(rank, card(rank)));
+    }
+    if (!gone.empty()) error.context += cat("; gone too: ", join(gone, ", "));
+    return error;
+}
+
+/// Its connection to us has ended, or, as long as it still listens for us, it does not any more.
+bool MeshBuilder::has_gone(int rank) const {
+    const auto& control = mesh_.peers[static_cast<std::size_t>(rank)].control;
+    if (control.valid()) {
+        char byte = 0;
+        const auto got = ::recv(control.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+        return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+    }
+    int failure = 0;
+    const auto socket = begin_connect(addresses_[static_cast<std::size_t>(rank)], failure);
+    if (failure != 0) return failure == ECONNREFUSED;
+    pollfd answered{socket.get(), POLLOUT, 0};
+    return ::poll(&answered, 1, last_look_ms) == 1 && connect_failure(socket) == ECONNREFUSED;
+}
 
 bool MeshBuilder::is_whole(int rank) const {
     const TcpPeer& peer = mesh_.peers[static_cast<std::size_t>(rank)];

@@ -38,6 +38,8 @@ class MeshBuilder {
     void settle(FileDescriptor& place, FileDescriptor socket, TcpPurpose purpose);
 
     [[nodiscard]] const TcpCard& card(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)].card; }
+    [[nodiscard]] Error with_others_gone(Error error) const;
+    [[nodiscard]] bool has_gone(int rank) const;
     [[nodiscard]] bool is_whole(int rank) const;
     [[nodiscard]] std::string who(int rank) const;
     [[nodiscard]] std::string absentees() const;
