@@ -3,9 +3,10 @@
 
     muster --standalone --nproc-per-node=2 --max-restarts=3 --checkpoint-dir ckpt ddp_checkpoints.py --data digits.csv
 
-A worker that dies costs the steps since the last checkpoint: weights, optimizer, random numbers and the place in the data
-go on from there, and no sample is skipped or repeated, also in a world of another size. After SIGTERM (a preemption
-notice) all ranks save in the same step and leave with exit code 76: nothing is lost at all.
+Python finds muster in worker_runtime/python (PYTHONPATH). A worker that dies costs the steps since the last checkpoint:
+weights, optimizer, random numbers and the place in the data go on from there, and no sample is skipped or repeated, also
+in a world of another size. After SIGTERM (a preemption notice) all ranks save in the same step and leave with exit code
+76: nothing is lost at all.
 """
 import argparse
 import hashlib
@@ -75,9 +76,9 @@ def main():
     while step < asked.steps:
         for indices in sampler:  # from the cursor to the end of its epoch
             images, labels = data[indices]
-            # DDP averages the ranks' gradients, so each rank's loss counts as much as it has samples.
-            share = len(indices) * context.world_size / 64
-            loss = torch.nn.functional.cross_entropy(model(images), labels) * share
+            # DDP averages over the ranks, whose shares may differ, and even be empty at an epoch's end: so each sample
+            # counts 1/64, wherever it is.
+            loss = torch.nn.functional.cross_entropy(model(images), labels, reduction="sum") * context.world_size / 64
             if asked.die_once and step == 23 and context.rank == 1 and not os.path.exists(asked.die_once):
                 open(asked.die_once, "w").close()
                 os.kill(os.getpid(), signal.SIGKILL)
