@@ -340,7 +340,7 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
             report.step = step;
             report.trouble = why;
             report.blocked_ms = milliseconds_since(began);
-            worker_->add_report(std::move(report));
+            worker_->leave_out(std::move(report));
             return {};
         }
     }

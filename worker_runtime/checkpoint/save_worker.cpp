@@ -61,6 +61,7 @@ void SaveWorker::begin(Snapshot snapshot) {
     const std::lock_guard lock(mutex_);
     MUSTER_CHECK(!snapshot_, "a save is under way");
     snapshot_ = std::move(snapshot);
+    left_out_.clear();
     changed_.notify_all();
 }
 
@@ -79,16 +80,23 @@ std::vector<SaveReport> SaveWorker::take_reports() {
     return std::exchange(reports_, {});
 }
 
+void SaveWorker::leave_out(SaveReport report) {
+    {
+        const std::lock_guard lock(mutex_);
+        left_out_ = report.trouble;
+    }
+    add_report(std::move(report));
+}
+
 void SaveWorker::add_report(SaveReport report) {
     const std::lock_guard lock(mutex_);
-    newest_trouble_ = report.trouble;
     if (reports_.size() == reports_max) reports_.erase(reports_.begin());
     reports_.push_back(std::move(report));
 }
 
 std::string SaveWorker::newest_trouble() const {
     const std::lock_guard lock(mutex_);
-    return newest_trouble_;
+    return left_out_.empty() ? newest_trouble_ : left_out_;
 }
 
 void SaveWorker::note(const KeptCheckpoint& checkpoint) {
@@ -123,8 +131,10 @@ void SaveWorker::run() {
             log(terms_.rank == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", report.step,
                 " was not saved: ", report.trouble, "; training goes on, and the checkpoint before it stays");
         }
+        const auto trouble = report.trouble;
         add_report(std::move(report));
         lock.lock();
+        newest_trouble_ = trouble;
         snapshot_.reset();
         changed_.notify_all();
     }

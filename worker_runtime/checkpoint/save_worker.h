@@ -61,8 +61,9 @@ class SaveWorker {
     void finish();
     /// Reports since the last call.
     std::vector<SaveReport> take_reports();
-    void add_report(SaveReport report);
-    /// Of the newest save that has a report: why it is not on the disk; empty where it is.
+    /// A save that was not begun: its report.
+    void leave_out(SaveReport report);
+    /// Of the newest save, begun or left out, that has a report: why it is not on the disk; empty where it is.
     [[nodiscard]] std::string newest_trouble() const;
     /// Rank 0, while idle: what reading a checkpoint has shown.
     void note(const KeptCheckpoint& checkpoint);
@@ -71,6 +72,7 @@ class SaveWorker {
     SaveWorker(Terms terms, std::unique_ptr<SaveBoard> board) : terms_(std::move(terms)), board_(std::move(board)) {}
     void run();
     Result<std::uint32_t> seal_and_give(Snapshot& snapshot);
+    void add_report(SaveReport report);
     Result<std::string> persist(Snapshot& snapshot);
     Result<std::uint32_t> write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline);
     Result<CheckpointName> commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline);
@@ -84,7 +86,8 @@ class SaveWorker {
     std::condition_variable changed_;
     std::optional<Snapshot> snapshot_;  // under way
     std::vector<SaveReport> reports_;
-    std::string newest_trouble_;
+    std::string newest_trouble_;  // of those that were begun
+    std::string left_out_;        // why nothing was begun since, on all ranks alike
     bool stopping_ = false;
     std::thread thread_;
 };

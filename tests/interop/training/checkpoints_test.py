@@ -60,7 +60,7 @@ class Checkpoints(unittest.TestCase):
         self.assertRegex(outputs["broken"], "going on from .*")
         ends = {name: re.findall(r"^loss \S+ weights \w{16}$", output, re.M) for name, output in outputs.items()}
         self.assertEqual(len(ends["whole"]), 1, outputs["whole"])
-        self.assertEqual(ends["broken"], ends["whole"])
+        self.assertEqual(ends["broken"], ends["whole"], outputs["broken"])
         for rank in range(2):
             self.assertEqual(self.order("broken", rank), self.order("whole", rank))
             self.assertEqual(list(self.order("whole", rank)), list(range(1, STEPS + 1)))

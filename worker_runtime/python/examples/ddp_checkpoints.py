@@ -95,8 +95,10 @@ def main():
                 save(when_busy="wait")
                 checkpointer.finish()
                 sys.exit(muster.EXIT_SAVED_AND_LEFT)
-            if step % asked.save_every == 0:
-                save()  # waits for a copy in memory alone; skipped where the one before is still being written
+            if step == asked.steps:
+                save(when_busy="wait")  # the last one must not be left out
+            elif step % asked.save_every == 0:
+                save()  # waits for a copy in memory alone; left out where the one before is still being written
             if step == asked.steps:
                 break
     checkpointer.finish()
