@@ -111,7 +111,8 @@ bool Job::settle_ended(const Turn& turn) {
 void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
-    // Also where a node had left before the others were heard: they all save and leave in the same step.
+    // Only now: a crash that is heard of later may have come first. And also where a node had left before the others
+    // were heard: they all save and leave in the same step.
     if (told_to_stop()) return finish(JobOutcome::failed, out_of_restarts(), turn);
     if (round_.reason != RoundEndReason::worker_failed) return;
     if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
@@ -190,8 +191,8 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
         if (member.connected()) told.connections.push_back(member.connection);
     }
     // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
-    round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
-                   (restarts_used_ >= terms_.restarts_max || told_to_stop());
+    round_.final = reason == RoundEndReason::worker_failed && restarts_used_ >= terms_.restarts_max && all_there &&
+                   round_.failures.has_own_fault();
     round_.settled_budget = round_.final;
     round_.ended = true;
     round_.reason = reason;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/core/verdict.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::simulation {
@@ -56,7 +57,9 @@ void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
     const bool good = ended.outcome == native::JobOutcome::succeeded;
     chronicle_.count(good ? Happening::job_succeeded : Happening::job_failed);
     if (!good && ended.restart_count >= job.terms.restarts_max) chronicle_.count(Happening::budget_spent);
-    if (!good && ended.restart_count < job.terms.restarts_max) {
+    // A worker that asks not to be started again is obeyed whatever is left of the budget.
+    const bool told_to_stop = ended.verdict.first && rendezvous::is_last_word(*ended.verdict.first);
+    if (!good && !told_to_stop && ended.restart_count < job.terms.restarts_max) {
         violated("budget", cat(job.name, " gives up after ", ended.restart_count, " of ", job.terms.restarts_max));
     }
     // A node of a round that an earlier daemon sealed may be through while a later round runs (see world.h).

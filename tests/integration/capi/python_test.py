@@ -83,8 +83,8 @@ class Module(OnRanks):
                          sorted(code_blocks(PAGE, "text")[0].splitlines()))
 
     def test_the_page_s_other_program_prints_what_the_page_says(self):
-        self.assertEqual(self.run_block(code_blocks(PAGE, "python")[2], 2),
-                         sorted(code_blocks(PAGE, "text")[1].splitlines()))
+        self.assertEqual(self.run_block(code_blocks(PAGE, "python")[4], 2),
+                         sorted(code_blocks(PAGE, "text")[3].splitlines()))
 
     def test_a_library_that_is_not_there_is_an_error_that_says_what_to_do(self):
         done = self.start(1, WORKER, "operations", library="/no/such/libmuster.so")

@@ -29,7 +29,7 @@ class Loaded(NamedTuple):
     state: dict
     values: dict
     rank_value: str  # "" on a rank that the saved world had not
-    path: str
+    path: str  # of the checkpoint; empty where the agents had kept copies as new
     skipped: list  # newer ones that were not taken, each with the reason
 
 

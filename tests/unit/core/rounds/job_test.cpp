@@ -94,13 +94,16 @@ TEST_CASE("a worker that saved and left, or asks not to be started again, ends t
     for (const char* code : {"76", "77"}) {
         Story story("min=2 max=2 restarts=3");
         story.answers("join n0\njoin n1");
-        CHECK(says(story.answers(std::string("fail n1 code=") + code), "final"));
-        const auto answers = story.answers("report n0\nreport n1");
+        story.answers(std::string("fail n1 code=") + code);
+        const auto answers = story.answers("rejoin n0\nrejoin n1");
         CHECK(says(answers, code == std::string("76") ? "saved and left (exit code 76)"
                                                       : "asked not to be started again (exit code 77)"));
         CHECK_FALSE(says(answers, "sealed"));
     }
-    // After a crash they are victims as any others: the crash is what counts.
+    // After a crash they are victims as any others: the crash is what counts, also when it is heard of later.
+    Story late("min=2 max=2 restarts=3");
+    late.answers("join n0\njoin n1\nfail n1 code=76\nfail n0 signal=11 ago=1s\nrejoin n0");
+    CHECK(says(late.answers("rejoin n1"), "round 1 sealed with 2 nodes, 1 of 3 restarts used"));
     Story crash("min=2 max=2 restarts=3");
     crash.answers("join n0\njoin n1\nfail n0 signal=11\nadvance 1s\nfail n1 code=76\nrejoin n0");
     CHECK(says(crash.answers("rejoin n1"), "round 1 sealed with 2 nodes, 1 of 3 restarts used"));
