@@ -38,7 +38,7 @@ struct Gift {
 
 class AgentChannel {
   public:
-    /// Listens at once. An error (limit_exceeded, io) names the address. `snapshot`: what a worker in this place gave
+    /// Listens at once. An error (limit_exceeded, io) names the address. `snapshots`: what a worker in this place gave
     /// before; the new one is offered it, and it counts as this one's gift until that gives another.
     static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank,
                                                       std::vector<Gift> snapshots = {});

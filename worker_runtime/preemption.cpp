@@ -1,6 +1,6 @@
 #include "muster/preemption.h"
 
-#include <errno.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,12 +17,14 @@ namespace {
 /// Where the handler finds what it writes to; null while nobody watches.
 std::atomic<runtime::Notices*> watched = nullptr;
 static_assert(std::atomic<runtime::Notices*>::is_always_lock_free);
+std::atomic<pid_t> watcher = 0;
 
 void note(int signal) {
     auto* const notices = watched.load();
     if (notices == nullptr) return;
-    if (!notices->round_over()) return notices->add();
-    // The round is over: let the signal do what it would have done.
+    const bool in_child = ::getpid() != watcher.load();
+    if (!in_child && !notices->round_over()) return notices->add();
+    // A stop, or a child that has inherited this handler: let the signal do what it would have done.
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
     ::sigaction(signal, &usual, nullptr);
@@ -58,6 +60,7 @@ Result<PreemptionNotice> PreemptionNotice::watch(const Context& context, std::ve
     if (!watched.compare_exchange_strong(nobody, notices.get())) {
         return Error{Errc::already_exists, "this process watches for preemption notices already"};
     }
+    watcher.store(::getpid());
     auto handlers = std::make_unique<Handlers>();
     for (const int signal : signals) {
         if (auto set = handlers->set(signal); !set) return set.error();
@@ -81,6 +84,7 @@ int PreemptionNotice::count() const {
 }
 
 Result<bool> PreemptionNotice::agreed(Communicator& world) const {
+    if (notices_->round_over()) return Error{Errc::cancelled, "the round is over: nothing is saved together any more"};
     std::uint8_t told = notices_->count() > 0 ? 1 : 0;
     if (auto shared = world.run(all_reduce(buffer(std::span(&told, 1)), ReduceOp::max)); !shared) return shared.error();
     return told != 0;

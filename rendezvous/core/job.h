@@ -112,7 +112,8 @@ class Job {
     void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
     [[nodiscard]] Verdict verdict() const;
     /// Restarts have brought no newer checkpoint for so long that the job is to end. Counts: once for each round.
-    [[nodiscard]] bool in_crash_loop();
+    [[nodiscard]] bool in_crash_loop(bool progressed);
+    bool note_progress();
     /// The first cause is a worker that asked not to be started again.
     [[nodiscard]] bool told_to_stop() const;
     [[nodiscard]] std::string out_of_restarts() const;
@@ -183,7 +184,7 @@ class Job {
     SealedRound round_;
     Round next_round_ = 0;
     std::uint32_t restarts_used_ = 0;
-    std::int64_t checkpoint_step_ = -1;   ///< the newest that any round told of
+    std::int64_t checkpoint_step_ = -1;   ///< the newest that the last ended round told of
     std::uint32_t restarts_stalled_ = 0;  ///< in a row, since that one
 
     bool deaf_ = false;  ///< nobody of the running round is heard, so nobody is judged: the fault may be this daemon's

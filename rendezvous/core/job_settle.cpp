@@ -113,12 +113,15 @@ void Job::decide_budget(const Turn& turn) {
     round_.settled_budget = true;
     // Only now: a crash that is heard of later may have come first. And also where a node had left before the others
     // were heard: they all save and leave in the same step.
-    if (told_to_stop()) return finish(JobOutcome::failed, out_of_restarts(), turn);
+    // Not where a node joined: nobody is preempted then, and a stop signal may have been taken for a notice.
+    const bool progressed = note_progress();
+    if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
+        return finish(JobOutcome::failed, out_of_restarts(), turn);
+    }
     if (round_.reason != RoundEndReason::worker_failed) return;
     if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
     if (round_.left && !round_.failures.has_own_fault()) return;
-    const bool stalled = in_crash_loop();
-    if (stalled) {
+    if (in_crash_loop(progressed)) {
         finish(
             JobOutcome::crash_loop,
             cat("crash loop: ", terms_.stalled_restarts_max,
@@ -133,11 +136,15 @@ void Job::decide_budget(const Turn& turn) {
     }
 }
 
-bool Job::in_crash_loop() {
-    if (round_.checkpoint_step > checkpoint_step_) {
-        checkpoint_step_ = round_.checkpoint_step;
-        restarts_stalled_ = 0;
-    }
+/// Beyond the round before, not beyond all: what was kept in memory may be lost with its node.
+bool Job::note_progress() {
+    const bool progressed = round_.checkpoint_step > checkpoint_step_;
+    checkpoint_step_ = round_.checkpoint_step;
+    return progressed;
+}
+
+bool Job::in_crash_loop(bool progressed) {
+    if (progressed) restarts_stalled_ = 0;
     return terms_.stalled_restarts_max > 0 && restarts_stalled_++ >= terms_.stalled_restarts_max;
 }
 

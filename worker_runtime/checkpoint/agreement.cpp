@@ -34,19 +34,20 @@ std::span<std::uint8_t> bytes_of(std::span<T> values) {
 
 }  // namespace
 
-Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& own) {
+Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& own, Duration timeout) {
     Word word;
     if (world.rank() == 0) word = own ? Word(std::string_view(*own)) : Word(own.error());
-    if (auto shared = world.run(broadcast(buffer(bytes_of(std::span(&word, 1))), 0)); !shared) return shared.error();
+    if (auto shared = world.run(broadcast(buffer(bytes_of(std::span(&word, 1))), 0), timeout); !shared)
+        return shared.error();
     if (word.code >= 0) return word.error();
     return word.words();
 }
 
-Result<Agreement> all_agree(Communicator& world, const Result<void>& own) {
+Result<Agreement> all_agree(Communicator& world, const Result<void>& own, Duration timeout) {
     Word mine = own ? Word() : Word(own.error());
     std::vector<Word> all(static_cast<std::size_t>(world.size()));
     const auto gathered =
-        world.run(all_gather(buffer(bytes_of(std::span(&mine, 1))), buffer(bytes_of(std::span(all)))));
+        world.run(all_gather(buffer(bytes_of(std::span(&mine, 1))), buffer(bytes_of(std::span(all)))), timeout);
     if (!gathered) return gathered.error();
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
         if (all[rank].code < 0) continue;

@@ -5,11 +5,12 @@
 
 #include "muster/communicator.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 
 namespace muster::runtime {
 
 /// A collective: what rank 0 has, a text of at most 1,000 bytes or an error, on every rank.
-Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& own);
+Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& own, Duration timeout);
 
 struct Agreement {
     bool all_well = true;
@@ -17,6 +18,6 @@ struct Agreement {
 };
 
 /// A collective: did it go well on all ranks? The result itself is an error only where the communicator fails.
-Result<Agreement> all_agree(Communicator& world, const Result<void>& own);
+Result<Agreement> all_agree(Communicator& world, const Result<void>& own, Duration timeout);
 
 }  // namespace muster::runtime

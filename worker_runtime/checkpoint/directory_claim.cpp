@@ -123,6 +123,12 @@ struct DirectoryClaim::Body {
     Result<void> claim(const Claimant& claimant);
     Result<void> with_commit_byte(const std::function<Result<void>()>& action);
     [[nodiscard]] Record read_record() const;
+    /// LOCK is still the file that was claimed.
+    [[nodiscard]] bool is_in_place() const {
+        struct stat facts {};
+        return ::stat((directory + "/LOCK").c_str(), &facts) == 0 &&
+               OpenFile(::getpid(), facts.st_dev, facts.st_ino) == identity;
+    }
 
   private:
     Result<void> write_record() const;
@@ -208,7 +214,9 @@ Result<DirectoryClaim> DirectoryClaim::take(const std::string& directory, const 
 Result<void> DirectoryClaim::exclusively(const std::function<Result<void>()>& action) {
     return body_->with_commit_byte([&]() -> Result<void> {
         const auto now = body_->read_record();
-        if (now.token == body_->record.token) return action();
+        // Whoever took over from a rank 0 that still lived gets its byte when that has gone.
+        (void)lock_byte(body_->file.get(), life_byte, F_WRLCK);
+        if (now.token == body_->record.token && body_->is_in_place()) return action();
         return Error{Errc::refused,
                      cat("checkpoint directory ", body_->directory, " was taken over by round ", now.round, " of job ",
                          now.job, " on ", now.host, "; this is round ", body_->record.round)};

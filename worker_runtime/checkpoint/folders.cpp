@@ -168,6 +168,11 @@ Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, Dire
     if (!listing->checkpoints.empty()) {
         if (auto flushed = flush_folder(directory); !flushed) return flushed.error();
     }
+    // First of all: a draft may need the room.
+    for (const auto& name : listing->trash) {
+        std::error_code failure;
+        std::filesystem::remove_all(cat(directory, '/', name), failure);
+    }
     std::sort(listing->drafts.begin(), listing->drafts.end(), [](const DraftName& a, const DraftName& b) {
         return std::pair(a.step, a.round) > std::pair(b.step, b.round);
     });
@@ -178,10 +183,6 @@ Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, Dire
         if (!adopted || adopted->step != draft.step || exists(cat(directory, '/', to_string(draft)))) {
             discard(directory, to_string(draft));
         }
-    }
-    for (const auto& name : listing->trash) {
-        std::error_code failure;
-        std::filesystem::remove_all(cat(directory, '/', name), failure);
     }
     return adopted;
 }

@@ -132,7 +132,8 @@ Result<Manifest> make_manifest(const std::vector<RankFile>& files, const std::ve
         const auto& file = files[rank];
         const auto name = rank_file_name(static_cast<int>(rank));
         if (file.rank != static_cast<int>(rank) || file.world != static_cast<int>(files.size()) ||
-            file.step != first.step || file.round != first.round || file.job != first.job) {
+            file.step != first.step || file.round != first.round || file.job != first.job ||
+            file.opening != first.opening || file.save != first.save) {
             return Error{Errc::invalid_argument, cat(name, " is of another save than ", rank_file_name(0))};
         }
         manifest.files.push_back({.name = name, .bytes = file.size_bytes, .crc32c = checksums[rank]});

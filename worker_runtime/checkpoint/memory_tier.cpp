@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "rendezvous/base/log.h"
@@ -24,6 +25,8 @@ constexpr std::size_t offers_max = 2;
 struct Ticket {
     std::int64_t step = -1;  ///< -1: nothing
     std::int64_t round = 0;
+    std::uint64_t save = 0;
+    char opening[16] = {};
     std::int32_t rank = 0, world = 0;
     std::uint64_t data_begin = 0, size_bytes = 0;
 };
@@ -52,13 +55,17 @@ Result<RankFile> read_whole(std::span<const std::byte> memory) {
     return file;
 }
 
-using Save = std::pair<std::int64_t, std::int64_t>;  // step and round
+using Save = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::string>;  // step, round, save, opening
+
+Save save_of(const Ticket& ticket) {
+    return {ticket.step, ticket.round, ticket.save, std::string(ticket.opening, sizeof ticket.opening)};
+}
 
 /// The newest save of which all parts are there; by rank of the world that made it, the ticket. Empty: none is.
 std::vector<std::size_t> newest_whole(const std::vector<Ticket>& tickets) {
     std::map<Save, std::map<int, std::size_t>> saves;
     for (std::size_t i = 0; i < tickets.size(); ++i) {
-        if (tickets[i].step >= 0) saves[{tickets[i].step, tickets[i].round}].emplace(tickets[i].rank, i);
+        if (tickets[i].step >= 0) saves[save_of(tickets[i])].emplace(tickets[i].rank, i);
     }
     for (auto save = saves.rbegin(); save != saves.rend(); ++save) {
         std::vector<std::size_t> parts;
@@ -74,23 +81,33 @@ struct Brought {
     SharedSegment memory;
 };
 
-Brought examine(const OfferedSnapshot& offer) {
+Brought examine(const OfferedSnapshot& offer, const std::string& directory_sum) {
     auto memory = SharedSegment::map(offer.memory, offer.size_bytes);
     const auto file = memory ? read_whole({memory->data(), offer.size_bytes}) : memory.error();
     if (!file) {
         log(LogLevel::warning, "a snapshot of the worker before this one is not whole: ", file.error().context);
         return {};
     }
-    return {{file->step, file->round, file->rank, file->world, file->data_begin, file->size_bytes}, std::move(*memory)};
+    if (file->directory_sum != directory_sum) return {};  // another checkpointer's of this worker
+    Ticket ticket{.step = file->step,
+                  .round = file->round,
+                  .save = file->save,
+                  .rank = file->rank,
+                  .world = file->world,
+                  .data_begin = file->data_begin,
+                  .size_bytes = file->size_bytes};
+    file->opening.copy(ticket.opening, sizeof ticket.opening);
+    return {ticket, std::move(*memory)};
 }
 
 }  // namespace
 
-Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSnapshot> offers) {
+Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSnapshot> offers,
+                                      const std::string& directory_sum) {
     std::array<Brought, offers_max> brought;
     std::array<Ticket, offers_max> mine;
     for (std::size_t i = 0; i < std::min(offers.size(), brought.size()); ++i) {
-        brought[i] = examine(offers[i]);
+        brought[i] = examine(offers[i], directory_sum);
         mine[i] = brought[i].ticket;
     }
     std::vector<Ticket> all(static_cast<std::size_t>(world.size()) * offers_max);

@@ -21,7 +21,8 @@ class MemoryTier {
   public:
     /// A collective: every rank brings what it was offered, two at most. What does not read as a rank file, or is
     /// damaged, counts as nothing. Afterwards all ranks know the newest step of which they have all parts.
-    static Result<MemoryTier> gather(Communicator& world, std::vector<OfferedSnapshot> offers);
+    static Result<MemoryTier> gather(Communicator& world, std::vector<OfferedSnapshot> offers,
+                                     const std::string& directory_sum);
 
     /// -1: there is none.
     [[nodiscard]] std::int64_t step() const { return step_; }

@@ -76,7 +76,10 @@ std::vector<CheckpointName> expendable(std::vector<KeptCheckpoint> all, const Re
     int last = retention.last;
     bool verified = false;
     for (const auto& each : all) {
-        if (each.damaged) continue;
+        if (each.damaged) {
+            kept.insert(each.name);
+            continue;
+        }
         const bool newest_of_step = steps.insert(each.name.step).second;
         const bool due = retention.every > 0 && each.name.step % retention.every == 0 && newest_of_step;
         if (last > 0 || due || (each.verified && !verified)) kept.insert(each.name);

@@ -44,8 +44,8 @@ struct KeptCheckpoint {
     bool damaged = false;   ///< found not to be whole
 };
 
-/// Those of `all` that may go: neither among the newest `last` that are not damaged, nor due to `every`, nor the newest
-/// one that is verified.
+/// Those of `all` that may go: neither among the newest `last` of those that are not damaged, nor due to `every`, nor
+/// the newest one that is verified. A damaged one is for a person to look at: it does not count, and does not go.
 std::vector<CheckpointName> expendable(std::vector<KeptCheckpoint> all, const Retention& retention);
 
 }  // namespace muster::runtime

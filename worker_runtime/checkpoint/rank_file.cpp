@@ -46,6 +46,9 @@ SafetensorsHeader header_of(const RankFile& file) {
                        {"muster_job", file.job},
                        {"muster_rank", cat(file.rank)},
                        {"muster_world", cat(file.world)},
+                       {"muster_opening", file.opening},
+                       {"muster_save", cat(file.save)},
+                       {"muster_directory", file.directory_sum},
                        {"muster_values", Json(file.values).dump()},
                        {"muster_rank_value", file.rank_value},
                        {"muster_pieces", parts.dump()},
@@ -161,6 +164,10 @@ Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes
         !metadata.json("muster_pieces", parts) || !metadata.text("muster_crc32c", checksums)) {
         return bad(metadata.trouble());
     }
+    // Files of the first days have not got these.
+    (void)metadata.text("muster_opening", file.opening);
+    (void)metadata.number<std::uint64_t>("muster_save", 0, file.save);
+    (void)metadata.text("muster_directory", file.directory_sum);
     if (!JsonObject(values).texts(file.values)) return bad("muster_values holds something else than texts");
     if (file.rank >= file.world) return bad(cat("muster_rank ", file.rank, " of a world of ", file.world));
     if (checksums.size() != crc_digits * header->tensors.size()) return bad("muster_crc32c has the wrong length");

@@ -2,6 +2,7 @@
 // needed to put the checkpoint together. So a manifest can be made from the files alone, by whoever is left.
 //
 //   muster_version 1 | muster_step | muster_round | muster_job | muster_rank | muster_world
+//   muster_opening | muster_save | muster_directory   which save it is of, to the last detail
 //   muster_values      {"key": "text", ...}, rank 0's
 //   muster_rank_value  text
 //   muster_pieces      {"NAME": {"tensor": "...", "shape": [...], "begin": N}, ...}, for tensors that are in several
@@ -40,6 +41,9 @@ struct RankFile {
     int world = 1;
     std::map<std::string, std::string> values;  ///< rank 0's
     std::string rank_value;
+    std::string opening;              ///< of the directory, a word that no other has
+    std::uint64_t save = 0;           ///< the number of the save in that opening
+    std::string directory_sum;        ///< a checksum of the directory's path
     std::vector<StoredPiece> pieces;  ///< in the order of their bytes
     std::uint64_t data_begin = 0;     ///< bytes of the header
     std::uint64_t size_bytes = 0;     ///< of the whole file

@@ -14,14 +14,6 @@ namespace {
 constexpr Duration look_interval = 500ms;
 constexpr std::string_view ok_mark = "ok ", failed_mark = "failed ";
 
-std::string rank_key(std::uint64_t save, int rank) {
-    return cat("checkpoint/", save, "/rank/", rank);
-}
-
-std::string verdict_key(std::uint64_t save) {
-    return cat("checkpoint/", save, "/verdict");
-}
-
 /// What was said behind "ok"; what was said behind "failed" as an error.
 Result<std::string> read_word(const std::string& word) {
     if (word.starts_with(ok_mark)) return word.substr(ok_mark.size());
@@ -31,8 +23,17 @@ Result<std::string> read_word(const std::string& word) {
 
 }  // namespace
 
-SaveBoard::SaveBoard(std::unique_ptr<Store> store, int rank, int world, std::function<Result<void>()> lost)
-    : store_(std::move(store)), rank_(rank), world_(world), lost_(std::move(lost)) {}
+SaveBoard::SaveBoard(std::unique_ptr<Store> store, std::string opening, int rank, int world,
+                     std::function<Result<void>()> lost)
+    : store_(std::move(store)), opening_(std::move(opening)), rank_(rank), world_(world), lost_(std::move(lost)) {}
+
+std::string SaveBoard::rank_key(std::uint64_t save, int rank) const {
+    return cat("checkpoint/", opening_, '/', save, "/rank/", rank);
+}
+
+std::string SaveBoard::verdict_key(std::uint64_t save) const {
+    return cat("checkpoint/", opening_, '/', save, "/verdict");
+}
 
 Result<std::string> SaveBoard::get(const std::string& key, Instant deadline) {
     while (true) {

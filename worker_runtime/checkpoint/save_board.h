@@ -1,8 +1,8 @@
 // How ranks tell each other, through the round's store, how their parts of a save went, and learn how it ended. Never
 // over a communicator: those are busy with training.
 //
-//   checkpoint/K/rank/R    "ok CRC32C", or "failed" and a sentence           K: the number of the save in this round
-//   checkpoint/K/verdict   "ok FOLDER", or "failed" and a sentence                 written by rank 0
+//   checkpoint/OPENING/K/rank/R    "ok CRC32C", or "failed" and a sentence           K: the number of the save
+//   checkpoint/OPENING/K/verdict   "ok FOLDER", or "failed" and a sentence                 written by rank 0
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ namespace muster::runtime {
 class SaveBoard {
   public:
     /// `store` may be null in a world of one. `lost` is asked while waiting: an error ends the wait.
-    SaveBoard(std::unique_ptr<Store> store, int rank, int world, std::function<Result<void>()> lost);
+    SaveBoard(std::unique_ptr<Store> store, std::string opening, int rank, int world,
+              std::function<Result<void>()> lost);
 
     /// This rank's file is flushed, or why it is not.
     Result<void> tell(std::uint64_t save, const Result<std::uint32_t>& checksum);
@@ -39,7 +40,11 @@ class SaveBoard {
     Result<std::uint32_t> hear(std::uint64_t save, int rank, Instant deadline);
     Result<std::string> get(const std::string& key, Instant deadline);
 
+    [[nodiscard]] std::string rank_key(std::uint64_t save, int rank) const;
+    [[nodiscard]] std::string verdict_key(std::uint64_t save) const;
+
     std::unique_ptr<Store> store_;
+    std::string opening_;  // of the directory: two openings in one round must not hear each other
     int rank_, world_;
     std::function<Result<void>()> lost_;
 };

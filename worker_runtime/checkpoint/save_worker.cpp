@@ -15,6 +15,7 @@ namespace muster::runtime {
 
 namespace {
 
+constexpr Duration commit_time = 60s;
 /// Nobody asks for more; who never asks must not fill the memory.
 constexpr std::size_t reports_max = 1024;
 
@@ -113,7 +114,8 @@ void SaveWorker::run() {
         auto& snapshot = *snapshot_;  // nobody else touches it until it is gone
         lock.unlock();
         if (!snapshot.to_disk) {
-            (void)seal_and_give(snapshot);
+            if (auto given = seal_and_give(snapshot); !given)
+                log(LogLevel::info, "no snapshot: ", given.error().context);
             lock.lock();
             snapshot_.reset();
             changed_.notify_all();
@@ -147,7 +149,8 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     ++saves_;
     if (terms_.rank != 0) {
         if (auto told = board_->tell(saves_ - 1, own); !told) return told.error();
-        return board_->await(saves_ - 1, deadline);
+        // Rank 0 begins no commit after the deadline, but may need a while for one.
+        return board_->await(saves_ - 1, deadline + commit_time);
     }
     auto name = commit(draft, own, deadline);
     auto outcome = name ? Result<std::string>(cat(terms_.directory, '/', to_string(*name))) : name.error();
@@ -196,7 +199,14 @@ Result<CheckpointName> SaveWorker::commit(const DraftName& draft, const Result<s
         discard(terms_.directory, to_string(draft));
         return completed.error();
     }
-    return commit_draft(terms_.directory, draft, *terms_.claim);
+    if (std::chrono::steady_clock::now() >= deadline) {
+        discard(terms_.directory, to_string(draft));
+        return Error{Errc::timed_out, "all parts came to the disk too late"};
+    }
+    auto name = commit_draft(terms_.directory, draft, *terms_.claim);
+    // Unless the directory is somebody else's by now.
+    if (!name && name.error().code != Errc::refused) discard(terms_.directory, to_string(draft));
+    return name;
 }
 
 void SaveWorker::remove_old() {

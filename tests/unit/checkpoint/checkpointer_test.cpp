@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <barrier>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -121,6 +122,64 @@ TEST_CASE("nothing stays in the store") {
     });
     CHECK(wrong == "");
     CHECK(store.key_count() == 1);  // the last verdict
+}
+
+TEST_CASE("a second opening in one round does not hear what the first one said") {
+    const ScratchFolder scratch;
+    ThreadGroup group(2);
+    StoreInMemory store;
+    std::barrier both(2);
+    const auto save_once = [&](Communicator& world, bool folder_goes) -> std::string {
+        auto checkpointer =
+            Checkpointer::open(world, store.connect(), {.job = "job", .round = 0}, {.directory = scratch / "c"});
+        if (!checkpointer) return checkpointer.error().context;
+        both.arrive_and_wait();
+        if (folder_goes && world.rank() == 0) std::filesystem::rename(scratch / "c", scratch / "gone");
+        both.arrive_and_wait();
+        SavedModel model(world.rank(), world.size());
+        if (auto saved = checkpointer->save(1, model.state()); !saved) return saved.error().context;
+        const bool done = checkpointer->finish().has_value();
+        return done == !folder_goes ? "" : cat("rank ", world.rank(), " was told the wrong thing");
+    };
+    CHECK(group.run([&](Communicator& world) { return save_once(world, false); }) == "");
+    CHECK(group.run([&](Communicator& world) { return save_once(world, true); }) == "");
+}
+
+TEST_CASE("a wrong option on one rank is an error on all") {
+    const ScratchFolder scratch;
+    ThreadGroup group(3);
+    StoreInMemory store;
+    std::vector<std::string> told(3);
+    group.run([&](Communicator& world) -> std::string {
+        const bool wrong = world.rank() == 1;
+        const auto opened = Checkpointer::open(world, store.connect(), {.job = "job", .round = 0},
+                                               {.directory = scratch / "c", .keep_last = wrong ? 0 : 2});
+        told[static_cast<std::size_t>(world.rank())] = opened ? "opened" : opened.error().context;
+        return {};
+    });
+    CHECK(told[1] == "keep_last is 0; at least 1 must be kept");
+    CHECK(told[0] == "rank 1: keep_last is 0; at least 1 must be kept");
+    CHECK(told[2] == told[0]);
+}
+
+TEST_CASE("a state that one rank cannot save is an error on all, and the next save goes well") {
+    const ScratchFolder scratch;
+    const auto wrong =
+        with_checkpointers(scratch / "c", 3, 0, [](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            for (const auto policy : {WhenBusy::skip, WhenBusy::wait}) {
+                auto state = model.state();
+                if (model.rank == 2) state.rank_value = "\xFF";
+                const auto refused = checkpointer.save(1, state, policy);
+                if (refused) return "it was taken";
+                const auto expected = model.rank == 2 ? "UTF-8" : "another rank's state";
+                if (refused.error().context.find(expected) == std::string::npos) return refused.error().context;
+            }
+            auto saved = checkpointer.save(2, model.state());
+            if (saved) saved = checkpointer.finish();
+            return saved ? "" : saved.error().context;
+        });
+    CHECK(wrong == "");
+    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000002");
 }
 
 TEST_CASE("wrong options and arguments are refused with a sentence") {

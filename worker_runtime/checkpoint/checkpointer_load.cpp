@@ -1,0 +1,145 @@
+// How a Checkpointer loads: the newest one that is whole on all ranks.
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/checkpointer_body.h"
+#include "worker_runtime/checkpoint/folders.h"
+#include "worker_runtime/checkpoint/loader.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// The agent sends it as soon as the channel is open.
+constexpr Duration offer_wait = 5s;
+
+/// A file that is not there is damage too; a disk that gives errors, or memory that is short, is not.
+Error as_damage(Error error) {
+    if (error.code == Errc::not_found) error.code = Errc::bad_frame;
+    return error;
+}
+
+}  // namespace
+
+/// Where the caller makes its tensors from what is saved.
+Result<void> CheckpointerBody::place_tensors(const Manifest& manifest, CheckpointState& state,
+                                             const PlaceTensors& place) {
+    if (!place) return {};
+    state.tensors.clear();
+    for (const auto& tensor : manifest.tensors) {
+        state.tensors.push_back(StateTensor::whole(tensor.name, tensor.type, tensor.shape, nullptr));
+    }
+    auto placed = place(state.tensors);
+    return placed ? check_state(state) : placed;
+}
+
+Result<Manifest> CheckpointerBody::open_candidate(const std::string& folder, CheckpointState& state,
+                                                  const PlaceTensors& place) {
+    auto manifest = read_manifest(folder);
+    if (!manifest) return as_damage(manifest.error());
+    if (auto placed = place_tensors(*manifest, state, place); !placed) return placed.error();
+    if (auto match = match_model(*manifest, state.tensors); !match) return with_context(match.error(), folder);
+    return manifest;
+}
+
+/// False: it is not whole, and `report` says why.
+Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, CheckpointState& state,
+                                             const PlaceTensors& place, LoadReport& report) {
+    const auto folder = cat(options_.directory, '/', to_string(name));
+    const auto skip = [&](const Error& why) {
+        report.skipped.push_back(cat(to_string(name), ": ", why.context));
+        if (world_.rank() == 0) {
+            worker_->note({.name = name, .damaged = true});
+            log(LogLevel::warning, "checkpoint ", folder, " is not whole and was passed over: ", why.context);
+        }
+        return false;
+    };
+    auto manifest = open_candidate(folder, state, place);
+    auto agreed = agree(manifest ? Result<void>() : manifest.error());
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) {
+        if (agreed->failure.code != Errc::bad_frame) return agreed->failure;
+        return skip(agreed->failure);
+    }
+    const auto filled = load_tensors(folder, *manifest, state.tensors);
+    agreed = agree(filled ? filled : as_damage(filled.error()));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) {
+        if (agreed->failure.code != Errc::bad_frame) return agreed->failure;
+        return skip(agreed->failure);
+    }
+    take_texts(*manifest, state);
+    report.step = name.step;
+    report.path = folder;
+    if (world_.rank() == 0) worker_->note({.name = name, .verified = true});
+    return true;
+}
+
+void CheckpointerBody::take_texts(const Manifest& manifest, CheckpointState& state) const {
+    state.values = manifest.values;
+    const auto rank = static_cast<std::size_t>(world_.rank());
+    state.rank_value = rank < manifest.rank_values.size() ? manifest.rank_values[rank] : std::string();
+}
+
+/// False: it could not be read after all, and `report` says why.
+Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointState& state, const PlaceTensors& place,
+                                          LoadReport& report) {
+    auto fits = place_tensors(tier.manifest(), state, place);
+    if (fits) fits = match_model(tier.manifest(), state.tensors);
+    auto agreed = agree(fits);
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return agreed->failure;
+    agreed = agree(tier.load(world_, state.tensors));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) {
+        report.skipped.push_back(cat("the agents' copies of step ", tier.step(), ": ", agreed->failure.context));
+        if (world_.rank() == 0) log(LogLevel::warning, report.skipped.back());
+        return false;
+    }
+    take_texts(tier.manifest(), state);
+    report.step = tier.step();
+    report.from_memory = true;
+    return true;
+}
+
+Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state, const PlaceTensors& place) {
+    const auto began = std::chrono::steady_clock::now();
+    auto agreed = agree(place ? Result<void>() : check_state(state));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return agreed->failure;
+    worker_->finish();
+    LoadReport report;
+    std::vector<CheckpointName> candidates;
+    if (world_.rank() == 0) {
+        if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;
+    }
+    auto tier =
+        MemoryTier::gather(world_, snapshots_ ? snapshots_->take_offers(offer_wait) : std::vector<OfferedSnapshot>(),
+                           sum_of_path(options_.directory));
+    if (!tier) return tier.error();
+    bool memory_tried = false, any_on_disk = false;
+    for (std::size_t i = 0;; ++i) {
+        // Rank 0 says which one: another host may see the directory a moment older.
+        auto next = hear_rank_0(Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
+        if (!next) return next.error();
+        const auto name = parse_checkpoint_name(*next);
+        any_on_disk = any_on_disk || name.has_value();
+        if (!memory_tried && tier->step() >= (name ? name->step : 0)) {
+            memory_tried = true;
+            auto loaded = try_memory(*tier, state, place, report);
+            if (!loaded) return loaded.error();
+            report.load_ms = milliseconds_since(began);
+            if (*loaded) return std::optional(std::move(report));
+        }
+        if (!name) break;
+        auto loaded = try_candidate(*name, state, place, report);
+        if (!loaded) return loaded.error();
+        if (!*loaded) continue;
+        report.load_ms = milliseconds_since(began);
+        return std::optional(std::move(report));
+    }
+    if (!any_on_disk) return std::optional<LoadReport>();
+    return Error{Errc::bad_frame, cat(options_.directory, ": no checkpoint is whole; ", join(report.skipped, "; "),
+                                      "; move them away to start over")};
+}
+
+}  // namespace muster::runtime

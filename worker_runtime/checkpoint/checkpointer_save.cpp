@@ -1,0 +1,175 @@
+// How a Checkpointer saves: a copy in memory that the save worker brings to the disk, or to the agent alone.
+#include <cstring>
+#include <map>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/checkpointer_body.h"
+#include "worker_runtime/checkpoint/safetensors.h"
+
+namespace muster::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Where the elements of a piece are in this rank's tensors.
+class Sources {
+  public:
+    explicit Sources(const std::vector<StateTensor>& tensors) {
+        for (const auto& tensor : tensors) by_name_.emplace(tensor.name, &tensor);
+    }
+    [[nodiscard]] const std::byte* find(const Piece& piece) const {
+        for (auto [at, end] = by_name_.equal_range(piece.tensor); at != end; ++at) {
+            const auto& tensor = *at->second;
+            const auto first = tensor.placement == Placement::sharded ? tensor.begin : 0;
+            if (tensor.placement == Placement::sharded && first != piece.begin) continue;
+            return static_cast<const std::byte*>(tensor.data) + (piece.begin - first) * size_of(piece.type);
+        }
+        return nullptr;
+    }
+
+  private:
+    std::multimap<std::string_view, const StateTensor*> by_name_;
+};
+
+Result<void> check_save(std::int64_t step, const CheckpointState& state) {
+    if (step < 0) return Error{Errc::invalid_argument, cat("a checkpoint of step ", step, "; 0 or more")};
+    return check_state(state);
+}
+
+std::uint64_t rounded(std::uint64_t bytes) {
+    return (bytes + file_alignment - 1) / file_alignment * file_alignment;
+}
+
+}  // namespace
+
+RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state) const {
+    RankFile file;
+    file.step = step;
+    file.round = identity_.round;
+    file.job = identity_.job;
+    file.rank = world_.rank();
+    file.world = world_.size();
+    file.rank_value = state.rank_value;
+    file.opening = opening_;
+    file.save = saves_;
+    file.directory_sum = sum_of_path(options_.directory);
+    if (world_.rank() == 0) file.values = state.values;
+    lay_out(file, own_pieces(state.tensors, world_.rank(), world_.size()));
+    return file;
+}
+
+Result<void> CheckpointerBody::make_room(SharedSegment& room, std::uint64_t bytes) {
+    if (room.size_bytes() >= bytes) return {};
+    room = {};
+    // A little more, so that a longer text beside the tensors does not take everything anew.
+    auto memory =
+        SharedSegment::create(rounded(bytes) + 16 * file_alignment, "the copy that a checkpoint is written from");
+    if (!memory) return memory.error();
+    room = std::move(*memory);
+    return {};
+}
+
+Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
+    if (auto fine = check_state(state); !fine) return fine;
+    worker_->finish();
+    const auto bytes = rounded(plan(0, state).size_bytes);
+    for (std::size_t i = 0; i < (snapshots_ ? memories_.size() : 1); ++i) {
+        if (auto made = make_room(memories_[i], bytes); !made) return made;
+    }
+    return {};
+}
+
+/// The next memory in turn; where there is too little for that, the one that was written longest ago.
+Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
+    auto made = make_room(memories_[turn_], bytes);
+    for (std::size_t i = 1; !made && i < memories_.size(); ++i) {
+        const auto other = (turn_ + i) % memories_.size();
+        if (memories_[other].size_bytes() < bytes) continue;
+        turn_ = other;
+        return {};
+    }
+    return made;
+}
+
+/// A collective: true where all ranks may begin a save, false where one is busy. An error where one cannot: its own on
+/// that rank, and on the others that there is one.
+Result<bool> CheckpointerBody::may_begin(const Result<void>& arguments, bool busy) {
+    enum : std::uint8_t { go_on = 0, leave_out = 1, refuse = 2 };
+    std::uint8_t vote = !arguments ? refuse : busy ? leave_out : go_on;
+    auto shared = world_.run(all_reduce(buffer(std::span(&vote, 1)), ReduceOp::max));
+    if (!shared) return shared.error();
+    if (!arguments) return arguments.error();
+    if (vote == refuse)
+        return Error{Errc::invalid_argument, "another rank's state cannot be saved; its error says why"};
+    return vote == go_on;
+}
+
+Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
+    const auto began = Clock::now();
+    auto begin = may_begin(check_save(step, state), when_busy == WhenBusy::skip && !worker_->idle());
+    if (!begin) return begin.error();
+    if (*begin) {
+        hand_over(step, state, true, began);
+        return {};
+    }
+    const std::string why = "the save before it was still being written";
+    log(world_.rank() == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", step, " was left out: ", why);
+    SaveReport report;
+    report.step = step;
+    report.trouble = why;
+    report.blocked_ms = milliseconds_since(began);
+    worker_->leave_out(std::move(report));
+    return {};
+}
+
+Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState& state) {
+    const auto began = Clock::now();
+    const bool busy = !snapshots_ || !worker_->idle() || began < last_snapshot_ + options_.snapshot_interval;
+    auto begin = may_begin(check_save(step, state), busy);
+    if (!begin) return begin.error();
+    if (!*begin) return {};
+    last_snapshot_ = began;
+    hand_over(step, state, false, began);
+    return {};
+}
+
+/// What goes wrong from here on is in the report.
+void CheckpointerBody::hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began) {
+    worker_->finish();
+    if (worker_->gave_last()) turn_ = (turn_ + 1) % memories_.size();
+    ++saves_;
+    Snapshot snapshot;
+    snapshot.to_disk = to_disk;
+    snapshot.file = plan(step, state);
+    if (auto copied = copy(state, snapshot); !copied) snapshot.failure = copied.error();
+    snapshot.taken = Clock::now();
+    snapshot.report.step = step;
+    snapshot.report.bytes = snapshot.file.size_bytes;
+    snapshot.report.blocked_ms = milliseconds_since(began);
+    worker_->begin(std::move(snapshot));
+}
+
+Result<void> CheckpointerBody::copy(const CheckpointState& state, Snapshot& snapshot) {
+    const auto bytes = snapshot.file.size_bytes;
+    if (auto chosen = choose_room(rounded(bytes)); !chosen) return chosen;
+    auto& room = memories_[turn_];
+    snapshot.memory = {room.data(), rounded(bytes)};
+    snapshot.descriptor = &room.descriptor();
+    std::memset(room.data(), 0, safetensors_length_bytes);  // no head fits what lies here, until the copy is sealed
+    const Sources sources(state.tensors);
+    for (const auto& [piece, offset, crc] : snapshot.file.pieces) {
+        if (piece.count > 0) std::memcpy(room.data() + offset, sources.find(piece), piece.size_bytes());
+    }
+    std::memset(room.data() + bytes, 0, rounded(bytes) - bytes);
+    return {};
+}
+
+Result<void> CheckpointerBody::finish() {
+    worker_->finish();
+    const auto trouble = worker_->newest_trouble();
+    return trouble.empty() ? Result<void>() : Error{Errc::io, cat("the newest checkpoint was not saved: ", trouble)};
+}
+
+}  // namespace muster::runtime
