@@ -12,9 +12,10 @@ namespace {
 /// The agent sends it as soon as the channel is open.
 constexpr Duration offer_wait = 5s;
 
-/// A file that is not there is damage too; a disk that gives errors, or memory that is short, is not.
+/// A file that is not there is damage too, and so is one that this version cannot read; a disk that gives errors, or
+/// memory that is short, is not.
 Error as_damage(Error error) {
-    if (error.code == Errc::not_found) error.code = Errc::bad_frame;
+    if (error.code == Errc::not_found || error.code == Errc::unsupported) error.code = Errc::bad_frame;
     return error;
 }
 
