@@ -27,11 +27,6 @@ struct Word {
     [[nodiscard]] Error error() const { return {static_cast<Errc>(code), words()}; }
 };
 
-template <class T>
-std::span<std::uint8_t> bytes_of(std::span<T> values) {
-    return {reinterpret_cast<std::uint8_t*>(values.data()), values.size_bytes()};
-}
-
 }  // namespace
 
 Result<std::string> from_rank_0(Communicator& world, const Result<std::string>& own, Duration timeout) {

@@ -38,10 +38,6 @@ Result<void> check_save(std::int64_t step, const CheckpointState& state) {
     return check_state(state);
 }
 
-std::uint64_t rounded(std::uint64_t bytes) {
-    return (bytes + file_alignment - 1) / file_alignment * file_alignment;
-}
-
 }  // namespace
 
 RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state) const {
@@ -64,8 +60,8 @@ Result<void> CheckpointerBody::make_room(SharedSegment& room, std::uint64_t byte
     if (room.size_bytes() >= bytes) return {};
     room = {};
     // A little more, so that a longer text beside the tensors does not take everything anew.
-    auto memory =
-        SharedSegment::create(rounded(bytes) + 16 * file_alignment, "the copy that a checkpoint is written from");
+    auto memory = SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
+                                        "the copy that a checkpoint is written from");
     if (!memory) return memory.error();
     room = std::move(*memory);
     return {};
@@ -74,7 +70,7 @@ Result<void> CheckpointerBody::make_room(SharedSegment& room, std::uint64_t byte
 Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
     if (auto fine = check_state(state); !fine) return fine;
     worker_->finish();
-    const auto bytes = rounded(plan(0, state).size_bytes);
+    const auto bytes = in_whole_blocks(plan(0, state).size_bytes);
     for (std::size_t i = 0; i < (snapshots_ ? memories_.size() : 1); ++i) {
         if (auto made = make_room(memories_[i], bytes); !made) return made;
     }
@@ -153,16 +149,16 @@ void CheckpointerBody::hand_over(std::int64_t step, const CheckpointState& state
 
 Result<void> CheckpointerBody::copy(const CheckpointState& state, Snapshot& snapshot) {
     const auto bytes = snapshot.file.size_bytes;
-    if (auto chosen = choose_room(rounded(bytes)); !chosen) return chosen;
+    if (auto chosen = choose_room(in_whole_blocks(bytes)); !chosen) return chosen;
     auto& room = memories_[turn_];
-    snapshot.memory = {room.data(), rounded(bytes)};
+    snapshot.memory = {room.data(), in_whole_blocks(bytes)};
     snapshot.descriptor = &room.descriptor();
     std::memset(room.data(), 0, safetensors_length_bytes);  // no head fits what lies here, until the copy is sealed
     const Sources sources(state.tensors);
     for (const auto& [piece, offset, crc] : snapshot.file.pieces) {
         if (piece.count > 0) std::memcpy(room.data() + offset, sources.find(piece), piece.size_bytes());
     }
-    std::memset(room.data() + bytes, 0, rounded(bytes) - bytes);
+    std::memset(room.data() + bytes, 0, in_whole_blocks(bytes) - bytes);
     return {};
 }
 

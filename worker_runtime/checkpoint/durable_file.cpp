@@ -33,12 +33,6 @@ Result<FileDescriptor> create(const std::string& path, int flags) {
     return trouble("create", path);
 }
 
-/// Writes go through the page cache from now on.
-bool give_up_direct(int file) {
-    const int flags = ::fcntl(file, F_GETFL);
-    return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;
-}
-
 Result<void> write_all(int file, std::span<const std::byte> bytes, const std::string& path,
                        const Interruption& interruption) {
     std::size_t at = 0;
@@ -73,9 +67,14 @@ Result<void> flush_and_close(FileDescriptor file, const std::string& path) {
 
 }  // namespace
 
+bool give_up_direct(int file) {
+    const int flags = ::fcntl(file, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 Result<void> write_new_file(const std::string& path, std::span<const std::byte> memory, std::uint64_t size_bytes,
                             const Interruption& interruption) {
-    const auto rounded = (size_bytes + file_alignment - 1) / file_alignment * file_alignment;
+    const auto rounded = in_whole_blocks(size_bytes);
     MUSTER_CHECK(rounded <= memory.size(), rounded, memory.size());
     auto file = create(path, O_DIRECT);
     if (!file) return file.error();

@@ -17,6 +17,9 @@ namespace muster::runtime {
 /// Asked between pieces of a long write or read; an error ends it.
 using Interruption = std::function<Result<void>()>;
 
+/// Reads and writes of this descriptor go through the page cache from now on. False where they did already.
+bool give_up_direct(int file);
+
 /// Makes the new file `path` of the first `size_bytes` of `memory`, and flushes it. `memory` begins at a page and goes
 /// on with anything up to a multiple of file_alignment (rank_file.h), so that it can be written with O_DIRECT; where
 /// the file system has none, through the page cache. already_exists, io (ENOSPC, EROFS): names the file; what was

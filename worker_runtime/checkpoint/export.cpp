@@ -13,6 +13,7 @@
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/crc32c.h"
 #include "worker_runtime/checkpoint/durable_file.h"
+#include "worker_runtime/checkpoint/names.h"
 #include "worker_runtime/checkpoint/safetensors.h"
 #include "worker_runtime/checkpoint/verify.h"
 
@@ -27,13 +28,8 @@ std::uint64_t bytes_of(const ManifestTensor& tensor) {
     return *element_count(tensor.shape) * size_of(tensor.type);
 }
 
-std::string padded(std::size_t number) {
-    const auto text = cat(number);
-    return cat(std::string(text.size() < digits ? digits - text.size() : 0, '0'), text);
-}
-
 std::string file_name(std::size_t index, std::size_t count) {
-    return cat("model-", padded(index + 1), "-of-", padded(count), ".safetensors");
+    return cat("model-", in_digits(index + 1, digits), "-of-", in_digits(count, digits), ".safetensors");
 }
 
 /// Appends all elements of a tensor, in order.

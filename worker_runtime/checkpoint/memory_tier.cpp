@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/crc32c.h"
 #include "worker_runtime/checkpoint/loader.h"
 #include "worker_runtime/checkpoint/rank_file.h"
@@ -30,11 +31,6 @@ struct Ticket {
     std::int32_t rank = 0, world = 0;
     std::uint64_t data_begin = 0, size_bytes = 0;
 };
-
-template <class T>
-std::span<std::uint8_t> bytes_of(std::span<T> values) {
-    return {reinterpret_cast<std::uint8_t*>(values.data()), values.size_bytes()};
-}
 
 std::string_view text_of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};

@@ -14,8 +14,7 @@ constexpr std::string_view draft_mark = ".tmp-";
 constexpr std::size_t digits_min = 8;
 
 std::string step_text(std::int64_t step) {
-    const auto digits = cat(step);
-    return cat(prefix, std::string(digits.size() < digits_min ? digits_min - digits.size() : 0, '0'), digits);
+    return cat(prefix, in_digits(static_cast<std::uint64_t>(step), digits_min));
 }
 
 bool all_digits(std::string_view text) {
@@ -32,6 +31,11 @@ std::optional<std::int64_t> step_of(std::string_view text) {
 }
 
 }  // namespace
+
+std::string in_digits(std::uint64_t number, std::size_t digits) {
+    const auto text = cat(number);
+    return cat(std::string(text.size() < digits ? digits - text.size() : 0, '0'), text);
+}
 
 std::string to_string(const CheckpointName& name) {
     return name.edition == 1 ? step_text(name.step) : cat(step_text(name.step), '.', name.edition);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,6 +10,9 @@
 #include <vector>
 
 namespace muster::runtime {
+
+/// "00120" for 120 in five digits; a longer number as it is.
+std::string in_digits(std::uint64_t number, std::size_t digits);
 
 /// "step_00000120", or "step_00000120.2" for the second one of a step: after a checkpoint turned out to be damaged,
 /// training has come by its step again. Nothing is ever written in the place of another.

@@ -7,6 +7,7 @@
 
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/json_text.h"
+#include "worker_runtime/checkpoint/names.h"
 #include "worker_runtime/checkpoint/safetensors.h"
 
 namespace muster::runtime {
@@ -117,8 +118,7 @@ Result<Piece> piece_of(const TensorEntry& stored, const Json& parts) {
 }  // namespace
 
 std::string rank_file_name(int rank) {
-    const auto digits = cat(rank);
-    return cat("rank_", std::string(digits.size() < 5 ? 5 - digits.size() : 0, '0'), digits, ".safetensors");
+    return cat("rank_", in_digits(static_cast<std::uint64_t>(rank), 5), ".safetensors");
 }
 
 void lay_out(RankFile& file, std::vector<Piece> pieces) {

@@ -25,6 +25,11 @@ namespace muster::runtime {
 /// A file's tensors begin at a multiple of this, so that they can be written and read past the page cache.
 inline constexpr std::size_t file_alignment = 4096;
 
+/// `bytes`, rounded up to what can be written or read past the page cache.
+constexpr std::uint64_t in_whole_blocks(std::uint64_t bytes) {
+    return (bytes + file_alignment - 1) / file_alignment * file_alignment;
+}
+
 struct StoredPiece {
     Piece piece;
     std::uint64_t offset = 0;  ///< bytes from the file's begin

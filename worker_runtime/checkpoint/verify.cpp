@@ -101,28 +101,23 @@ class RangeReader {
     std::uint64_t fill(Chunk& chunk, std::uint64_t at, std::uint64_t end) {
         const auto start = at / file_alignment * file_alignment;
         const auto wanted = std::min<std::uint64_t>(end - start, chunk_bytes);
-        const auto rounded = (wanted + file_alignment - 1) / file_alignment * file_alignment;
+        const auto rounded = in_whole_blocks(wanted);
         std::size_t got = 0;
         chunk.outcome = {};
         while (got < wanted) {
             const auto more =
                 ::pread(file_.get(), chunk.memory.get() + got, rounded - got, static_cast<off_t>(start + got));
             if (more < 0 && errno == EINTR) continue;
-            if (more < 0 && errno == EINVAL && give_up_direct()) continue;
+            if (more < 0 && errno == EINVAL && give_up_direct(file_.get())) continue;
             if (more < 0) chunk.outcome = error_from_errno(errno, cat("read ", path_));
             if (more == 0) chunk.outcome = Error{Errc::bad_frame, cat(path_, " ends at byte ", start + got)};
             if (more <= 0) return at;
             got += static_cast<std::size_t>(more);
-            if (got < wanted && got % file_alignment != 0) give_up_direct();
+            if (got < wanted && got % file_alignment != 0) give_up_direct(file_.get());
         }
         chunk.begin = at - start;
         chunk.size = wanted - chunk.begin;
         return start + wanted;
-    }
-
-    bool give_up_direct() {
-        const int flags = ::fcntl(file_.get(), F_GETFL);
-        return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(file_.get(), F_SETFL, flags & ~O_DIRECT) == 0;
     }
 
     std::string path_;

@@ -8,8 +8,6 @@ weights, optimizer, random numbers and the place in the data go on from there, a
 in a world of another size. After SIGTERM (a preemption notice) all ranks save in the same step and leave with exit code
 76: nothing is lost at all.
 """
-import argparse
-import hashlib
 import os
 import signal
 import sys
@@ -20,28 +18,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 import muster
 from digits_data import load_digits
-
-
-def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="digits.csv, of this repository's worker_runtime/examples/data")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--save-every", type=int, default=5, help="steps")
-    parser.add_argument("--order", help="a file that gets a line for each step: its epoch and this rank's samples")
-    parser.add_argument("--die-once", metavar="FILE", help="rank 1 kills itself at step 23, unless FILE is there")
-    return parser.parse_args()
-
-
-def digest(model):
-    """The same for the same bits of all weights."""
-    total = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        total.update(bytes(tensor.contiguous().view(torch.uint8).flatten().tolist()))
-    return total.hexdigest()[:16]
+from example_job import digest, options
 
 
 def main():
-    asked = options()
+    asked = options(__doc__)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     context = muster.Context()

@@ -8,8 +8,6 @@ never a half. What this costs against muster.Checkpointer: training stands still
 written by one rank; a flipped bit is found out by nobody; and the world must keep its size. DistributedSampler knows no
 place inside an epoch, so the steps of the epoch that were taken are passed over after a restart.
 """
-import argparse
-import hashlib
 import os
 import signal
 
@@ -18,24 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from digits_data import load_digits
-
-
-def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", required=True, help="digits.csv, of this repository's worker_runtime/examples/data")
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--save-every", type=int, default=5, help="steps")
-    parser.add_argument("--order", help="a file that gets a line for each step: its epoch and this rank's samples")
-    parser.add_argument("--die-once", metavar="FILE", help="rank 1 kills itself at step 23, unless FILE is there")
-    return parser.parse_args()
-
-
-def digest(model):
-    """The same for the same bits of all weights."""
-    total = hashlib.sha256()
-    for tensor in model.state_dict().values():
-        total.update(bytes(tensor.contiguous().view(torch.uint8).flatten().tolist()))
-    return total.hexdigest()[:16]
+from example_job import digest, options
 
 
 def save(path, state):
@@ -51,7 +32,7 @@ def save(path, state):
 
 
 def main():
-    asked = options()
+    asked = options(__doc__)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
