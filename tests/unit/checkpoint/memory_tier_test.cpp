@@ -194,7 +194,7 @@ TEST_CASE("copies of another directory, or of two saves of one step, are not tak
                         });
     };
     REQUIRE(saved("model", 10, 10) == "");
-    REQUIRE(saved("average", 10, 99) == "");
+    REQUIRE(saved("average", 12, 99) == "");
     CHECK(loaded(scratch / "model", 2, agents) == "memory 10");
     // Of rank 1 the agents have lost the first save of step 20, of rank 0 they have both.
     REQUIRE(saved("model", 20, 98) == "");
