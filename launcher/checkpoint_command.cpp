@@ -18,7 +18,7 @@ namespace {
 using runtime::CheckpointName;
 using runtime::Manifest;
 
-constexpr std::string_view usage =
+constexpr std::string_view checkpoint_usage =
     "usage: muster checkpoint DIR [--verify]\n"
     "       muster checkpoint export DIR OUT [--step N] [--max-file-size GIB] [--prefix PREFIX]\n"
     "\n"
@@ -191,7 +191,7 @@ int export_one(const Request& request, const std::vector<CheckpointName>& checkp
 
 int run_checkpoint(const std::vector<std::string>& arguments) {
     if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-        print(std::string(usage));
+        print(std::string(checkpoint_usage));
         return exit_codes::success;
     }
     const auto request = read_request(arguments);

@@ -13,7 +13,7 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::string_view usage =
+constexpr std::string_view flight_usage =
     "usage: muster flight DIR...\n"
     "Says from the flight records (*.ring) in DIR which rank is missing from which collective.\n"
     "They lie beside the logs of a job that failed or was stopped; for one that runs, where MUSTER_FLIGHT_DIR "
@@ -41,7 +41,7 @@ std::vector<std::filesystem::path> find_rings(const std::string& argument) {
 
 int run_flight(const std::vector<std::string>& arguments) {
     if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-        std::fwrite(usage.data(), 1, usage.size(), stdout);
+        std::fwrite(flight_usage.data(), 1, flight_usage.size(), stdout);
         return exit_codes::success;
     }
     if (arguments.empty()) return complain("which folder? write: muster flight DIR");

@@ -25,7 +25,8 @@ namespace wire = guardian_wire;
 
 namespace {
 
-constexpr Duration settle_max = 150ms;  ///< the pump's own limit is 100 ms; this is for a pump that hangs in a write
+constexpr Duration pump_settle_max =
+    150ms;  ///< the pump's own limit is 100 ms; this is for a pump that hangs in a write
 constexpr Duration flush_max = 1s;
 
 FileDescriptor image_file(const std::string& image) {
@@ -184,7 +185,7 @@ void PosixProcessHost::Body::ended(std::uint64_t id, WorkerEnded event) {
     event.local_rank = worker.local_rank;
     if (event.group_left) groups_[worker.local_rank] = id;
     worker.ended = std::move(event);
-    worker.settle_timer = std::make_unique<asio::steady_timer>(context_, settle_max);
+    worker.settle_timer = std::make_unique<asio::steady_timer>(context_, pump_settle_max);
     worker.settle_timer->async_wait([weak = weak_from_this(), id](auto failure) {
         if (const auto self = weak.lock(); self && !failure) self->settled(id);
     });

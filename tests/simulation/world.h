@@ -22,6 +22,7 @@
 namespace muster::simulation {
 
 inline constexpr Address daemon_address{0, 29400};
+inline constexpr Duration end_linger = 10s;  ///< ServerConfig::end_linger, for which a launcher keeps its daemon
 
 struct WorldResult {
     std::optional<Violation> violation;

@@ -3,12 +3,6 @@
 
 namespace muster::simulation {
 
-namespace {
-
-constexpr Duration end_linger = 10s;  ///< ServerConfig::end_linger, for which a launcher keeps its daemon
-
-}  // namespace
-
 /// As launcher/embedded_daemon.cpp has it; a musterd is told that it is the first one, or knows nothing of before.
 rendezvous::ServerConfig World::daemon_config() const {
     using rendezvous::QuietStart;

@@ -12,9 +12,8 @@ namespace muster::simulation {
 
 namespace {
 
-constexpr Duration slack = 5s;        ///< connecting, back-off, answers on their way, a loop that is late
-constexpr Duration kill_delay = 1s;   ///< from SIGKILL to the last report
-constexpr Duration end_linger = 10s;  ///< ServerConfig::end_linger
+constexpr Duration slack = 5s;       ///< connecting, back-off, answers on their way, a loop that is late
+constexpr Duration kill_delay = 1s;  ///< from SIGKILL to the last report
 
 }  // namespace
 

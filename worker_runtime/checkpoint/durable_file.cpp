@@ -19,7 +19,7 @@ namespace muster::runtime {
 namespace {
 
 /// Large enough for a disk's full rate, small enough to be interrupted within milliseconds.
-constexpr std::size_t chunk_bytes = 16u << 20;
+constexpr std::size_t write_bytes_max = 16u << 20;
 
 Error trouble(std::string_view what, const std::string& path) {
     return error_from_errno(errno, cat(what, ' ', path));
@@ -41,7 +41,7 @@ Result<void> write_all(int file, std::span<const std::byte> bytes, const std::st
             if (auto go_on = interruption(); !go_on) return go_on;
         }
         const auto written =
-            ::pwrite(file, bytes.data() + at, std::min(chunk_bytes, bytes.size() - at), static_cast<off_t>(at));
+            ::pwrite(file, bytes.data() + at, std::min(write_bytes_max, bytes.size() - at), static_cast<off_t>(at));
         if (written < 0 && (errno == EINTR || (errno == EINVAL && give_up_direct(file)))) continue;
         if (written < 0) return trouble("write", path);
         at += static_cast<std::size_t>(written);

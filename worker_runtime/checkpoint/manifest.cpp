@@ -17,7 +17,7 @@ using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view format = "muster checkpoint";
-constexpr std::uint64_t version = 1;
+constexpr std::uint64_t manifest_version = 1;
 constexpr std::string_view opening = R"({"crc32c":")";  // eight digits follow
 constexpr std::string_view no_digits = "00000000";
 
@@ -164,14 +164,10 @@ Result<Manifest> make_manifest(const std::vector<RankFile>& files, const std::ve
 }
 
 std::string encode_manifest(const Manifest& manifest) {
-    OrderedJson json = {{"crc32c", no_digits},
-                        {"format", format},
-                        {"version", version},
-                        {"step", manifest.step},
-                        {"round", manifest.round},
-                        {"job", manifest.job},
-                        {"files", OrderedJson::array()},
-                        {"tensors", OrderedJson::array()}};
+    OrderedJson json = {{"crc32c", no_digits},           {"format", format},
+                        {"version", manifest_version},   {"step", manifest.step},
+                        {"round", manifest.round},       {"job", manifest.job},
+                        {"files", OrderedJson::array()}, {"tensors", OrderedJson::array()}};
     for (const auto& file : manifest.files) {
         json["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"crc32c", crc_text(file.crc32c)}});
     }
@@ -212,7 +208,8 @@ Result<Manifest> parse_manifest(std::string_view text) {
         return damaged("is of something else than a muster checkpoint");
     }
     if (summed != expected) return damaged(cat("its checksum is ", crc_text(summed), ", not ", digits));
-    if (written_by != version) return Error{Errc::unsupported, cat("made by a newer muster (format ", written_by, ")")};
+    if (written_by != manifest_version)
+        return Error{Errc::unsupported, cat("made by a newer muster (format ", written_by, ")")};
     Manifest manifest;
     const auto* values = object.field("values");
     if (!object.number("step", manifest.step) || !object.number("round", manifest.round) ||

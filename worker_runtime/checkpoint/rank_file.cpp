@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int version = 1;
+constexpr int rank_file_version = 1;
 constexpr std::size_t crc_digits = 8;
 
 std::string stored_name(const Piece& piece) {
@@ -41,7 +41,7 @@ SafetensorsHeader header_of(const RankFile& file) {
         checksums += crc_text(crc);
     }
     header.metadata = {{"format", "pt"},
-                       {"muster_version", cat(version)},
+                       {"muster_version", cat(rank_file_version)},
                        {"muster_step", cat(file.step)},
                        {"muster_round", cat(file.round)},
                        {"muster_job", file.job},
@@ -57,7 +57,7 @@ SafetensorsHeader header_of(const RankFile& file) {
     return header;
 }
 
-Error bad(std::string text) {
+Error bad_rank_file(std::string text) {
     return {Errc::bad_frame, std::move(text)};
 }
 
@@ -106,11 +106,11 @@ Result<Piece> piece_of(const TensorEntry& stored, const Json& parts) {
     const auto fields = JsonObject(*part);
     if (!fields.text("tensor", piece.tensor) || !fields.shape("shape", piece.shape) ||
         !fields.number("begin", piece.begin)) {
-        return bad(cat("muster_pieces: what is said of ", stored.name, " does not read"));
+        return bad_rank_file(cat("muster_pieces: what is said of ", stored.name, " does not read"));
     }
     const auto elements = element_count(piece.shape);
     if (!elements || stored.shape.size() != 1 || piece.begin > *elements || piece.count > *elements - piece.begin) {
-        return bad(cat("muster_pieces: ", stored.name, " lies beyond the end of ", piece.tensor));
+        return bad_rank_file(cat("muster_pieces: ", stored.name, " lies beyond the end of ", piece.tensor));
     }
     return piece;
 }
@@ -155,29 +155,31 @@ Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes
     int written_by = 0;
     Json values, parts;
     std::string checksums;
-    if (!metadata.number("muster_version", 1, written_by)) return bad(metadata.trouble());
-    if (written_by != version) return Error{Errc::unsupported, cat("made by a newer muster (format ", written_by, ")")};
+    if (!metadata.number("muster_version", 1, written_by)) return bad_rank_file(metadata.trouble());
+    if (written_by != rank_file_version)
+        return Error{Errc::unsupported, cat("made by a newer muster (format ", written_by, ")")};
     if (!metadata.number<std::int64_t>("muster_step", 0, file.step) ||
         !metadata.number<std::int64_t>("muster_round", 0, file.round) || !metadata.text("muster_job", file.job) ||
         !metadata.number("muster_world", 1, file.world) || !metadata.number("muster_rank", 0, file.rank) ||
         !metadata.json("muster_values", values) || !metadata.text("muster_rank_value", file.rank_value) ||
         !metadata.json("muster_pieces", parts) || !metadata.text("muster_crc32c", checksums)) {
-        return bad(metadata.trouble());
+        return bad_rank_file(metadata.trouble());
     }
     // Files of the first days have not got these.
     (void)metadata.text("muster_opening", file.opening);
     (void)metadata.number<std::uint64_t>("muster_save", 0, file.save);
     (void)metadata.text("muster_directory", file.directory_sum);
-    if (!JsonObject(values).texts(file.values)) return bad("muster_values holds something else than texts");
-    if (file.rank >= file.world) return bad(cat("muster_rank ", file.rank, " of a world of ", file.world));
-    if (checksums.size() != crc_digits * header->tensors.size()) return bad("muster_crc32c has the wrong length");
+    if (!JsonObject(values).texts(file.values)) return bad_rank_file("muster_values holds something else than texts");
+    if (file.rank >= file.world) return bad_rank_file(cat("muster_rank ", file.rank, " of a world of ", file.world));
+    if (checksums.size() != crc_digits * header->tensors.size())
+        return bad_rank_file("muster_crc32c has the wrong length");
     for (std::size_t i = 0; i < header->tensors.size(); ++i) {
         const auto& tensor = header->tensors[i];
         auto piece = piece_of(tensor, parts);
         if (!piece) return piece.error();
         StoredPiece stored{.piece = std::move(*piece), .offset = *data_begin + tensor.begin};
         if (!parse_crc(std::string_view(checksums).substr(i * crc_digits, crc_digits), stored.crc32c)) {
-            return bad("muster_crc32c is not hexadecimal");
+            return bad_rank_file("muster_crc32c is not hexadecimal");
         }
         file.pieces.push_back(std::move(stored));
     }

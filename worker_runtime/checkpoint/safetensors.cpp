@@ -14,8 +14,6 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::string_view metadata_key = "__metadata__";
-
 std::string quoted(const std::string& text) {
     return nlohmann::json(text).dump();
 }

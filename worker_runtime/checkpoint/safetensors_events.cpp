@@ -8,7 +8,6 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::string_view metadata_key = "__metadata__";
 /// More dimensions than any tensor has.
 constexpr std::size_t dimensions_max = 64;
 

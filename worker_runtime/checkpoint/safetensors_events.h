@@ -6,10 +6,14 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "worker_runtime/checkpoint/safetensors.h"
 
 namespace muster::runtime {
+
+/// The one name in a header that is no tensor's.
+inline constexpr std::string_view metadata_key = "__metadata__";
 
 /// nlohmann's interface for events; each returns false to stop, after which trouble() says why.
 class SafetensorsEvents {

@@ -22,7 +22,7 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::size_t chunk_bytes = 8u << 20;
+constexpr std::size_t read_ahead_bytes = 8u << 20;
 constexpr int buffer_count = 3;
 
 struct FreeMemory {
@@ -100,7 +100,7 @@ class RangeReader {
     /// Reads from the page that has `at` on; returns where the next chunk begins.
     std::uint64_t fill(Chunk& chunk, std::uint64_t at, std::uint64_t end) {
         const auto start = at / file_alignment * file_alignment;
-        const auto wanted = std::min<std::uint64_t>(end - start, chunk_bytes);
+        const auto wanted = std::min<std::uint64_t>(end - start, read_ahead_bytes);
         const auto rounded = in_whole_blocks(wanted);
         std::size_t got = 0;
         chunk.outcome = {};
@@ -143,7 +143,7 @@ Result<void> read_ranges(const std::string& path, const std::vector<ByteRange>& 
     Belt empty, full;
     for (int i = 0; i < buffer_count; ++i) {
         Chunk chunk;
-        chunk.memory.reset(static_cast<std::byte*>(std::aligned_alloc(file_alignment, chunk_bytes)));
+        chunk.memory.reset(static_cast<std::byte*>(std::aligned_alloc(file_alignment, read_ahead_bytes)));
         if (!chunk.memory) return Error{Errc::limit_exceeded, cat("no memory to read ", path)};
         empty.put(std::move(chunk));
     }
