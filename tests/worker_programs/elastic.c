@@ -1,14 +1,15 @@
 // A worker for the elastic tests. It writes what it was given as one line to $ELASTIC_LOG, then waits.
 //
-//   elastic [--ignore-term | --save FILE MS] [--grandchild] [--fail-on FILE CODE [TEXT]] --until FILE
+//   elastic [--ignore-term | --save FILE MS] [--grandchild] [--resident MIB] [--fail-on FILE CODE [TEXT]] --until FILE
 //
 // --until FILE       exit 0 as soon as FILE exists
 // --fail-on FILE N   print TEXT to stderr and exit N as soon as FILE exists (looked at before --until)
 // --ignore-term      take no notice of SIGTERM
 // --save FILE MS     after SIGTERM work for MS, write the number of SIGTERMs to FILE, and exit 0
+// --resident MIB     touch so much memory before the start line, as the kernel has to tear it down at the end
 // --grandchild       leave a child in a session of its own, which ignores SIGTERM and SIGHUP too
 //
-// Lines:  start rank= world= local= group= groups= round= restart= role= master= pid=
+// Lines:  start rank= world= local= group= groups= round= restart= role= master= pid= at=   (CLOCK_MONOTONIC, ns)
 //         grandchild pid=
 #include <fcntl.h>
 #include <signal.h>
@@ -33,11 +34,15 @@ static const char* variable(const char* name) {
 
 static void say_start(void) {
     char line[1024];
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
     snprintf(line, sizeof line,
-             "start rank=%s world=%s local=%s group=%s groups=%s round=%s restart=%s role=%s master=%s:%s pid=%d\n",
+             "start rank=%s world=%s local=%s group=%s groups=%s round=%s restart=%s role=%s master=%s:%s pid=%d "
+             "at=%lld\n",
              variable("RANK"), variable("WORLD_SIZE"), variable("LOCAL_RANK"), variable("GROUP_RANK"),
              variable("GROUP_WORLD_SIZE"), variable("MUSTER_ROUND"), variable("TORCHELASTIC_RESTART_COUNT"),
-             variable("ROLE_NAME"), variable("MASTER_ADDR"), variable("MASTER_PORT"), getpid());
+             variable("ROLE_NAME"), variable("MASTER_ADDR"), variable("MASTER_PORT"), getpid(),
+             now.tv_sec * 1000000000LL + now.tv_nsec);
     say(line);
 }
 
@@ -73,6 +78,12 @@ static void leave_grandchild(void) {
     _exit(0);
 }
 
+static void take_memory(size_t bytes) {
+    char* memory = malloc(bytes);
+    if (memory == NULL) _exit(95);
+    for (size_t at = 0; at < bytes; at += 4096) ((volatile char*)memory)[at] = 1;
+}
+
 int main(int argc, char** argv) {
     const char* until = NULL;
     const char* fail_on = NULL;
@@ -89,6 +100,8 @@ int main(int argc, char** argv) {
             save_ms = atol(argv[++i]);
         } else if (strcmp(argv[i], "--grandchild") == 0)
             leave_grandchild();
+        else if (strcmp(argv[i], "--resident") == 0 && i + 1 < argc)
+            take_memory(strtoul(argv[++i], NULL, 10) << 20);
         else if (strcmp(argv[i], "--until") == 0 && i + 1 < argc)
             until = argv[++i];
         else if (strcmp(argv[i], "--fail-on") == 0 && i + 2 < argc) {

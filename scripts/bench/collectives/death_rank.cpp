@@ -1,7 +1,8 @@
-// One rank of scripts/bench/death, under `muster`: all_reduces until a peer's death ends them.
+// One rank of scripts/bench/death and failures, under `muster`: all_reduces until a peer's death or absence ends them.
 //
-//   death_rank RESIDENT_MIB   rank 1 first touches so much memory. Each rank prints "RANK PID ready" and, at the
-//                             failure, "RANK failed NANOSECONDS WHY" on the monotonic clock.
+//   death_rank RESIDENT_MIB [SECONDS]   rank 1 first touches so much memory; SECONDS: the deadline of each all_reduce.
+//                                       Each rank prints "RANK PID ready" and, at the failure, "RANK failed NANOSECONDS
+//                                       WHY" on the monotonic clock.
 #include <signal.h>
 #include <unistd.h>
 
@@ -27,7 +28,8 @@ int main(int argc, char** argv) {
     auto done = world.run(muster::barrier());
     std::printf("%d %d ready\n", context->rank(), static_cast<int>(::getpid()));
     std::fflush(stdout);
-    while (done) done = world.run(muster::all_reduce(muster::buffer(std::span(data)), muster::ReduceOp::sum));
+    const muster::Duration timeout = argc > 2 ? std::chrono::seconds(std::atoi(argv[2])) : world.timeout();
+    while (done) done = world.run(muster::all_reduce(muster::buffer(std::span(data)), muster::ReduceOp::sum), timeout);
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     std::printf("%d failed %lld %s\n", context->rank(),
                 static_cast<long long>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()),

@@ -1,0 +1,184 @@
+"""One muster job over several hosts: starts it, watches what its agents and workers say, and knows every process of it.
+
+All times are CLOCK_MONOTONIC in seconds, which all namespaces share: a worker writes it as its first act, and an agent's
+line counts from the moment at which it could be read here.
+"""
+import json
+import os
+import re
+import select
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+import uuid
+from pathlib import Path
+
+DEADLINE = 60.0
+PORT = 29400
+
+
+class Failed(Exception):
+    """The job did not do what the measurement needs; the text says what, and what everybody had said."""
+
+
+class Speaker:
+    """A process and the lines that it and its workers print, each with its time."""
+
+    def __init__(self, name, process):
+        self.name, self.process, self.lines = name, process, []
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        for line in iter(self.process.stdout.readline, b""):
+            self.lines.append((time.monotonic(), line.decode(errors="replace").rstrip()))
+
+    def heard(self, pattern, since=0.0):
+        """When it first said a line that matches; None if it has not."""
+        return next((at for at, line in list(self.lines) if at >= since and re.search(pattern, line)), None)
+
+
+class Cluster:
+    def __init__(self, build, hosts, workers=2, resident=48, options=(), job_options=(), daemon="daemon", state=None,
+                 worker=None, environment=None):
+        self.build, self.hosts, self.workers, self.resident = Path(build), hosts, workers, resident
+        self.options, self.daemon_host, self.state = [*options, *job_options], daemon, state
+        self.worker, self.environment = worker, environment or {}
+        self.tag = uuid.uuid4().hex
+        self.scratch = tempfile.TemporaryDirectory(prefix="muster faults ")
+        self.log = Path(self.scratch.name) / "starts.log"
+        self.log.touch()
+        self.agents, self.daemon, self.everybody = {}, None, []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for pid in self.processes():
+            try:
+                os.kill(pid, 9)
+            except ProcessLookupError:
+                pass
+        for speaker in self.everybody:
+            speaker.process.wait(10)
+        self.scratch.cleanup()
+
+    # ---- starting ----
+    def spawn(self, host, program, *arguments, **environment):
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "PET_", "TORCHELASTIC_"))}
+        process = subprocess.Popen(
+            self.hosts.command(host, [self.build / "bin" / program, *arguments]), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=self.scratch.name,
+            env={**kept, "FAULTS_TAG": f"{self.tag} {host}", "ELASTIC_LOG": str(self.log), "TMPDIR": self.scratch.name,
+                 "OMP_NUM_THREADS": "1", **self.environment, **environment})
+        speaker = Speaker(host, process)
+        self.everybody.append(speaker)
+        return speaker
+
+    def start_daemon(self, *options):
+        state = ["--state", self.state.replace("DIR", self.scratch.name)] if self.state else []
+        self.daemon = self.spawn(self.daemon_host, "musterd", "--port", PORT, "--log-level", "info", *state, *options)
+        self.until("listening musterd", lambda: self.daemon.heard("listening"))
+
+    def start_node(self, host, nnodes, **environment):
+        worker = self.worker or [self.build / "worker_programs" / "elastic", "--resident", self.resident, "--until", "done"]
+        self.agents[host] = self.spawn(
+            host, "muster", "--nnodes", nnodes, "--nproc-per-node", self.workers, "--rdzv-backend", "c10d",
+            "--rdzv-endpoint", f"{self.hosts.address(self.daemon_host)}:{PORT}", "--rdzv-id", "faults",
+            "--local-addr", self.hosts.address(host), "--max-restarts", "3", "--log-level", "info", "--shutdown-timeout", "5",
+            "--rdzv-conf", "last_call_timeout=1", *self.options, "--no-python", *worker, **environment)
+        return self.agents[host]
+
+    # ---- looking ----
+    def until(self, what, condition, deadline=DEADLINE):
+        end = time.monotonic() + deadline
+        while True:
+            value = condition()
+            if value:
+                return value
+            if time.monotonic() > end:
+                raise Failed(f"no {what} within {deadline:g} s\n{self.story()}")
+            time.sleep(0.002)  # between two looks
+
+    def starts(self, number):
+        """The workers' start lines of a round: dictionaries, with `at` in seconds."""
+        found = []
+        for line in self.log.read_text().splitlines():
+            one = dict(re.findall(r"(\w+)=(\S+)", line))
+            if line.startswith("start ") and "at" in one and one["round"] == str(number):
+                found.append({**one, "rank": int(one["rank"]), "pid": int(one["pid"]), "at": int(one["at"]) / 1e9})
+        return found
+
+    def round(self, number, count, deadline=DEADLINE):
+        """Waits for `count` workers of a round; their lines by rank."""
+        def running():
+            if self.agents and all(one.process.poll() is not None for one in self.agents.values()):
+                raise Failed(f"every agent has ended before round {number}\n{self.story()}")
+            found = self.starts(number)
+            return len(found) >= count and found
+        found = self.until(f"round {number} of {count} workers", running, deadline)
+        return {one["rank"]: one for one in found}
+
+    def all_know(self, pattern, hosts, since, deadline=DEADLINE):
+        """When the last of the hosts' agents said a line that matches."""
+        self.until(f"word of '{pattern}' from {', '.join(hosts)}",
+                   lambda: all(self.agents[host].heard(pattern, since) for host in hosts), deadline)
+        return max(self.agents[host].heard(pattern, since) for host in hosts)
+
+    def processes(self, host=None):
+        """Pids of everything that carries the job's tag (on that host), zombies left out."""
+        needle = f"FAULTS_TAG={self.tag} {host or ''}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            try:
+                tags = [part for part in (entry / "environ").read_bytes().split(b"\0") if part.startswith(needle)]
+            except OSError:
+                continue
+            if tags and (host is None or tags[0] == needle):
+                found.append(int(entry.name))
+        return found
+
+    def status(self):
+        """What the daemon tells at /status; None where it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://{self.hosts.address(self.daemon_host)}:{PORT}/status", timeout=1) as answer:
+                return json.load(answer)
+        except OSError:
+            return None
+
+    def story(self):
+        parts = [self.log.read_text()]
+        for one in self.everybody:
+            parts.append(f"--- {one.name}, exit {one.process.poll()}")
+            parts += [f"{at:.3f} {line}" for at, line in one.lines]
+        return "\n".join(parts)
+
+
+class Watch(threading.Thread):
+    """Ends of processes, seen through their pidfds at the moment they happen."""
+
+    def __init__(self, pids):
+        super().__init__(daemon=True)
+        self.fds = [os.pidfd_open(pid) for pid in pids]
+        self.ends = []
+        self.start()
+
+    def run(self):
+        open_ones = set(self.fds)
+        while open_ones:
+            ready, _, _ = select.select(list(open_ones), [], [])
+            self.ends += [time.monotonic()] * len(ready)
+            open_ones -= set(ready)
+
+    def all_gone(self, deadline=DEADLINE):
+        """Waits for the end of all; when the last of them ended."""
+        self.join(deadline)
+        if self.is_alive():
+            raise Failed(f"{len(self.fds) - len(self.ends)} of {len(self.fds)} processes live after {deadline:g} s")
+        return max(self.ends)
+
+    def some_gone(self):
+        return bool(self.ends)

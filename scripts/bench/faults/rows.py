@@ -1,0 +1,281 @@
+"""The faults: what is done to a cluster, what is measured, and what it should be."""
+import os
+import random
+import re
+import signal
+import struct
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable
+
+from cluster import Cluster, Failed, Watch
+from hosts import Hosts
+
+NODES = ["node1", "node2", "node3", "node4"]
+ENDED = r"round 0 ended"
+
+
+@dataclass
+class Row:
+    """One fault. `once` does it to a fresh cluster and returns {measure: seconds, or 0 and 1 for "never" and "it did"}."""
+    name: str
+    what: str
+    targets: dict  # measure -> the largest value that is allowed
+    once: Callable
+    runs: int = 100
+    needs: str = ""  # what must be there: "sqlite"
+
+
+@dataclass
+class Lab:
+    """What all rows share."""
+    build: Path
+
+    def job(self, hosts, **settings):
+        return Cluster(self.build, hosts, **settings)
+
+
+class Four:
+    """Four nodes of two workers and a daemon on a fifth host, in their first round."""
+
+    def __init__(self, lab, nnodes="2:4", network="veth", on_host=None, wait=True, **settings):
+        self.hosts = Hosts([*NODES, "daemon"], network)
+        self.lab, self.nnodes, self.on_host, self.wait, self.settings = lab, nnodes, on_host or {}, wait, settings
+
+    def __enter__(self):
+        self.hosts.__enter__()
+        self.job = self.lab.job(self.hosts, **self.settings)
+        try:
+            self.job.start_daemon("--first-start")
+            for host in NODES:
+                self.job.start_node(host, self.nnodes, **self.on_host.get(host, {}))
+            self.first = self.job.round(0, 8) if self.wait else {}
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.job.__exit__()
+        self.hosts.__exit__()
+
+    def workers_of(self, host):
+        there = set(self.job.processes(host))
+        return [one["pid"] for one in self.first.values() if one["pid"] in there]
+
+    def next_round(self, count, since):
+        """(seconds until the last of `count` workers of round 1 ran, when the first of them ran)"""
+        found = self.job.round(1, count)
+        return max(one["at"] for one in found.values()) - since, min(one["at"] for one in found.values())
+
+
+def worker_killed(lab):
+    with Four(lab) as four:
+        victim = random.choice(list(four.first.values()))["pid"]
+        since = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        return {"all agents know": four.job.all_know(ENDED, NODES, since) - since}
+
+
+def agent_killed(lab):
+    with Four(lab) as four:
+        host = random.choice(NODES)
+        left = Watch(pid for pid in four.job.processes(host))
+        since = time.monotonic()
+        four.job.agents[host].process.kill()
+        know = four.job.all_know(ENDED, [one for one in NODES if one != host], since)
+        gone = left.all_gone()
+        if four.job.processes(host):
+            raise Failed(f"processes are left on {host}\n{four.job.story()}")
+        return {"all agents know": know - since, "nothing left on its node": gone - since}
+
+
+def agent_stopped(lab):
+    with Four(lab) as four:
+        host = random.choice(NODES)
+        workers = Watch(four.workers_of(host))
+        since = time.monotonic()
+        four.job.agents[host].process.send_signal(signal.SIGSTOP)
+        gone = workers.all_gone()
+        running, first = four.next_round(6, since)
+        return {"its workers gone": gone - since, "survivors in a new round": running, "two rounds at once": first < gone}
+
+
+def node_silent(lease):
+    def once(lab):
+        with Four(lab, options=["--lease", lease]) as four:
+            host = random.choice(NODES)
+            workers = Watch(four.workers_of(host))
+            since = time.monotonic()
+            four.hosts.cut(host)
+            running, first = four.next_round(6, since)
+            gone = workers.all_gone()
+            return {"survivors in a new round": running, "its workers gone": gone - since, "two rounds at once": first < gone}
+    return once
+
+
+def partition(lab):
+    """Two nodes on the daemon's side, two on the other, which still hear each other."""
+    with Four(lab) as four:
+        away = random.sample(NODES, 2)
+        workers = Watch([pid for host in away for pid in four.workers_of(host)])
+        since = time.monotonic()
+        for host in away:
+            four.hosts.cut(host, but=away)
+        running, first = four.next_round(4, since)
+        gone = workers.all_gone()
+        return {"minority stopped": gone - since, "majority in a new round": running, "two rounds at once": first < gone}
+
+
+def one_way(lab):
+    with Four(lab) as four:
+        host, outbound = random.choice(NODES), random.choice([True, False])
+        workers = Watch(four.workers_of(host))
+        since = time.monotonic()
+        four.hosts.cut(host, inbound=not outbound, outbound=outbound)
+        running, first = four.next_round(6, since)
+        gone = workers.all_gone()
+        return {"minority stopped": gone - since, "majority in a new round": running, "two rounds at once": first < gone}
+
+
+def disturbed_in(four, seconds):
+    """Whether anything ended or any node was given up within that time."""
+    workers = Watch([one["pid"] for one in four.first.values()])
+    end = time.monotonic() + seconds
+    disturbed = False
+    while time.monotonic() < end and not disturbed:
+        disturbed = workers.some_gone() or any(four.job.agents[host].heard(ENDED) for host in NODES)
+        time.sleep(0.05)  # between two looks
+    return disturbed
+
+
+def bad_network(seconds):
+    def once(lab):
+        with Four(lab, network="tap") as four:
+            four.hosts.switch.delay, four.hosts.switch.loss = 0.2, 0.05
+            return {"false alarms": disturbed_in(four, seconds)}
+    return once
+
+
+def daemon_restarted(state):
+    def once(lab):
+        with Four(lab, state=state) as four:
+            workers = Watch([one["pid"] for one in four.first.values()])
+            since = time.monotonic()
+            four.job.daemon.process.kill()
+            four.job.daemon.process.wait()
+            time.sleep(max(0.0, since + 1.0 - time.monotonic()))  # for so long there is no daemon: part of the fault
+            restarted = time.monotonic()
+            four.job.start_daemon()
+
+            def back():
+                told = four.job.status()
+                nodes = told["jobs"][0]["nodes"] if told and told["jobs"] else []
+                return len(nodes) == 4 and all(one["connected"] and one["place"] == "running" for one in nodes)
+            four.job.until("return of four agents", back)
+            reached = time.monotonic() - restarted
+            ended = disturbed_in(four, 1.5 * 5) or workers.some_gone()  # a lease and a half: who was not taken back would be judged in it
+            return {"all agents back": reached, "workers ended": ended}
+    return once
+
+
+def first_node_gone(lab):
+    with Four(lab) as four:
+        host = next(host for host in NODES if four.first[0]["pid"] in set(four.job.processes(host)))
+        since = time.monotonic()
+        four.hosts.cut(host)
+        for pid in four.job.processes(host):
+            os.kill(pid, signal.SIGKILL)
+        return {"next round runs": four.next_round(6, since)[0]}
+
+
+def eight_restarted(lab):
+    with Hosts(["node1", "daemon"]) as hosts, lab.job(hosts, workers=8) as job:
+        job.start_daemon("--first-start")
+        job.start_node("node1", "1")
+        victim = random.choice(list(job.round(0, 8).values()))["pid"]
+        since = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        return {"all 8 of the next round run": max(one["at"] for one in job.round(1, 8).values()) - since}
+
+
+def clock_set(lab):
+    """The wall clock of one node is an hour late, jumps two ahead, and is put right; nothing may come of it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        library, shift = Path(scratch) / "clock_shift.so", Path(scratch) / "shift"
+        source = Path(__file__).with_name("clock_shift.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True)
+        shift.write_bytes(struct.pack("q", -3600))
+        host = random.choice(NODES)
+        with Four(lab, on_host={host: {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}}) as four:
+            # That it is seen: an agent's lines carry the wall clock.
+            hour = time.strftime("%Y-%m-%d %H:", time.gmtime(time.time() - 3600))
+            if not four.job.agents[host].heard(hour):
+                raise Failed(f"the stand-in for the clock had no effect\n{four.job.story()}")
+            disturbed = False
+            for hours in (1, 0):
+                with shift.open("r+b") as file:
+                    file.write(struct.pack("q", hours * 3600))
+                disturbed = disturbed or disturbed_in(four, 1.5 * 5)
+            return {"anything happened": disturbed}
+
+
+def rank_stopped(lab):
+    """A rank stops in the midst of its collectives: the survivors' errors have to name it."""
+    deadline = 10
+    worker = [lab.build / "bin/bench_death_rank", 32, deadline]
+    with Four(lab, worker=worker, wait=False) as four:
+        job, ready = four.job, {}
+
+        def all_ready():
+            for one in NODES:
+                for _, line in list(job.agents[one].lines):
+                    if match := re.match(r"(\d+) (\d+) ready", line):
+                        ready[int(match[1])] = int(match[2])
+            return len(ready) == 8
+        job.until("eight ranks that reduce", all_ready)
+        time.sleep(random.uniform(0.05, 0.3))  # somewhere in a collective
+        victim = random.choice(list(ready))
+        since = time.monotonic()
+        os.kill(ready[victim], signal.SIGSTOP)
+        told = re.compile(r"(\d+) failed (\d+) (.*)")
+        known = {}
+
+        def all_failed():
+            for one in NODES:
+                for _, line in list(job.agents[one].lines):
+                    if match := told.match(line):
+                        known[int(match[1])] = (int(match[2]) / 1e9, match[3])
+            return known
+        job.until("failure of a survivor", all_failed, deadline + 20)
+        job.until("failure of all survivors", lambda: len(all_failed()) >= 7 or time.monotonic() > since + deadline + 3, 30)
+        at, text = min(known.values())
+        named = re.search(r"rank (\d+)", text)
+        return {"named, beyond the deadline": at - since - deadline,
+                "another rank named": named is None or int(named[1]) != victim}
+
+
+SAFE = "two rounds at once"
+ROWS = [
+    Row("worker-killed", "worker SIGKILLed", {"all agents know": 0.05}, worker_killed),
+    Row("agent-killed", "agent SIGKILLed", {"all agents know": 0.1, "nothing left on its node": 2}, agent_killed),
+    Row("agent-stopped", "agent SIGSTOPped", {"its workers gone": 4.5, "survivors in a new round": 6, SAFE: 0}, agent_stopped),
+    Row("node-silent", "link dropped, lease 5 s", {"survivors in a new round": 6, "its workers gone": 4.5, SAFE: 0}, node_silent(5)),
+    Row("node-silent-1", "link dropped, lease 1 s", {"survivors in a new round": 2, "its workers gone": 0.9, SAFE: 0}, node_silent(1)),
+    Row("partition", "two nodes of four cut off together",
+        {"minority stopped": 4.5, "majority in a new round": 6, SAFE: 0}, partition),
+    Row("one-way", "one node cut in one direction", {"minority stopped": 4.5, "majority in a new round": 6, SAFE: 0}, one_way),
+    Row("daemon-memory", "daemon SIGKILLed, restarted 1 s later, memory state",
+        {"all agents back": 2, "workers ended": 0}, daemon_restarted(None)),
+    Row("daemon-sqlite", "the same, SQLite state", {"all agents back": 2, "workers ended": 0},
+        daemon_restarted("sqlite:DIR/state.db"), needs="sqlite"),
+    Row("rank-0-gone", "node of rank 0 gone, external daemon", {"next round runs": 6}, first_node_gone),
+    Row("eight-restarted", "restart of 8 workers on one node", {"all 8 of the next round run": 0.3}, eight_restarted),
+    Row("rank-stopped", "a rank stops in a collective, deadline 10 s",
+        {"named, beyond the deadline": 2, "another rank named": 0}, rank_stopped),
+    Row("clock-set", "clock of one node set +-1 hour", {"anything happened": 0}, clock_set),
+    Row("bad-network", "5 % loss and 200 ms delay each way, 10 minutes", {"false alarms": 0}, bad_network(600), runs=3),
+]
