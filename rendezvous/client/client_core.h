@@ -154,7 +154,9 @@ class ClientCore {
     [[nodiscard]] bool wants_connection() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
     [[nodiscard]] Instant patience_ends() const;
-    [[nodiscard]] Instant ping_due() const { return pinged_at_ + config_.lease / 5; }
+    /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
+    /// after the cut: a round without it still begins within 1.2 lease.
+    [[nodiscard]] Instant ping_due() const { return pinged_at_ + config_.lease / 20; }
     [[nodiscard]] Instant link_stale_at() const { return link_heard_at_ + config_.lease / 2; }
 
     ClientConfig config_;
