@@ -8,6 +8,7 @@ import heapq
 import os
 import random
 import selectors
+import shutil
 import struct
 import subprocess
 import sys
@@ -22,8 +23,10 @@ def private():
     """Runs this program again where its namespaces, mounts and processes are its own and end with it."""
     if os.environ.get("MUSTER_FAULTS_PRIVATE") == "1":
         return
-    if os.geteuid() != 0:
-        sys.exit("failures: it makes network namespaces, for which it must run as root")
+    lacks = [tool for tool in ("ip", "nft", "unshare") if shutil.which(tool) is None]
+    if os.geteuid() != 0 or lacks:
+        print("failures: skipped:", f"{', '.join(lacks)} not installed" if lacks else "only root may make network namespaces")
+        sys.exit(77)
     os.environ["MUSTER_FAULTS_PRIVATE"] = "1"
     os.execvp("unshare", ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--mount-proc",
                           "--uts", "--kill-child=SIGKILL", sys.executable, *sys.argv])
