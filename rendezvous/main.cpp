@@ -4,7 +4,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
 
 #include "rendezvous/base/log.h"
@@ -12,6 +14,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/daemon.h"
 #include "rendezvous/net/service.h"
+#include "rendezvous/state/open_state.h"
 
 namespace {
 
@@ -19,7 +22,7 @@ namespace options = boost::program_options;
 using namespace muster;
 
 constexpr int exit_usage = 2;
-constexpr int exit_unavailable = 78;  // configuration: the port or the address cannot be had
+constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state cannot be had
 
 // Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
 constexpr std::size_t descriptors_kept = 64;
@@ -37,7 +40,9 @@ options::options_description describe_options() {
     add("port", options::value<std::string>()->default_value("29400"),
         "port, or P-Q for the first free one of a range, or 0 for any");
     add("state", options::value<std::string>()->default_value("memory"),
-        "where the jobs' state is kept; memory: a restarted daemon is taught anew by its agents");
+        "where the jobs' state is kept. memory: nowhere, a restarted daemon is taught anew by its agents. sqlite:PATH: "
+        "in "
+        "this file, from which a restarted daemon goes on");
     add("first-start",
         "no job of this daemon can be running yet, so a full set of new agents need not wait for one lease after the "
         "daemon's start, in which the agents of running jobs find it again");
@@ -47,7 +52,20 @@ options::options_description describe_options() {
     return all;
 }
 
-int serve(rendezvous::DaemonConfig config) {
+/// What a daemon before this one has left is what this one goes on with.
+Result<std::unique_ptr<rendezvous::StateStore>> open_state(const std::string& where, rendezvous::EventLoop& loop,
+                                                           rendezvous::DaemonConfig& config) {
+    auto opened = rendezvous::open_state(where, [&loop](std::function<void()> work) { loop.post(std::move(work)); });
+    if (!opened) return opened.error();
+    config.server.keep_records = opened->keeps_records;
+    config.kept = std::move(opened->kept);
+    if (opened->keeps_records)
+        log(LogLevel::info, "the state lies in ", where, "; ", config.kept.jobs.size(),
+            config.kept.jobs.size() == 1 ? " job goes on" : " jobs go on");
+    return std::move(opened->store);
+}
+
+int serve(rendezvous::DaemonConfig config, const std::string& where) {
     // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
@@ -57,7 +75,12 @@ int serve(rendezvous::DaemonConfig config) {
     }
     rendezvous::EventLoop loop;
     rendezvous::StopOnSignal signals(loop);
-    const auto daemon = rendezvous::Daemon::open(loop, std::move(config));
+    auto state = open_state(where, loop, config);
+    if (!state) {
+        complain(cat("--state: ", state.error().context));
+        return state.error().code == Errc::invalid_argument ? exit_usage : exit_unavailable;
+    }
+    const auto daemon = rendezvous::Daemon::open(loop, std::move(config), *std::move(state));
     if (!daemon) {
         complain(daemon.error().context);
         return exit_unavailable;
@@ -78,10 +101,6 @@ int run(const options::variables_map& given) {
     const auto ports = parse_port_range(given["port"].as<std::string>());
     if (!ports) return complain(cat("--port: ", ports.error().context));
     config.listen.ports = *ports;
-    const auto& state = given["state"].as<std::string>();
-    if (state != "memory") {
-        return complain(cat("--state: \"", state, "\" is not available in this version; the state is kept in memory"));
-    }
     const auto& level_name = given["log-level"].as<std::string>();
     LogLevel level{};
     if (!parse_log_level(level_name, level)) {
@@ -92,7 +111,7 @@ int run(const options::variables_map& given) {
     // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
     config.server.quiet_start =
         given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
-    return serve(std::move(config));
+    return serve(std::move(config), given["state"].as<std::string>());
 }
 
 }  // namespace

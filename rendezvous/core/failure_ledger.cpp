@@ -1,6 +1,8 @@
 #include "rendezvous/core/failure_ledger.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "rendezvous/core/verdict.h"
 
@@ -23,6 +25,11 @@ std::uint64_t fingerprint(const Failure& failure) {
 
 }  // namespace
 
+FailureLedger::FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> known, std::size_t count)
+    : kept_(std::move(kept)), known_(std::move(known)), count_(count), revision_(kept_.size()) {
+    for (const auto& failure : kept_) known_.insert(fingerprint(failure));
+}
+
 void FailureLedger::add(Failure failure) {
     const bool room = known_.size() < known_max;
     const auto name = fingerprint(failure);
@@ -31,10 +38,12 @@ void FailureLedger::add(Failure failure) {
     kept_.push_back(std::move(failure));
     const auto kind = kept_.back().kind;
     const auto same_kind = [kind](const Failure& other) { return other.kind == kind; };
+    ++revision_;
     if (static_cast<std::size_t>(std::ranges::count_if(kept_, same_kind)) <= kept_per_kind_max) return;
     auto latest = kept_.end();
     for (auto it = kept_.begin(); it != kept_.end(); ++it)
         if (same_kind(*it) && (latest == kept_.end() || it->at_ns >= latest->at_ns)) latest = it;
+    if (latest == std::prev(kept_.end())) --revision_;
     kept_.erase(latest);
 }
 

@@ -27,6 +27,10 @@ class FailureLedger {
     /// each, 10 MiB. Beyond it all are counted as new.
     static constexpr std::size_t known_max = 200'000;
 
+    FailureLedger() = default;
+    /// As a daemon kept it: `known` may be fewer than `count`.
+    FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> known, std::size_t count);
+
     /// Adds what is not known yet; a report may be sent again after a reconnect.
     void add(Failure failure);
 
@@ -37,11 +41,16 @@ class FailureLedger {
     /// Something else than victims is among them.
     [[nodiscard]] bool has_own_fault() const;
     [[nodiscard]] const std::vector<Failure>& kept() const { return kept_; }
+    /// Fingerprints of those that are known by name.
+    [[nodiscard]] const std::set<std::uint64_t>& known() const { return known_; }
+    /// How often kept() has changed.
+    [[nodiscard]] std::uint64_t revision() const { return revision_; }
 
   private:
     std::vector<Failure> kept_;
     std::set<std::uint64_t> known_;  ///< fingerprints
     std::size_t count_ = 0;
+    std::uint64_t revision_ = 0;
 };
 
 }  // namespace muster::rendezvous

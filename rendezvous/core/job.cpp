@@ -24,6 +24,7 @@ Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, Ins
 // ---- tallies ----
 
 void Job::count(const Member& member, int by) {
+    if (config_.keep_records && by > 0) unkept_nodes_.insert(member.node.incarnation);
     const auto add = [by](std::uint32_t& tally) { tally += static_cast<std::uint32_t>(by); };
     switch (member.place) {
         case Place::waiting:
@@ -64,8 +65,11 @@ void Job::set_connection(Member& member, ConnectionId connection, std::uint32_t 
 }
 
 void Job::erase(Members::iterator gone, const Turn& turn) {
-    count(gone->second, -1);
+    const auto& member = gone->second;
+    count(member, -1);
     waiting_changed_ = true;
+    if (member.place == Place::succeeded) round_.through_gone.insert(member.group_rank);
+    if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
     if (members_.empty()) empty_since_ = turn.now;
 }
@@ -94,6 +98,7 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
 // ---- connections ----
 
 bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
+    unkept_ = true;
     const auto found = members_.find(arrival.node.incarnation);
     if (found == members_.end()) return true;
     auto& member = found->second;

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@
 #include "rendezvous/core/server.h"
 
 namespace muster::rendezvous {
+
+struct JobFacts;  // job_record.h
+struct KeptJob;
 
 /// The moment of a step, and where its results go.
 struct Turn {
@@ -39,6 +43,8 @@ class Job {
     /// `terms` are the first agent's, already found sensible. `quiet_until`: no seal before it, but for
     /// QuietStart::until_full; now or earlier for no such wait.
     Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until);
+    /// As the daemon before this one kept it (job_keep.cpp).
+    Job(const ServerConfig& config, KeptJob kept, Instant now);
 
     // ---- what agents say; `said_by` is the incarnation. False from the first two: refused, nothing changed. ----
     bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
@@ -60,6 +66,8 @@ class Job {
     void on_stall(Duration late, const Turn& turn);
     /// Deadlines that have passed take effect.
     void on_elapsed(const Turn& turn);
+    /// After each of these: records of what has changed, and the deletion of all where the job is forgotten.
+    void keep_records(const Turn& turn);
 
     [[nodiscard]] Instant deadline() const;
     /// Over and acknowledged (or its time is up), or without members for good: the server may drop it.
@@ -123,7 +131,11 @@ class Job {
     [[nodiscard]] std::vector<Member*> chosen();
     [[nodiscard]] bool is_host(const Member& member) const;
     void send_assignment_again(const Member& member, const Turn& turn);
-    void keep_record(const Turn& turn) const;
+
+    // job_keep.cpp
+    [[nodiscard]] JobFacts facts() const;
+    void keep(std::string key, std::string value, std::string& known, const Turn& turn);
+    void drop_records(const Turn& turn);
 
     // job_waiting.cpp: those who wait are told for whom
     void tell_waiting(const Turn& turn);
@@ -203,6 +215,13 @@ class Job {
     bool announced_ = false;             ///< JobForgotten has gone out
     bool forgotten_ = false;
     Instant settled_at_ = Instant::min();  ///< deadlines up to here have taken effect
+
+    bool unkept_ = false;                 ///< something has happened since the records were written
+    std::set<Incarnation> unkept_nodes_;  ///< members that have changed since
+    std::vector<Incarnation> gone_;       ///< members with a record that are no more
+    std::string record_;                  ///< as last written; each member has its own
+    std::string failures_record_;
+    std::uint64_t failures_revision_ = 0;  ///< of that record
 };
 
 }  // namespace muster::rendezvous

@@ -3,7 +3,6 @@
 #include <tuple>
 #include <utility>
 
-#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/assignment.h"
@@ -11,12 +10,6 @@
 #include "rendezvous/core/ranks.h"
 
 namespace muster::rendezvous {
-
-namespace {
-
-constexpr std::uint8_t record_version = 1;
-
-}  // namespace
 
 bool Job::is_host(const Member& member) const {
     return config_.embedded_for == id_ && member.join.hosts_endpoint;
@@ -90,7 +83,6 @@ void Job::seal(const Turn& turn) {
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
                                 size == 1 ? " node" : " nodes", ", ", restarts_used_, " of ", terms_.restarts_max,
                                 " restarts used"));
-    keep_record(turn);
 }
 
 /// The connection broke between the seal and the answer: the same words again.
@@ -105,23 +97,6 @@ void Job::send_assignment_again(const Member& member, const Turn& turn) {
               [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
     turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_)[member.group_rank]);
     turn.send(member.connection, peers(by_rank, round_.number));
-}
-
-/// What a restarted daemon needs: the terms, that numbers only grow, what is left of the budget, and whether it is
-/// over.
-void Job::keep_record(const Turn& turn) const {
-    Record record{cat("job/", id_), {}};
-    ByteWriter out(record.value);
-    out.number(record_version);
-    out.number(next_round_);
-    out.number(restarts_used_);
-    out.number(round_.node_count);
-    out.number(static_cast<std::uint8_t>(ending_.has_value()));
-    for (const auto value :
-         {terms_.nodes_min, terms_.nodes_max, terms_.spares, terms_.restarts_max, terms_.last_call_ms, terms_.lease_ms,
-          terms_.lost_timeout_ms, terms_.stalled_restarts_max, std::uint32_t{terms_.fixed_world}})
-        out.number(value);
-    turn.step.records.push_back(std::move(record));
 }
 
 }  // namespace muster::rendezvous

@@ -13,6 +13,7 @@ using native::RoundEndReason;
 
 void Job::settle(const Turn& turn) {
     if (forgotten_) return;
+    unkept_ = true;
     settled_at_ = turn.now;
     if (settle_over(turn)) return;
     if (!settle_running(turn) && !settle_ended(turn)) settle_gathering(turn);
@@ -27,7 +28,6 @@ bool Job::settle_over(const Turn& turn) {
     if (ending_ && !announced_ && (members_.empty() || lingered)) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
-        turn.step.records.push_back(Record{cat("job/", id_), {}});
     }
     // A node that was still expected may come late, and is told that the job is finished. Where none was, the next
     // join under this name is a new job.
@@ -36,7 +36,6 @@ bool Job::settle_over(const Turn& turn) {
     if (abandoned && !announced_) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
-        if (round_.number != no_round) turn.step.records.push_back(Record{cat("job/", id_), {}});
     }
     return true;
 }
@@ -130,7 +129,6 @@ void Job::decide_budget(const Turn& turn) {
             turn);
     } else if (restarts_used_ < terms_.restarts_max) {
         ++restarts_used_;
-        keep_record(turn);
     } else {
         finish(JobOutcome::failed, out_of_restarts(), turn);
     }
@@ -235,7 +233,6 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
     turn.step.why.push_back(
         cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));
-    keep_record(turn);
 }
 
 Instant Job::deadline() const {

@@ -46,6 +46,7 @@ struct Member {
     bool workers_gone = false;     ///< of that round: it said so, and cannot hold up the next seal when it is lost
     bool reported = false;         ///< its RoundReport is here
     std::uint32_t parked_at = 0;   ///< position it was told, counted from 1; 0: not parked
+    std::string record;            ///< as last written (job_record.h); empty: there is none
 
     [[nodiscard]] bool connected() const { return connection != 0; }
 };

@@ -16,6 +16,7 @@ struct SealedRound {
     std::uint32_t node_count = 0;     ///< group world size
     std::uint32_t unfinished = 0;     ///< of them, nodes whose workers have not all exited 0
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
+    std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell
     bool ended = false;
     native::RoundEndReason reason = native::RoundEndReason::worker_failed;
     bool final = false;           ///< announced as the last one: its members wait for JobEnded

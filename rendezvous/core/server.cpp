@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/job.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/status.h"
 #include "rendezvous/core/terms.h"
 
@@ -19,7 +20,7 @@ using native::Refused;
 
 class Server::Implementation {
   public:
-    Implementation(ServerConfig config, Instant started) : config_(config), started_(started) {}
+    Implementation(ServerConfig config, Instant started, KeptState kept);
 
     ServerStep step(const ServerEvent& event, Instant now);
     [[nodiscard]] Instant deadline() const { return agenda_.empty() ? no_deadline : agenda_.begin()->first; }
@@ -53,17 +54,32 @@ class Server::Implementation {
 
     Entry* find(const Connection& connection);
     Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
-    void update(Entry& entry);
+    void update(Entry& entry, const Turn& turn);
+    void schedule(Entry& entry);
+    void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
     static void close(Connections::iterator connection, std::string why, const Turn& turn);
     [[nodiscard]] static Arrival arrival(Connections::iterator from);
 
     ServerConfig config_;
     Instant started_;
+    bool complete_;  ///< no job runs that is not in jobs_ (or this is not kept)
     Connections connections_;
     std::map<std::string, Entry> jobs_;
     std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
 };
+
+/// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
+constexpr Duration complete_after = 60s;
+
+Server::Implementation::Implementation(ServerConfig config, Instant started, KeptState kept)
+    : config_(std::move(config)), started_(started), complete_(kept.complete || !config_.keep_records) {
+    if (kept.complete) config_.quiet_start = QuietStart::none;
+    for (auto& job : kept.jobs) {
+        const auto id = job.facts.id;
+        schedule(jobs_.try_emplace(id, Entry{Job(config_, std::move(job), started)}).first->second);
+    }
+}
 
 ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     ServerStep out;
@@ -72,6 +88,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     if (const auto promised = deadline(); promised != no_deadline && now > promised)
         for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, turn);
     std::visit([&](const auto& happened) { on(happened, turn); }, event);
+    note_complete(turn);
     for (const auto& action : out.actions) {
         const auto* closed = std::get_if<CloseConnection>(&action);
         if (closed == nullptr) continue;
@@ -90,7 +107,7 @@ void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) 
     if (found == connections_.end()) return;
     if (auto* entry = find(found->second)) {
         entry->job.on_connection_ended(found->second.hello->node.incarnation, event.connection, turn);
-        update(*entry);
+        update(*entry, turn);
     }
     connections_.erase(found);
 }
@@ -104,7 +121,7 @@ void Server::Implementation::on(const Elapsed&, const Turn& turn) {
     for (const auto& id : due) {
         auto& entry = jobs_.at(id);
         entry.job.on_elapsed(turn);
-        update(entry);
+        update(entry, turn);
     }
 }
 
@@ -150,7 +167,7 @@ void Server::Implementation::join(Connections::iterator from, const native::Join
     if (entry == nullptr) return;
     from->second.speaks_for_agent = entry->job.on_join(arrival(from), join, turn);
     if (!from->second.speaks_for_agent) close(from, "refused", turn);
-    update(*entry);
+    update(*entry, turn);
 }
 
 void Server::Implementation::resume(Connections::iterator from, const native::Resume& resume, const Turn& turn) {
@@ -161,7 +178,7 @@ void Server::Implementation::resume(Connections::iterator from, const native::Re
     if (entry == nullptr) return;
     from->second.speaks_for_agent = entry->job.on_resume(arrival(from), resume, turn);
     if (!from->second.speaks_for_agent) close(from, "refused", turn);
-    update(*entry);
+    update(*entry, turn);
 }
 
 void Server::Implementation::ping(Connections::iterator from, const native::Ping& ping, const Turn& turn) {
@@ -171,14 +188,14 @@ void Server::Implementation::ping(Connections::iterator from, const native::Ping
     if (!from->second.speaks_for_agent) return;
     if (auto* entry = find(from->second)) {
         entry->job.on_heard(from->second.hello->node.incarnation, turn);
-        update(*entry);
+        update(*entry, turn);
     }
 }
 
 void Server::Implementation::died(Connections::iterator from, const native::AgentDied& died, const Turn& turn) {
     if (auto* entry = find(from->second)) {
         entry->job.on_agent_died(from->second.hello->node.incarnation, died, turn);
-        update(*entry);
+        update(*entry, turn);
     }
     close(from, "heard", turn);
 }
@@ -205,7 +222,7 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
             entry->job.on_end_acknowledged(said_by, turn);
         else
             refuse(from, RefusalReason::malformed, "only a daemon says that", turn);
-        update(*entry);
+        update(*entry, turn);
     }
     if (last_word) close(from, "its agent is through", turn);
 }
@@ -231,8 +248,20 @@ Server::Implementation::Entry* Server::Implementation::find_or_create(Connection
     return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until)}).first->second;
 }
 
-/// Files the job under its new deadline, or drops it.
-void Server::Implementation::update(Entry& entry) {
+/// What the job has changed is kept; it is filed under its new deadline, or dropped.
+void Server::Implementation::update(Entry& entry, const Turn& turn) {
+    entry.job.keep_records(turn);
+    schedule(entry);
+}
+
+/// A daemon that found no state waits for agents whose jobs it cannot know; the next one need not, once they had time.
+void Server::Implementation::note_complete(const Turn& turn) {
+    if (complete_ || turn.now < started_ + complete_after) return;
+    complete_ = true;
+    turn.step.records.push_back(complete_record());
+}
+
+void Server::Implementation::schedule(Entry& entry) {
     const auto due = entry.job.deadline();
     if (due != entry.due || entry.job.forgotten()) {
         agenda_.erase({entry.due, entry.job.id()});
@@ -263,8 +292,9 @@ std::string Server::Implementation::status_json(Instant now) const {
     return rendezvous::status_json(jobs, config_, now);
 }
 
-Server::Server(ServerConfig config, Instant started)
-    : implementation_(std::make_unique<Implementation>(config, started)) {}
+Server::Server(ServerConfig config, Instant started) : Server(std::move(config), started, KeptState{}) {}
+Server::Server(ServerConfig config, Instant started, KeptState kept)
+    : implementation_(std::make_unique<Implementation>(std::move(config), started, std::move(kept))) {}
 Server::~Server() = default;
 
 ServerStep Server::step(const ServerEvent& event, Instant now) {

@@ -38,6 +38,7 @@ struct ServerConfig {
     std::string embedded_for;
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
+    bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
 };
 
 // ---- events ----
@@ -75,7 +76,8 @@ struct JobForgotten {
 };
 using ServerAction = std::variant<SendTo, CloseConnection, FreshStore, JobForgotten>;
 
-/// A fact to keep so that a restarted daemon knows it. `value` is opaque to whoever stores it; an empty one deletes.
+/// A fact to keep so that a restarted daemon knows it (job_record.h). `value` is opaque to whoever stores it; an empty
+/// one deletes.
 struct Record {
     std::string key;
     std::string value;
@@ -87,9 +89,13 @@ struct ServerStep {
     std::vector<std::string> why;  ///< log lines, each once, when something changed
 };
 
+struct KeptState;  // job_record.h
+
 class Server {
   public:
     Server(ServerConfig config, Instant started);
+    /// Goes on where the daemon before it stood: all members are away, and have a lease to come back.
+    Server(ServerConfig config, Instant started, KeptState kept);
     ~Server();
 
     Server(const Server&) = delete;

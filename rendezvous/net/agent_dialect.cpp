@@ -46,8 +46,12 @@ class AgentDialect::Talk final : public Session {
     native::FrameReader reader_{native::Sender::agent};
 };
 
-AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, Hooks hooks, Instant now)
-    : server_(config, now), state_(std::move(state)), hooks_(std::move(hooks)), deadline_(server_.deadline()) {
+AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks,
+                           Instant now)
+    : server_(config, now, std::move(kept)),
+      state_(std::move(state)),
+      hooks_(std::move(hooks)),
+      deadline_(server_.deadline()) {
     state_->persisted = [this](std::uint64_t sequence) { carry_out(gate_.persisted(sequence)); };
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/server.h"
 #include "rendezvous/net/action_gate.h"
 #include "rendezvous/net/session.h"
@@ -21,7 +22,8 @@ class AgentDialect final : public Dialect {
         std::function<void(const std::string& job)> job_forgotten;
     };
 
-    AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, Hooks hooks, Instant now);
+    /// `kept` is what the daemon before this one kept in `state`.
+    AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks, Instant now);
     ~AgentDialect() override;
 
     void attach(Station& station) { station_ = &station; }
@@ -35,6 +37,7 @@ class AgentDialect final : public Dialect {
     Instant turn(Instant now);
 
     [[nodiscard]] std::string status_json(Instant now) const { return server_.status_json(now); }
+    [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
     [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
 
   private:

@@ -27,7 +27,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           started_(std::chrono::steady_clock::now()),
           on_job_forgotten_(std::move(config.on_job_forgotten)),
           store_(store_config(config.limits)),
-          agents_(config.server, std::move(state),
+          agents_(config.server, std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
                    .job_forgotten = [this](const std::string& job) { forgotten(job); }},
                   started_),
@@ -78,6 +78,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
         metric(out, "muster_unsent_bytes", "gauge", "Bytes that wait for peers to read them.",
                number(counts.unsent_bytes));
         metric(out, "muster_agent_messages_total", "counter", "Messages of agents.", number(agents_.message_count()));
+        metric(out, "muster_unpersisted_steps", "gauge", "Steps that wait until the state is kept.",
+               number(agents_.unpersisted_count()));
         metric(out, "muster_store_keys", "gauge", "Keys with a value in the store.", number(usage.key_count));
         metric(out, "muster_store_bytes", "gauge", "Memory charged to the store.", number(usage.bytes));
         metric(out, "muster_store_waits", "gauge", "Parked waits of the store.", number(usage.wait_count));

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "rendezvous/base/error.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/server.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/limits.h"
@@ -27,6 +28,8 @@ struct DaemonConfig {
     ListenConfig listen{.address = {}, .ports = {29400, 29400}};
     ServerConfig server;
     NetLimits limits;
+    /// What the daemon before this one kept in the state that is given to Daemon::open.
+    KeptState kept;
     /// A job is over and every agent has acknowledged it, or had ServerConfig::end_linger: an embedded daemon may go.
     std::function<void(const std::string& job)> on_job_forgotten;
 };

@@ -10,13 +10,16 @@
 
 namespace muster::rendezvous {
 
+/// Runs `work` on the daemon's own thread, in order, soon. May be called from any thread.
+using PostToDaemon = std::function<void(std::function<void()> work)>;
+
 class StateStore {
   public:
     virtual ~StateStore() = default;
 
     /// Keeps `records` in order and then calls `persisted(sequence)`, at once or later, from the daemon's own loop.
-    /// Sequences grow by one. Where that fails it does not call: what waits behind it is refused once there is too much
-    /// of it (NetLimits::unpersisted_steps_max).
+    /// Sequences grow by one; a call stands for all before it too. Where that fails it does not call: what waits behind
+    /// it is refused once there is too much of it (NetLimits::unpersisted_steps_max).
     virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
 
     std::function<void(std::uint64_t sequence)> persisted;

@@ -5,6 +5,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/job_record.h"
 
 namespace muster::test {
 
@@ -101,6 +102,8 @@ void Story::set_terms(const Words& words) {
     terms_.fixed_world = terms_.fixed_world || words.contains("fixed");
     if (words.contains("quiet")) config_.quiet_start = QuietStart::until_full;
     if (words.contains("quiet_always")) config_.quiet_start = QuietStart::always;
+    config_.keep_records = words.contains("kept");
+    if (config_.keep_records) kept_[complete_record().key] = complete_record().value;
     if (words.contains("embedded")) config_.embedded_for = "job";
     server_ = std::make_unique<Server>(config_, now_);
 }
@@ -269,7 +272,11 @@ void Story::advance(Duration duration) {
 
 void Story::restart() {
     for (auto& [name, agent] : puppets_) agent.connection = 0;
-    server_ = std::make_unique<Server>(config_, now_);
+    std::vector<Record> records;
+    for (const auto& [key, value] : kept_) records.push_back({key, value});
+    auto kept = decode_state(records);
+    MUSTER_CHECK(kept.has_value(), kept.has_error() ? kept.error().context : "");
+    server_ = std::make_unique<Server>(config_, now_, *std::move(kept));
 }
 
 void Story::show(const std::string& what) {
@@ -291,8 +298,14 @@ void Story::step(const ServerEvent& event) {
 
 void Story::print(const ServerStep& step) {
     for (const auto& why : step.why) line(cat("log: ", why));
-    for (const auto& record : step.records)
-        if (record.value.empty()) line(cat("state: ", record.key, " deleted"));
+    for (const auto& record : step.records) {
+        if (!record.value.empty()) {
+            kept_[record.key] = record.value;
+            continue;
+        }
+        kept_.erase(record.key);
+        if (record.key == job_key("job")) line("state: the job is deleted");
+    }
     for (const auto& action : step.actions) {
         if (const auto* send = std::get_if<SendTo>(&action)) {
             if (std::holds_alternative<native::Pong>(send->message)) continue;

@@ -4,6 +4,7 @@
 //
 //   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed   before the first join
 //         quiet quiet_always embedded           what the daemon is (QuietStart; part of the node that hosts it)
+//         kept                                  its records are kept
 //   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Join; Hello first on a new connection
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
@@ -17,7 +18,8 @@
 //   twin n0                                     another agent with n0's incarnation and connection number joins
 //   advance 500ms                               time passes; the daemon is called at its deadlines
 //   stall 3s                                    time passes; neither the daemon nor the agents' words are served
-//   restart                                     the daemon starts anew, knows nothing; all connections break
+//   restart                                     the daemon starts anew, from its records or knowing nothing; all
+//                                               connections break
 //   show round | show job
 //   # a comment
 #pragma once
@@ -78,6 +80,7 @@ class Story {
     rendezvous::ServerConfig config_;
     Instant now_ = Instant(1000s);
     std::unique_ptr<rendezvous::Server> server_;
+    std::map<std::string, std::string> kept_;  ///< records
     std::map<std::string, Puppet> puppets_;
     std::map<rendezvous::ConnectionId, std::string> names_;
     rendezvous::ConnectionId next_connection_ = 1;

@@ -7,7 +7,7 @@
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/wire/native/fields.h"
+#include "rendezvous/wire/native/field_codec.h"
 
 namespace muster::native {
 
@@ -43,124 +43,6 @@ constexpr std::size_t frame_bytes_max(Sender sender) {
     }
     return 0;
 }
-
-class Encoder {
-  public:
-    explicit Encoder(std::string& out) : out_(out) {}
-
-    void number(auto value) { out_.number(value); }
-    void flag(bool value) { out_.number(std::uint8_t{value}); }
-    template <class Enum>
-    void choice(Enum value, Enum) {
-        out_.number(static_cast<std::uint8_t>(value));
-    }
-    void text(std::string_view value, std::size_t max, Keep keep) {
-        if (value.size() > max) value = keep == Keep::front ? value.substr(0, max) : value.substr(value.size() - max);
-        out_.blob<std::uint32_t>(value);
-    }
-    void name(std::string_view value) {
-        MUSTER_CHECK(value.size() <= name_bytes_max, value);
-        out_.blob<std::uint32_t>(value);
-    }
-    void sentence(std::string_view value) { text(value, sentence_bytes_max, Keep::front); }
-    void path(std::string_view value) { text(value, path_bytes_max, Keep::front); }
-    void part(const auto& value) { fields(*this, value); }
-    template <class T>
-    void list(const std::vector<T>& values, std::size_t max) {
-        each(values, max, [this](const T& value) { part(value); });
-    }
-    void names(const std::vector<std::string>& values, std::size_t max) {
-        each(values, max, [this](const std::string& value) { name(value); });
-    }
-    void sentences(const std::vector<std::string>& values, std::size_t max) {
-        each(values, max, [this](const std::string& value) { sentence(value); });
-    }
-    template <class T>
-    void optional(const std::optional<T>& value) {
-        flag(value.has_value());
-        if (value) part(*value);
-    }
-    template <class... T>
-    void either(const std::variant<T...>& value) {
-        out_.number(static_cast<std::uint8_t>(value.index()));
-        std::visit([this](const auto& chosen) { this->part(chosen); }, value);
-    }
-    void skip_rest() {}
-
-  private:
-    template <class T>
-    void each(const std::vector<T>& values, std::size_t max, auto&& write) {
-        const auto count = std::min(values.size(), max);
-        out_.number(static_cast<std::uint32_t>(count));
-        for (std::size_t i = 0; i < count; ++i) write(values[i]);
-    }
-
-    ByteWriter out_;
-};
-
-class Decoder {
-  public:
-    explicit Decoder(std::string_view payload) : in_(payload) {}
-
-    /// Every byte was used, and each had an allowed value.
-    [[nodiscard]] bool accepted() const { return in_.finished(); }
-
-    template <std::integral T>
-    void number(T& value) {
-        value = in_.number<T>();
-    }
-    void flag(bool& value) {
-        const auto byte = in_.number<std::uint8_t>();
-        if (byte > 1) in_.fail();
-        value = byte == 1;
-    }
-    template <class Enum>
-    void choice(Enum& value, Enum last) {
-        const auto byte = in_.number<std::uint8_t>();
-        if (byte > static_cast<std::uint8_t>(last)) in_.fail();
-        if (in_.ok()) value = static_cast<Enum>(byte);
-    }
-    void text(std::string& value, std::size_t max, Keep) { value = in_.blob<std::uint32_t>(max); }
-    void name(std::string& value) { text(value, name_bytes_max, Keep::front); }
-    void sentence(std::string& value) { text(value, sentence_bytes_max, Keep::front); }
-    void path(std::string& value) { text(value, path_bytes_max, Keep::front); }
-    void part(auto& value) { fields(*this, value); }
-    template <class T>
-    void list(std::vector<T>& values, std::size_t max) {
-        each(values, max, [this](T& value) { part(value); });
-    }
-    void names(std::vector<std::string>& values, std::size_t max) {
-        each(values, max, [this](std::string& value) { name(value); });
-    }
-    void sentences(std::vector<std::string>& values, std::size_t max) {
-        each(values, max, [this](std::string& value) { sentence(value); });
-    }
-    template <class T>
-    void optional(std::optional<T>& value) {
-        bool present = false;
-        flag(present);
-        if (present && in_.ok()) part(value.emplace());
-    }
-    template <class... T>
-    void either(std::variant<T...>& value) {
-        const auto index = in_.number<std::uint8_t>();
-        if (index >= sizeof...(T)) return in_.fail();
-        std::uint8_t position = 0;
-        ((position++ == index ? part(value.template emplace<T>()) : void()), ...);
-    }
-    void skip_rest() { in_.raw(in_.remaining()); }
-
-  private:
-    /// Grows with the bytes that are really there: a count alone reserves nothing, and each element is at least a byte.
-    template <class T>
-    void each(std::vector<T>& values, std::size_t max, auto&& read) {
-        const auto count = in_.number<std::uint32_t>();
-        if (count > max || count > in_.remaining()) in_.fail();
-        for (std::uint32_t i = 0; i < count && in_.ok(); ++i) read(values.emplace_back());
-    }
-
-    ByteReader in_;
-};
 
 template <std::size_t... I>
 std::optional<Message> decode(std::size_t kind, std::string_view payload, std::index_sequence<I...>) {

@@ -1,5 +1,5 @@
 // The fields of every message in wire order: one function per struct, used by the encoder and the decoder alike, so
-// that the two cannot disagree. Private to codec.cpp (and to the table that PROTOCOL.md is checked against).
+// that the two cannot disagree. Private to field_codec.h (and to the table that PROTOCOL.md is checked against).
 //
 // A visitor V offers: number(x), flag(x), choice(x, last), name/sentence/path(text), text(text, max, keep),
 // list(vector, max, each) and optional(value, each). `M` is the struct, const when encoding.

@@ -11,6 +11,7 @@
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
 
 using namespace muster;
 
@@ -65,6 +66,8 @@ class Musterd {
         ::waitpid(std::exchange(pid_, 0), &status, 0);
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
+
+    [[nodiscard]] pid_t pid() const { return pid_; }
 
   private:
     pid_t pid_ = 0;
@@ -123,4 +126,19 @@ TEST_CASE("an option that musterd does not understand is named, and ends it with
     Musterd second({"--port", port});
     CHECK(second.read_until("\n").find(port) != std::string::npos);
     CHECK(second.end() == 78);
+}
+
+TEST_CASE("a musterd with state in a file refuses one that another has open, and names it") {
+    const test::ScratchFolder scratch;
+    const auto state = "sqlite:" + (scratch / "state.db");
+    Musterd first({"--port", "0", "--state", state, "--log-level", "error"});
+    first.port();
+    Musterd second({"--port", "0", "--state", state, "--log-level", "error"});
+    const auto said = second.read_until("\n");
+    CHECK(said.find(cat("in use by another daemon (pid ", first.pid(), ")")) != std::string::npos);
+    CHECK(second.end() == 78);
+    CHECK(first.end(SIGKILL) == 128 + SIGKILL);
+    Musterd next({"--port", "0", "--state", state, "--log-level", "error"});
+    next.port();
+    CHECK(next.end(SIGTERM) == 0);
 }

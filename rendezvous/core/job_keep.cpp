@@ -1,0 +1,96 @@
+// What this daemon keeps of a job, and how the next one goes on with it.
+//
+// Everything is kept that decides or is told, and nothing that only this daemon can know: connections, clocks, who has
+// been told what of the gathering. A step's actions are carried out when its records are persisted, so whatever an
+// agent has ever heard is there, and what it has not heard it asks for again when it comes back.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/job_record.h"
+
+namespace muster::rendezvous {
+
+/// Nobody was heard by this daemon, so all silence begins now, and all are away. Nobody who ran can have done so for
+/// longer than this daemon believes: every agent counts from before the last daemon's end.
+Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
+    : id_(std::move(kept.facts.id)),
+      config_(config),
+      terms_(kept.facts.terms),
+      terms_by_(std::move(kept.facts.terms_by)),
+      quiet_until_(kept.facts.unsure ? now + lease() : Instant::min()),
+      taught_(kept.facts.taught),
+      next_arrival_(kept.facts.next_arrival),
+      round_(std::move(kept.round)),
+      next_round_(kept.facts.next_round),
+      restarts_used_(kept.facts.restarts_used),
+      checkpoint_step_(kept.facts.checkpoint_step),
+      restarts_stalled_(kept.facts.restarts_stalled),
+      short_of_nodes_(kept.facts.short_of_nodes),
+      ending_(std::move(kept.facts.ending)),
+      ended_at_(now),
+      empty_since_(kept.members.empty() ? now : no_deadline),
+      left_(kept.facts.left) {
+    round_.ended_at = now;
+    failures_revision_ = round_.failures.revision();
+    if (!round_.failures.empty()) failures_record_ = encode_failures(id_, round_.failures);
+    for (auto& member : kept.members) {
+        member.record = encode_member(id_, member);
+        member.last_word = now;
+        member.judged_at = now + lease();
+        look_again_at(member.judged_at);
+        count(members_.emplace(member.node.incarnation, std::move(member)).first->second, +1);
+    }
+    record_ = encode_job(facts(), round_);
+}
+
+JobFacts Job::facts() const {
+    return {.id = id_,
+            .terms = terms_,
+            .terms_by = terms_by_,
+            .next_arrival = next_arrival_,
+            .next_round = next_round_,
+            .restarts_used = restarts_used_,
+            .checkpoint_step = checkpoint_step_,
+            .restarts_stalled = restarts_stalled_,
+            .unsure = quiet_until_ > settled_at_,
+            .taught = taught_,
+            .short_of_nodes = short_of_nodes_,
+            .left = left_,
+            .ending = ending_};
+}
+
+void Job::keep_records(const Turn& turn) {
+    if (!config_.keep_records) return;
+    if (forgotten_) return drop_records(turn);
+    if (!std::exchange(unkept_, false)) return;
+    for (const auto incarnation : std::exchange(gone_, {}))
+        turn.step.records.push_back({member_key(id_, incarnation), {}});
+    for (const auto incarnation : std::exchange(unkept_nodes_, {}))
+        if (const auto found = members_.find(incarnation); found != members_.end())
+            keep(member_key(id_, incarnation), encode_member(id_, found->second), found->second.record, turn);
+    if (failures_revision_ != round_.failures.revision()) {
+        failures_revision_ = round_.failures.revision();
+        const auto& failures = round_.failures;
+        keep(failures_key(id_), failures.empty() ? std::string{} : encode_failures(id_, failures), failures_record_,
+             turn);
+    }
+    keep(job_key(id_), encode_job(facts(), round_), record_, turn);
+}
+
+void Job::keep(std::string key, std::string value, std::string& known, const Turn& turn) {
+    if (value == known) return;
+    known = value;
+    turn.step.records.push_back({std::move(key), std::move(value)});
+}
+
+void Job::drop_records(const Turn& turn) {
+    for (const auto& [incarnation, member] : members_)
+        if (!member.record.empty()) turn.step.records.push_back({member_key(id_, incarnation), {}});
+    for (const auto incarnation : gone_) turn.step.records.push_back({member_key(id_, incarnation), {}});
+    if (!failures_record_.empty()) turn.step.records.push_back({failures_key(id_), {}});
+    if (!record_.empty()) turn.step.records.push_back({job_key(id_), {}});
+}
+
+}  // namespace muster::rendezvous

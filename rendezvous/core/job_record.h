@@ -1,0 +1,75 @@
+// What a daemon keeps of its jobs, so that another one can go on with them: plain values, their bytes, and back. Pure.
+//
+// A job is kept in several records, so that a step writes only what it has changed:
+//
+//   job/<name>                     terms, numbers, budget, the last round, the end
+//   member/<incarnation>/<name>    one of its nodes
+//   failures/<name>                the failures that may be the first cause of that round: large, and they change
+//   rarely
+//
+// and `complete` says that no job is running of which there is no record. A value is a version, a kind and the fields
+// as the agents' protocol has them (wire/native/field_codec.h); records of another version are of no use and are not
+// read.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/core/member.h"
+#include "rendezvous/core/sealed_round.h"
+#include "rendezvous/core/server.h"
+
+namespace muster::rendezvous {
+
+/// Of all records. One more for each change of a field, here or in a message that is part of a record.
+inline constexpr std::uint8_t record_version = 1;
+
+/// What is kept of a job itself, beside its round and its nodes.
+struct JobFacts {
+    std::string id;
+    native::JobTerms terms;
+    std::string terms_by;
+    std::uint64_t next_arrival = 1;
+    Round next_round = 0;
+    std::uint32_t restarts_used = 0;
+    std::int64_t checkpoint_step = -1;
+    std::uint32_t restarts_stalled = 0;
+    bool unsure = false;  ///< its daemon was new: members of a running round may still be on their way to it
+    bool taught = false;
+    bool short_of_nodes = true;
+    bool left = false;
+    std::optional<native::JobEnded> ending;
+};
+
+/// A job without the connections and the clocks of the daemon that knew it: no instant in here means anything.
+struct KeptJob {
+    JobFacts facts;
+    SealedRound round;
+    std::vector<Member> members;
+};
+
+/// What the daemon before this one kept.
+struct KeptState {
+    bool complete = false;  ///< no job runs of which there is no record: nobody has to be waited for
+    std::vector<KeptJob> jobs;
+};
+
+std::string job_key(const std::string& job);
+std::string member_key(const std::string& job, Incarnation incarnation);
+std::string failures_key(const std::string& job);
+/// "No job is running of which there is no record."
+Record complete_record();
+
+/// The round without the texts of its failures.
+std::string encode_job(const JobFacts& facts, const SealedRound& round);
+std::string encode_member(const std::string& job, const Member& member);
+std::string encode_failures(const std::string& job, const FailureLedger& failures);
+
+/// All of it again, from records in any order. bad_frame, with the record's name, when
+/// one is damaged, of another version, or says what no daemon can have written: then none of it may be used.
+Result<KeptState> decode_state(const std::vector<Record>& records);
+
+}  // namespace muster::rendezvous

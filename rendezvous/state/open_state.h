@@ -1,0 +1,23 @@
+// `musterd --state`: the words of the option, and what they open.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/core/job_record.h"
+#include "rendezvous/state/state_store.h"
+
+namespace muster::rendezvous {
+
+struct OpenedState {
+    std::unique_ptr<StateStore> store;
+    bool keeps_records = false;
+    KeptState kept;
+};
+
+/// "memory" or "sqlite:PATH". `post` outlives the store. invalid_argument: neither, with what there is; else the errors
+/// of the store that was asked for.
+Result<OpenedState> open_state(const std::string& where, PostToDaemon post);
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,119 @@
+"""A daemon that is killed and started again beneath its job, with each kind of state."""
+import contextlib
+import json
+import os
+import signal
+import time
+import unittest
+import urllib.request
+
+from job import Job, wait_for
+
+FAST = ("--lease", 2)
+BACK = 10.0  # s; far more than the half second of an agent's longest back-off
+
+
+def status(job):
+    """The nodes of the one job, as the daemon tells; empty while there is no daemon or no job."""
+    with contextlib.suppress(OSError, ValueError):
+        with urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=1) as answer:
+            jobs = json.load(answer)["jobs"]
+            return jobs[0] if jobs else {}
+    return {}
+
+
+class Restart(unittest.TestCase):
+    def start(self, job, state, *options):
+        daemon = job.spawn("musterd", "--port", job.port, "--state", state, *options)
+        wait_for("listening musterd", job.answers)
+        return daemon
+
+    def restart(self, job, daemon, state, away=1.0):
+        """Kills the daemon, and starts another one; returns how long the agents took to be back, in s."""
+        daemon.kill()
+        daemon.wait()
+        if away:
+            end = time.monotonic() + away
+            wait_for("the time without a daemon", lambda: time.monotonic() >= end)
+        daemon = self.start(job, state)
+        started = time.monotonic()
+        wait_for("agents that are back", lambda: self.all_back(job), BACK)
+        return daemon, time.monotonic() - started
+
+    def all_back(self, job):
+        nodes = status(job).get("nodes", [])
+        return len(nodes) == 2 and all(node["connected"] for node in nodes)
+
+    def no_worker_notices(self, state):
+        with Job() as job:
+            where = state.format(directory=job.directory)
+            daemon = self.start(job, where, "--first-start")
+            nodes = [job.node(*FAST, "--max-restarts", 3) for _ in range(2)]
+            first = job.round(0, 4)
+            daemon, back = self.restart(job, daemon, where)
+            print(f"{state}: agents back after {back:.3f} s")
+            self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
+            os.kill(first[1]["pid"], signal.SIGKILL)
+            second = job.round(1, 4)
+            self.assertEqual({line["restart"] for line in second.values()}, {1})
+            daemon, _ = self.restart(job, daemon, where, away=0)
+            os.kill(second[3]["pid"], signal.SIGKILL)
+            third = job.round(2, 4)
+            self.assertEqual({line["restart"] for line in third.values()}, {2})
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_no_worker_notices_a_restart_with_state_in_a_file(self):
+        self.no_worker_notices("sqlite:{directory}/state.db")
+
+    def test_no_worker_notices_a_restart_without_state(self):
+        self.no_worker_notices("memory")
+
+    def test_a_failure_while_the_daemon_is_away_is_charged_once(self):
+        with Job() as job:
+            where = f"sqlite:{job.directory}/state.db"
+            daemon = self.start(job, where, "--first-start")
+            nodes = [job.node(*FAST, "--max-restarts", 1) for _ in range(2)]
+            first = job.round(0, 4)
+            daemon.kill()
+            daemon.wait()
+            os.kill(first[0]["pid"], signal.SIGKILL)
+            wait_for("end of the worker", lambda: first[0]["pid"] not in job.processes())
+            daemon = self.start(job, where)
+            second = job.round(1, 4)
+            self.assertEqual({line["restart"] for line in second.values()}, {1})
+            # The budget is known to be spent, also by a daemon that did not spend it.
+            daemon, _ = self.restart(job, daemon, where, away=0)
+            os.kill(second[2]["pid"], signal.SIGKILL)
+            for node in nodes:
+                self.assertNotEqual(job.exit_code(node), 0)
+            self.assertEqual(len(job.starts(round=2)), 0, job.story())
+            job.expect_gone(but=[daemon])
+
+    def test_a_damaged_state_is_kept_aside_and_taught_anew(self):
+        with Job() as job:
+            path = job.directory / "state.db"
+            where = f"sqlite:{path}"
+            daemon = self.start(job, where, "--first-start")
+            nodes = [job.node(*FAST, "--max-restarts", 3) for _ in range(2)]
+            first = job.round(0, 4)
+            daemon.kill()
+            daemon.wait()
+            for name in ("state.db", "state.db-wal"):
+                with open(job.directory / name, "r+b") as file:
+                    file.write(os.urandom(64))
+            daemon = self.start(job, where)
+            wait_for("agents that are back", lambda: self.all_back(job), BACK)
+            self.assertIn("it is kept as", daemon.err.read_text())
+            self.assertTrue((job.directory / "state.db.aside-1").exists())
+            self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[daemon])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

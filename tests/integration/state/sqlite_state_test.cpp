@@ -1,0 +1,179 @@
+// The state in a file: what is told as kept is there, and a file that cannot be used, or written, costs no job.
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <map>
+
+#include "rendezvous/net/event_loop.h"
+#include "rendezvous/state/open_state.h"
+#include "rendezvous/state/sqlite_file.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+constexpr auto patience = std::chrono::seconds(20);
+
+/// A daemon's loop with its state, and the news of what is kept.
+class Keeper {
+  public:
+    explicit Keeper(const std::string& path) {
+        auto opened = open_state("sqlite:" + path, [this](std::function<void()> work) { loop_.post(std::move(work)); });
+        REQUIRE(opened.has_value());
+        kept = std::move(opened->kept);
+        store_ = std::move(opened->store);
+        store_->persisted = [this](std::uint64_t sequence) {
+            if (sequence >= awaited_) arrived_.set_value(sequence);
+        };
+        REQUIRE(loop_.start_thread().has_value());
+    }
+    ~Keeper() {
+        loop_.invoke([&] { store_.reset(); });
+    }
+
+    void write(std::vector<Record> records) {
+        loop_.invoke([&] { store_->write(++sequence_, std::move(records)); });
+    }
+    /// Waits until everything written before is kept; `act` happens when the wait has begun. False: it took too long.
+    bool settle(std::vector<Record> last, const std::function<void()>& act = {}) {
+        std::future<std::uint64_t> news;
+        loop_.invoke([&] {
+            arrived_ = {};
+            news = arrived_.get_future();
+            awaited_ = sequence_ + 1;
+            store_->write(++sequence_, std::move(last));
+        });
+        if (act) act();
+        const bool come = news.wait_for(patience) == std::future_status::ready;
+        loop_.invoke([&] { awaited_ = UINT64_MAX; });
+        return come;
+    }
+
+    KeptState kept;
+
+  private:
+    EventLoop loop_;
+    std::unique_ptr<StateStore> store_;
+    std::uint64_t sequence_ = 0;
+    std::uint64_t awaited_ = UINT64_MAX;
+    std::promise<std::uint64_t> arrived_;
+};
+
+std::map<std::string, std::string> content(const std::string& path) {
+    std::map<std::string, std::string> all;
+    auto file = SqliteFile::open(path);
+    REQUIRE(file.has_value());
+    const auto records = (*file)->read();
+    REQUIRE(records.has_value());
+    for (const auto& record : *records) all[record.key] = record.value;
+    return all;
+}
+
+}  // namespace
+
+TEST_CASE("what was told as kept is in the file, in the order of the steps, whatever bytes it has") {
+    const test::ScratchFolder scratch;
+    const auto path = scratch / "state.db";
+    const std::string bytes("a\0b\xff'", 5);
+    {
+        Keeper keeper(path);
+        for (int i = 0; i < 1000; ++i) keeper.write({{"counter", std::to_string(i)}, {"gone", "there"}});
+        REQUIRE(keeper.settle({{bytes, bytes}, {"gone", {}}}));
+    }
+    const auto all = content(path);
+    CHECK(all == std::map<std::string, std::string>{{"counter", "999"}, {bytes, bytes}});
+    struct stat facts {};
+    REQUIRE(::stat(path.c_str(), &facts) == 0);
+    CHECK((facts.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("a state that is closed in order has written what waited") {
+    const test::ScratchFolder scratch;
+    const auto path = scratch / "state.db";
+    {
+        Keeper keeper(path);
+        keeper.write({{"last", "word"}});
+    }
+    CHECK(content(path).at("last") == "word");
+}
+
+TEST_CASE("a file that is damaged, cut or of another version is kept aside, and the state begins empty") {
+    const test::ScratchFolder scratch;
+    const auto path = scratch / "state.db";
+    const auto make = [&](const std::string& value) {
+        std::filesystem::remove(path);
+        Keeper keeper(path);
+        REQUIRE(keeper.settle({{"complete", value}}));
+    };
+    const std::string whole{1, 4};
+    int aside_count = 0;
+    const auto starts_empty = [&] {
+        const auto aside = path + ".aside-" + std::to_string(++aside_count);
+        Keeper keeper(path);
+        CHECK_FALSE(keeper.kept.complete);
+        CHECK(std::filesystem::exists(aside));
+    };
+    make(whole);
+    CHECK(Keeper(path).kept.complete);
+    {
+        std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(4096);  // the page with the records
+        file << std::string(200, '\x55');
+    }
+    starts_empty();
+    make(whole);
+    std::filesystem::resize_file(path, 5000);
+    starts_empty();
+    make(std::string{9, 4});  // a record of a version to come
+    starts_empty();
+    std::ofstream(path, std::ios::trunc) << "a letter to somebody, and no database at all";
+    starts_empty();
+}
+
+TEST_CASE("another program's database, a folder and a path without one are refused and left as they are") {
+    const test::ScratchFolder scratch;
+    const auto why = [](const std::string& path) {
+        const auto opened = open_state("sqlite:" + path, {});
+        return opened.has_error() ? opened.error().context : std::string("opened");
+    };
+    CHECK(why(scratch.string()).find("Is a directory") != std::string::npos);
+    CHECK(why(scratch / "no/state.db").find("its directory must exist") != std::string::npos);
+    CHECK(why("/dev/null").find("no regular file") != std::string::npos);
+    CHECK(open_state("paper", {}).error().code == Errc::invalid_argument);
+    CHECK(open_state("sqlite:", {}).error().code == Errc::invalid_argument);
+}
+
+TEST_CASE("a full disk holds back what is not kept, and nothing is lost when there is room again") {
+    const test::ScratchFolder scratch;
+    const auto path = scratch / "state.db";
+    // A limit of the process stands for the disk's.
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    {
+        Keeper keeper(path);
+        REQUIRE(keeper.settle({{"first", "1"}}));
+        const rlimit full{.rlim_cur = 16 * 1024, .rlim_max = before.rlim_max};
+        REQUIRE(::setrlimit(RLIMIT_FSIZE, &full) == 0);
+        for (int i = 0; i < 20; ++i) keeper.write({{"large" + std::to_string(i), std::string(10'000, 'x')}});
+        std::future<void> room;
+        CHECK(keeper.settle({{"last", "1"}}, [&] {
+            room = std::async(std::launch::async, [&] {
+                // The limit is lifted once the writer has met it: the file has not grown beyond it by then.
+                CHECK(std::filesystem::file_size(path + "-wal") <= 16 * 1024);
+                ::setrlimit(RLIMIT_FSIZE, &before);
+            });
+        }));
+        room.get();
+    }
+    const auto all = content(path);
+    CHECK(all.size() == 22);
+    CHECK(all.at("last") == "1");
+}

@@ -1,0 +1,146 @@
+// What a daemon keeps: its bytes, what is refused of them, and that a daemon which goes on from them is the same one.
+#include "rendezvous/core/job_record.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+#include "tests/unit/core/rounds/kept_world.h"
+
+namespace muster::test {
+namespace {
+
+using namespace rendezvous;
+
+std::vector<Record> records_of(const std::map<std::string, std::string>& kept) {
+    std::vector<Record> records;
+    for (const auto& [key, value] : kept) records.push_back({key, value});
+    return records;
+}
+
+/// A job in the middle of its life, with every kind of record.
+std::vector<Record> sample() {
+    for (std::uint64_t seed = 1;; ++seed) {
+        KeptWorld world(seed);
+        for (int events = 0; events < 60; ++events) {
+            world.run(1);
+            const auto& kept = world.kept();
+            if (kept.contains("failures/job") && kept.size() >= 4) return records_of(kept);
+        }
+    }
+}
+
+/// Drives a daemon that believes these records through what may follow. Whether it is right is not asked.
+void live_with(KeptState kept) {
+    ServerConfig config;
+    config.keep_records = true;
+    auto now = Instant(1000s);
+    std::vector<native::Message> words;
+    for (const auto& job : kept.jobs)
+        for (const auto& member : job.members) {
+            native::Hello hello;
+            hello.job = job.facts.id;
+            hello.node = member.node;
+            hello.connection = member.connection_number + 1;
+            words.push_back(hello);
+            words.push_back(member.join);
+        }
+    Server server(config, now, std::move(kept));
+    ConnectionId connection = 0;
+    for (const auto& word : words) {
+        if (std::holds_alternative<native::Hello>(word)) server.step(ConnectionAccepted{++connection, "10.0.0.1"}, now);
+        server.step(Received{connection, word}, now);
+    }
+    for (int i = 0; i < 20; ++i) server.step(Elapsed{}, now += 60s);
+    (void)server.status_json(now);
+}
+
+}  // namespace
+
+TEST_CASE("a daemon that is killed after any step and goes on from its records says and keeps the same") {
+    int crash_count = 0;
+    for (std::uint64_t seed = 1; seed <= 400; ++seed) {
+        KeptWorld world(seed);
+        INFO("seed " << seed);
+        REQUIRE(world.run(150) == "");
+        crash_count += world.crash_count();
+    }
+    CHECK(crash_count > 5'000);
+}
+
+TEST_CASE("the comparison finds a record that is lost, and a member that is not let go") {
+    const Damage plants[] = {
+        [](const Record& record) { return record.key.starts_with("failures/") ? std::string{} : record.value; },
+        [](const Record& record) {
+            return record.key.starts_with("member/") && record.value.empty() ? std::string("kept") : record.value;
+        },
+    };
+    for (const auto plant : plants) {
+        std::string found;
+        for (std::uint64_t seed = 1; seed <= 200 && found.empty(); ++seed) found = KeptWorld(seed, plant).run(150);
+        CHECK_FALSE(found.empty());
+    }
+}
+
+TEST_CASE("each byte of a record that is changed is refused or harmless") {
+    const auto records = sample();
+    REQUIRE(decode_state(records).has_value());
+    std::size_t refused_count = 0;
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        const auto step = std::max<std::size_t>(1, records[i].value.size() / 400);
+        for (std::size_t at = 0; at < records[i].value.size(); at += step) {
+            for (const unsigned bits : {0x01u, 0x80u, 0xffu}) {
+                auto damaged = records;
+                auto& byte = damaged[i].value[at];
+                byte = static_cast<char>(static_cast<unsigned char>(byte) ^ bits);
+                auto state = decode_state(damaged);
+                if (state)
+                    live_with(*std::move(state));
+                else
+                    ++refused_count;
+            }
+        }
+    }
+    CHECK(refused_count > 100);
+}
+
+TEST_CASE("a record that is cut short, too long, misplaced or missing is refused") {
+    const auto records = sample();
+    for (std::size_t i = 0; i < records.size(); ++i) {
+        for (const std::size_t length : {std::size_t{0}, std::size_t{1}, records[i].value.size() - 1}) {
+            auto cut = records;
+            cut[i].value.resize(length);
+            CHECK(decode_state(cut).has_error());
+        }
+        auto longer = records;
+        longer[i].value += '\0';
+        CHECK(decode_state(longer).has_error());
+        auto moved = records;
+        moved[i].key += "x";
+        CHECK(decode_state(moved).has_error());
+        auto newer = records;
+        newer[i].value[0] = static_cast<char>(record_version + 1);
+        CHECK(decode_state(newer).error().context.find("another version") != std::string::npos);
+        if (records[i].key != "job/job") continue;
+        auto lacking = records;
+        lacking.erase(lacking.begin() + static_cast<std::ptrdiff_t>(i));
+        CHECK(decode_state(lacking).has_error());
+    }
+}
+
+TEST_CASE("the layout of records is that of their version") {
+    // Where this fails, a field of a record or of a message in it has changed: give record_version one more, and put
+    // the new sizes here.
+    JobFacts facts;
+    facts.id = "j";
+    facts.ending.emplace().verdict.first.emplace();
+    Member member;
+    FailureLedger failures;
+    failures.add({});
+    CHECK(record_version == 1);
+    CHECK(encode_job(facts, SealedRound{}).size() == 226);
+    CHECK(encode_member("j", member).size() == 132);
+    CHECK(encode_failures("j", failures).size() == 81);
+}
+
+}  // namespace muster::test
