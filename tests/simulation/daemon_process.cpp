@@ -11,11 +11,24 @@ Instant DaemonProcess::now() const {
     return clock_.local(hasty ? started_ + (moment - started_) * 4 : moment);
 }
 
-void DaemonProcess::start(rendezvous::ServerConfig config) {
+void DaemonProcess::start(rendezvous::ServerConfig config, Disk* disk) {
     started_ = world_.events.now();
+    disk_ = disk;
+    ++life_;
+    gate_ = {};
     world_.chronicle.tell("daemon starts");
-    world_.invariants.daemon_started();
-    server_ = std::make_unique<rendezvous::Server>(std::move(config), now());
+    world_.invariants.daemon_started(disk != nullptr);
+    rendezvous::KeptState kept;
+    if (disk_ != nullptr) {
+        config.keep_records = true;
+        auto state = rendezvous::decode_state(disk_->records(world_.plant));
+        if (state)
+            kept = *std::move(state);
+        else
+            world_.chronicle.violated("state", state.error().context);
+        if (!kept.jobs.empty()) world_.chronicle.count(Happening::daemon_went_on_from_state);
+    }
+    server_ = std::make_unique<rendezvous::Server>(std::move(config), now(), std::move(kept));
     paused_ = false;
     world_.network.listen(address_, this);
     arm();
@@ -27,6 +40,7 @@ void DaemonProcess::kill() {
     world_.chronicle.tell("daemon is killed");
     world_.invariants.daemon_ended();
     server_.reset();
+    if (disk_ != nullptr) disk_->writer_killed(world_.plant);
     posted_.clear();
     readers_.clear();
     armed_deadline_ = no_deadline;
@@ -96,9 +110,28 @@ void DaemonProcess::arm() {
 }
 
 void DaemonProcess::give(const rendezvous::ServerEvent& event) {
-    const rendezvous::ServerStep step = server_->step(event, now());
+    rendezvous::ServerStep step = server_->step(event, now());
     for (const auto& line : step.why) world_.chronicle.tell("daemon: ", line);
-    for (const auto& action : step.actions) {
+    const bool has_records = !step.records.empty() && world_.plant != Plant::tells_before_keeping;
+    const auto entered = gate_.enter(std::move(step.actions), has_records);
+    carry_out(entered.released);
+    if (!step.records.empty()) keep(entered.sequence, std::move(step.records));
+}
+
+/// As net/agent_dialect.cpp has it, with a disk that takes its time.
+void DaemonProcess::keep(std::uint64_t sequence, std::vector<rendezvous::Record> records) {
+    disk_->write(sequence, std::move(records), [this, life = life_](std::uint64_t done) {
+        if (life != life_ || done == 0) return;
+        post([this, done] {
+            held_back_ = true;
+            carry_out(gate_.persisted(done));
+            held_back_ = false;
+        });
+    });
+}
+
+void DaemonProcess::carry_out(const rendezvous::ActionGate::Actions& actions) {
+    for (const auto& action : actions) {
         if (server_) carry_out(action);
     }
     world_.invariants.daemon_step_over();
@@ -132,7 +165,7 @@ void DaemonProcess::send(rendezvous::SendTo said) {
             const bool failed = over->outcome == native::JobOutcome::failed;
             over->outcome = failed ? native::JobOutcome::succeeded : native::JobOutcome::failed;
         }
-        world_.invariants.daemon_said(one);
+        world_.invariants.daemon_said(one, held_back_);
         std::string frame;
         native::append_frame(frame, one.message);
         if (world_.plant == Plant::garbles && std::holds_alternative<native::Gathering>(one.message)) {

@@ -1,5 +1,5 @@
 // The daemon of the simulated world: the real Server and the real codec behind simulated TCP. It is what net/daemon.cpp
-// is in the real one. It can be killed (and forgets everything) and paused.
+// is in the real one. It can be killed (and forgets everything, or goes on from its state) and paused.
 #pragma once
 
 #include <deque>
@@ -9,8 +9,10 @@
 #include <optional>
 
 #include "rendezvous/core/server.h"
+#include "rendezvous/net/action_gate.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/simulation/agent_process.h"
+#include "tests/simulation/disk.h"
 
 namespace muster::simulation {
 
@@ -19,7 +21,8 @@ class DaemonProcess final : public StreamHandler {
     DaemonProcess(Surroundings& world, Random random, const HostClock& clock, Address address)
         : world_(world), random_(random), clock_(clock), address_(address), alarm_(world.events, [this] { tick(); }) {}
 
-    void start(rendezvous::ServerConfig config);
+    /// `disk`: where its state is kept, and what it goes on from; null: nowhere.
+    void start(rendezvous::ServerConfig config, Disk* disk);
     /// SIGKILL: its memory is lost.
     void kill();
     /// Tells the agent to leave, if it has a connection.
@@ -42,6 +45,8 @@ class DaemonProcess final : public StreamHandler {
     void tick();
     void arm();
     void give(const rendezvous::ServerEvent& event);
+    void keep(std::uint64_t sequence, std::vector<rendezvous::Record> records);
+    void carry_out(const rendezvous::ActionGate::Actions& actions);
     void carry_out(const rendezvous::ServerAction& action);
     void send(rendezvous::SendTo said);
     void corrupt(native::Message& message) const;
@@ -55,6 +60,10 @@ class DaemonProcess final : public StreamHandler {
     Address address_;
     Moment started_{};
     std::unique_ptr<rendezvous::Server> server_;
+    Disk* disk_ = nullptr;
+    rendezvous::ActionGate gate_;
+    std::uint64_t life_ = 0;
+    bool held_back_ = false;  ///< what is carried out just now has waited for the disk
     bool paused_ = false;
     std::deque<std::function<void()>> posted_;
     bool in_loop_ = false;

@@ -47,6 +47,7 @@ std::string_view name(Happening happening) {
                                                                             "job_succeeded",
                                                                             "job_failed",
                                                                             "daemon_taught_anew",
+                                                                            "daemon_went_on_from_state",
                                                                             "rendezvous_lost"};
     return names[static_cast<std::size_t>(happening)];
 }

@@ -59,6 +59,7 @@ enum class Happening : std::uint8_t {
     job_succeeded,
     job_failed,
     daemon_taught_anew,
+    daemon_went_on_from_state,
     rendezvous_lost,
     count_,
 };

@@ -98,12 +98,14 @@ class Invariants {
     void through(Incarnation agent, Round round);
 
     // -- the daemon --
-    void daemon_started();
+    /// `goes_on`: from kept state, so that it is the same daemon for all that is promised.
+    void daemon_started(bool goes_on);
     void daemon_ended();
     void daemon_paused();
     void daemon_continued() { daemon_back_ = events_.now(); }
     void daemon_heard(rendezvous::ConnectionId connection, const native::Message& message);
-    void daemon_said(const rendezvous::SendTo& said);
+    /// `held_back`: it was decided some time ago, and waited until the state was kept.
+    void daemon_said(const rendezvous::SendTo& said, bool held_back);
     void job_forgotten(const std::string& name);
     void daemon_step_over();
     void connection_over(rendezvous::ConnectionId connection) { connections_.erase(connection); }
@@ -168,6 +170,7 @@ class Invariants {
     std::map<rendezvous::ConnectionId, Talk> connections_;
     std::map<std::int32_t, ProcessTruth> processes_;
     std::set<std::pair<std::size_t, Round>> sealed_in_step_;
+    bool state_kept_ = false;
     Moment daemon_started_{};
     Moment daemon_back_{-1h};      ///< went on after it had stood still
     Moment daemon_failed_{-1h};    ///< was killed or stood still

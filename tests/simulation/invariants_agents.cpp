@@ -86,8 +86,10 @@ bool Invariants::job_trouble(std::size_t job, Moment since) const {
 bool Invariants::excused(const RoundTruth& round, const AgentTruth& agent, DoomCause cause,
                          const native::Message* said) const {
     const JobTruth& job = jobs_[agent.job];
-    // A daemon that died while the round began or ended leaves members who know different things.
-    if (round.half_told || round.failed_count > 0 || round.ended) return true;
+    // A daemon that died while the round began or ended leaves members who know different things. One that goes on from
+    // its state has no such excuse, and no right to end a round without a reason just because it is new.
+    const bool goes_on = state_kept_ && round.sealed < daemon_started_;
+    if (round.half_told || round.failed_count > 0 || (round.ended && !goes_on)) return true;
     const Moment some_time_ago = events_.now() - lease_ * 6;
     const bool relapsed = events_.now() - daemon_relapsed_ < lease_ * 3;
     const bool given_up = gave_up(agent);

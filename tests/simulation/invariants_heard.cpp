@@ -5,9 +5,11 @@
 
 namespace muster::simulation {
 
-void Invariants::daemon_started() {
+void Invariants::daemon_started(bool goes_on) {
     connections_.clear();
     daemon_started_ = events_.now();
+    state_kept_ = goes_on;
+    if (goes_on) return;
     for (JobTruth& job : jobs_) begin_life(job);
 }
 
@@ -37,6 +39,7 @@ void Invariants::daemon_paused() {
 
 void Invariants::daemon_ended() {
     daemon_paused();
+    if (state_kept_) return;
     for (JobTruth& job : jobs_) {
         for (auto& [key, round] : job.rounds) {
             if (key.first != job.life) continue;

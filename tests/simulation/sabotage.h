@@ -37,6 +37,9 @@ enum class Plant : std::uint8_t {
     ends_in_two_ways,      ///< the daemon tells some agents that the job failed and others that it succeeded
     garbles,               ///< the daemon's news of the gathering are of a kind that nobody knows
     runs_in_circles,       ///< the daemon's loop never sleeps
+    tells_before_keeping,  ///< the daemon says what is not on its disk yet
+    loses_last_writes,     ///< its disk said that they were there
+    keeps_no_members,      ///< the daemon that goes on does not know the nodes of its round
     count_,
 };
 
@@ -72,6 +75,9 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::ends_in_two_ways, "ends_in_two_ways", "outcome"},
     {Plant::garbles, "garbles", "codec"},
     {Plant::runs_in_circles, "runs_in_circles", "limit"},
+    {Plant::tells_before_keeping, "tells_before_keeping", "S1 S8 S9 budget outcome"},
+    {Plant::loses_last_writes, "loses_last_writes", "S1 S8 S9 budget outcome"},
+    {Plant::keeps_no_members, "keeps_no_members", "S1 S8 S9 outcome"},
 }};
 
 inline std::optional<Plant> parse_plant(std::string_view name) {

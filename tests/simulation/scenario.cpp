@@ -124,12 +124,15 @@ Scenario draw_scenario(Random& random) {
     // unclear which of the two is meant.
     Random aside = random;
     if (scenario.faults.twin == never) scenario.faults.drain = mean_or_never(aside, 80, 8s, 60s);
+    scenario.keeps_state = scenario.faults.daemon_kill != never && aside.chance(500);
+    scenario.state_is_old = aside.chance(500);
+    scenario.disk_slowest = aside.chance(300) ? aside.between(Duration{1ms}, Duration{400ms}) : Duration{5ms};
     return scenario;
 }
 
 std::string story_of(const Scenario& scenario) {
-    std::string out = cat(scenario.embedded ? "embedded daemon, " : "", "lease ", describe(scenario.lease),
-                          ", faults for ", describe(scenario.faults_last), ';');
+    std::string out = cat(scenario.embedded ? "embedded daemon, " : "", scenario.keeps_state ? "state kept, " : "",
+                          "lease ", describe(scenario.lease), ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),

@@ -19,11 +19,13 @@ World::World(std::uint64_t seed, Plant plant, Chronicle::Mode mode)
       network_(events_, chronicle_, random_.fork(), scenario_.temper),
       surroundings_{events_, chronicle_, network_, invariants_, plant},
       daemon_clock_{random_.between(Duration{0}, Duration{3600s}), 0},
+      disk_(events_, Random(seed ^ 0xd15c), plant == Plant::tells_before_keeping ? 20s : scenario_.disk_slowest,
+            scenario_.state_is_old),
       daemon_(surroundings_, random_.fork(), daemon_clock_, daemon_address) {
     chronicle_.tell("seed ", seed, ": ", story_of(scenario_));
     for (const JobScenario& job : scenario_.jobs) add_job(job);
     if (!scenario_.embedded)
-        events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(daemon_config()); });
+        events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(daemon_config(), disk()); });
     plan_faults();
     events_.at(scenario_.faults_last, [this] { make_peace(); });
 }

@@ -2,7 +2,8 @@
 //
 // What it takes for granted, because no protocol could do without:
 //   - clocks differ by their offsets and drift by 0.2 % at most;
-//   - a daemon that is killed forgets everything, and learns it again from its agents within the lease in which it
+//   - a daemon without state that is killed forgets everything, and learns it again from its agents within the lease in
+//   which it
 //     seals nothing. It cannot know of members that cannot reach it. So when it is killed partitions, stalls and
 //     refused connects end, and none begins until that lease is over. Resets, and all that befalls processes, go on;
 //   - an embedded daemon does not wait for that lease where a full set of fresh agents comes (STATES.md, Sealing), so
@@ -64,6 +65,7 @@ class World {
     [[nodiscard]] bool hosts_daemon(const Node& node) const { return scenario_.embedded && &node == nodes_.data(); }
     [[nodiscard]] rendezvous::ServerConfig daemon_config() const;
     [[nodiscard]] bool agents_may_start() const;
+    [[nodiscard]] Disk* disk() { return scenario_.keeps_state ? &disk_ : nullptr; }
     void start_daemon();
     void end_daemon();
     void host_finished();
@@ -106,6 +108,7 @@ class World {
     Network network_;
     Surroundings surroundings_;
     HostClock daemon_clock_;
+    Disk disk_;
     DaemonProcess daemon_;
     std::vector<Node> nodes_;
     std::vector<std::unique_ptr<Twin>> twins_;

@@ -19,8 +19,10 @@ bool World::agents_may_start() const {
 void World::start_daemon() {
     if (daemon_.running()) return;
     if (events_.now() > 1s) chronicle_.count(Happening::daemon_restarted);
-    calm_until_ = events_.now() + scenario_.lease * 3 / 2;
-    daemon_.start(daemon_config());
+    // One that goes on from its state has nothing to learn.
+    if (!scenario_.keeps_state) calm_until_ = events_.now() + scenario_.lease * 3 / 2;
+    daemon_.start(daemon_config(), disk());
+    if (scenario_.keeps_state) return;
     events_.at(calm_until_, [this] {
         if (!peace_ && network_faults_allowed()) network_.set_temper(scenario_.temper);
     });
@@ -30,6 +32,7 @@ void World::end_daemon() {
     if (!daemon_.running()) return;
     if (scenario_.embedded) chronicle_.count(Happening::daemon_lost_with_host);
     daemon_.kill();
+    if (scenario_.keeps_state) return;
     network_.heal_all();
     network_.set_temper(scenario_.temper.calm());
     // One that comes with other terms would teach them to the next daemon, and where no agent is started for a while,

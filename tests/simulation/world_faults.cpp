@@ -58,7 +58,7 @@ void World::set_trouble(HostIndex host, bool in_trouble) {
 }
 
 bool World::network_faults_allowed() const {
-    return daemon_.running() && events_.now() >= calm_until_;
+    return scenario_.keeps_state || (daemon_.running() && events_.now() >= calm_until_);
 }
 
 // ---- the network ----
