@@ -1,0 +1,195 @@
+#include "rendezvous/state/etcd_core.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr Duration answer_timeout = 1s;
+constexpr std::int64_t page_keys = 200;
+
+}  // namespace
+
+EtcdCore::EtcdCore(EtcdConfig config) : config_(std::move(config)), ttl_(std::chrono::seconds(config_.ttl_s)) {
+    MUSTER_CHECK(config_.endpoint_count > 0 && config_.self.find(' ') == std::string::npos, config_.self);
+}
+
+// ---- names ----
+
+/// The lease is part of it, so that a campaign whose answer was lost is known to be won when it is asked again.
+std::string EtcdCore::leader_value() const {
+    return cat(config_.self, ' ', lease_);
+}
+
+std::string EtcdCore::serial_value(std::uint64_t number) const {
+    return cat(fence_, '/', number);
+}
+
+// ---- inputs ----
+
+EtcdCore::Outputs EtcdCore::write(std::uint64_t sequence, std::vector<Record> records, Instant now) {
+    if (role_ == Role::leads) waiting_.push_back({sequence, std::move(records)});
+    return settle(now);
+}
+
+EtcdCore::Outputs EtcdCore::answered(std::uint64_t id, const Result<EtcdAnswer>& answer, Instant now) {
+    const auto found =
+        std::ranges::find_if(errands_, [id](const Errand& errand) { return errand.open && errand.open->id == id; });
+    if (found == std::end(errands_)) return settle(now);  // of a role that is over
+    const auto kind = static_cast<Kind>(found - std::begin(errands_));
+    const auto question = *std::exchange(found->open, std::nullopt);
+    if (!answer) {
+        failed(kind, answer.error(), now);
+        return settle(now);
+    }
+    if (std::exchange(complained_, false)) out_.push_back(Remark{"etcd answers again"});
+    // The codec has matched answers with questions.
+    switch (kind) {
+        case Kind::lease: on_lease(std::get<LeaseTold>(*answer), question); break;
+        case Kind::campaign: on_campaign(std::get<TransactionTold>(*answer), now); break;
+        case Kind::load: on_page(std::get<KeysTold>(*answer), now); break;
+        case Kind::write: on_written(std::get<TransactionTold>(*answer), now); break;
+    }
+    return settle(now);
+}
+
+EtcdCore::Outputs EtcdCore::resign(Instant now) {
+    if (lease_ != 0) out_.push_back(AskEtcd{++last_id_, endpoint_, RevokeLease{lease_}, answer_timeout});
+    lease_ = 0;
+    step_down("it ends", now);
+    return std::exchange(out_, {});
+}
+
+void EtcdCore::ask(Kind kind, EtcdRequest request, Duration timeout, Instant now) {
+    auto& errand = this->errand(kind);
+    errand.open = Question{++last_id_, request, now};
+    out_.push_back(AskEtcd{last_id_, endpoint_, std::move(request), timeout});
+}
+
+void EtcdCore::failed(Kind kind, const Error& error, Instant now) {
+    if (!std::exchange(complained_, true)) out_.push_back(Remark{cat("etcd: ", error.context)});
+    endpoint_ = (endpoint_ + 1) % config_.endpoint_count;
+    errand(kind).not_before = now + config_.retry_interval;
+    // The revision may have been compacted away: from the beginning.
+    if (kind == Kind::load) {
+        load_from_ = config_.prefix;
+        load_revision_ = 0;
+        pages_.clear();
+    }
+}
+
+// ---- what is due ----
+
+EtcdCore::Outputs EtcdCore::settle(Instant now) {
+    if (lease_ != 0 && now >= lease_until_) {
+        lease_ = 0;
+        errand(Kind::lease) = {};
+        step_down("its lease could not be kept alive", now);
+    }
+    settle_lease(now);
+    settle_campaign(now);
+    settle_load(now);
+    settle_write(now);
+    return std::exchange(out_, {});
+}
+
+void EtcdCore::settle_lease(Instant now) {
+    const auto& errand = this->errand(Kind::lease);
+    if (errand.open || now < errand.not_before) return;
+    // Short enough for another try at another member.
+    const auto timeout = std::min<Duration>(answer_timeout, ttl_ / 4);
+    if (lease_ == 0)
+        ask(Kind::lease, GrantLease{config_.ttl_s}, answer_timeout, now);
+    else
+        ask(Kind::lease, KeepLease{lease_}, timeout, now);
+}
+
+void EtcdCore::settle_campaign(Instant now) {
+    const auto& errand = this->errand(Kind::campaign);
+    if (role_ != Role::follows || lease_ == 0 || errand.open || now < errand.not_before) return;
+    Transaction campaign;
+    campaign.compare = {{key("leader"), Compare::Target::created, 0}};
+    campaign.then = {Put{key("leader"), leader_value(), lease_}};
+    campaign.otherwise = {key("leader")};
+    ask(Kind::campaign, std::move(campaign), answer_timeout, now);
+}
+
+void EtcdCore::settle_load(Instant now) {
+    const auto& errand = this->errand(Kind::load);
+    if (role_ != Role::loads || errand.open || now < errand.not_before) return;
+    ask(Kind::load, ReadKeys{load_from_, range_end(config_.prefix), page_keys, load_revision_}, answer_timeout, now);
+}
+
+Instant EtcdCore::deadline() const {
+    auto first = lease_ == 0 ? no_deadline : lease_until_;
+    const auto consider = [&](Kind kind, bool wanted) {
+        const auto& errand = errands_[static_cast<std::size_t>(kind)];
+        if (wanted && !errand.open) first = std::min(first, errand.not_before);
+    };
+    consider(Kind::lease, true);
+    consider(Kind::campaign, role_ == Role::follows && lease_ != 0);
+    consider(Kind::load, role_ == Role::loads);
+    consider(Kind::write, role_ == Role::leads && !(due_.empty() && waiting_.empty()));
+    return first;
+}
+
+// ---- lease and election ----
+
+void EtcdCore::on_lease(const LeaseTold& told, const Question& question) {
+    if (told.ttl_s <= 0) {
+        lease_until_ = Instant::min();  // it is gone; settle() draws the conclusions
+        return;
+    }
+    lease_ = told.lease;
+    ttl_ = std::chrono::seconds(told.ttl_s);
+    // From the sending: etcd counts from the receipt, and so for longer.
+    lease_until_ = question.sent_at + ttl_ * 9 / 10;
+    errand(Kind::lease).not_before = question.sent_at + ttl_ / 4;
+}
+
+void EtcdCore::on_campaign(const TransactionTold& told, Instant now) {
+    errand(Kind::campaign).not_before = now + config_.campaign_interval;
+    if (told.succeeded) return won(told.revision);
+    const auto& leader = told.read.front();
+    if (!leader) return;  // gone between the two
+    if (lease_ != 0 && leader->value == leader_value()) return won(leader->created);
+    follow(leader->value.substr(0, leader->value.find(' ')));
+}
+
+void EtcdCore::won(std::int64_t fence) {
+    role_ = Role::loads;
+    fence_ = fence;
+    load_from_ = config_.prefix;
+    load_revision_ = 0;
+    pages_.clear();
+    errand(Kind::load) = {};
+    errand(Kind::write) = {};
+}
+
+void EtcdCore::follow(std::string leader) {
+    if (known_leader_ == leader) return;
+    known_leader_ = leader;
+    out_.push_back(StandBy{std::move(leader)});
+}
+
+void EtcdCore::step_down(std::string why, Instant now) {
+    errand(Kind::campaign) = {std::nullopt, now};
+    errand(Kind::load) = {};
+    errand(Kind::write) = {};
+    waiting_.clear();
+    due_.clear();
+    pages_.clear();
+    fence_ = 0;
+    const auto role = std::exchange(role_, Role::follows);
+    if (role == Role::leads) out_.push_back(Remark{cat("this daemon does not lead any more: ", why)});
+    // Also where it was somebody else: nobody knows whether that one still leads.
+    known_leader_.reset();
+    follow({});
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,58 @@
+// An etcd of one's own, as far as its JSON gateway is used here: revisions, transactions, leases, and its limits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::test {
+
+class SimulatedEtcd {
+  public:
+    struct Response {
+        unsigned status = 200;
+        std::string body;
+    };
+
+    /// Leases run out by the time of each call.
+    Response call(const std::string& path, const std::string& body, Instant now);
+    /// Its own leader was elected anew: all leases are prolonged, as etcd does.
+    void prolong_leases(Instant now);
+    void expire(Instant now);
+
+    /// Of a key, "" where there is none.
+    [[nodiscard]] std::string value(const std::string& key) const;
+    [[nodiscard]] std::size_t key_count() const { return keys_.size(); }
+    /// Called for each put that happens.
+    std::function<void(const std::string& key, const std::string& before, const std::string& after)> on_put;
+
+  private:
+    struct Entry {
+        std::string value;
+        std::int64_t created = 0;
+        std::int64_t modified = 0;
+        std::int64_t lease = 0;
+    };
+    struct Lease {
+        std::int64_t ttl_s = 0;
+        Instant ends;
+    };
+
+    Response transact(const nlohmann::json& body, Instant now);
+    [[nodiscard]] bool holds(const nlohmann::json& compare) const;
+    void erase(const std::string& key, const std::string& end);
+    [[nodiscard]] nlohmann::json read(const nlohmann::json& range) const;
+    [[nodiscard]] nlohmann::json header() const;
+
+    std::map<std::string, Entry> keys_;
+    std::map<std::int64_t, Lease> leases_;
+    std::int64_t revision_ = 1;
+    std::int64_t next_lease_ = 7'000'000'000'000'001;
+};
+
+}  // namespace muster::test
