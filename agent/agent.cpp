@@ -7,6 +7,7 @@
 #include <deque>
 #include <tuple>
 
+#include "agent/agent_persister.h"
 #include "agent/log_directory.h"
 #include "agent/worker_commands.h"
 #include "rendezvous/base/log.h"
@@ -45,6 +46,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
                  .job = config_.logs.job,
                  .none = config_.logs.none}),
           commands_(loop, config_, logs_),
+          persister_(loop, config_.persist_limit),
           supervisor_(config_.supervisor),
           loop_(loop),
           signals_(loop),
@@ -93,6 +95,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     RoundStoreHost& stores_;
     LogDirectory logs_;
     WorkerCommands commands_;
+    AgentPersister persister_;
     Supervisor supervisor_;
     asio::io_context& loop_;
     asio::signal_set signals_;
@@ -100,6 +103,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     asio::steady_timer feeding_;
     std::deque<SupervisorEvent> pending_;  // an action may bring the next event at once (OpenStore)
     bool stepping_ = false;
+    bool finishing_ = false;  // what is left to do is the persister's
 };
 
 void Agent::Driver::start() {
@@ -125,6 +129,10 @@ void Agent::Driver::listen() {
         auto self = weak.lock();
         if (self && self->agent_.on_progress) self->agent_.on_progress(std::move(line));
     };
+    persister_.on_line = [weak = weak_from_this()](const std::string& line) {
+        auto self = weak.lock();
+        if (self && self->agent_.on_progress) self->agent_.on_progress(line);
+    };
     host_.on_event = [weak = weak_from_this()](ProcessEvent event) {
         if (auto self = weak.lock()) self->host_said(std::move(event));
     };
@@ -135,6 +143,7 @@ void Agent::Driver::wait_for_signal() {
         auto self = weak.lock();
         if (failure || !self) return;
         self->wait_for_signal();
+        if (self->finishing_) return self->persister_.hurry();
         self->happen(StopRequested{signal});
     });
 }
@@ -261,6 +270,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
     commands_.keep_flight_records();
     commands_.forget_round();
     report.checkpoint_step = commands_.checkpoint_step();
+    persister_.start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::between_rounds);
     link_.round_report(std::move(report));
 }
 
@@ -278,13 +288,19 @@ void Agent::Driver::carry_out(const Finish& action) {
     feeding_.cancel();
     deadline_.cancel();
     logs_.remove_if_empty();
-    // Posted, so that the owner may destroy the agent in on_end.
-    link_.close([weak = weak_from_this(), &loop = loop_, ending = action.ending] {
-        asio::post(loop, [weak, ending] {
-            auto self = weak.lock();
-            if (!self) return;
-            self->signals_.cancel();
-            if (self->agent_.on_end) self->agent_.on_end(ending);
+    if (!std::holds_alternative<JobSucceeded>(action.ending))
+        persister_.start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::at_the_end);
+    // The daemon and the other agents need not wait for our disk, so the link closes meanwhile.
+    link_.close([weak = weak_from_this(), ending = action.ending] {
+        auto self = weak.lock();
+        if (!self) return;
+        self->finishing_ = true;
+        // It comes from the loop, so that the owner may destroy the agent in on_end.
+        self->persister_.when_done([weak, ending] {
+            auto still = weak.lock();
+            if (!still) return;
+            still->signals_.cancel();
+            if (still->agent_.on_end) still->agent_.on_end(ending);
         });
     });
 }

@@ -141,8 +141,10 @@ bool AgentChannel::Body::take(Datagram datagram) {
         auto& gifts = gifts_[give->kind];
         const std::size_t kept = give->kind == local::GiftKind::snapshot ? snapshots_kept : 1;
         if (gifts.size() == kept) gifts.erase(gifts.begin());
-        gifts.push_back(
-            {.memory = std::move(datagram.descriptors.front()), .size_bytes = give->size_bytes, .step = give->step});
+        gifts.push_back({.memory = std::move(datagram.descriptors.front()),
+                         .size_bytes = give->size_bytes,
+                         .step = give->step,
+                         .directory = give->directory});
     }
     if (std::holds_alternative<local::Hello>(message.value())) offer_snapshots();
     note(message.value());

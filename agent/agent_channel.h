@@ -34,6 +34,7 @@ struct Gift {
     FileDescriptor memory;
     std::uint64_t size_bytes = 0;
     std::int64_t step = -1;  ///< of a snapshot
+    std::string directory;   ///< of a snapshot: where its checkpoints lie; empty: nowhere
 };
 
 class AgentChannel {

@@ -15,6 +15,7 @@ struct AgentConfig {
     LogChoices logs;
     std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
     Duration lease = 5s;               ///< the guardian is fed each lease/10
+    Duration persist_limit = 60s;      ///< for bringing copies in memory to the disk; zero: they are not
 };
 
 }  // namespace muster::agent

@@ -35,6 +35,10 @@ class WorkerCommands {
     [[nodiscard]] FlightFiles& flight_files() { return flight_files_; }
     /// Of the newest checkpoint in --checkpoint-dir or in this node's memory; -1: there is none.
     [[nodiscard]] std::int64_t checkpoint_step() const;
+    /// By local rank: what workers of rounds that ended have given.
+    [[nodiscard]] const std::map<std::uint32_t, std::vector<Gift>>& snapshots() const { return snapshots_; }
+    /// The last round that make() was for.
+    [[nodiscard]] Round last_round() const { return last_round_; }
     /// Closes the round's channels. Snapshots of its workers are kept for those of the next round.
     void forget_round();
 

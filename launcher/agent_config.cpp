@@ -83,6 +83,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
 
     agent.handled_signals = config.handled_signals;
     agent.lease = config.lease;
+    agent.persist_limit = config.persist_limit;
     return agent;
 }
 

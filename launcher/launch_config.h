@@ -83,6 +83,7 @@ struct LaunchConfig {
     std::string checkpoint_dir;              ///< absolute; empty: none, and nobody looks for checkpoints
     std::uint32_t stalled_restarts_max = 3;  ///< in a row, without a newer checkpoint in checkpoint_dir; 0: no limit.
                                              ///< Most failures that a restart heals are healed by the first
+    Duration persist_limit = 60s;            ///< --persist-timeout: agents' copies to the disk, at the job's end
     Duration grace = 30s;                    ///< --shutdown-timeout
     std::vector<int> handled_signals;        ///< default SIGTERM, SIGINT, SIGHUP, SIGQUIT
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< as exported to the workers

@@ -149,6 +149,13 @@ Accepted accept_shutdown_timeout(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_persist_timeout(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, 86'400);
+    if (!number) return "whole seconds from 0 to 86400";
+    settings.config.persist_limit = std::chrono::seconds(*number);
+    return std::nullopt;
+}
+
 Accepted accept_node_rank(std::string_view value, Settings& settings) {
     const auto number = whole_number(value, 0, 19'999);
     if (!number) return "a whole number from 0 to MAX nodes - 1";
@@ -256,6 +263,9 @@ constexpr std::array rows{
     OptionRow{"max-stalled-restarts", 0, Kind::value, Group::restarts, From::muster, true, "N",
               "With --checkpoint-dir: restarts in a row without a newer checkpoint, before the job ends with 77. 0: any number.",
               "3", [](auto value, auto& to) { return whole(value, 0, to.config.stalled_restarts_max); }},
+    OptionRow{"persist-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
+              "How long the job's end may take to bring a newer step from the agents' memory to its checkpoints. 0: it stays there.",
+              "60", accept_persist_timeout},
     OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
               "From the stop signal to SIGKILL, whatever the stop is for. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
               accept_shutdown_timeout},

@@ -21,9 +21,11 @@ void AgentSnapshots::hear(const local::Offer& offer, FileDescriptor memory) {
     heard_.notify_all();
 }
 
-bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step) {
+bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
+                          const std::string& directory) {
     const std::lock_guard lock(mutex_);
-    return agent_ != nullptr && agent_->tell(local::Give{local::GiftKind::snapshot, size_bytes, step}, &memory);
+    const local::Give give{local::GiftKind::snapshot, size_bytes, step, directory};
+    return agent_ != nullptr && agent_->tell(give, &memory);
 }
 
 std::vector<OfferedSnapshot> AgentSnapshots::take_offers(Duration limit) {

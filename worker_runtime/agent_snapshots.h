@@ -21,7 +21,8 @@ class AgentSnapshots final : public SnapshotLink {
     /// From the thread that hears the agent.
     void hear(const local::Offer& offer, FileDescriptor memory);
 
-    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step) override;
+    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
+              const std::string& directory) override;
     std::vector<OfferedSnapshot> take_offers(Duration limit) override;
 
   private:

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include <filesystem>
 #include <span>
 
 #include "rendezvous/base/log.h"
@@ -41,7 +40,7 @@ Result<CheckpointOptions> complete(CheckpointOptions options) {
 }  // namespace
 
 std::string sum_of_path(const std::string& path) {
-    const auto absolute = std::filesystem::absolute(path).lexically_normal().string();
+    const auto absolute = absolute_path(path);
     return crc_text(crc32c(std::as_bytes(std::span(absolute))));
 }
 

@@ -8,6 +8,7 @@
 
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <set>
 #include <thread>
@@ -116,11 +117,14 @@ struct DirectoryClaim::Body {
     FileDescriptor file;
     OpenFile identity;
     Record record;
+    std::optional<Claimant> visitor;
 
     ~Body() { own_claims().remove(identity); }
 
-    Result<void> open();
+    Result<void> open(int flags);
     Result<void> claim(const Claimant& claimant);
+    /// While this holds the commit byte: `action`, unless the directory is another's, or in use.
+    Result<void> as_visitor(const std::function<Result<void>()>& action);
     Result<void> with_commit_byte(const std::function<Result<void>()>& action);
     [[nodiscard]] Record read_record() const;
     /// LOCK is still the file that was claimed.
@@ -134,14 +138,14 @@ struct DirectoryClaim::Body {
     Result<void> write_record() const;
 };
 
-Result<void> DirectoryClaim::Body::open() {
+Result<void> DirectoryClaim::Body::open(int flags) {
     const auto path = directory + "/LOCK";
     struct stat facts {};
     // Looked at by name first: closing a second descriptor of the file would give up the locks of the first.
     if (::stat(path.c_str(), &facts) == 0 && own_claims().has({::getpid(), facts.st_dev, facts.st_ino})) {
         return Error{Errc::already_exists, cat("checkpoint directory ", directory, " is open in this process already")};
     }
-    file = FileDescriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    file = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0644));
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("open ", path));
     identity = {::getpid(), facts.st_dev, facts.st_ino};
     own_claims().add(identity);
@@ -205,14 +209,39 @@ Result<void> DirectoryClaim::Body::write_record() const {
 Result<DirectoryClaim> DirectoryClaim::take(const std::string& directory, const Claimant& claimant) {
     auto body = std::make_unique<Body>();
     body->directory = directory;
-    if (auto opened = body->open(); !opened) return opened.error();
+    if (auto opened = body->open(O_CREAT); !opened) return opened.error();
     auto claimed = body->with_commit_byte([&] { return body->claim(claimant); });
     if (!claimed) return claimed.error();
     return DirectoryClaim(std::move(body));
 }
 
+Result<DirectoryClaim> DirectoryClaim::visit(const std::string& directory, const Claimant& visitor) {
+    auto body = std::make_unique<Body>();
+    body->directory = directory;
+    body->visitor = visitor;
+    if (auto opened = body->open(0); !opened) return opened.error();
+    return DirectoryClaim(std::move(body));
+}
+
+Result<void> DirectoryClaim::Body::as_visitor(const std::function<Result<void>()>& action) {
+    const auto now = read_record();
+    if (now.job != visitor->job || now.round > visitor->round || !is_in_place()) {
+        return Error{Errc::refused, cat("checkpoint directory ", directory, " is by now that of round ", now.round,
+                                        " of job ", now.job, " on ", now.host)};
+    }
+    // Only for as long as this takes: a round that starts holds the commit byte when it tries this one.
+    const auto free = lock_byte(file.get(), life_byte, F_WRLCK);
+    if (free == Locked::no) {
+        return Error{Errc::already_exists, cat("process ", now.pid, " on ", now.host, " still uses ", directory)};
+    }
+    auto done = action();
+    if (free == Locked::yes) lock_byte(file.get(), life_byte, F_UNLCK);
+    return done;
+}
+
 Result<void> DirectoryClaim::exclusively(const std::function<Result<void>()>& action) {
     return body_->with_commit_byte([&]() -> Result<void> {
+        if (body_->visitor) return body_->as_visitor(action);
         const auto now = body_->read_record();
         // Whoever took over from a rank 0 that still lived gets its byte when that has gone.
         (void)lock_byte(body_->file.get(), life_byte, F_WRLCK);

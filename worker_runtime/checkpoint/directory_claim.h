@@ -26,14 +26,20 @@ class DirectoryClaim {
     /// token alone protects.
     static Result<DirectoryClaim> take(const std::string& directory, const Claimant& claimant);
 
+    /// For one who finishes what a round that ended has left, and claims nothing: while rank 0 of that round or of
+    /// a later one lives, or the file is another job's or a later round's, exclusively() does nothing. not_found:
+    /// nobody has claimed the directory yet.
+    static Result<DirectoryClaim> visit(const std::string& directory, const Claimant& visitor);
+
     ~DirectoryClaim();
     DirectoryClaim(DirectoryClaim&&) noexcept;
     DirectoryClaim& operator=(DirectoryClaim&&) noexcept;
 
     /// Runs `action` while nobody else can commit. refused: the directory is somebody else's by now; who, in the text.
+    /// For a visitor also already_exists: who claimed it still lives.
     Result<void> exclusively(const std::function<Result<void>()>& action);
 
-    /// A word that no other claim has.
+    /// A word that no other claim has; empty for a visitor.
     [[nodiscard]] const std::string& token() const;
 
   private:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "rendezvous/base/check.h"
@@ -174,6 +175,10 @@ Result<void> make_folders(const std::string& path) {
     auto flushed = flush_folder(parent);
     // The folder above need not be ours to read; then it is for others to have made this one safe.
     return made_now ? flushed : Result<void>();
+}
+
+std::string absolute_path(const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal().string();
 }
 
 bool exists(const std::string& path) {

@@ -65,6 +65,9 @@ Result<void> make_folder(const std::string& path);
 /// made just before. io: the one that cannot be made.
 Result<void> make_folders(const std::string& path);
 
+/// From the root, without `.` and `..`.
+std::string absolute_path(const std::string& path);
+
 /// True once a file or folder of that name is there.
 bool exists(const std::string& path);
 

@@ -13,7 +13,6 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
-#include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/checkpoint/safetensors.h"
 #include "worker_runtime/checkpoint/verify.h"
 
@@ -62,27 +61,6 @@ CheckpointName free_name(const std::string& directory, std::int64_t step) {
     CheckpointName name{.step = step};
     while (exists(cat(directory, '/', to_string(name)))) ++name.edition;
     return name;
-}
-
-/// Commits what a former round has written completely; nothing where it is not complete.
-std::optional<CheckpointName> adopt(const std::string& directory, const DraftName& draft, DirectoryClaim& claim) {
-    const auto folder = cat(directory, '/', to_string(draft));
-    auto first = read_rank_file(cat(folder, '/', rank_file_name(0)));
-    if (!first) return std::nullopt;
-    std::vector<std::uint32_t> checksums;
-    for (int rank = 0; rank < first->world; ++rank) {
-        const auto path = cat(folder, '/', rank_file_name(rank));
-        // Who wrote it may have been killed before its flush: what can be read need not be on the disk.
-        if (!flush_file(path)) return std::nullopt;
-        auto checksum = verify_rank_file(path);
-        if (!checksum) return std::nullopt;
-        checksums.push_back(*checksum);
-    }
-    // A manifest may be there already, and is as likely to be half as whole.
-    ::unlink(cat(folder, '/', manifest_name).c_str());
-    if (!complete_draft(folder, checksums)) return std::nullopt;
-    auto name = commit_draft(directory, draft, claim);
-    return name ? std::optional(*name) : std::nullopt;
 }
 
 }  // namespace
@@ -142,9 +120,11 @@ Result<void> complete_draft(const std::string& folder, const std::vector<std::ui
     return flush_folder(folder);
 }
 
-Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim) {
+Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
+                                    const std::function<Result<void>()>& first) {
     CheckpointName name;
     auto committed = claim.exclusively([&]() -> Result<void> {
+        if (auto done = first ? first() : Result<void>(); !done) return done;
         name = free_name(directory, draft.step);
         const auto from = cat(directory, '/', to_string(draft)), to = cat(directory, '/', to_string(name));
         if (::rename(from.c_str(), to.c_str()) != 0) return error_from_errno(errno, cat("rename ", from));
@@ -159,6 +139,32 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
         log(LogLevel::warning, told.error().context);
     }
     return name;
+}
+
+Result<CheckpointName> finish_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
+                                    const Interruption& interruption) {
+    const auto folder = cat(directory, '/', to_string(draft));
+    const auto head = read_rank_file(cat(folder, '/', rank_file_name(0)));
+    if (!head) return head.error();
+    for (int rank = 0; rank < head->world; ++rank) {
+        const auto path = cat(folder, '/', rank_file_name(rank));
+        if (!exists(path)) return Error{Errc::not_found, cat(path, " is missing")};
+    }
+    std::vector<std::uint32_t> checksums;
+    for (int rank = 0; rank < head->world; ++rank) {
+        if (auto go_on = interruption ? interruption() : Result<void>(); !go_on) return go_on.error();
+        const auto path = cat(folder, '/', rank_file_name(rank));
+        // Who wrote it may have been killed before its flush: what can be read need not be on the disk.
+        if (auto flushed = flush_file(path); !flushed) return flushed.error();
+        auto checksum = verify_rank_file(path);
+        if (!checksum) return checksum.error();
+        checksums.push_back(*checksum);
+    }
+    return commit_draft(directory, draft, claim, [&]() -> Result<void> {
+        // A manifest may be there already, and is as likely to be half as whole.
+        ::unlink(cat(folder, '/', manifest_name).c_str());
+        return complete_draft(folder, checksums);
+    });
 }
 
 Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim) {
@@ -179,7 +185,9 @@ Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, Dire
     std::optional<CheckpointName> adopted;
     for (const auto& draft : listing->drafts) {
         const bool newest = listing->checkpoints.empty() || draft.step > listing->checkpoints.front().step;
-        if (newest && !adopted) adopted = adopt(directory, draft, claim);
+        if (newest && !adopted) {
+            if (auto finished = finish_draft(directory, draft, claim)) adopted = *finished;
+        }
         if (!adopted || adopted->step != draft.step || exists(cat(directory, '/', to_string(draft)))) {
             discard(directory, to_string(draft));
         }

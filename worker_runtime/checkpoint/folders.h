@@ -8,12 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/base/error.h"
 #include "worker_runtime/checkpoint/directory_claim.h"
+#include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/checkpoint/manifest.h"
 #include "worker_runtime/checkpoint/names.h"
 
@@ -38,8 +40,15 @@ Result<RankFile> read_rank_file(const std::string& path);
 /// says of the files comes from the files and `checksums`. Errors name the rank whose file is missing or wrong.
 Result<void> complete_draft(const std::string& folder, const std::vector<std::uint32_t>& checksums);
 
-/// The draft becomes the checkpoint that is returned: one rename, the directory flushed, LATEST replaced.
-Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim);
+/// The draft becomes the checkpoint that is returned: one rename, the directory flushed, LATEST replaced. `first` comes
+/// before the rename, when nobody else can commit; its error ends it.
+Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
+                                    const std::function<Result<void>()>& first = {});
+
+/// Commits what a round that ended has left in a draft, when all files are there and whole; their bytes are flushed,
+/// and then read. `interruption` is asked before each file. An error says what is missing, and the draft stays.
+Result<CheckpointName> finish_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
+                                    const Interruption& interruption = {});
 
 /// What rounds that ended left: a draft newer than every checkpoint whose files are all there and whole is committed
 /// (its name is returned), the others go, and so does trash. Checkpoints that are there stay there after a power cut.

@@ -10,10 +10,8 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/agreement.h"
-#include "worker_runtime/checkpoint/crc32c.h"
 #include "worker_runtime/checkpoint/loader.h"
 #include "worker_runtime/checkpoint/rank_file.h"
-#include "worker_runtime/checkpoint/safetensors.h"
 
 namespace muster::runtime {
 
@@ -31,25 +29,6 @@ struct Ticket {
     std::int32_t rank = 0, world = 0;
     std::uint64_t data_begin = 0, size_bytes = 0;
 };
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-/// The rank file in `memory`, when every piece has its checksum.
-Result<RankFile> read_whole(std::span<const std::byte> memory) {
-    const auto text = text_of(memory);
-    auto data_begin = safetensors_data_begin(text, memory.size());
-    if (!data_begin) return data_begin.error();
-    auto file = parse_rank_file(text, memory.size());
-    if (!file) return file.error();
-    for (const auto& stored : file->pieces) {
-        if (crc32c(memory.subspan(stored.offset, stored.piece.size_bytes())) != stored.crc32c) {
-            return Error{Errc::bad_frame, cat("tensor ", stored.piece.tensor, " is damaged (checksum)")};
-        }
-    }
-    return file;
-}
 
 using Save = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::string>;  // step, round, save, opening
 

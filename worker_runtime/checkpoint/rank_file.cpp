@@ -6,6 +6,7 @@
 #include <set>
 
 #include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/crc32c.h"
 #include "worker_runtime/checkpoint/json_text.h"
 #include "worker_runtime/checkpoint/names.h"
 #include "worker_runtime/checkpoint/safetensors.h"
@@ -182,6 +183,18 @@ Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes
             return bad_rank_file("muster_crc32c is not hexadecimal");
         }
         file.pieces.push_back(std::move(stored));
+    }
+    return file;
+}
+
+Result<RankFile> read_whole(std::span<const std::byte> memory) {
+    const std::string_view text(reinterpret_cast<const char*>(memory.data()), memory.size());
+    auto file = parse_rank_file(text, memory.size());
+    if (!file) return file;
+    for (const auto& stored : file->pieces) {
+        if (crc32c(memory.subspan(stored.offset, stored.piece.size_bytes())) != stored.crc32c) {
+            return bad(cat("tensor ", stored.piece.tensor, " is damaged (checksum)"));
+        }
     }
     return file;
 }

@@ -11,8 +11,10 @@
 // A tensor of which the file has only a part is stored with one dimension, under the name "NAME[BEGIN:END]".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,5 +70,8 @@ std::string encode_head(const RankFile& file);
 
 /// From that many bytes of a file of `file_bytes`. bad_frame: what is wrong.
 Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes);
+
+/// The file that lies in `memory`, when every piece of it has its checksum. bad_frame: what is wrong.
+Result<RankFile> read_whole(std::span<const std::byte> memory);
 
 }  // namespace muster::runtime

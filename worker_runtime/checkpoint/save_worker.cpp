@@ -169,8 +169,8 @@ Result<std::uint32_t> SaveWorker::seal_and_give(Snapshot& snapshot) {
     gave_last_ = false;
     if (snapshot.failure) return *snapshot.failure;
     const auto checksum = seal(snapshot);
-    gave_last_ =
-        terms_.snapshots && terms_.snapshots->give(*snapshot.descriptor, snapshot.file.size_bytes, snapshot.file.step);
+    gave_last_ = terms_.snapshots && terms_.snapshots->give(*snapshot.descriptor, snapshot.file.size_bytes,
+                                                            snapshot.file.step, absolute_path(terms_.directory));
     return checksum;
 }
 

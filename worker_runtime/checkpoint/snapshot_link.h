@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "rendezvous/base/error.h"
@@ -20,9 +21,11 @@ class SnapshotLink {
   public:
     virtual ~SnapshotLink() = default;
 
-    /// The first `size_bytes` of `memory` are this rank's snapshot of `step`. They must not be
-    /// written again before two others were given. False: it was not taken, and what was given before counts.
-    virtual bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step) = 0;
+    /// The first `size_bytes` of `memory` are this rank's snapshot of `step`, for the checkpoints in `directory` (an
+    /// absolute path). They must not be written again before two others were given. False: it was not taken, and what
+    /// was given before counts.
+    virtual bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
+                      const std::string& directory) = 0;
 
     /// What the worker in this one's place gave in a round before: its newest two, once. Fewer where there were fewer,
     /// or they do not come within `limit`.

@@ -49,6 +49,8 @@ struct Encoder {
         put(out, Type::give);
         put_gift(m);
         out.number(m.step);
+        // Half a path would be another one.
+        put_text(out, m.directory.size() <= path_bytes_max ? m.directory : std::string(), path_bytes_max);
     }
     void operator()(const Offer& m) const {
         put(out, Type::offer);
@@ -97,6 +99,7 @@ Gift take_gift(ByteReader& in) {
 Give take_give(ByteReader& in) {
     auto m = take_gift<Give>(in);
     m.step = in.number<std::int64_t>();
+    m.directory = take_text(in, path_bytes_max);
     return m;
 }
 

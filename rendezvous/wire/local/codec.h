@@ -7,7 +7,7 @@
 //    2    Progress     i64 step
 //    3    Section      text name (<= 255)
 //    4    Heartbeat    -
-//    5    Give         u8 kind, u64 size_bytes, i64 step; one descriptor beside the bytes
+//    5    Give         u8 kind, u64 size_bytes, i64 step, text directory (<= 1024); one descriptor beside the bytes
 //   65    RoundEnded   text why (<= 1024)
 //   66    Notice       i64 step, text why (<= 1024)
 //   67    Offer        u8 kind, u64 size_bytes; one descriptor beside the bytes
@@ -24,14 +24,15 @@
 
 namespace muster::local {
 
-/// The longest message is a Notice. A datagram beyond this is refused unread.
+/// The longest messages are Give and Notice. A datagram beyond this is refused unread.
 inline constexpr std::size_t datagram_bytes_max = 2048;
 inline constexpr std::size_t name_bytes_max = 255;
 inline constexpr std::size_t sentence_bytes_max = 1024;
+inline constexpr std::size_t path_bytes_max = 1024;
 
 enum class Sender { worker, agent };
 
-/// One datagram. Texts beyond their limit are cut at their end.
+/// One datagram. Texts beyond their limit are cut at their end, and a path is left out.
 std::string encode(const Message& message);
 
 /// The message that `sender` wrote. `bad_frame`: it is none, close the channel. `unsupported`: a type that this version

@@ -17,7 +17,7 @@ const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0"},
                                           Progress{1234567},
                                           Section{"all_reduce"},
                                           Heartbeat{},
-                                          Give{GiftKind::flight_record, 1ULL << 40, 7},
+                                          Give{GiftKind::flight_record, 1ULL << 40, 7, "/ckpt"},
                                           Offer{GiftKind::snapshot, 77},
                                           RoundEnded{"rank 3 on gpu07 failed"},
                                           Notice{-1, "preempted in 30 s"}};

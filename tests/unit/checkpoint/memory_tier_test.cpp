@@ -33,7 +33,7 @@ class Agents::Link final : public runtime::SnapshotLink {
   public:
     Link(Agents& agents, int rank) : agents_(agents), rank_(rank) {}
 
-    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t) override {
+    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t, const std::string&) override {
         const std::lock_guard lock(agents_.mutex_);
         auto& kept = agents_.kept_[rank_];
         if (kept.size() == 2) kept.erase(kept.begin());

@@ -57,6 +57,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"exit-code", "torchrun"},
                                                                  {"checkpoint-dir", "c"},
                                                                  {"max-stalled-restarts", "2"},
+                                                                 {"persist-timeout", "5"},
                                                                  {"log-dir", "d"},
                                                                  {"redirects", "3"},
                                                                  {"tee", "3"},

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""The newest step lies in the memory of agents alone when their job ends: the next start finds it on the disk."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "elastic"))
+from job import BIN, WORKERS, Job, wait_for  # noqa: E402
+
+KEPT = "step 20 was brought from memory to "
+
+
+class Persist(unittest.TestCase):
+    def setUp(self):
+        self.job = self.enterContext(Job())
+        self.directory = self.job.directory / "my ckpt"
+
+    def launch(self, way, *options, nproc=2, directory=None, **extra):
+        return self.job.spawn("muster", "--standalone", "--nproc-per-node", nproc,
+                              "--checkpoint-dir", directory or self.directory, *options, "--no-python", WORKERS / "persist_worker", way, **extra)
+
+    def ends(self, process, code):
+        self.job.expect_exit(process, code)
+        self.job.expect_gone()
+        return process.err.read_text()
+
+    def loads(self, what, nproc=2):
+        process = self.launch("load", nproc=nproc)
+        self.job.expect_exit(process, 0)
+        self.assertIn(f"loaded {what} from disk", process.out.read_text(), self.job.story())
+
+    def test_a_worker_that_died_between_save_and_its_writer_takes_no_step_with_it(self):
+        told = self.ends(self.launch("kill-writer", "--max-restarts", 0), 128 + signal.SIGKILL)
+        self.assertIn(f"{KEPT}{self.directory}/step_00000020", told)
+        self.loads(20)
+
+    def test_a_copy_in_memory_alone_outlives_the_job(self):
+        told = self.ends(self.launch("exit"), 3)
+        self.assertEqual(told.count(KEPT), 1, told)
+        self.loads(20, nproc=3)
+
+    def test_an_agent_that_is_told_to_stop_brings_its_copies_to_the_disk_first(self):
+        process = self.launch("wait")
+        wait_for("the copies", lambda: (self.job.directory / "ready").exists())
+        process.send_signal(signal.SIGTERM)
+        self.assertIn(KEPT, self.ends(process, 128 + signal.SIGTERM))
+        self.loads(20)
+
+    def test_without_time_for_it_the_step_stays_in_memory(self):
+        self.assertNotIn(KEPT, self.ends(self.launch("exit", "--persist-timeout", 0), 3))
+        self.loads(10)
+
+    def test_a_crash_loop_that_only_loads_leaves_the_step_on_the_disk(self):
+        process = self.launch("kill-once", "--max-restarts", 9, "--max-stalled-restarts", 2)
+        self.ends(process, 77)
+        self.loads(20)
+
+    def test_another_directory_than_the_launchers_travels_with_the_copy(self):
+        other = self.job.directory / "other"
+        process = self.job.spawn("muster", "--standalone", "--nproc-per-node", 1, "--no-python", WORKERS / "persist_worker", "exit", other)
+        self.assertIn(f"{KEPT}{other}", self.ends(process, 3))
+        self.assertTrue((other / "step_00000020/manifest.json").exists())
+
+    def test_a_full_disk_is_one_warning_and_the_checkpoint_before_stays(self):
+        small = self.job.directory / "small"
+        small.mkdir()
+        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small]).returncode:
+            self.skipTest("skipped: no file system can be mounted")
+        try:
+            told = self.ends(self.launch("exit", directory=small), 3)
+            self.assertEqual(told.count("did not come to the disk"), 1, told)
+            self.assertIn("No space left on device", told)
+            process = self.launch("load", directory=small)
+            self.job.expect_exit(process, 0)
+            self.assertIn("loaded 10 from disk", process.out.read_text())
+        finally:
+            subprocess.run(["umount", "-l", small], check=True)
+
+    def test_a_directory_that_another_job_has_taken_is_left_alone(self):
+        process = self.launch("wait")
+        wait_for("the copies", lambda: (self.job.directory / "ready").exists())
+        # The job's rank 0 has a file that is there no more; another job makes the directory anew.
+        self.directory.rename(self.job.directory / "moved")
+        other = self.launch("exit", "--persist-timeout", 0, nproc=1)
+        self.job.exit_code(other)
+        before = sorted(path.name for path in self.directory.iterdir())
+        process.send_signal(signal.SIGTERM)
+        told = self.ends(process, 128 + signal.SIGTERM)
+        self.assertIn("did not come to the disk", told)
+        self.assertIn(f"{self.directory} is by now that of round 0 of job", told)
+        self.assertEqual(sorted(path.name for path in self.directory.iterdir()), before)
+
+    def test_two_agents_with_half_of_the_ranks_each(self):
+        options = ("--checkpoint-dir", self.directory)
+
+        def node(way):
+            return self.job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                                  f"127.0.0.1:{self.job.port}", "--rdzv-id", self.job.id, *options, "--no-python",
+                                  WORKERS / "persist_worker", way)
+        daemon = self.job.daemon()
+        nodes = [node("kill-writer"), node("kill-writer")]
+        told = [self.job.exit_code(each) and each.err.read_text() for each in nodes]
+        self.job.expect_gone(but=[daemon])
+        self.assertTrue(all(KEPT in each for each in told), told)
+        self.assertTrue(any(f"muster: {KEPT}" in each for each in told), told)
+        self.loads(20, nproc=3)
+
+    def test_a_program_that_is_not_there_is_a_warning(self):
+        alone = self.job.directory / "bin"
+        alone.mkdir()
+        shutil.copy(BIN / "muster", alone)
+        process = subprocess.run([alone / "muster", "--standalone", "--nproc-per-node=1", "--checkpoint-dir", self.directory,
+                                  "--no-python", WORKERS / "persist_worker", "exit"], env=self.job.environment(),
+                                 capture_output=True, text=True, timeout=30)
+        self.assertEqual(process.returncode, 3)
+        self.assertIn("muster-persist", process.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

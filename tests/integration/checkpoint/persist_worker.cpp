@@ -1,0 +1,140 @@
+// A worker for persist_test.py: saves step 10, then ends in the way it is told before a disk has step 20.
+//
+//   persist_worker WAY [DIRECTORY]
+//
+// load         says what it loaded: "loaded 20 from disk"
+// kill-writer  save(20): rank 0 dies by SIGKILL when all ranks' agents have their copies, and no writer has begun
+// exit         snapshot(20), then rank 0 exits 3
+// wait         snapshot(20), then a file "ready" in TMPDIR, and waits for its end
+// kill-once    kill-writer in the first round, then load and exit 4, again and again
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "muster/checkpoint.h"
+#include "muster/context.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/snapshot_link.h"
+
+using namespace muster;
+using namespace muster::runtime;
+
+namespace {
+
+constexpr Duration patience = 30s;
+
+int fail(const Error& error) {
+    std::fprintf(stderr, "persist_worker: %s\n", error.context.c_str());
+    return 1;
+}
+
+/// Waits until all ranks have come to this place of their round.
+Result<void> meet(Store* connection, int world, std::string_view place) {
+    if (world == 1) return {};
+    auto& store = *connection;
+    auto here = store.add(cat("here/", place), 1);
+    if (!here) return here.error();
+    if (*here == world) {
+        if (auto told = store.set(cat("all/", place), "1"); !told) return told;
+    }
+    auto all = store.get(cat("all/", place), patience);
+    return all ? Result<void>() : all.error();
+}
+
+/// Hands copies on to the agent; what follows step 20 is the death of rank 0, and of the others by their agents.
+class DyingLink final : public SnapshotLink {
+  public:
+    DyingLink(std::shared_ptr<SnapshotLink> agent, std::unique_ptr<Store> store, int rank, int world)
+        : agent_(std::move(agent)), store_(std::move(store)), rank_(rank), world_(world) {}
+    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
+              const std::string& directory) override {
+        const bool given = agent_->give(memory, size_bytes, step, directory);
+        if (step != 20) return given;
+        (void)meet(store_.get(), world_, "given");
+        if (rank_ == 0) ::raise(SIGKILL);
+        while (true) ::pause();
+    }
+    std::vector<OfferedSnapshot> take_offers(Duration limit) override { return agent_->take_offers(limit); }
+
+  private:
+    std::shared_ptr<SnapshotLink> agent_;
+    std::unique_ptr<Store> store_;
+    int rank_, world_;
+};
+
+/// 1 MiB that every rank has, and tells its step.
+struct Model {
+    std::vector<float> weight = std::vector<float>(1u << 18);
+    void train_to(float step) {
+        for (std::size_t i = 0; i < weight.size(); ++i) weight[i] = step + static_cast<float>(i % 97);
+    }
+    CheckpointState state() {
+        return {.tensors = {StateTensor::whole("weight", TensorType::f32, {1 << 18}, weight.data())}};
+    }
+};
+
+Result<Checkpointer> open(Context& context, const std::string& directory, bool dying) {
+    auto snapshots = context.snapshots();
+    if (dying && snapshots) {
+        auto store = context.connect_store();
+        if (!store) return store.error();
+        snapshots = std::make_shared<DyingLink>(snapshots, std::move(*store), context.rank(), context.world().size());
+    }
+    auto board = context.connect_store();
+    if (!board) return board.error();
+    return Checkpointer::open(context.world(), std::move(*board), {.job = context.job(), .round = context.round()},
+                              {.directory = directory}, snapshots);
+}
+
+int load(Checkpointer& checkpointer, const Context& context) {
+    Model model;
+    auto state = model.state();
+    const auto report = checkpointer.load(state);
+    if (!report) return fail(report.error());
+    const auto loaded = *report ? (*report)->step : 0;
+    Model expected;
+    expected.train_to(static_cast<float>(loaded));
+    if (loaded > 0 && model.weight != expected.weight) return fail({Errc::bad_frame, "another model came back"});
+    if (context.rank() == 0) {
+        std::printf("loaded %lld from %s\n", static_cast<long long>(loaded),
+                    *report && (*report)->from_memory ? "memory" : "disk");
+        std::fflush(stdout);
+    }
+    return 0;
+}
+
+int train(Checkpointer& checkpointer, Context& context, const std::string& way) {
+    Model model;
+    model.train_to(10);
+    auto done = checkpointer.save(10, model.state());
+    if (done) done = checkpointer.finish();
+    model.train_to(20);
+    const bool to_disk = way.starts_with("kill");
+    if (done) done = to_disk ? checkpointer.save(20, model.state()) : checkpointer.snapshot(20, model.state());
+    if (done) done = checkpointer.finish();
+    if (done) done = meet(context.store(), context.world().size(), "kept");
+    if (!done) return fail(done.error());
+    if (way == "exit" && context.rank() == 0) return 3;
+    if (way == "wait") std::ofstream(cat(std::getenv("TMPDIR"), "/ready")) << "1";
+    while (true) ::pause();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const std::string way = argc > 1 ? argv[1] : "load", directory = argc > 2 ? argv[2] : "";
+    auto context = Context::from_environment();
+    if (!context) return fail(context.error());
+    const bool again = way == "kill-once" && context->round() > 0;
+    auto checkpointer = open(*context, directory, way.starts_with("kill") && !again);
+    if (!checkpointer) return fail(checkpointer.error());
+    if (way != "load" && !again) return train(*checkpointer, *context, way);
+    const int loaded = load(*checkpointer, *context);
+    return loaded == 0 && again ? 4 : loaded;
+}

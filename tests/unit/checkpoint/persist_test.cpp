@@ -1,0 +1,210 @@
+// From an agent's memory to the disk: what muster-persist does with the copies of workers that have ended.
+#include "worker_runtime/checkpoint/persist.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+#include "tests/unit/checkpoint/saved_model.h"
+#include "worker_runtime/checkpoint/directory_claim.h"
+#include "worker_runtime/checkpoint/folders.h"
+#include "worker_runtime/checkpoint/snapshot_link.h"
+
+using namespace muster;
+using namespace muster::runtime;
+using namespace muster::test;
+
+namespace {
+
+/// The agents of all ranks, and what each has kept: the newest two.
+class Keepers {
+  public:
+    struct Kept {
+        FileDescriptor memory;
+        std::uint64_t size_bytes = 0;
+        std::string directory;
+    };
+    std::shared_ptr<SnapshotLink> link(int rank) { return std::make_shared<Link>(*this, rank); }
+
+    /// What an agent with these ranks brings along.
+    std::vector<KeptCopy> copies(const std::vector<int>& ranks) {
+        std::vector<KeptCopy> all;
+        for (const int rank : ranks) {
+            for (const auto& kept : kept_[rank])
+                all.push_back({FileDescriptor(::fcntl(kept.memory.get(), F_DUPFD_CLOEXEC, 3)), kept.size_bytes});
+        }
+        return all;
+    }
+    [[nodiscard]] std::vector<Kept>& of(int rank) { return kept_[rank]; }
+
+  private:
+    class Link final : public SnapshotLink {
+      public:
+        Link(Keepers& keepers, int rank) : keepers_(keepers), rank_(rank) {}
+        bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t,
+                  const std::string& directory) override {
+            const std::lock_guard lock(keepers_.mutex_);
+            auto& kept = keepers_.kept_[rank_];
+            if (kept.size() == 2) kept.erase(kept.begin());
+            kept.push_back({FileDescriptor(::fcntl(memory.get(), F_DUPFD_CLOEXEC, 3)), size_bytes, directory});
+            return true;
+        }
+        std::vector<OfferedSnapshot> take_offers(Duration) override { return {}; }
+
+      private:
+        Keepers& keepers_;
+        int rank_;
+    };
+    std::mutex mutex_;
+    std::map<int, std::vector<Kept>> kept_;
+};
+
+/// Round 3: `saved` comes to the disk, and each step of `kept` to the agents' memory. Empty, or what went wrong.
+std::string train(const std::string& directory, int world, Keepers& keepers, const std::vector<std::int64_t>& kept,
+                  std::int64_t saved = 10, const std::string& job = "job") {
+    ThreadGroup group(world);
+    StoreInMemory store;
+    return group.run([&](Communicator& communicator) -> std::string {
+        auto opened = Checkpointer::open(communicator, store.connect(), {.job = job, .round = 3},
+                                         {.directory = directory, .snapshot_interval = Duration::zero()},
+                                         keepers.link(communicator.rank()));
+        if (!opened) return opened.error().context;
+        SavedModel model(communicator.rank(), communicator.size());
+        model.train_to(saved);
+        auto done = opened->save(saved, model.state());
+        if (done) done = opened->finish();
+        for (const auto step : kept) {
+            model.train_to(step);
+            if (done) done = opened->snapshot(step, model.state());
+            if (done) done = opened->finish();
+        }
+        return done ? "" : done.error().context;
+    });
+}
+
+PersistTerms terms(const std::string& directory, std::int64_t round = 3, Duration limit = 20s) {
+    return {.directory = directory, .round = round, .deadline = std::chrono::steady_clock::now() + limit};
+}
+
+/// "step_00000015", "part of 15", "nothing", or the error's words.
+std::string told(const Result<Persisted>& done) {
+    if (!done) return done.error().context;
+    if (done->step < 0) return "nothing";
+    return done->checkpoint ? to_string(*done->checkpoint) : cat("part of ", done->step);
+}
+
+}  // namespace
+
+TEST_CASE("copies of a whole save become a checkpoint that the next start loads") {
+    for (int world = 1; world <= 3; ++world) {
+        const ScratchFolder scratch;
+        Keepers keepers;
+        REQUIRE(train(scratch / "c", world, keepers, {15}) == "");
+        std::vector<int> ranks;
+        for (int rank = 0; rank < world; ++rank) ranks.push_back(rank);
+        CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies(ranks))) == "step_00000015");
+        CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000015");
+        CHECK(load_in(scratch / "c", world, 4) == "step 15");
+        CHECK(told(persist_copies(terms(scratch / "c", 4), keepers.copies(ranks))) == "nothing");
+    }
+}
+
+TEST_CASE("the directory travels with the copy") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "a/../c", 1, keepers, {15}) == "");
+    CHECK(keepers.of(0).back().directory == scratch / "c");
+}
+
+TEST_CASE("of nodes that each have some ranks the last one makes the checkpoint") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 4, keepers, {15}) == "");
+    CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies({2, 3}))) == "part of 15");
+    CHECK(load_in(scratch / "c", 1, 4, false) == "step 10");  // a start between them, which removes the half
+    CHECK(told(persist_copies(terms(scratch / "c", 4), keepers.copies({0, 1}))) == "part of 15");
+    CHECK(told(persist_copies(terms(scratch / "c", 4), keepers.copies({2, 3}))) == "step_00000015");
+    CHECK(load_in(scratch / "c", 4, 5) == "step 15");
+}
+
+TEST_CASE("ranks that had come to different steps bring the one that all have") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 2, keepers, {14, 15}) == "");
+    keepers.of(1).pop_back();
+    CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies({0}))) == "part of 15");
+    CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies({1}))) == "step_00000014");
+    CHECK(load_in(scratch / "c", 2, 4) == "step 14");
+}
+
+TEST_CASE("what a killed worker had written is taken where it is whole, and written again where it is not") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 2, keepers, {15}) == "");
+    REQUIRE(told(persist_copies(terms(scratch / "c"), keepers.copies({0}))) == "part of 15");
+    const auto draft = list_directory(scratch / "c")->drafts.at(0);
+    const auto folder = scratch / ("c/" + to_string(draft)) + "/";
+    const auto written = std::filesystem::last_write_time(folder + "rank_00000.safetensors");
+    std::ofstream(folder + "rank_00001.safetensors") << "half of it";
+    std::ofstream(folder + "manifest.json") << "{";
+    CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies({0, 1}))) == "step_00000015");
+    CHECK(std::filesystem::last_write_time(scratch / "c/step_00000015/rank_00000.safetensors") == written);
+    CHECK(load_in(scratch / "c", 2, 4) == "step 15");
+}
+
+TEST_CASE("damaged copies are left out") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 1, keepers, {14, 15}) == "");
+    const auto size = keepers.of(0).back().size_bytes;
+    auto* const memory = static_cast<char*>(
+        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, keepers.of(0).back().memory.get(), 0));
+    REQUIRE(memory != MAP_FAILED);
+    memory[size - 1] = static_cast<char>(memory[size - 1] ^ 1);
+    ::munmap(memory, size);
+    auto longer = keepers.copies({0});
+    longer.back().size_bytes += 1u << 20;
+    CHECK(told(persist_copies(terms(scratch / "c"), std::move(longer))) == "step_00000014");
+    std::vector<KeptCopy> none;
+    none.push_back({FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)), 4096});
+    CHECK_THAT(told(persist_copies(terms(scratch / "c"), std::move(none))),
+               Catch::Contains("no copy in memory is whole"));
+}
+
+TEST_CASE("a directory of another job or of a later round is not touched") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 2, keepers, {15}) == "");
+    SECTION("a later round of the same job") {
+        REQUIRE(save_steps(scratch / "c", 1, 4, {}) == "");
+        CHECK_THAT(told(persist_copies(terms(scratch / "c"), keepers.copies({0, 1}))),
+                   Catch::Contains("is by now that of round 4 of job job"));
+    }
+    SECTION("another job, also one that has ended") {
+        Keepers others;
+        REQUIRE(train(scratch / "c", 1, others, {}, 11, "other") == "");
+        CHECK_THAT(told(persist_copies(terms(scratch / "c", 9), keepers.copies({0, 1}))),
+                   Catch::Contains("of job other"));
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(scratch / "c"))
+        CHECK_THAT(entry.path().filename().string(), !Catch::Contains("tmp"));
+}
+
+TEST_CASE("a directory that cannot be written, or has gone, is an error that names it") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 1, keepers, {15}) == "");
+    std::filesystem::rename(scratch / "c", scratch / "away");
+    CHECK_THAT(told(persist_copies(terms(scratch / "c"), keepers.copies({0}))), Catch::Contains(scratch / "c/LOCK"));
+    CHECK_FALSE(std::filesystem::exists(scratch / "c"));
+    std::filesystem::rename(scratch / "away", scratch / "c");
+    CHECK_THAT(told(persist_copies(terms(scratch / "c", 3, Duration::zero()), keepers.copies({0}))),
+               Catch::Contains("too slow"));
+    CHECK(load_in(scratch / "c", 1, 4) == "step 10");
+}
