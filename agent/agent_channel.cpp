@@ -62,6 +62,8 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     void wait_for_worker();
     void hang_up();
     void send(const local::Message& message);
+    /// What a worker that has ended had said before; its end may have been heard first.
+    void read_the_rest();
 
     bool closed = false;
     std::string address_;
@@ -75,6 +77,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     void accept();
     void wait_for_message();
     void read();
+    void read_some();
     /// False when the worker broke the protocol.
     bool take(Datagram datagram);
     void note(const local::Message& message);
@@ -120,17 +123,25 @@ void AgentChannel::Body::wait_for_message() {
 }
 
 void AgentChannel::Body::read() {
+    read_some();
+    if (worker_.is_open()) wait_for_message();
+}
+
+void AgentChannel::Body::read_the_rest() {
+    if (worker_.is_open()) read_some();
+}
+
+void AgentChannel::Body::read_some() {
     // A worker that never stops talking must not keep the loop: some datagrams, then everybody else's turn.
     for (int i = 0; i < 64; ++i) {
         auto datagram = receive_datagram(worker_.native_handle(), local::datagram_bytes_max, 1);
-        if (!datagram && errno == EAGAIN) break;
+        if (!datagram && errno == EAGAIN) return;
         if (!datagram || datagram->bytes.empty()) return hang_up();
         if (datagram->cut || !take(*std::move(datagram))) {
             log(LogLevel::warning, "the worker at ", address_, " broke the channel's rules; its channel is closed");
             return hang_up();
         }
     }
-    wait_for_message();
 }
 
 bool AgentChannel::Body::take(Datagram datagram) {
@@ -222,6 +233,7 @@ int AgentChannel::gift(local::GiftKind kind) const {
 }
 
 std::vector<Gift> AgentChannel::take_snapshots() {
+    body_->read_the_rest();
     return std::exchange(body_->gifts_[local::GiftKind::snapshot], {});
 }
 

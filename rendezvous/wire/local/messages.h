@@ -52,8 +52,8 @@ enum class GiftKind : std::uint8_t {
 struct Give {
     GiftKind kind = GiftKind::snapshot;
     std::uint64_t size_bytes = 0;
-    std::int64_t step = -1;  ///< of a snapshot
-    std::string directory;   ///< of a snapshot: where muster-persist is to bring it, absolute; empty: nowhere
+    std::int64_t step = -1;   ///< of a snapshot
+    std::string directory{};  ///< of a snapshot: where muster-persist is to bring it, absolute; empty: nowhere
     friend bool operator==(const Give&, const Give&) = default;
 };
 

@@ -2,6 +2,7 @@
 // older one than the last that was told to be safe.
 //
 // MUSTER_CRASH_STRIDE=K takes every K-th call only.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -10,11 +11,14 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/checkpoint/tracer.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
+#include "worker_runtime/checkpoint/persist.h"
+#include "worker_runtime/checkpoint/rank_file.h"
 
 using namespace muster;
 using namespace muster::test;
@@ -133,6 +137,45 @@ std::int64_t leave_a_draft(const std::string& directory) {
     return 2;
 }
 
+/// Step 1 is saved; what ranks had in memory of step 2 lies beside the directory, in files named by their sizes.
+std::int64_t leave_copies(const std::string& directory) {
+    const SharedBoard board;
+    Tracer processes;
+    for (int rank = 0; rank < 2; ++rank) {
+        const SaverJob job{.directory = directory, .rank = rank, .world = 2, .steps = {1, 2}, .keep_last = 2};
+        processes.start([&board, job] { return run_saver(board, job); });
+    }
+    processes.run([](const SyscallStop&) { return Next::go_on; });
+    const std::filesystem::path folder(directory + "/step_00000002"), copies(directory + ".copies");
+    std::filesystem::create_directory(copies);
+    for (int rank = 0; rank < 2; ++rank) {
+        const auto file = folder / runtime::rank_file_name(rank);
+        const auto bytes = std::filesystem::file_size(file);
+        std::filesystem::resize_file(file, runtime::in_whole_blocks(bytes));
+        std::filesystem::rename(file, copies / cat(bytes));
+    }
+    std::filesystem::remove_all(folder);
+    return 1;
+}
+
+int run_persist(const SharedBoard& board, const SaverJob& job) {
+    set_log_level(LogLevel::error);
+    std::vector<runtime::KeptCopy> copies;
+    for (const auto& entry : std::filesystem::directory_iterator(job.directory + ".copies")) {
+        FileDescriptor memory(::open(entry.path().c_str(), O_RDONLY | O_CLOEXEC));
+        copies.push_back({std::move(memory), std::stoull(entry.path().filename().string())});
+    }
+    const runtime::PersistTerms terms{
+        .directory = job.directory, .round = job.round, .deadline = std::chrono::steady_clock::now() + 60s};
+    mark(mark_begin);
+    const auto done = persist_copies(terms, std::move(copies));
+    if (done && done->checkpoint) board.acknowledge(done->step);
+    mark(mark_end);
+    if (done && done->checkpoint) return 0;
+    board.complain(done ? "the parts of all ranks were there, and no checkpoint came of them" : done.error().context);
+    return 1;
+}
+
 }  // namespace
 
 TEST_CASE("a rank that is killed at any system call of a save takes no checkpoint with it") {
@@ -153,4 +196,13 @@ TEST_CASE("a start that is killed at any system call while it finishes a draft l
         return;
     }
     CHECK(kill_everywhere({.act = run_loader, .before = leave_a_draft}) == "");
+}
+
+TEST_CASE("bringing copies from memory to the disk, killed at any system call, leaves a directory to start from") {
+    if (!Tracer::allowed()) {
+        WARN("skipped: this system does not let a process trace another");
+        return;
+    }
+    for (const auto moment : {Moment::entry, Moment::exit})
+        CHECK(kill_everywhere({.moment = moment, .act = run_persist, .before = leave_copies}) == "");
 }

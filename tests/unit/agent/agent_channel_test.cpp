@@ -192,3 +192,16 @@ TEST_CASE("a closed channel is gone for its worker at once") {
     CHECK(worker.hear().empty());
     rig.loop.poll();
 }
+
+TEST_CASE("what a worker gave just before its end is there, though its end was heard first") {
+    Rig rig;
+    FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+    Worker worker(rig.channel->address());
+    REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
+    worker.give({local::GiftKind::snapshot, 7, 20, "/ckpt"}, memory.get());
+    worker.go();
+    const auto snapshots = rig.channel->take_snapshots();
+    REQUIRE(snapshots.size() == 1);
+    CHECK(snapshots[0].step == 20);
+    CHECK(snapshots[0].directory == "/ckpt");
+}
