@@ -78,6 +78,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void carry_out(const SendJoin& action);
     void carry_out(const StartWorkers& action);
     void carry_out(const TellWorkers& action);
+    void carry_out(const NotifyWorkers& action);
     void carry_out(const SignalWorkers& action);
     void carry_out(const SignalGroup& action);
     void carry_out(const KillTree& action);
@@ -239,7 +240,11 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
 }
 
 void Agent::Driver::carry_out(const TellWorkers& action) {
-    commands_.tell_round_over(action.why);
+    commands_.tell_all(local::RoundEnded{action.why});
+}
+
+void Agent::Driver::carry_out(const NotifyWorkers& action) {
+    commands_.tell_all(local::Notice{.why = action.why});
 }
 
 void Agent::Driver::carry_out(const SignalWorkers& action) {

@@ -1,8 +1,13 @@
 #include "agent/checkpoint_progress.h"
 
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
+#include <utility>
 
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/thread_start.h"
 #include "worker_runtime/checkpoint/names.h"
 
 namespace muster::agent {
@@ -17,6 +22,45 @@ std::optional<NewestCheckpoint> newest_checkpoint(const std::string& directory) 
     }
     if (!newest) return std::nullopt;
     return NewestCheckpoint{.step = newest->step, .folder = runtime::to_string(*newest)};
+}
+
+struct CheckpointProgress::Answer {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool there = false;
+    std::optional<NewestCheckpoint> newest;
+};
+
+CheckpointProgress::CheckpointProgress(Duration limit, Look look) : limit_(limit), look_(std::move(look)) {}
+
+std::optional<NewestCheckpoint> CheckpointProgress::newest(const std::string& directory) {
+    const bool late = under_way_ != nullptr;
+    if (!late) {
+        under_way_ = std::make_shared<Answer>();
+        auto thread = start_thread("muster-look", [answer = under_way_, look = look_, directory] {
+            auto found = look(directory);
+            const std::lock_guard lock(answer->mutex);
+            answer->newest = std::move(found);
+            answer->there = true;
+            answer->changed.notify_all();
+        });
+        if (!thread) {
+            log(LogLevel::warning, thread.error().context);
+            under_way_.reset();
+            return last_;
+        }
+        thread->detach();
+    }
+    const auto answer = under_way_;
+    std::unique_lock lock(answer->mutex);
+    if (!answer->changed.wait_for(lock, late ? Duration::zero() : limit_, [&] { return answer->there; })) {
+        log(LogLevel::warning, directory,
+            ": its file system does not answer; the newest checkpoint there is not known");
+        return last_;
+    }
+    last_ = answer->newest;
+    under_way_.reset();
+    return last_;
 }
 
 }  // namespace muster::agent

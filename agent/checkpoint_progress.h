@@ -2,8 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
+
+#include "rendezvous/base/time.h"
 
 namespace muster::agent {
 
@@ -15,5 +19,23 @@ struct NewestCheckpoint {
 /// The newest folder in `directory` that was committed as a checkpoint (worker_runtime/checkpoint). Its bytes are not
 /// looked at: the workers do that. Nothing where there is none, or no such directory.
 std::optional<NewestCheckpoint> newest_checkpoint(const std::string& directory);
+
+/// The same for a loop that must not wait: a thread looks, and a file system that hangs keeps that alone.
+class CheckpointProgress {
+  public:
+    using Look = std::function<std::optional<NewestCheckpoint>(const std::string& directory)>;
+    explicit CheckpointProgress(Duration limit, Look look = newest_checkpoint);
+
+    /// What is there now; what it saw the last time where there is no answer within `limit`, with a warning. While an
+    /// earlier look hangs, at once.
+    std::optional<NewestCheckpoint> newest(const std::string& directory);
+
+  private:
+    struct Answer;
+    Duration limit_;
+    Look look_;
+    std::optional<NewestCheckpoint> last_;
+    std::shared_ptr<Answer> under_way_;  // null: no thread looks
+};
 
 }  // namespace muster::agent

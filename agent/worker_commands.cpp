@@ -6,7 +6,6 @@
 #include <system_error>
 #include <utility>
 
-#include "agent/checkpoint_progress.h"
 #include "agent/core/error_file.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -51,10 +50,10 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
 }
 
 /// At a restart, on one node: all see the same directory.
-void WorkerCommands::tell_progress(const native::Assigned& assignment) const {
+void WorkerCommands::tell_progress(const native::Assigned& assignment) {
     const auto& directory = config_.workers.checkpoint_dir;
     if (last_round_ == no_round || directory.empty() || assignment.group_rank != 0) return;
-    const auto newest = newest_checkpoint(directory);
+    const auto newest = progress_.newest(directory);
     const auto on_disk = newest ? cat(directory, '/', newest->folder) : cat("the start: no checkpoint in ", directory);
     const auto kept = snapshot_step();
     const bool newer = kept >= 0 && (!newest || kept > newest->step);
@@ -70,9 +69,9 @@ std::int64_t WorkerCommands::snapshot_step() const {
     return newest;
 }
 
-std::int64_t WorkerCommands::checkpoint_step() const {
+std::int64_t WorkerCommands::checkpoint_step() {
     const auto& directory = config_.workers.checkpoint_dir;
-    const auto newest = directory.empty() ? std::nullopt : newest_checkpoint(directory);
+    const auto newest = directory.empty() ? std::nullopt : progress_.newest(directory);
     return std::max(newest ? newest->step : -1, snapshot_step());
 }
 
@@ -96,9 +95,9 @@ void WorkerCommands::forget_round() {
     channels_.clear();
 }
 
-void WorkerCommands::tell_round_over(const std::string& why) {
+void WorkerCommands::tell_all(const local::Message& message) {
     for (const auto& channel : channels_)
-        if (channel) channel->send(local::RoundEnded{why});
+        if (channel) channel->send(message);
 }
 
 void WorkerCommands::keep_flight_records() {

@@ -9,6 +9,7 @@
 
 #include "agent/agent_channel.h"
 #include "agent/agent_config.h"
+#include "agent/checkpoint_progress.h"
 #include "agent/flight_files.h"
 #include "agent/log_directory.h"
 
@@ -28,13 +29,13 @@ class WorkerCommands {
     void describe(std::uint32_t local_rank, WorkerNotes& notes) const;
 
     /// On every channel that a worker opened.
-    void tell_round_over(const std::string& why);
+    void tell_all(const local::Message& message);
     /// Nothing of the round's workers is left, and it did not end well: what they gave of their flight records goes
     /// into files beside their logs.
     void keep_flight_records();
     [[nodiscard]] FlightFiles& flight_files() { return flight_files_; }
     /// Of the newest checkpoint in --checkpoint-dir or in this node's memory; -1: there is none.
-    [[nodiscard]] std::int64_t checkpoint_step() const;
+    [[nodiscard]] std::int64_t checkpoint_step();
     /// By local rank: what workers of rounds that ended have given.
     [[nodiscard]] const std::map<std::uint32_t, std::vector<Gift>>& snapshots() const { return snapshots_; }
     /// The last round that make() was for.
@@ -44,13 +45,14 @@ class WorkerCommands {
 
   private:
     [[nodiscard]] std::int64_t snapshot_step() const;
-    void tell_progress(const native::Assigned& assignment) const;
+    void tell_progress(const native::Assigned& assignment);
     std::string open_channel(std::uint32_t local_rank);
 
     boost::asio::io_context& loop_;
     const AgentConfig& config_;
     LogDirectory& logs_;
     FlightFiles flight_files_;
+    CheckpointProgress progress_{config_.lease / 5};       // a silence that no agent minds
     std::string attempt_;                                  // directory of the current round; empty: none
     std::uint32_t rank_base_ = 0;                          // of the current round
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round

@@ -1,8 +1,10 @@
 #include "muster/context.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <utility>
@@ -219,7 +221,8 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     auto link = AgentLink::connect(environment.agent_socket, std::move(watch),
                                    [this](const local::Message& message, FileDescriptor beside) {
                                        if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
-                                           notices->end_round();
+                                           const int stop = notices->end_round();
+                                           if (stop != 0) ::kill(::getpid(), stop);
                                            groups->end(cat("the round ended: ", ended->why));
                                        }
                                        if (std::holds_alternative<local::Notice>(message)) notices->add();

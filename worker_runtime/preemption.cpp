@@ -23,7 +23,7 @@ void note(int signal) {
     auto* const notices = watched.load();
     if (notices == nullptr) return;
     const bool in_child = ::getpid() != watcher.load();
-    if (!in_child && !notices->round_over()) return notices->add();
+    if (!in_child && notices->add_signal(signal)) return;
     // A stop, or a child that has inherited this handler: let the signal do what it would have done.
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
@@ -50,7 +50,7 @@ struct PreemptionNotice::Handlers {
     }
     ~Handlers() {
         for (const auto& [signal, action] : before) ::sigaction(signal, &action, nullptr);
-        watched.store(nullptr);
+        if (auto* const notices = watched.exchange(nullptr)) notices->forget_signal();
     }
 };
 

@@ -180,7 +180,7 @@ void Supervisor::on(const StopRequested& event, Instant now) {
         else
             say(cat("stop requested by ", signal_name(event.signal)));
         end(Cancelled{event.signal});
-        begin_drain(event.signal, Tell::nothing, "", now);
+        begin_drain(event.signal, Tell::notice, cat("this node is stopped by ", signal_name(event.signal)), now);
     } else {
         tell(cat(signal_name(event.signal), " again: killing what is left"));
         kill_now(now);
@@ -226,7 +226,8 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     const std::string why = cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end));
     say(why);
     report_failure(std::move(failure));
-    begin_drain(sigterm, Tell::round_over, why, now);
+    // Those beside one that saved and left are about to do the same.
+    begin_drain(sigterm, worker.fate == Fate::saved ? Tell::notice : Tell::round_over, why, now);
 }
 
 void Supervisor::report_failure(Failure failure) {
@@ -315,7 +316,10 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
     if (!round_ || round_->drain) return;
     round_->drain = DrainState{signal, now, now + config_.grace, std::nullopt};
     if (all_ended()) return;
-    if (tell == Tell::round_over) act(TellWorkers{why});
+    if (tell == Tell::round_over)
+        act(TellWorkers{why});
+    else
+        act(NotifyWorkers{why});
     act(SignalWorkers{signal});
 }
 

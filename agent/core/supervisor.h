@@ -121,6 +121,10 @@ struct StartWorkers {
 struct TellWorkers {
     std::string why;
 };
+/// Say on each worker's channel that it is to save and leave, before the signal that says the same.
+struct NotifyWorkers {
+    std::string why;
+};
 struct SignalWorkers {
     int signal = 0;
 };
@@ -146,8 +150,8 @@ struct Finish {
     Ending ending;
 };
 using SupervisorAction =
-    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, SignalWorkers, SignalGroup, KillTree,
-                 ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, NotifyWorkers, SignalWorkers, SignalGroup,
+                 KillTree, ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -224,7 +228,7 @@ class Supervisor {
     void settle_join();
     [[nodiscard]] Phase derive_phase() const;
 
-    enum class Tell { round_over, nothing };
+    enum class Tell { round_over, notice };
     void begin_drain(int signal, Tell tell, const std::string& why, Instant now);
     void kill_now(Instant now);
     void fence(const std::string& line, Instant now);

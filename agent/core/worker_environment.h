@@ -4,9 +4,9 @@
 // On top of it each worker gets these of our own:
 //   MUSTER_ROUND          the round's number, equal on all nodes, never reused (TORCHELASTIC_RESTART_COUNT counts only
 //                         the restarts that were charged to the budget)
-//   MUSTER_CHECKPOINT_DIR --checkpoint-dir, where it was given
-//   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
-//   set MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
+//   MUSTER_CHECKPOINT_DIR --checkpoint-dir, where it was given; else what the launcher has, unless an outer muster set
+//   it MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else
+//   not set MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <span>
+#include <utility>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -17,6 +18,9 @@ namespace muster {
 namespace runtime {
 
 namespace {
+
+/// More than fits is not heard.
+constexpr std::size_t sentence_bytes_max = 1000;
 
 Result<CheckpointOptions> complete(CheckpointOptions options) {
     if (options.directory.empty()) {
@@ -50,7 +54,14 @@ Result<SaveWorker::Terms> CheckpointerBody::take_directory() const {
         return with_context(made.error(), "make the checkpoint directory");
     }
     auto claim = DirectoryClaim::take(options_.directory, {.job = identity_.job, .round = identity_.round});
-    if (!claim) return claim.error();
+    if (!claim && claim.error().code != Errc::permission_denied) return claim.error();
+    if (!claim) {
+        // Another's checkpoints, say, to begin a training of one's own with.
+        terms.refusal = cat(options_.directory, " can be read but not written: ", claim.error().context);
+        terms.nonce = fresh_token();
+        log(LogLevel::warning, terms.refusal, "; nothing will be saved");
+        return terms;
+    }
     auto adopted = tidy_up(options_.directory, *claim);
     if (!adopted) return adopted.error();
     if (*adopted) {
@@ -79,6 +90,9 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board) {
     auto nonce = hear_rank_0(taken ? Result<std::string>(terms.nonce) : taken.error());
     if (!nonce) return nonce.error();
     opening_ = *nonce;
+    auto refusal = hear_rank_0(terms.refusal.substr(0, sentence_bytes_max));
+    if (!refusal) return refusal.error();
+    terms.refusal = *refusal;
     terms.directory = options_.directory;
     terms.nonce = *nonce;
     terms.timeout = options_.persist_timeout;
@@ -87,12 +101,27 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board) {
     terms.snapshots = snapshots_;
     auto worker = SaveWorker::start(
         std::move(terms), std::make_unique<SaveBoard>(std::move(board), opening_, world_.rank(), world_.size(),
-                                                      [this] { return world_.status(); }));
+                                                      [this] { return still_needed(); }));
     auto agreed = agree(worker ? Result<void>() : worker.error());
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
     worker_ = std::move(*worker);
     return {};
+}
+
+Result<void> CheckpointerBody::still_needed() const {
+    if (abandoned_) return Error{Errc::cancelled, "the checkpointer has gone"};
+    return world_.status();
+}
+
+void CheckpointerBody::let_go(std::unique_ptr<CheckpointerBody> body) {
+    if (!body || !body->worker_) return;
+    const auto rest = body->worker_->finish();
+    if (rest) return;
+    log(LogLevel::error, rest.error().context, "; it is left behind");
+    body->abandoned_ = true;
+    // Its thread sits in a call to the system and uses all of this when that returns, if ever.
+    (void)body.release();
 }
 
 }  // namespace runtime
@@ -123,9 +152,14 @@ Result<Checkpointer> Checkpointer::open(Context& context, const CheckpointOption
 }
 
 Checkpointer::Checkpointer(std::unique_ptr<runtime::CheckpointerBody> body) : body_(std::move(body)) {}
-Checkpointer::~Checkpointer() = default;
+Checkpointer::~Checkpointer() {
+    runtime::CheckpointerBody::let_go(std::move(body_));
+}
 Checkpointer::Checkpointer(Checkpointer&&) noexcept = default;
-Checkpointer& Checkpointer::operator=(Checkpointer&&) noexcept = default;
+Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
+    runtime::CheckpointerBody::let_go(std::exchange(body_, std::move(other.body_)));
+    return *this;
+}
 Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state) {
     return body_->load(state, {});
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -46,7 +47,11 @@ class CheckpointerBody {
     std::vector<SaveReport> reports() { return worker_->take_reports(); }
     [[nodiscard]] WhenBusy when_busy() const { return options_.when_busy; }
 
+    /// The end of it, which a disk that hangs cannot hold up for longer than a save may take.
+    static void let_go(std::unique_ptr<CheckpointerBody> body);
+
   private:
+    [[nodiscard]] Result<void> still_needed() const;
     Result<SaveWorker::Terms> take_directory() const;
     [[nodiscard]] Result<Agreement> agree(const Result<void>& own) const {
         return all_agree(world_, own, options_.persist_timeout);
@@ -80,6 +85,7 @@ class CheckpointerBody {
     std::uint64_t saves_ = 0;  // and snapshots, so far
     Instant last_snapshot_{};
     std::unique_ptr<SaveWorker> worker_;
+    std::atomic<bool> abandoned_ = false;
 };
 
 }  // namespace muster::runtime

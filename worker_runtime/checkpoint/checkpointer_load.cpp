@@ -104,10 +104,11 @@ Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointStat
 
 Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state, const PlaceTensors& place) {
     const auto began = std::chrono::steady_clock::now();
-    auto agreed = agree(place ? Result<void>() : check_state(state));
+    auto ready = place ? Result<void>() : check_state(state);
+    if (ready) ready = worker_->finish();
+    auto agreed = agree(ready);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
-    worker_->finish();
     LoadReport report;
     std::vector<CheckpointName> candidates;
     if (world_.rank() == 0) {

@@ -69,7 +69,7 @@ Result<void> CheckpointerBody::make_room(SharedSegment& room, std::uint64_t byte
 
 Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
     if (auto fine = check_state(state); !fine) return fine;
-    worker_->finish();
+    if (auto done = worker_->finish(); !done) return done;
     const auto bytes = in_whole_blocks(plan(0, state).size_bytes);
     for (std::size_t i = 0; i < (snapshots_ ? memories_.size() : 1); ++i) {
         if (auto made = make_room(memories_[i], bytes); !made) return made;
@@ -104,7 +104,9 @@ Result<bool> CheckpointerBody::may_begin(const Result<void>& arguments, bool bus
 
 Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
     const auto began = Clock::now();
-    auto begin = may_begin(check_save(step, state), when_busy == WhenBusy::skip && !worker_->idle());
+    // What still hangs after that leaves this save out, on all ranks.
+    if (when_busy == WhenBusy::wait) (void)worker_->finish();
+    auto begin = may_begin(check_save(step, state), !worker_->idle());
     if (!begin) return begin.error();
     if (*begin) {
         hand_over(step, state, true, began);
@@ -133,7 +135,6 @@ Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState
 
 /// What goes wrong from here on is in the report.
 void CheckpointerBody::hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began) {
-    worker_->finish();
     if (worker_->gave_last()) turn_ = (turn_ + 1) % memories_.size();
     ++saves_;
     Snapshot snapshot;
@@ -163,7 +164,7 @@ Result<void> CheckpointerBody::copy(const CheckpointState& state, Snapshot& snap
 }
 
 Result<void> CheckpointerBody::finish() {
-    worker_->finish();
+    if (auto done = worker_->finish(); !done) return done;
     const auto trouble = worker_->newest_trouble();
     return trouble.empty() ? Result<void>() : Error{Errc::io, cat("the newest checkpoint was not saved: ", trouble)};
 }

@@ -61,11 +61,6 @@ std::string own_host() {
     return ::gethostname(name, sizeof name - 1) == 0 ? name : "this host";
 }
 
-std::string fresh_token() {
-    std::random_device random;
-    return cat(crc_text(random()), crc_text(random()));
-}
-
 enum class Locked { yes, no, unsupported };
 
 Locked lock_byte(int file, off_t byte, short kind) {
@@ -111,6 +106,11 @@ OwnClaims& own_claims() {
 }
 
 }  // namespace
+
+std::string fresh_token() {
+    std::random_device random;
+    return cat(crc_text(random()), crc_text(random()));
+}
 
 struct DirectoryClaim::Body {
     std::string directory;

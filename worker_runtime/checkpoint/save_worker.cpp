@@ -1,5 +1,6 @@
 #include "worker_runtime/checkpoint/save_worker.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -15,7 +16,7 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr Duration commit_time = 60s;
+constexpr Duration commit_time_max = 60s;
 /// Nobody asks for more; who never asks must not fill the memory.
 constexpr std::size_t reports_max = 1024;
 
@@ -71,9 +72,17 @@ bool SaveWorker::idle() const {
     return !snapshot_;
 }
 
-void SaveWorker::finish() {
+Result<void> SaveWorker::finish() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !snapshot_; });
+    if (!snapshot_) return {};
+    const auto until = snapshot_->taken + terms_.timeout + 2 * commit_time();
+    if (changed_.wait_until(lock, until, [this] { return !snapshot_; })) return {};
+    return Error{Errc::timed_out, cat("the save of step ", snapshot_->report.step,
+                                      " has not ended; does the file system of ", terms_.directory, " hang?")};
+}
+
+Duration SaveWorker::commit_time() const {
+    return std::min<Duration>(terms_.timeout, commit_time_max);
 }
 
 std::vector<SaveReport> SaveWorker::take_reports() {
@@ -150,7 +159,7 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     if (terms_.rank != 0) {
         if (auto told = board_->tell(saves_ - 1, own); !told) return told.error();
         // Rank 0 begins no commit after the deadline, but may need a while for one.
-        return board_->await(saves_ - 1, deadline + commit_time);
+        return board_->await(saves_ - 1, deadline + commit_time());
     }
     auto name = commit(draft, own, deadline);
     auto outcome = name ? Result<std::string>(cat(terms_.directory, '/', to_string(*name))) : name.error();
@@ -177,6 +186,7 @@ Result<std::uint32_t> SaveWorker::seal_and_give(Snapshot& snapshot) {
 Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline) {
     const auto checksum = seal_and_give(snapshot);
     if (!checksum) return checksum;
+    if (!terms_.refusal.empty()) return Error{Errc::permission_denied, terms_.refusal};
     if (auto made = make_folder(folder); !made) return made.error();
     const auto in_time = [deadline]() -> Result<void> {
         if (std::chrono::steady_clock::now() < deadline) return {};
@@ -192,6 +202,7 @@ Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::
 Result<CheckpointName> SaveWorker::commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline) {
     const auto folder = cat(terms_.directory, '/', to_string(draft));
     const auto checksums = board_->collect(saves_ - 1, own, deadline);
+    if (!terms_.claim) return Error{Errc::permission_denied, terms_.refusal};
     // After a peer was lost the draft stays: the next round may find it whole.
     if (!checksums && checksums.error().code == Errc::cancelled) return checksums.error();
     auto completed = checksums ? complete_draft(folder, *checksums) : checksums.error();

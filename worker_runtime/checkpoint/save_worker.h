@@ -42,14 +42,15 @@ class SaveWorker {
         Duration timeout{};
         Retention retention;
         int rank = 0;
-        std::optional<DirectoryClaim> claim;      ///< rank 0's
+        std::optional<DirectoryClaim> claim;      ///< rank 0's, where the directory can be written
+        std::string refusal;                      ///< else why it cannot, on all ranks
         std::shared_ptr<SnapshotLink> snapshots;  ///< null: nobody keeps any
         std::vector<KeptCheckpoint> known;        ///< rank 0's: what is known of those on the disk
     };
 
     /// An error when the system has no thread to give.
     static Result<std::unique_ptr<SaveWorker>> start(Terms terms, std::unique_ptr<SaveBoard> board);
-    /// Finishes what it has.
+    /// Finishes what it has, however long that takes.
     ~SaveWorker();
 
     /// `snapshot.memory` must not be touched until idle(). Only while idle.
@@ -57,8 +58,9 @@ class SaveWorker {
     [[nodiscard]] bool idle() const;
     /// The agent has taken the last copy, so its memory must not be written. While idle.
     [[nodiscard]] bool gave_last() const { return gave_last_; }
-    /// Waits until it is idle.
-    void finish();
+    /// Waits until it is idle. timed_out: the save under way has not even ended by the deadlines that it has itself, so
+    /// the disk hangs; then this object must outlive the process.
+    Result<void> finish();
     /// Reports since the last call.
     std::vector<SaveReport> take_reports();
     /// A save that was not begun: its report.
@@ -77,6 +79,8 @@ class SaveWorker {
     Result<std::uint32_t> write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline);
     Result<CheckpointName> commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline);
     void remove_old();
+    /// For a commit, beyond the time of the save itself.
+    [[nodiscard]] Duration commit_time() const;
 
     Terms terms_;
     std::unique_ptr<SaveBoard> board_;

@@ -50,6 +50,21 @@ class Persist(unittest.TestCase):
         self.assertIn(KEPT, self.ends(process, 128 + signal.SIGTERM))
         self.loads(20)
 
+    def test_a_second_stop_kills_at_once_and_still_takes_no_step_along(self):
+        process = self.launch("stubborn")
+        wait_for("the copies", lambda: (self.job.directory / "ready").exists())
+        process.send_signal(signal.SIGTERM)
+        wait_for("the first stop", lambda: "stopping this node's workers" in process.err.read_text())
+        process.send_signal(signal.SIGTERM)
+        self.assertIn(KEPT, self.ends(process, 128 + signal.SIGTERM))
+        self.loads(20)
+
+    def test_a_stop_is_told_on_the_channel_to_those_who_do_not_handle_its_signal(self):
+        process = self.launch("notified")
+        wait_for("both workers", lambda: (self.job.directory / "ready").exists())
+        process.send_signal(signal.SIGTERM)
+        self.ends(process, 76)
+
     def test_without_time_for_it_the_step_stays_in_memory(self):
         self.assertNotIn(KEPT, self.ends(self.launch("exit", "--persist-timeout", 0), 3))
         self.loads(10)

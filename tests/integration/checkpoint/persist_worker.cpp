@@ -6,6 +6,8 @@
 // kill-writer  save(20): rank 0 dies by SIGKILL when all ranks' agents have their copies, and no writer has begun
 // exit         snapshot(20), then rank 0 exits 3
 // wait         snapshot(20), then a file "ready" in TMPDIR, and waits for its end
+// stubborn     the same, and SIGTERM does not end it
+// notified     knows nothing of SIGTERM; a file "ready", then exits 76 when it has been told to leave
 // kill-once    kill-writer in the first round, then load and exit 4, again and again
 #include <signal.h>
 #include <unistd.h>
@@ -19,6 +21,7 @@
 
 #include "muster/checkpoint.h"
 #include "muster/context.h"
+#include "muster/preemption.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
 
@@ -121,8 +124,20 @@ int train(Checkpointer& checkpointer, Context& context, const std::string& way) 
     if (done) done = meet(context.store(), context.world().size(), "kept");
     if (!done) return fail(done.error());
     if (way == "exit" && context.rank() == 0) return 3;
-    if (way == "wait") std::ofstream(cat(std::getenv("TMPDIR"), "/ready")) << "1";
+    if (way == "wait" || way == "stubborn") std::ofstream(cat(std::getenv("TMPDIR"), "/ready")) << "1";
     while (true) ::pause();
+}
+
+int leave_when_told(Context& context) {
+    auto notice = PreemptionNotice::watch(context, {SIGUSR2});
+    if (!notice) return fail(notice.error());
+    std::ofstream(cat(std::getenv("TMPDIR"), "/ready")) << "1";
+    while (true) {
+        const auto leave = notice->agreed(context.world());
+        if (!leave) return fail(leave.error());
+        if (*leave) return notice->count() > 1 ? 1 : exit_saved_and_left;
+        std::this_thread::sleep_for(1ms);  // a step
+    }
 }
 
 }  // namespace
@@ -131,6 +146,8 @@ int main(int argc, char** argv) {
     const std::string way = argc > 1 ? argv[1] : "load", directory = argc > 2 ? argv[2] : "";
     auto context = Context::from_environment();
     if (!context) return fail(context.error());
+    if (way == "stubborn" || way == "notified") ::signal(SIGTERM, SIG_IGN);
+    if (way == "notified") return leave_when_told(*context);
     const bool again = way == "kill-once" && context->round() > 0;
     auto checkpointer = open(*context, directory, way.starts_with("kill") && !again);
     if (!checkpointer) return fail(checkpointer.error());

@@ -40,6 +40,7 @@ inline std::string show(const SupervisorAction& action) {
         }
         std::string operator()(const StartWorkers& a) const { return cat("StartWorkers(", a.assignment.round, ")"); }
         std::string operator()(const TellWorkers&) const { return "TellWorkers"; }
+        std::string operator()(const NotifyWorkers&) const { return "NotifyWorkers"; }
         std::string operator()(const SignalWorkers& a) const { return cat("Signal(", signal_name(a.signal), ")"); }
         std::string operator()(const SignalGroup& a) const {
             return cat("SignalGroup(", a.local_rank, ", ", signal_name(a.signal), ")");

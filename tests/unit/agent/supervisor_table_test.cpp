@@ -315,8 +315,8 @@ TEST_CASE("a stop request is heard in every state, and the same signal is forwar
     const std::string leave = "SendLeave(stopped by SIGINT); CloseStore; Finish(Cancelled SIGINT)";
     CHECK(Story::idle().stop(SIGINT) == "Finish(Cancelled SIGINT)");
     CHECK(Story::joining().stop(SIGINT) == leave);
-    CHECK(Story::starting().stop(SIGINT) == "Signal(SIGINT)");
-    CHECK(Story::running().stop(SIGINT) == "Signal(SIGINT)");
+    CHECK(Story::starting().stop(SIGINT) == "NotifyWorkers; Signal(SIGINT)");
+    CHECK(Story::running().stop(SIGINT) == "NotifyWorkers; Signal(SIGINT)");
     CHECK(Story::draining().stop(SIGINT) == "");
     CHECK(Story::drained().stop(SIGINT) == leave);
 }
@@ -329,7 +329,7 @@ TEST_CASE("a stop request while the store is being opened closes it") {
 
 TEST_CASE("a second stop request kills at once") {
     Story story = Story::running();
-    CHECK(story.stop(SIGTERM) == "Signal(SIGTERM)");
+    CHECK(story.stop(SIGTERM) == "NotifyWorkers; Signal(SIGTERM)");
     CHECK(story.stop(SIGTERM) == "KillTree");
     CHECK(story.stop(SIGTERM) == "");
     story.ended(0, Signaled{SIGKILL, false});
@@ -449,6 +449,13 @@ TEST_CASE("workers that save and leave after our signal are told of as such, and
     one.ended(0, Exited{76});
     one.ended(1, Signaled{SIGTERM});
     CHECK(one.tree_empty().ends_with("Finish(Cancelled SIGTERM)"));
+}
+
+TEST_CASE("a worker beside one that saved and left by itself has its grace to do the same") {
+    Story story = Story::running();
+    CHECK(story.ended(0, Exited{76}) == "ReportFailed(rank 2: exit code 76); NotifyWorkers; Signal(SIGTERM)");
+    CHECK(story.round_ended(0, true) == "");  // no stop on top of it
+    CHECK(story.ended(1, Exited{76}) == "ReportFailed(rank 3: exit code 76); KillTree");
 }
 
 TEST_CASE("nothing is said where nobody listens") {

@@ -79,6 +79,19 @@ TEST_CASE("an outer muster's channel is not handed on") {
     CHECK(value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_AGENT_SOCKET") == "(unset)");
 }
 
+TEST_CASE("the checkpoint directory of an outer muster is not handed on, a person's own is") {
+    auto worker = spec();
+    worker.environment = {{"MUSTER_CHECKPOINT_DIR", "mine"}};
+    const auto given = [&] {
+        return value(worker_environment(worker, assignment(), 0, {}).value(), "MUSTER_CHECKPOINT_DIR");
+    };
+    CHECK(given() == "mine");
+    worker.environment["MUSTER_AGENT_SOCKET"] = "outer";
+    CHECK(given() == "(unset)");
+    worker.checkpoint_dir = "/ours";
+    CHECK(given() == "/ours");
+}
+
 TEST_CASE("without a log directory the error file is empty and not unset") {
     CHECK(value(worker_environment(spec(), assignment(), 0, {}).value(), "TORCHELASTIC_ERROR_FILE") == "");
 }

@@ -7,11 +7,13 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <future>
 
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/checkpoint/saved_model.h"
 #include "worker_runtime/checkpoint/folders.h"
+#include "worker_runtime/checkpoint/snapshot_link.h"
 #include "worker_runtime/checkpoint/verify.h"
 
 using namespace muster;
@@ -194,4 +196,73 @@ TEST_CASE("wrong options and arguments are refused with a sentence") {
     CHECK_THAT(save_steps(scratch / "c", 1, 0, {-1}), Catch::Contains("step -1"));
     std::ofstream(scratch / "file") << "x";
     CHECK_THAT(save_steps(scratch / "file", 2, 0, {1}), Catch::Contains(scratch / "file"));
+}
+
+TEST_CASE("a directory that cannot be written can be loaded from, and saving to it is refused each time") {
+    const ScratchFolder scratch;
+    REQUIRE(save_steps(scratch / "c", 2, 0, {10}) == "");
+    const bool root = ::geteuid() == 0;
+    const auto writable = [&](bool yes) {
+        for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch.string())) {
+            const int mode = (entry.is_directory() ? 0555 : 0444) | (yes ? 0200 : 0);
+            std::filesystem::permissions(entry.path(), std::filesystem::perms(mode));
+        }
+    };
+    writable(false);
+    std::filesystem::permissions(scratch.string(), std::filesystem::perms(0755));
+    if (root) REQUIRE(::seteuid(65534) == 0);
+    const auto wrong =
+        with_checkpointers(scratch / "c", 2, 1, [](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            auto state = model.state();
+            const auto loaded = checkpointer.load(state);
+            if (!loaded || !*loaded || (*loaded)->step != 10) return loaded ? "nothing loaded" : loaded.error().context;
+            for (const std::int64_t step : {11, 12}) {
+                if (auto saved = checkpointer.save(step, model.state()); !saved) return saved.error().context;
+                const auto done = checkpointer.finish();
+                if (done) return "it was saved";
+                if (done.error().context.find("can be read but not written") == std::string::npos)
+                    return done.error().context;
+            }
+            return checkpointer.reports().size() == 2 ? "" : "the reports are missing";
+        });
+    if (root) REQUIRE(::seteuid(0) == 0);
+    writable(true);
+    CHECK(wrong == "");
+    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010");
+}
+
+TEST_CASE("a disk that hangs in a save keeps nobody for longer than a save may take") {
+    /// Hangs where the writer would, until it is told.
+    class Hanging final : public runtime::SnapshotLink {
+      public:
+        bool give(const FileDescriptor&, std::uint64_t, std::int64_t, const std::string&) override {
+            answered.wait();
+            return false;
+        }
+        std::vector<runtime::OfferedSnapshot> take_offers(Duration) override { return {}; }
+        std::promise<void> answers;
+        std::shared_future<void> answered = answers.get_future().share();
+    };
+    const ScratchFolder scratch;
+    ThreadGroup group(1);
+    StoreInMemory store;
+    const auto wrong = group.run([&](Communicator& world) -> std::string {
+        const auto disk = std::make_shared<Hanging>();
+        auto opened = Checkpointer::open(world, store.connect(), {.job = "job", .round = 0},
+                                         {.directory = scratch / "c", .persist_timeout = 50ms}, disk);
+        if (!opened) return opened.error().context;
+        SavedModel model(0, 1);
+        if (auto saved = opened->save(1, model.state()); !saved) return saved.error().context;
+        const auto done = opened->finish();
+        const auto next = opened->save(2, model.state(), WhenBusy::wait);  // left out, like any behind a busy disk
+        CheckpointState state = model.state();
+        const auto loaded = opened->load(state);
+        disk->answers.set_value();
+        if (done || loaded) return "a disk that hangs is not told of";
+        for (const auto& error : {done.error(), loaded.error()}) {
+            if (error.code != Errc::timed_out || error.context.find("hang") == std::string::npos) return error.context;
+        }
+        return next ? "" : next.error().context;
+    });
+    CHECK(wrong == "");
 }
