@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
@@ -48,6 +49,8 @@ bool is_our_user(int socket) {
 
 /// A rank that dies may have given one less than the others.
 constexpr std::size_t snapshots_kept = 2;
+/// Of all other ranks together: those of eight, whose node is larger than the next one.
+constexpr std::size_t copies_kept = 16;
 
 /// Between two looks at a connection that cannot be taken because descriptors have run out.
 constexpr Duration accept_pause = 200ms;
@@ -69,6 +72,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     std::string address_;
     WorkerFacts facts_;
     std::map<local::GiftKind, std::vector<Gift>> gifts_;  // the newest last
+    std::size_t old_copies_ = 0;                          // so many of the first are of a round before
     asio::posix::stream_descriptor listener_;
     asio::posix::stream_descriptor worker_;
     asio::steady_timer accept_timer_;
@@ -81,7 +85,9 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     /// False when the worker broke the protocol.
     bool take(Datagram datagram);
     void note(const local::Message& message);
-    void offer_snapshots();
+    void keep(const local::Give& give, FileDescriptor memory);
+    void offer(local::GiftKind kind);
+    std::size_t snapshots_given_ = 0;  // in this round
 };
 
 void AgentChannel::Body::wait_for_worker() {
@@ -149,23 +155,47 @@ bool AgentChannel::Body::take(Datagram datagram) {
     if (message.has_error()) return message.error().code == Errc::unsupported;
     if (const auto* give = std::get_if<local::Give>(&message.value())) {
         if (datagram.descriptors.empty()) return false;
-        auto& gifts = gifts_[give->kind];
-        const std::size_t kept = give->kind == local::GiftKind::snapshot ? snapshots_kept : 1;
-        if (gifts.size() == kept) gifts.erase(gifts.begin());
-        gifts.push_back({.memory = std::move(datagram.descriptors.front()),
-                         .size_bytes = give->size_bytes,
-                         .step = give->step,
-                         .directory = give->directory});
+        keep(*give, std::move(datagram.descriptors.front()));
     }
-    if (std::holds_alternative<local::Hello>(message.value())) offer_snapshots();
+    if (std::holds_alternative<local::Hello>(message.value())) {
+        offer(local::GiftKind::snapshot);
+        offer(local::GiftKind::copy);
+    }
     note(message.value());
     return true;
 }
 
-void AgentChannel::Body::offer_snapshots() {
-    for (const auto& gift : gifts_[local::GiftKind::snapshot]) {
+void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
+    auto& gifts = gifts_[give.kind];
+    const auto drop = [&](std::size_t at) {
+        gifts.erase(gifts.begin() + static_cast<std::ptrdiff_t>(at));
+        if (give.kind == local::GiftKind::copy && at < old_copies_) --old_copies_;
+    };
+    if (give.kind == local::GiftKind::copy) {
+        const auto same_rank = [&](const Gift& gift) { return gift.rank == give.rank; };
+        const auto first = std::find_if(gifts.begin(), gifts.end(), same_rank);
+        if (static_cast<std::size_t>(std::count_if(first, gifts.end(), same_rank)) == snapshots_kept)
+            drop(static_cast<std::size_t>(first - gifts.begin()));
+        if (gifts.size() == copies_kept) drop(0);
+    } else if (gifts.size() == (give.kind == local::GiftKind::snapshot ? snapshots_kept : 1)) {
+        drop(0);
+    }
+    gifts.push_back({.memory = std::move(memory),
+                     .size_bytes = give.size_bytes,
+                     .step = give.step,
+                     .rank = give.rank,
+                     .directory = give.directory});
+    // Workers give a second one when all have the first: nobody goes back to a round before this one.
+    if (give.kind != local::GiftKind::snapshot || ++snapshots_given_ != snapshots_kept) return;
+    auto& copies = gifts_[local::GiftKind::copy];
+    copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(old_copies_));
+    old_copies_ = 0;
+}
+
+void AgentChannel::Body::offer(local::GiftKind kind) {
+    for (const auto& gift : gifts_[kind]) {
         const int memory = gift.memory.get();
-        const local::Offer offer{local::GiftKind::snapshot, gift.size_bytes};
+        const local::Offer offer{kind, gift.size_bytes};
         if (send_datagram(worker_.native_handle(), local::encode(offer), {&memory, 1}) != 0)
             log(LogLevel::warning, "a snapshot did not reach the worker at ", address_);
     }
@@ -193,12 +223,14 @@ void AgentChannel::Body::send(const local::Message& message) {
 }
 
 Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank,
-                                                         std::vector<Gift> snapshots) {
+                                                         std::vector<Gift> snapshots, std::vector<Gift> copies) {
     std::string address = fresh_address(local_rank);
     auto socket = listen_at(address);
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(address), std::move(socket.value()));
     body->gifts_[local::GiftKind::snapshot] = std::move(snapshots);
+    body->old_copies_ = copies.size();
+    body->gifts_[local::GiftKind::copy] = std::move(copies);
     return std::unique_ptr<AgentChannel>(new AgentChannel(std::move(body)));
 }
 
@@ -235,6 +267,10 @@ int AgentChannel::gift(local::GiftKind kind) const {
 std::vector<Gift> AgentChannel::take_snapshots() {
     body_->read_the_rest();
     return std::exchange(body_->gifts_[local::GiftKind::snapshot], {});
+}
+
+std::vector<Gift> AgentChannel::take_copies() {
+    return std::exchange(body_->gifts_[local::GiftKind::copy], {});
 }
 
 }  // namespace muster::agent

@@ -33,16 +33,18 @@ struct WorkerFacts {
 struct Gift {
     FileDescriptor memory;
     std::uint64_t size_bytes = 0;
-    std::int64_t step = -1;  ///< of a snapshot
+    std::int64_t step = -1;  ///< of a snapshot or a copy
+    std::int32_t rank = -1;  ///< of a copy: whose
     std::string directory;   ///< of a snapshot: where its checkpoints lie; empty: nowhere
 };
 
 class AgentChannel {
   public:
     /// Listens at once. An error (limit_exceeded, io) names the address. `snapshots`: what a worker in this place gave
-    /// before; the new one is offered it, and it counts as this one's gift until that gives another.
+    /// before; the new one is offered it, and it counts as this one's gift until that gives another. `copies`: what it
+    /// gave of other ranks', offered too, and kept until this one's own snapshots are two.
     static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank,
-                                                      std::vector<Gift> snapshots = {});
+                                                      std::vector<Gift> snapshots = {}, std::vector<Gift> copies = {});
     /// Closes everything, gifts included.
     ~AgentChannel();
     AgentChannel(const AgentChannel&) = delete;
@@ -60,6 +62,8 @@ class AgentChannel {
     [[nodiscard]] int gift(local::GiftKind kind) const;
     /// Takes the newest two snapshots away from the channel, the older one first.
     std::vector<Gift> take_snapshots();
+    /// Takes the copies of other ranks' snapshots.
+    std::vector<Gift> take_copies();
 
   private:
     class Body;

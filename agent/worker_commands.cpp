@@ -31,7 +31,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
             if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
             if (last_round_ != no_round) LogDirectory::set_aside(logs.error_file, last_round_);
         }
-        const auto snapshot_count = snapshots_[local_rank].size();
+        const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
         auto environment = worker_environment(config_.workers, assignment, local_rank,
                                               {.error_file = logs.error_file,
                                                .agent_socket = open_channel(local_rank),
@@ -77,7 +77,8 @@ std::int64_t WorkerCommands::checkpoint_step() {
 
 /// Its address; empty when there is none, which no worker depends on.
 std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
-    auto channel = AgentChannel::open(loop_, local_rank, std::exchange(snapshots_[local_rank], {}));
+    auto channel = AgentChannel::open(loop_, local_rank, std::exchange(snapshots_[local_rank], {}),
+                                      std::exchange(copies_[local_rank], {}));
     if (channel.has_error()) {
         log(LogLevel::warning, muster::describe(channel.error()));
         channels_.emplace_back();
@@ -91,6 +92,7 @@ void WorkerCommands::forget_round() {
     for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
         if (!channels_[local_rank]) continue;
         snapshots_[local_rank] = channels_[local_rank]->take_snapshots();
+        copies_[local_rank] = channels_[local_rank]->take_copies();
     }
     channels_.clear();
 }

@@ -60,6 +60,7 @@ class WorkerCommands {
     Round last_round_ = no_round;
     std::map<std::uint32_t, std::vector<Gift>>
         snapshots_;  // by local rank: given in a round before, for the next one's worker
+    std::map<std::uint32_t, std::vector<Gift>> copies_;  // the same of ranks on other nodes
 };
 
 }  // namespace muster::agent

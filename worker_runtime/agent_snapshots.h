@@ -23,6 +23,7 @@ class AgentSnapshots final : public SnapshotLink {
 
     bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
               const std::string& directory) override;
+    bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) override;
     std::vector<OfferedSnapshot> take_offers(Duration limit) override;
 
   private:

@@ -6,9 +6,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <utility>
 
+#include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/store_client.h"
 #include "worker_runtime/agent_link.h"
@@ -17,6 +19,7 @@
 #include "worker_runtime/core/environment.h"
 #include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/cpu/interface_address.h"
+#include "worker_runtime/cpu/tcp_transport.h"
 #include "worker_runtime/make_transport.h"
 #include "worker_runtime/notices.h"
 
@@ -131,11 +134,14 @@ class ContextBody {
 
     std::shared_ptr<FlightRecorder> flight;
     Duration meeting_timeout{};
+    std::string address;  // of this host; empty without a store
+    std::uint64_t host_groups = 0;
 
     Result<void> reach_store(const ContextOptions& options);
     [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
     Result<void> open_flight_record();
     Result<void> meet(const ContextOptions& options);
+    Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members);
 
   private:
     void reach_agent(std::shared_ptr<FdWatch> watch);
@@ -187,9 +193,10 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     terms.nccl.device = environment.local_rank;
     terms.nccl.before_leaving = [record = flight](std::string_view text) { record->note_failure(text); };
     if (store) {
-        auto address = own_address(store->address());
-        if (!address) return address.error();
-        terms.address = std::move(*address);
+        auto own = own_address(store->address());
+        if (!own) return own.error();
+        address = *own;
+        terms.address = std::move(*own);
     }
     if (store || !environment.agent_socket.empty()) {
         auto watch = FdWatch::start();
@@ -211,6 +218,24 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     if (!transport) return transport.error();
     world = std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
     return {};
+}
+
+Result<std::unique_ptr<Communicator>> ContextBody::host_group(const std::vector<int>& members) {
+    const auto place = std::find(members.begin(), members.end(), environment.rank);
+    MUSTER_CHECK(place != members.end() && store, environment.rank);
+    CommunicatorBody::Terms body{.group = {.rank = static_cast<int>(place - members.begin()),
+                                           .size = static_cast<int>(members.size()),
+                                           .id = cat("host/", host_groups++, ".", members.front()),
+                                           .place = store,
+                                           .meeting_timeout = meeting_timeout},
+                                 .make_transport =
+                                     [own = address](const GroupTerms& group) {
+                                         return make_tcp_transport(group, {.address = own, .connections_per_peer = 1});
+                                     },
+                                 .groups = groups};
+    auto transport = body.make_transport(body.group);
+    if (!transport) return transport.error();
+    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
 }
 
 void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
@@ -284,6 +309,9 @@ Communicator& Context::world() const {
 }
 Store* Context::store() const {
     return body_->store.get();
+}
+Result<std::unique_ptr<Communicator>> Context::host_group(const std::vector<int>& members) const {
+    return body_->host_group(members);
 }
 std::shared_ptr<runtime::SnapshotLink> Context::snapshots() const {
     return body_->snapshots;

@@ -2,12 +2,15 @@
 
 #include <stdlib.h>
 
+#include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
+#include "worker_runtime/checkpoint/copy_pairs.h"
 #include "worker_runtime/checkpoint/crc32c.h"
 #include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/checkpoint/folders.h"
@@ -76,7 +79,42 @@ Result<SaveWorker::Terms> CheckpointerBody::take_directory() const {
     return terms;
 }
 
-Result<void> CheckpointerBody::open(std::unique_ptr<Store> board) {
+/// Where all ranks can: each in a group with those that its copies go to and come from.
+Result<void> CheckpointerBody::reach_neighbours(const CheckpointNeighbours& neighbours) {
+    std::array<std::int32_t, 2> mine{neighbours.node,
+                                     options_.copy_to_next_node && snapshots_ && neighbours.make_group ? 1 : 0};
+    std::vector<std::int32_t> all(static_cast<std::size_t>(world_.size()) * mine.size());
+    auto shared = world_.run(all_gather(buffer(std::span<std::int32_t>(mine)), buffer(std::span(all))));
+    if (!shared) return shared;
+    std::vector<int> nodes;
+    for (std::size_t i = 0; i < all.size(); i += mine.size()) {
+        if (all[i + 1] == 0) return {};
+        nodes.push_back(all[i]);
+    }
+    const auto targets = copy_targets(nodes);
+    const int target = targets[static_cast<std::size_t>(world_.rank())];
+    if (target < 0) return {};
+    const auto ring = copy_ring(targets, world_.rank());
+    const auto place_of = [&ring](int rank) {
+        return static_cast<int>(std::lower_bound(ring.begin(), ring.end(), rank) - ring.begin());
+    };
+    NeighbourCopies::Terms terms;
+    terms.target = place_of(target);
+    for (const int rank : ring) {
+        if (targets[static_cast<std::size_t>(rank)] == world_.rank()) terms.sources.push_back({place_of(rank), rank});
+    }
+    terms.snapshots = snapshots_;
+    terms.bytes_per_second = options_.copy_bytes_per_second;
+    auto group = neighbours.make_group(ring);
+    if (!group) return with_context(group.error(), "reach the next node, for copies of snapshots");
+    terms.group = std::move(*group);
+    auto copies = NeighbourCopies::start(std::move(terms));
+    if (!copies) return copies.error();
+    copies_ = std::move(*copies);
+    return {};
+}
+
+Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const CheckpointNeighbours& neighbours) {
     SaveWorker::Terms terms;
     Result<void> taken;
     if (world_.rank() == 0) {
@@ -93,16 +131,25 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board) {
     auto refusal = hear_rank_0(terms.refusal.substr(0, sentence_bytes_max));
     if (!refusal) return refusal.error();
     terms.refusal = *refusal;
+    auto agreed = agree(reach_neighbours(neighbours));
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) {
+        copies_.reset();
+        if (world_.rank() == 0) {
+            log(LogLevel::warning, "no copies of snapshots go to the next node: ", agreed->failure.context);
+        }
+    }
     terms.directory = options_.directory;
     terms.nonce = *nonce;
     terms.timeout = options_.persist_timeout;
     terms.retention = {.last = options_.keep_last, .every = options_.keep_every};
     terms.rank = world_.rank();
     terms.snapshots = snapshots_;
+    terms.copies = copies_.get();
     auto worker = SaveWorker::start(
         std::move(terms), std::make_unique<SaveBoard>(std::move(board), opening_, world_.rank(), world_.size(),
                                                       [this] { return still_needed(); }));
-    auto agreed = agree(worker ? Result<void>() : worker.error());
+    agreed = agree(worker ? Result<void>() : worker.error());
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
     worker_ = std::move(*worker);
@@ -128,7 +175,8 @@ void CheckpointerBody::let_go(std::unique_ptr<CheckpointerBody> body) {
 
 Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Store> board, const Identity& identity,
                                         const CheckpointOptions& options,
-                                        std::shared_ptr<runtime::SnapshotLink> snapshots) {
+                                        std::shared_ptr<runtime::SnapshotLink> snapshots,
+                                        const CheckpointNeighbours& neighbours) {
     auto all = runtime::complete(options);
     if (all && world.size() > 1 && !board) {
         all = Error{Errc::invalid_argument, "a checkpointer of several ranks needs a store where they tell each other"};
@@ -138,7 +186,7 @@ Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Sto
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return all ? agreed->failure : all.error();
     auto body = std::make_unique<runtime::CheckpointerBody>(world, identity, std::move(*all), std::move(snapshots));
-    if (auto opened = body->open(std::move(board)); !opened) return opened.error();
+    if (auto opened = body->open(std::move(board), neighbours); !opened) return opened.error();
     return Checkpointer(std::move(body));
 }
 
@@ -148,7 +196,9 @@ Result<Checkpointer> Checkpointer::open(Context& context, const CheckpointOption
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return board ? agreed->failure : board.error();
     return open(context.world(), std::move(*board), {.job = context.job(), .round = context.round()}, options,
-                context.snapshots());
+                context.snapshots(), {.node = context.group_rank(), .make_group = [&context](const auto& members) {
+                                          return context.host_group(members);
+                                      }});
 }
 
 Checkpointer::Checkpointer(std::unique_ptr<runtime::CheckpointerBody> body) : body_(std::move(body)) {}
@@ -180,6 +230,9 @@ Result<void> Checkpointer::reserve(const CheckpointState& state) {
 }
 Result<void> Checkpointer::finish() {
     return body_->finish();
+}
+std::int64_t Checkpointer::copied_step() const {
+    return body_->copied_step();
 }
 std::vector<SaveReport> Checkpointer::reports() {
     return body_->reports();

@@ -14,6 +14,7 @@
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/manifest.h"
 #include "worker_runtime/checkpoint/memory_tier.h"
+#include "worker_runtime/checkpoint/neighbour_copies.h"
 #include "worker_runtime/checkpoint/save_worker.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
 #include "worker_runtime/cpu/shared_segment.h"
@@ -37,7 +38,7 @@ class CheckpointerBody {
           options_(std::move(options)),
           snapshots_(std::move(snapshots)) {}
 
-    Result<void> open(std::unique_ptr<Store> board);
+    Result<void> open(std::unique_ptr<Store> board, const CheckpointNeighbours& neighbours);
     /// `place` makes the tensors that are filled; empty: `state` has them.
     Result<std::optional<LoadReport>> load(CheckpointState& state, const PlaceTensors& place);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
@@ -45,6 +46,7 @@ class CheckpointerBody {
     Result<void> reserve(const CheckpointState& state);
     Result<void> finish();
     std::vector<SaveReport> reports() { return worker_->take_reports(); }
+    [[nodiscard]] std::int64_t copied_step() const { return copies_ ? copies_->copied_step() : -1; }
     [[nodiscard]] WhenBusy when_busy() const { return options_.when_busy; }
 
     /// The end of it, which a disk that hangs cannot hold up for longer than a save may take.
@@ -52,15 +54,23 @@ class CheckpointerBody {
 
   private:
     [[nodiscard]] Result<void> still_needed() const;
+    /// What all ranks are to do with a state.
+    struct Go {
+        bool begin = false;
+        bool copy = false;  ///< to the next node
+    };
+
     Result<SaveWorker::Terms> take_directory() const;
+    Result<void> reach_neighbours(const CheckpointNeighbours& neighbours);
     [[nodiscard]] Result<Agreement> agree(const Result<void>& own) const {
         return all_agree(world_, own, options_.persist_timeout);
     }
     [[nodiscard]] Result<std::string> hear_rank_0(const Result<std::string>& own) const {
         return from_rank_0(world_, own, options_.persist_timeout);
     }
-    Result<bool> may_begin(const Result<void>& arguments, bool busy);
-    void hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began);
+    [[nodiscard]] bool copies_idle() const { return !copies_ || copies_->idle(); }
+    Result<Go> may_begin(const Result<void>& arguments, bool busy);
+    void hand_over(Snapshot snapshot, const CheckpointState& state, Instant began);
     Result<bool> try_memory(const MemoryTier& tier, CheckpointState& state, const PlaceTensors& place,
                             LoadReport& report);
     void take_texts(const Manifest& manifest, CheckpointState& state) const;
@@ -84,6 +94,7 @@ class CheckpointerBody {
     std::string opening_;      // of the directory, the same on all ranks
     std::uint64_t saves_ = 0;  // and snapshots, so far
     Instant last_snapshot_{};
+    std::unique_ptr<NeighbourCopies> copies_;  // null where none go to another node
     std::unique_ptr<SaveWorker> worker_;
     std::atomic<bool> abandoned_ = false;
 };

@@ -1,4 +1,5 @@
 // How a Checkpointer saves: a copy in memory that the save worker brings to the disk, or to the agent alone.
+#include <array>
 #include <cstring>
 #include <map>
 
@@ -70,6 +71,7 @@ Result<void> CheckpointerBody::make_room(SharedSegment& room, std::uint64_t byte
 Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
     if (auto fine = check_state(state); !fine) return fine;
     if (auto done = worker_->finish(); !done) return done;
+    if (copies_) copies_->finish();
     const auto bytes = in_whole_blocks(plan(0, state).size_bytes);
     for (std::size_t i = 0; i < (snapshots_ ? memories_.size() : 1); ++i) {
         if (auto made = make_room(memories_[i], bytes); !made) return made;
@@ -89,17 +91,20 @@ Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
     return made;
 }
 
-/// A collective: true where all ranks may begin a save, false where one is busy. An error where one cannot: its own on
-/// that rank, and on the others that there is one.
-Result<bool> CheckpointerBody::may_begin(const Result<void>& arguments, bool busy) {
+/// A collective: whether all ranks may begin a save, and send copies of it; no where one is busy. An error where one
+/// cannot: its own on that rank, and on the others that there is one.
+Result<CheckpointerBody::Go> CheckpointerBody::may_begin(const Result<void>& arguments, bool busy) {
     enum : std::uint8_t { go_on = 0, leave_out = 1, refuse = 2 };
-    std::uint8_t vote = !arguments ? refuse : busy ? leave_out : go_on;
-    auto shared = world_.run(all_reduce(buffer(std::span(&vote, 1)), ReduceOp::max));
+    std::array<std::uint8_t, 2> votes{!arguments ? refuse
+                                      : busy     ? leave_out
+                                                 : go_on,
+                                      copies_idle() ? go_on : leave_out};
+    auto shared = world_.run(all_reduce(buffer(std::span<std::uint8_t>(votes)), ReduceOp::max));
     if (!shared) return shared.error();
     if (!arguments) return arguments.error();
-    if (vote == refuse)
+    if (votes[0] == refuse)
         return Error{Errc::invalid_argument, "another rank's state cannot be saved; its error says why"};
-    return vote == go_on;
+    return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on};
 }
 
 Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
@@ -108,8 +113,11 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
     if (when_busy == WhenBusy::wait) (void)worker_->finish();
     auto begin = may_begin(check_save(step, state), !worker_->idle());
     if (!begin) return begin.error();
-    if (*begin) {
-        hand_over(step, state, true, began);
+    if (begin->begin) {
+        Snapshot snapshot;
+        snapshot.file.step = step;
+        snapshot.to_next_node = begin->copy;
+        hand_over(std::move(snapshot), state, began);
         return {};
     }
     const std::string why = "the save before it was still being written";
@@ -124,25 +132,29 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
 
 Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState& state) {
     const auto began = Clock::now();
-    const bool busy = !snapshots_ || !worker_->idle() || began < last_snapshot_ + options_.snapshot_interval;
+    // Each one goes to the next node, or a survivor would no longer have the step of which that has a lost rank's part.
+    const bool busy =
+        !snapshots_ || !worker_->idle() || !copies_idle() || began < last_snapshot_ + options_.snapshot_interval;
     auto begin = may_begin(check_save(step, state), busy);
     if (!begin) return begin.error();
-    if (!*begin) return {};
+    if (!begin->begin) return {};
     last_snapshot_ = began;
-    hand_over(step, state, false, began);
+    Snapshot snapshot;
+    snapshot.file.step = step;
+    snapshot.to_disk = false;
+    snapshot.to_next_node = true;
+    hand_over(std::move(snapshot), state, began);
     return {};
 }
 
 /// What goes wrong from here on is in the report.
-void CheckpointerBody::hand_over(std::int64_t step, const CheckpointState& state, bool to_disk, Instant began) {
-    if (worker_->gave_last()) turn_ = (turn_ + 1) % memories_.size();
+void CheckpointerBody::hand_over(Snapshot snapshot, const CheckpointState& state, Instant began) {
+    if (worker_->gave_last() || !copies_idle()) turn_ = (turn_ + 1) % memories_.size();
     ++saves_;
-    Snapshot snapshot;
-    snapshot.to_disk = to_disk;
-    snapshot.file = plan(step, state);
+    snapshot.file = plan(snapshot.file.step, state);
     if (auto copied = copy(state, snapshot); !copied) snapshot.failure = copied.error();
     snapshot.taken = Clock::now();
-    snapshot.report.step = step;
+    snapshot.report.step = snapshot.file.step;
     snapshot.report.bytes = snapshot.file.size_bytes;
     snapshot.report.blocked_ms = milliseconds_since(began);
     worker_->begin(std::move(snapshot));

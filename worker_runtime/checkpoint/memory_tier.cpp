@@ -1,7 +1,6 @@
 #include "worker_runtime/checkpoint/memory_tier.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -18,7 +17,8 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t chunk_bytes = 16u << 20;
-constexpr std::size_t offers_max = 2;
+/// Two of this rank's own, and of eight others'.
+constexpr std::int64_t offers_max = 18;
 
 /// What one rank brings, of fixed size, as collectives want it.
 struct Ticket {
@@ -79,22 +79,25 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_sum) 
 
 Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSnapshot> offers,
                                       const std::string& directory_sum) {
-    std::array<Brought, offers_max> brought;
-    std::array<Ticket, offers_max> mine;
-    for (std::size_t i = 0; i < std::min(offers.size(), brought.size()); ++i) {
+    auto most = std::min(static_cast<std::int64_t>(offers.size()), offers_max);
+    if (auto agreed = world.run(all_reduce(buffer(std::span(&most, 1)), ReduceOp::max)); !agreed) return agreed.error();
+    const auto slots = static_cast<std::size_t>(most);
+    if (slots == 0) return MemoryTier();
+    std::vector<Brought> brought(slots);
+    std::vector<Ticket> mine(slots);
+    for (std::size_t i = 0; i < std::min(offers.size(), slots); ++i) {
         brought[i] = examine(offers[i], directory_sum);
         mine[i] = brought[i].ticket;
     }
-    std::vector<Ticket> all(static_cast<std::size_t>(world.size()) * offers_max);
-    const auto shared =
-        world.run(all_gather(buffer(bytes_of(std::span<Ticket>(mine))), buffer(bytes_of(std::span(all)))));
+    std::vector<Ticket> all(static_cast<std::size_t>(world.size()) * slots);
+    const auto shared = world.run(all_gather(buffer(bytes_of(std::span(mine))), buffer(bytes_of(std::span(all)))));
     if (!shared) return shared.error();
     MemoryTier tier;
     for (const auto index : newest_whole(all)) {
         const auto& ticket = all[index];
-        const int holder = static_cast<int>(index / offers_max);
+        const int holder = static_cast<int>(index / slots);
         Part part{.holder = holder, .data_begin = ticket.data_begin, .size_bytes = ticket.size_bytes};
-        if (holder == world.rank()) part.memory = std::move(brought[index % offers_max].memory);
+        if (holder == world.rank()) part.memory = std::move(brought[index % slots].memory);
         tier.parts_.push_back(std::move(part));
         tier.step_ = ticket.step;
     }

@@ -19,7 +19,8 @@ namespace muster::runtime {
 
 class MemoryTier {
   public:
-    /// A collective: every rank brings what it was offered, two at most. What does not read as a rank file, or is
+    /// A collective: every rank brings what it was offered, its own snapshots and copies of others',
+    /// offers_max at most. What does not read as a rank file, or is
     /// damaged, counts as nothing. Afterwards all ranks know the newest step of which they have all parts.
     static Result<MemoryTier> gather(Communicator& world, std::vector<OfferedSnapshot> offers,
                                      const std::string& directory_sum);

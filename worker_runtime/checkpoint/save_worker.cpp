@@ -176,8 +176,13 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
 /// From here on the agent has the copy, whatever becomes of this process.
 Result<std::uint32_t> SaveWorker::seal_and_give(Snapshot& snapshot) {
     gave_last_ = false;
-    if (snapshot.failure) return *snapshot.failure;
+    const bool to_next_node = terms_.copies != nullptr && snapshot.to_next_node;
+    if (snapshot.failure) {
+        if (to_next_node) terms_.copies->begin({}, snapshot.file.step);  // the others wait for word of this rank
+        return *snapshot.failure;
+    }
     const auto checksum = seal(snapshot);
+    if (to_next_node) terms_.copies->begin(snapshot.memory.first(snapshot.file.size_bytes), snapshot.file.step);
     gave_last_ = terms_.snapshots && terms_.snapshots->give(*snapshot.descriptor, snapshot.file.size_bytes,
                                                             snapshot.file.step, absolute_path(terms_.directory));
     return checksum;

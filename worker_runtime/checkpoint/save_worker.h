@@ -16,6 +16,7 @@
 #include "rendezvous/base/error.h"
 #include "worker_runtime/checkpoint/directory_claim.h"
 #include "worker_runtime/checkpoint/names.h"
+#include "worker_runtime/checkpoint/neighbour_copies.h"
 #include "worker_runtime/checkpoint/rank_file.h"
 #include "worker_runtime/checkpoint/save_board.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
@@ -28,7 +29,8 @@ struct Snapshot {
     /// file.size_bytes, and on to a multiple of file_alignment; the head is still missing.
     std::span<std::byte> memory;
     const FileDescriptor* descriptor = nullptr;  ///< of that memory
-    bool to_disk = true;                         ///< else for the agent alone
+    bool to_disk = true;                         ///< else for agents alone
+    bool to_next_node = false;                   ///< too; the same on all ranks
     SaveReport report;
     Instant taken;
     std::optional<Error> failure{};  ///< there is no copy, which the other ranks have to learn
@@ -45,6 +47,7 @@ class SaveWorker {
         std::optional<DirectoryClaim> claim;      ///< rank 0's, where the directory can be written
         std::string refusal;                      ///< else why it cannot, on all ranks
         std::shared_ptr<SnapshotLink> snapshots;  ///< null: nobody keeps any
+        NeighbourCopies* copies = nullptr;        ///< outlives the worker; null: none go to another node
         std::vector<KeptCheckpoint> known;        ///< rank 0's: what is known of those on the disk
     };
 

@@ -27,7 +27,12 @@ class SnapshotLink {
     virtual bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
                       const std::string& directory) = 0;
 
-    /// What the worker in this one's place gave in a round before: its newest two, once. Fewer where there were fewer,
+    /// The same of another rank's snapshot, which came from another node. It may be written again when two others of
+    /// that rank were given.
+    virtual bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) = 0;
+
+    /// What the worker in this one's place gave in a round before: its newest two, and of each rank that it had copies
+    /// of; once. Fewer where there were fewer,
     /// or they do not come within `limit`.
     virtual std::vector<OfferedSnapshot> take_offers(Duration limit) = 0;
 };

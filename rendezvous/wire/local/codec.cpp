@@ -49,6 +49,7 @@ struct Encoder {
         put(out, Type::give);
         put_gift(m);
         out.number(m.step);
+        if (m.kind == GiftKind::copy) out.number(m.rank);
         // Half a path would be another one.
         put_text(out, m.directory.size() <= path_bytes_max ? m.directory : std::string(), path_bytes_max);
     }
@@ -88,7 +89,7 @@ template <class Gift>
 Gift take_gift(ByteReader& in) {
     Gift m;
     const auto kind = in.number<std::uint8_t>();
-    if (kind > static_cast<std::uint8_t>(GiftKind::flight_record))
+    if (kind > static_cast<std::uint8_t>(GiftKind::copy))
         in.fail();
     else
         m.kind = static_cast<GiftKind>(kind);
@@ -99,6 +100,7 @@ Gift take_gift(ByteReader& in) {
 Give take_give(ByteReader& in) {
     auto m = take_gift<Give>(in);
     m.step = in.number<std::int64_t>();
+    if (m.kind == GiftKind::copy) m.rank = in.number<std::int32_t>();
     m.directory = take_text(in, path_bytes_max);
     return m;
 }

@@ -29,6 +29,8 @@ class Worker {
         address.copy(name.sun_path + 1, sizeof name.sun_path - 2, 1);
         const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
         REQUIRE(::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&name), size) == 0);
+        const timeval limit{.tv_sec = 10, .tv_usec = 0};  // for hear()
+        REQUIRE(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
     }
     void say(const local::Message& message) { say_bytes(local::encode(message)); }
     void say_bytes(const std::string& bytes) {
@@ -174,6 +176,55 @@ TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
     CHECK(::pread(rig.channel->gift(local::GiftKind::snapshot), bytes, 7, 0) == 7);
     CHECK(std::string(bytes) == "weights");
     CHECK(rig.channel->gift(local::GiftKind::flight_record) == -1);
+}
+
+TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offered to the next round's worker") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    const auto give = [](Worker& giver, local::GiftKind kind, std::int64_t step, std::int32_t rank) {
+        const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+        giver.give({kind, static_cast<std::uint64_t>(step), step, rank}, memory.get());
+    };
+    for (const std::int64_t step : {5, 6, 7}) {
+        give(worker, local::GiftKind::copy, step, 2);
+        give(worker, local::GiftKind::copy, step + 10, 3);
+    }
+    worker.say(local::Progress{1});
+    REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
+    CHECK(rig.channel->take_snapshots().empty());
+    auto copies = rig.channel->take_copies();
+    std::vector<std::int64_t> steps;
+    for (const auto& copy : copies) steps.push_back(copy.step);
+    CHECK(steps == std::vector<std::int64_t>{6, 16, 7, 17});
+
+    rig.channel = std::move(AgentChannel::open(rig.loop, 3, {}, std::move(copies)).value());
+    Worker next(rig.channel->address());
+    next.say(local::Hello{1, 43, "muster 0.1.0"});
+    REQUIRE(rig.run_until([&] { return rig.facts().runtime == "muster 0.1.0"; }));
+    for (const auto step : steps) {
+        const auto heard = local::decode(next.hear(), local::Sender::agent);
+        REQUIRE(heard.has_value());
+        CHECK(heard.value() == local::Message(local::Offer{local::GiftKind::copy, static_cast<std::uint64_t>(step)}));
+    }
+    // Its own second snapshot is newer than all that was carried over.
+    give(next, local::GiftKind::copy, 20, 2);
+    give(next, local::GiftKind::snapshot, 20, -1);
+    give(next, local::GiftKind::snapshot, 21, -1);
+    next.say(local::Progress{2});
+    REQUIRE(rig.run_until([&] { return rig.facts().step == 2; }));
+    copies = rig.channel->take_copies();
+    REQUIRE(copies.size() == 1);
+    CHECK(copies.front().step == 20);
+}
+
+TEST_CASE("a worker that gives copies of many ranks has a limit") {
+    Rig rig;
+    Worker worker(rig.channel->address());
+    const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+    for (std::int32_t rank = 0; rank < 40; ++rank) worker.give({local::GiftKind::copy, 7, 1, rank}, memory.get());
+    worker.say(local::Progress{1});
+    REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
+    CHECK(rig.channel->take_copies().size() == 16);
 }
 
 TEST_CASE("a gift without its memory breaks the rules") {

@@ -84,6 +84,11 @@ struct CheckpointOptions {
     /// work.
     Duration snapshot_interval = std::chrono::milliseconds(5);
     Duration persist_timeout = std::chrono::minutes(30);  ///< from save() to all ranks' parts being on the disk
+    /// Copies in memory also go to the next node, so that the loss of a whole one need not cost the steps since the
+    /// last checkpoint. Takes memory of three more shares. Nothing on one node, and without agents.
+    bool copy_to_next_node = true;
+    /// What a rank sends of them at most; 0: as fast as the network takes them. The next snapshot() waits for its turn.
+    std::uint64_t copy_bytes_per_second = 0;
 };
 
 /// How a save ended.
@@ -109,6 +114,14 @@ struct LoadReport {
 /// Gives tensors as a checkpoint has them (name, type and shape; all replicated) their memory. It may make them shards.
 using PlaceTensors = std::function<Result<void>(std::vector<StateTensor>& tensors)>;
 
+/// The way to other nodes, for those who have no Context.
+struct CheckpointNeighbours {
+    int node = 0;  ///< this rank's
+    /// A collective of `members` (ranks of the world): a communicator of these for host memory, in their order; a
+    /// thread of the checkpointer uses it. Empty: no copies go to other nodes.
+    std::function<Result<std::unique_ptr<Communicator>>(const std::vector<int>& members)> make_group = {};
+};
+
 class Checkpointer {
   public:
     /// A collective. Rank 0 takes the directory for this job (already_exists: another job that still runs has it; the
@@ -123,7 +136,8 @@ class Checkpointer {
     };
     static Result<Checkpointer> open(Communicator& world, std::unique_ptr<Store> board, const Identity& identity,
                                      const CheckpointOptions& options,
-                                     std::shared_ptr<runtime::SnapshotLink> snapshots = nullptr);
+                                     std::shared_ptr<runtime::SnapshotLink> snapshots = nullptr,
+                                     const CheckpointNeighbours& neighbours = {});
 
     /// Waits for the save under way, as finish() does.
     ~Checkpointer();
@@ -148,10 +162,10 @@ class Checkpointer {
     Result<void> save(std::int64_t step, const CheckpointState& state);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
 
-    /// The same without a disk: the copy is for the agent alone, which gives it to the worker of the next round when
-    /// this one dies. Cheap enough for every step: after a failure at most one is lost. Left out, on all ranks alike,
-    /// while another save is under way, soon after the last one, and where no agent would keep it. Takes memory of
-    /// three shares.
+    /// The same without a disk: the copy is for the agent, which gives it to the worker of the next round when this one
+    /// dies, and for that of the next node. Cheap enough for every step: after a failure at most one is lost. Left out,
+    /// on all ranks alike, while another save is under way or on its way to the next node, soon after the last one, and
+    /// where no agent would keep it. Takes memory of three shares.
     Result<void> snapshot(std::int64_t step, const CheckpointState& state);
 
     /// Takes the memory for a copy of this rank's share, so that the first save() need not: limit_exceeded where there
@@ -160,6 +174,10 @@ class Checkpointer {
 
     /// Waits until the save under way is on the disk or has failed. An error: the newest save is not on the disk.
     Result<void> finish();
+
+    /// The newest step of which the next node has a copy of this rank's share, by save() or snapshot(); -1: none, or
+    /// none go there.
+    [[nodiscard]] std::int64_t copied_step() const;
 
     /// Of all saves that have ended since the last call, at most the newest 1,024.
     std::vector<SaveReport> reports();

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "muster/communicator.h"
 #include "muster/store.h"
@@ -70,6 +71,11 @@ class Context {
     /// The same keys over a connection of its own, for a thread whose waits must not hold up others. Null as store()
     /// is.
     [[nodiscard]] Result<std::unique_ptr<Store>> connect_store() const;
+
+    /// A collective of `members` (ranks of the world, this one among them): a communicator of these, in their order,
+    /// for host memory and for a thread that works beside training. It is not in the flight record: what it waits for
+    /// explains no hang. All ranks make as many of these.
+    [[nodiscard]] Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members) const;
 
     /// For Checkpointer; null where there is no agent to keep anything.
     [[nodiscard]] std::shared_ptr<runtime::SnapshotLink> snapshots() const;

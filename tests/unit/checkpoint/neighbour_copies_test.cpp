@@ -1,0 +1,129 @@
+// A whole node goes, and the next one has what its ranks had: copies over loopback among ranks that are threads.
+#include <barrier>
+#include <thread>
+
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+#include "tests/unit/checkpoint/kept_snapshots.h"
+
+using namespace muster;
+using namespace muster::test;
+
+namespace {
+
+const std::vector<int> two_nodes = {0, 0, 1, 1};
+
+/// Until the next node has `step`; its condition shows in no other way.
+std::string copied(Checkpointer& checkpointer, std::int64_t step) {
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (checkpointer.copied_step() < step) {
+        if (std::chrono::steady_clock::now() > deadline) return cat("step ", step, " does not reach the next node");
+        std::this_thread::sleep_for(1ms);
+    }
+    return {};
+}
+
+/// Saves step 10 and takes snapshots of 11 to `last`; each begins when all ranks' copies of the one before have come.
+std::string train(Checkpointer& checkpointer, SavedModel& model, std::int64_t last, std::barrier<>& all) {
+    model.train_to(10);
+    auto done = checkpointer.save(10, model.state());
+    if (done) done = checkpointer.finish();
+    std::string late = copied(checkpointer, 10);
+    for (std::int64_t step = 11; done && late.empty() && step <= last; ++step) {
+        all.arrive_and_wait();
+        model.train_to(step);
+        done = checkpointer.snapshot(step, model.state());
+        if (done) late = copied(checkpointer, step);
+    }
+    all.arrive_and_drop();
+    return done ? late : done.error().context;
+}
+
+std::string train_to_15(const std::string& directory, Agents& agents, const std::vector<int>& nodes) {
+    std::barrier all(static_cast<std::ptrdiff_t>(nodes.size()));
+    return round_with_agents(
+        directory, static_cast<int>(nodes.size()), 0, agents,
+        [&all](Checkpointer& checkpointer, SavedModel& model) { return train(checkpointer, model, 15, all); }, nodes);
+}
+
+/// "memory 15" or "disk 10", when all ranks say so and have the right model.
+std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world = true) {
+    std::string told;
+    const auto wrong = round_with_agents(
+        directory, world, 1, agents, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            auto state = model.state();
+            auto report = checkpointer.load(state);
+            if (!report) return report.error().context;
+            if (!report->has_value()) return "none";
+            model.take(state);
+            if (!model.is_at((*report)->step, same_world)) return cat("rank ", model.rank, " has another model");
+            if (model.rank == 0) told = cat((*report)->from_memory ? "memory " : "disk ", (*report)->step);
+            return {};
+        });
+    return wrong.empty() ? told : wrong;
+}
+
+}  // namespace
+
+TEST_CASE("a whole node is lost, and its replacement goes on from the memory of the next one") {
+    for (const int lost : {0, 1}) {
+        const ScratchFolder scratch;
+        Agents agents;
+        REQUIRE(train_to_15(scratch / "c", agents, two_nodes) == "");
+        CHECK(agents.copies(0) == "2@14 2@15");
+        CHECK(agents.copies(3) == "1@14 1@15");
+        agents.lose(2 * lost);
+        agents.lose(2 * lost + 1);
+        CHECK(loaded(scratch / "c", 4, agents) == "memory 15");
+        // The copy before it stayed whole while this one came.
+        const int holder = lost == 0 ? 3 : 0;
+        flip_byte(agents.newest(holder, (holder + 2) % 4), 20);
+        CHECK(loaded(scratch / "c", 4, agents) == "memory 14");
+    }
+}
+
+TEST_CASE("a world that shrinks to one node goes on from memory") {
+    const ScratchFolder scratch;
+    Agents agents;
+    REQUIRE(train_to_15(scratch / "c", agents, two_nodes) == "");
+    agents.move(2, 0);
+    agents.move(3, 1);
+    CHECK(loaded(scratch / "c", 2, agents, false) == "memory 15");
+}
+
+TEST_CASE("nodes of different sizes keep each other's copies, and two neighbours that go together cost the disk") {
+    const ScratchFolder scratch;
+    Agents agents;
+    REQUIRE(train_to_15(scratch / "c", agents, {4, 4, 4, 8, 9}) == "");
+    CHECK(agents.copies(3) == "0@14 0@15 1@14 1@15 2@14 2@15");
+    CHECK(agents.copies(4) == "3@14 3@15");
+    CHECK(agents.copies(0) == "4@14 4@15");
+    agents.lose(3);
+    CHECK(loaded(scratch / "c", 5, agents) == "memory 15");
+    agents.lose(4);
+    CHECK(loaded(scratch / "c", 5, agents) == "disk 10");
+}
+
+TEST_CASE("an owner that dies while it sends leaves the copy before, and the survivor still has that step too") {
+    const ScratchFolder scratch;
+    Agents agents;
+    // So the second part of a copy is sent a second after the first.
+    const CheckpointOptions slow{.copy_bytes_per_second = 1u << 20};
+    std::barrier all(2), begun(2);
+    const auto wrong = round_with_agents(
+        scratch / "c", 2, 0, agents,
+        [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            const auto late = train(checkpointer, model, 10, all);
+            begun.arrive_and_wait();
+            model.train_to(11);
+            auto done = checkpointer.snapshot(11, model.state());
+            if (done) done = checkpointer.finish();
+            if (!late.empty() || !done) return late.empty() ? done.error().context : late;
+            return checkpointer.copied_step() == 10 ? "" : "step 11 was there too soon";
+        },
+        {0, 1}, slow);
+    REQUIRE(wrong == "");
+    CHECK(agents.copies(0) == "1@10");
+    agents.lose(1);
+    CHECK(loaded(scratch / "c", 2, agents) == "memory 10");
+}
