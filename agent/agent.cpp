@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "agent/agent_persister.h"
+#include "agent/end_evidence.h"
 #include "agent/log_directory.h"
 #include "agent/worker_commands.h"
 #include "rendezvous/base/log.h"
@@ -97,6 +98,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     LogDirectory logs_;
     WorkerCommands commands_;
     AgentPersister persister_;
+    EndEvidence evidence_;
     Supervisor supervisor_;
     asio::io_context& loop_;
     asio::signal_set signals_;
@@ -192,7 +194,10 @@ void Agent::Driver::host_said(ProcessEvent event) {
         if (!succeeded(ended->end)) {
             notes = notes_at(ended->at);
             commands_.describe(ended->local_rank, notes);
+            notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host);
         }
+    } else if (const auto* stuck = std::get_if<TreeStuck>(&event)) {
+        notes.cause.text = EndEvidence::describe_stuck(stuck->pids);
     } else if (const auto* lost = std::get_if<GuardianLost>(&event)) {
         notes = notes_at(lost->at);
     }
@@ -222,6 +227,7 @@ void Agent::Driver::carry_out(const SendJoin& action) {
 void Agent::Driver::carry_out(const StartWorkers& action) {
     auto made = commands_.make(action.assignment);
     if (made.has_value()) {
+        evidence_.begin_round();
         // The guardian may be hungry from a time when it could not be fed.
         if (link_.may_feed()) host_.feed();
         host_.start(std::move(made.value()));

@@ -100,6 +100,7 @@ struct LaunchConfig {
     std::string prefix_template;  ///< TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[${role_name}${local_rank}]:"
     bool host_prefix = false;     ///< [host:rank] before every line
     LogLevel log_level = LogLevel::warning;
+    std::string report;  ///< --report as given (report_writer.h); empty: no file
 };
 
 }  // namespace muster::launcher

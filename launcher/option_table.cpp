@@ -6,6 +6,7 @@
 
 #include "launcher/nearest.h"
 #include "launcher/option_values.h"
+#include "launcher/report_writer.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/limits.h"
 
@@ -177,6 +178,12 @@ Accepted accept_store_port(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_report(std::string_view value, Settings& settings) {
+    if (value.empty() || !report_path(value, {})) return "a file's name, in which %h, %j, %p and %% are replaced";
+    settings.config.report = value;
+    return std::nullopt;
+}
+
 Accepted accept_log_level(std::string_view value, Settings& settings) {
     if (!parse_log_level(value, settings.config.log_level)) return "debug, info, warning or error";
     return std::nullopt;
@@ -296,6 +303,9 @@ constexpr std::array rows{
               "Before tee'd lines. worker: [role local-rank]: as torchrun; host: [host:rank], and every line gets it.", "worker",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"worker", "host"})) return wrong;
                   to.config.host_prefix = value == "host"; return std::nullopt; }},
+    OptionRow{"report", 0, Kind::value, Group::output, From::muster, true, "FILE",
+              "At the job's end, whatever it is, this node writes the report as JSON to FILE; %h, %j and %p in it are host, job and "
+              "the launcher's pid.", "", accept_report},
     OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "LEVEL",
               "Of muster's own lines: debug, info, warning or error. Default also from LOGLEVEL.", "warning", accept_log_level},
 

@@ -1,15 +1,18 @@
 #include "launcher/wiring.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "agent/core/failure_report.h"
+#include "agent/core/report_file.h"
 #include "launcher/checkpoint_command.h"
 #include "launcher/entry.h"
 #include "launcher/environment.h"
@@ -19,6 +22,7 @@
 #include "launcher/node_run.h"
 #include "launcher/open_files.h"
 #include "launcher/options.h"
+#include "launcher/report_writer.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
@@ -48,6 +52,26 @@ std::string log_dir_trouble(const LaunchConfig& config) {
                "it is missing, or /dev/null for no files");
 }
 
+/// Absolute, because nothing says that the launcher stays where it is; empty: none is wanted.
+std::string report_file_path(const LaunchConfig& config) {
+    if (config.report.empty()) return {};
+    const auto path = report_path(config.report, {.host = host_name(), .job = config.job, .pid = ::getpid()});
+    return std::filesystem::absolute(path.value_or(config.report)).string();
+}
+
+std::string report_trouble(const std::string& path) {
+    if (path.empty()) return {};
+    const auto checked = check_report_path(path);
+    return checked ? std::string() : cat("--report: ", checked.error().context);
+}
+
+/// The last of all: the job's end must not fail for it, and a person is told.
+void leave_report(const std::string& path, std::string_view text) {
+    if (path.empty()) return;
+    if (const auto written = write_report(path, text); !written)
+        say_last(cat("muster: ", written.error().context, "\n"));
+}
+
 /// Under nohup a hang-up is ignored from the start, and stays so, unless the user has asked for it by name.
 void leave_ignored_hang_up(LaunchConfig& config) {
     struct sigaction at_start {};
@@ -73,6 +97,9 @@ int launch(Launch launch, const Environment& environment) {
         return refuse(exit_codes::usage, checked.error().context, style);
     if (const auto trouble = log_dir_trouble(config); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
+    const auto report_file = report_file_path(config);
+    if (const auto trouble = report_trouble(report_file); !trouble.empty())
+        return refuse(exit_codes::usage, trouble, style);
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
@@ -92,11 +119,18 @@ int launch(Launch launch, const Environment& environment) {
 
     NodeRun run(config, std::get<Entry>(entry), environment);
     const auto result = run.run(std::move(*guardian));
-    if (const auto* not_launched = std::get_if<NotLaunched>(&result))
-        return refuse(not_launched->exit_code, not_launched->why, style);
+    const agent::ReportContext context{.job = config.job, .host = run.host(), .program = "muster"};
+    if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
+        const int code = refuse(not_launched->exit_code, not_launched->why, style);
+        leave_report(report_file, agent::report_file(context, code, not_launched->why));
+        return code;
+    }
     const auto& ending = std::get<agent::Ending>(result);
-    say_last(agent::report(ending, {.job = config.job, .host = run.host(), .program = "muster"}));
-    return exit_code(ending, style);
+    const int code = exit_code(ending, style);
+    const auto text = agent::report(ending, context);
+    leave_report(report_file, agent::report_file(ending, context, code, text));
+    say_last(text);
+    return code;
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "agent/core/failure_kind.h"
 
-#include <algorithm>
 #include <array>
+
+#include "agent/core/end_cause.h"
+#include "agent/core/last_words.h"
 
 namespace muster::agent {
 
@@ -38,15 +40,7 @@ constexpr std::array victim_messages = {
     std::string_view("muster: peer lost"),
 };
 
-constexpr std::size_t end_bytes = 8 * 1024;
 constexpr std::int32_t sigabrt = 6;  // the same on every Linux; cores know no <csignal>
-
-/// What the process said at its end: from the last traceback on, or the last 8 KiB.
-std::string_view last_words(std::string_view tail) {
-    const auto traceback = tail.rfind("Traceback (most recent call last)");
-    if (traceback != std::string_view::npos) return tail.substr(traceback);
-    return tail.substr(tail.size() - std::min(tail.size(), end_bytes));
-}
 
 }  // namespace
 
@@ -56,11 +50,13 @@ std::string_view known_victim_message(std::string_view text) {
     return {};
 }
 
-FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail) {
+FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail,
+                         CauseKind cause) {
+    if (is_from_outside(cause)) return FailureKind::killed;
     if (std::holds_alternative<NotStarted>(end)) return FailureKind::killed;
     const auto* signaled = std::get_if<Signaled>(&end);
     if (signaled != nullptr && signaled->signal != sigabrt) return FailureKind::killed;
-    const auto words = message.empty() ? last_words(stderr_tail) : message;
+    const auto words = last_words(message, stderr_tail);
     if (!known_victim_message(words).empty()) return FailureKind::communication_error;
     return signaled != nullptr ? FailureKind::killed : FailureKind::worker_error;
 }

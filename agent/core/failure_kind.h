@@ -12,12 +12,13 @@ namespace muster::agent {
 /// first), `stderr_tail` the last output, of which only the last traceback counts, or the last 8 KiB if there is none:
 /// a warning about a connection in an hour-old line says nothing about the end.
 ///
-///   never started, or killed by a signal                      -> killed
+///   never started, killed by a signal, or `cause` is the kernel's or the machine's doing -> killed
 ///   the end's text holds a message that victims are known by  -> communication_error
 ///   any other exit                                            -> worker_error
 ///
 /// SIGABRT is judged by its text like an exit: it is how an uncaught C++ exception, and NCCL's watchdog, end a worker.
-FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail);
+FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail,
+                         CauseKind cause = CauseKind::unknown);
 
 /// The known message that `text` holds, as it stands in the table; empty if none.
 std::string_view known_victim_message(std::string_view text);

@@ -76,7 +76,8 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
     out += cat("  first failure: ", who(first, context));
     if (first.rank >= 0) {
         out += cat(": ", describe(first.end));
-        if (const auto why = meaning(first.end); !why.empty()) out += cat(" - ", why);
+        const auto why = first.cause.text.empty() ? meaning(first.end) : std::string_view(first.cause.text);
+        if (!why.empty()) out += cat(" - ", why);
     }
     out += '\n';
     const auto when =
@@ -88,6 +89,10 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
         return;
     }
     out += when;
+    if (!first.cause.core_file.empty()) {
+        const bool is_path = first.cause.core_file.starts_with('/');
+        out += cat("  core dump: ", first.cause.core_file, is_path ? cat(" on ", first.host) : std::string(), '\n');
+    }
     // The error file holds the exception itself, and mostly the same text ends the stderr: once is enough.
     if (!first.message.empty()) {
         out +=
@@ -103,10 +108,34 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
     if (!first.log_directory.empty()) out += cat("  logs: ", first.log_directory, " on ", first.host, '\n');
 }
 
+/// "rank 5", "ranks 0-7,12 (9 workers)".
+std::string ranks_of(const FailureGroup& group) {
+    if (group.count == 1) return cat("rank ", group.ranks);
+    return cat("ranks ", group.ranks, " (", group.count, " workers)");
+}
+
+/// One line for each error, whatever the number of ranks that had it. `first` in the first group has been told.
+void append_groups(std::string& out, const Verdict& verdict) {
+    constexpr std::size_t told_max = 8;
+    for (std::size_t i = 0; i < verdict.groups.size() && i < told_max; ++i) {
+        const auto& group = verdict.groups[i];
+        if (group.ranks.empty()) {
+            if (i > 0) out += cat("    ", group.error, '\n');
+        } else if (i > 0) {
+            out += cat("    ", ranks_of(group), ": ", group.error, '\n');
+        } else if (group.count > 1) {
+            out += cat("    ", ranks_of(group), ": the same error\n");
+        }
+    }
+    if (verdict.groups.size() > told_max) out += cat("    and ", verdict.groups.size() - told_max, " more kinds\n");
+}
+
 void append_others(std::string& out, const Verdict& verdict) {
-    if (verdict.other_failure_count > 0)
+    if (verdict.other_failure_count > 0) {
         out += cat("  ", verdict.other_failure_count, verdict.other_failure_count == 1 ? " other" : " others",
                    " failed after it\n");
+        append_groups(out, verdict);
+    }
     if (verdict.stopped_count > 0)
         out += cat("  ", verdict.stopped_count, verdict.stopped_count == 1 ? " worker was" : " workers were",
                    " stopped by muster because of it\n");

@@ -198,7 +198,9 @@ void Supervisor::on(const HostSaid& event, Instant now) {
     } else if (std::holds_alternative<TreeEmpty>(event.event)) {
         if (round_ && round_->drain && round_->drain->killed_at) round_->tree_empty = true;
     } else if (const auto* stuck = std::get_if<TreeStuck>(&event.event)) {
-        if (round_ && !drained()) on_tree_stuck(cat("processes ", pid_list(stuck->pids)));
+        if (round_ && !drained())
+            on_tree_stuck(event.notes.cause.text.empty() ? cat("processes ", pid_list(stuck->pids))
+                                                         : event.notes.cause.text);
     } else if (const auto* lost = std::get_if<GuardianLost>(&event.event)) {
         on_guardian_lost(*lost, event.notes, now);
     }
@@ -223,7 +225,9 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     }
     worker.fate = saved_and_left(ended.end) ? Fate::saved : Fate::failed;
     Failure failure = make_failure(ended, notes);
-    const std::string why = cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end));
+    const std::string why =
+        cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
+            failure.cause.kind == CauseKind::unknown ? std::string() : cat(" (", in_words(failure.cause.kind), ")"));
     say(why);
     report_failure(std::move(failure));
     // Those beside one that saved and left are about to do the same.
@@ -249,7 +253,7 @@ bool Supervisor::stopped_by_us(const WorkerEnded& ended) const {
 
 Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const {
     Failure failure;
-    failure.kind = failure_kind(ended.end, notes.message, ended.stderr_tail);
+    failure.kind = failure_kind(ended.end, notes.message, ended.stderr_tail, notes.cause.kind);
     failure.host = config_.host;
     failure.role = config_.join.role;
     failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
@@ -264,6 +268,7 @@ Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& no
     failure.at_ns = notes.at_ns;
     failure.uncertainty_ns = notes.uncertainty_ns;
     failure.wall_time_s = notes.wall_time_s;
+    failure.cause = notes.cause;
     return failure;
 }
 

@@ -34,6 +34,7 @@ struct WorkerNotes {
     std::int64_t at_ns = 0;            ///< of the end, on the daemon's clock
     std::int64_t uncertainty_ns = -1;  ///< -1: the daemon's clock is not known yet
     std::int64_t wall_time_s = 0;
+    FailureCause cause;  ///< of a TreeStuck: what is known of the processes
 };
 
 /// What a node offers to a round: see native::Join.

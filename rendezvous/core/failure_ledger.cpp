@@ -35,6 +35,7 @@ void FailureLedger::add(Failure failure) {
     const auto name = fingerprint(failure);
     if (room ? !known_.insert(name).second : known_.contains(name)) return;
     ++count_;
+    groups_.add(failure);
     kept_.push_back(std::move(failure));
     const auto kind = kept_.back().kind;
     const auto same_kind = [kind](const Failure& other) { return other.kind == kind; };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/core/failure_groups.h"
 #include "rendezvous/wire/native/failure.h"
 
 namespace muster::rendezvous {
@@ -45,12 +46,17 @@ class FailureLedger {
     [[nodiscard]] const std::set<std::uint64_t>& known() const { return known_; }
     /// How often kept() has changed.
     [[nodiscard]] std::uint64_t revision() const { return revision_; }
+    /// All that were added, by what they say (failure_groups.h).
+    [[nodiscard]] std::vector<FailureGroup> groups(Duration victim_window) const {
+        return groups_.list(first_cause(victim_window));
+    }
 
   private:
     std::vector<Failure> kept_;
     std::set<std::uint64_t> known_;  ///< fingerprints
     std::size_t count_ = 0;
     std::uint64_t revision_ = 0;
+    FailureGroups groups_;
 };
 
 }  // namespace muster::rendezvous

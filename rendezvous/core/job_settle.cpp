@@ -221,6 +221,7 @@ Verdict Job::verdict() const {
     if (round_.failures.empty()) return verdict;
     verdict.first = round_.failures.first_cause(config_.victim_window);
     verdict.other_failure_count = static_cast<std::uint32_t>(round_.failures.count() - 1);
+    verdict.groups = round_.failures.groups(config_.victim_window);
     return verdict;
 }
 

@@ -47,7 +47,9 @@ bool is_last_word(const Failure& failure) {
 std::string sentence(const Failure& failure) {
     if (failure.kind == FailureKind::node_lost) return cat(failure.host, " was lost: ", failure.message);
     if (failure.rank < 0) return cat(failure.host, " failed: ", failure.message);
-    return cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end));
+    const auto cause = failure.cause.kind;
+    return cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
+               cause == CauseKind::unknown ? std::string() : cat(" (", in_words(cause), ")"));
 }
 
 }  // namespace muster::rendezvous

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/ids.h"
+#include "rendezvous/wire/native/failure_cause.h"
 #include "rendezvous/wire/native/worker_end.h"
 
 namespace muster {
@@ -36,8 +38,19 @@ struct Failure {
     std::int64_t at_ns = 0;           ///< when it happened, on the daemon's monotonic clock
     std::int64_t uncertainty_ns = 0;  ///< the error of `at_ns` (RTT/2 of the ping that set the offset)
     std::int64_t wall_time_s = 0;     ///< seconds since 1970 on `host`'s own clock; for people only
+    FailureCause cause;               ///< what its agent found out right after the end
 
     friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+/// Failures of one round that say the same, in all but numbers.
+struct FailureGroup {
+    FailureKind kind = FailureKind::worker_error;
+    std::string error;        ///< one line, as one of them has it
+    std::string ranks;        ///< "0-7,12"; empty for nodes
+    std::uint32_t count = 0;  ///< workers or nodes
+
+    friend bool operator==(const FailureGroup&, const FailureGroup&) = default;
 };
 
 /// The daemon's judgement of one round's end, the same on every node.
@@ -46,6 +59,7 @@ struct Verdict {
     std::optional<Failure> first;           ///< the first cause; empty when nothing failed
     std::uint32_t other_failure_count = 0;  ///< workers and nodes that failed beside it
     std::uint32_t stopped_count = 0;        ///< workers that muster itself stopped because of it
+    std::vector<FailureGroup> groups;       ///< all that failed, `first` in the first group; at most groups_max of them
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

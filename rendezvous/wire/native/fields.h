@@ -75,6 +75,16 @@ void fields(auto& v, Is<Failure> auto& m) {
     v.number(m.at_ns);
     v.number(m.uncertainty_ns);
     v.number(m.wall_time_s);
+    v.choice(m.cause.kind, CauseKind::hung);
+    v.text(m.cause.text, cause_bytes_max, Keep::front);
+    v.path(m.cause.core_file);
+}
+
+void fields(auto& v, Is<FailureGroup> auto& m) {
+    v.choice(m.kind, FailureKind::communication_error);
+    v.sentence(m.error);
+    v.text(m.ranks, ranks_bytes_max, Keep::front);
+    v.number(m.count);
 }
 
 void fields(auto& v, Is<Verdict> auto& m) {
@@ -82,6 +92,7 @@ void fields(auto& v, Is<Verdict> auto& m) {
     v.optional(m.first);
     v.number(m.other_failure_count);
     v.number(m.stopped_count);
+    v.list(m.groups, groups_max);
 }
 
 void fields(auto& v, Is<Peer> auto& m) {

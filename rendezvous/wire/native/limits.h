@@ -47,6 +47,15 @@ inline constexpr std::size_t addresses_max = 32;
 /// Failures in one report: a node of 200 workers names each one.
 inline constexpr std::size_t failures_max = 200;
 
+/// Groups of equal failures in a verdict: a report of more is read by nobody.
+inline constexpr std::size_t groups_max = 16;
+
+/// The ranks of one group, as text: 64 pieces "12345-12345,".
+inline constexpr std::size_t ranks_bytes_max = 1024;
+
+/// What is known of a failure's cause: two sentences, a kernel's line among them.
+inline constexpr std::size_t cause_bytes_max = 1024;
+
 /// Notes of an Assigned: one per component that differs, and warnings.
 inline constexpr std::size_t notes_max = 64;
 

@@ -12,6 +12,7 @@ namespace {
 /// What a failure takes beside its texts of variable length; generous.
 constexpr std::size_t fixed_bytes = 900;
 constexpr std::size_t short_message_bytes = 160;
+constexpr std::size_t short_cause_bytes = 128;
 
 void keep_back(std::string& text, std::size_t max) {
     if (text.size() > max) text.erase(0, text.size() - max);
@@ -19,7 +20,8 @@ void keep_back(std::string& text, std::size_t max) {
 
 /// All but the tail.
 std::size_t cost(const Failure& failure) {
-    return fixed_bytes + failure.message.size() + failure.error_file.size() + failure.log_directory.size();
+    return fixed_bytes + failure.message.size() + failure.error_file.size() + failure.log_directory.size() +
+           failure.cause.text.size() + failure.cause.core_file.size();
 }
 
 }  // namespace
@@ -27,7 +29,7 @@ std::size_t cost(const Failure& failure) {
 void fit_report(std::vector<Failure>& failures) {
     if (failures.size() > failures_max) failures.resize(failures_max);
     // Room for the shortest form of every failure is set aside first.
-    constexpr auto shortest = fixed_bytes + short_message_bytes;
+    constexpr auto shortest = fixed_bytes + short_message_bytes + short_cause_bytes;
     static_assert(failures_max * shortest < agent_frame_bytes_max - 8192);
     std::size_t spare = agent_frame_bytes_max - 4096 - failures.size() * shortest;
     for (auto& failure : failures) {
@@ -37,6 +39,8 @@ void fit_report(std::vector<Failure>& failures) {
             keep_back(failure.message, short_message_bytes);
             failure.error_file.clear();
             failure.log_directory.clear();
+            failure.cause.text.resize(std::min(failure.cause.text.size(), short_cause_bytes));
+            failure.cause.core_file.clear();
         }
         keep_back(failure.stderr_tail, std::min(stderr_tail_bytes_max, allowed - cost(failure)));
         const auto used = cost(failure) + failure.stderr_tail.size();

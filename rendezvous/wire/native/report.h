@@ -9,7 +9,7 @@ namespace muster::native {
 
 /// Shortens `failures` so that a WorkersFailed or RoundReport that carries them stays under agent_frame_bytes_max. The
 /// first failure keeps its whole tail and message; the later ones share what is left, tails going first, then long
-/// messages and paths; those beyond failures_max are left out.
+/// messages, causes and paths; those beyond failures_max are left out.
 void fit_report(std::vector<Failure>& failures);
 
 }  // namespace muster::native

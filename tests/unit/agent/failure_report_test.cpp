@@ -24,8 +24,10 @@ Failure killed_worker() {
     return failure;
 }
 
-JobFailed failed(std::optional<Failure> first, std::uint32_t others, std::uint32_t stopped) {
-    return {native::JobEnded{native::JobOutcome::failed, Verdict{3, std::move(first), others, stopped}, 3,
+JobFailed failed(std::optional<Failure> first, std::uint32_t others, std::uint32_t stopped,
+                 std::vector<FailureGroup> groups = {}) {
+    return {native::JobEnded{native::JobOutcome::failed,
+                             Verdict{3, std::move(first), others, stopped, std::move(groups)}, 3,
                              "rank 5 failed and no restart is left (3 of 3 used)"}};
 }
 
@@ -156,4 +158,33 @@ TEST_CASE("every other ending is one line, and success is silent") {
     CHECK(report(SetUpFailed{"make /l: no"}, context) == "muster: job job7: make /l: no\n");
     CHECK(report(Drained{"maintenance"}, context) ==
           "muster: job job7: this node was asked to leave, and has left: maintenance\n");
+}
+
+TEST_CASE("a known cause is told in the place of a guess, with the core dump") {
+    Failure failure = killed_worker();
+    failure.log_directory.clear();
+    failure.cause = {CauseKind::out_of_memory, "the kernel killed it because memory ran out; raise it", "/cores/c.1"};
+    CHECK(
+        report(failed(failure, 0, 0), context) ==
+        "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+        "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL) - the kernel killed it because "
+        "memory ran out; raise it\n"
+        "  core dump: /cores/c.1 on gpu07\n");
+}
+
+TEST_CASE("the same error of many ranks is one line") {
+    Failure failure = killed_worker();
+    failure.log_directory.clear();
+    failure.end = Exited{1};
+    failure.message = "ImportError: x";
+    const std::vector<FailureGroup> groups{{FailureKind::worker_error, "exit code 1 - ImportError: x", "0-7,12", 9},
+                                           {FailureKind::communication_error, "exit code 1 - peer gone", "9", 1}};
+    CHECK(report(failed(failure, 9, 0, groups), context) ==
+          "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+          "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: exit code 1\n"
+          "  why:\n"
+          "    ImportError: x\n"
+          "  9 others failed after it\n"
+          "    ranks 0-7,12 (9 workers): the same error\n"
+          "    rank 9: exit code 1 - peer gone\n");
 }

@@ -411,7 +411,7 @@ TEST_CASE("a failure says who, where and how") {
     story.step(HostSaid{ended, notes});
     const auto& reported = std::get<ReportFailed>(story.last().actions.at(0));
     const Failure expected{FailureKind::worker_error, "a",         "default",       1,    3, 1, 4242, Exited{1},
-                           "ValueError: bad batch",   "Traceback", "/l/error.json", "/l", 5, 2, 9};
+                           "ValueError: bad batch",   "Traceback", "/l/error.json", "/l", 5, 2, 9,    {}};
     CHECK(reported.failures == std::vector<Failure>{expected});
 }
 

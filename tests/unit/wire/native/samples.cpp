@@ -54,6 +54,7 @@ Failure failure() {
     failure.at_ns = 1'000'000;
     failure.uncertainty_ns = 5'000;
     failure.wall_time_s = 1'700'000'000;
+    failure.cause = {CauseKind::memory_fault, "at", "/c"};
     return failure;
 }
 
@@ -68,7 +69,7 @@ std::vector<Message> samples() {
     hello.challenge = "c";
     JobEnded ended;
     ended.outcome = JobOutcome::failed;
-    ended.verdict = {7, failure(), 2, 5};
+    ended.verdict = {7, failure(), 2, 5, {{FailureKind::killed, "s", "9", 3}}};
     ended.restart_count = 3;
     ended.why = "no";
     return {hello,

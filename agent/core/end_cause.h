@@ -1,0 +1,53 @@
+// Why did this worker end? From the facts that can be had in the few milliseconds after it to a cause and a sentence
+// that says what to do. Pure; agent/end_evidence.h gathers the facts.
+//
+// The order is that of certainty: what the kernel says about this very process, then the counters that rose while it
+// ran, then the worker's own last words, then what the absence of all of these means.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/kernel_log.h"
+#include "rendezvous/wire/native/failure_cause.h"
+#include "rendezvous/wire/native/worker_end.h"
+
+namespace muster::agent {
+
+/// A control group with a memory controller (v2's memory.events, v1's memory.oom_control) that holds the workers.
+struct MemoryGroup {
+    std::string path;
+    std::int64_t limit_bytes = -1;  ///< the smallest one from here upwards; -1: none
+    std::string limited_by;         ///< the file with that limit: what to raise
+};
+
+struct EndFacts {
+    WorkerEnd end;
+    std::int32_t pid = 0;
+    std::string_view message;      ///< the error file's
+    std::string_view stderr_tail;  ///< its last output
+    /// What the kernel has logged since the round's start; only where kernel_log_read.
+    std::vector<KernelEvent> kernel_events;
+    bool kernel_log_read = false;
+    /// Out-of-memory kills in the group (or, without one, on the host) since the round's start that no other worker's
+    /// end accounts for; empty: nobody counts them.
+    std::optional<std::int64_t> oom_kills;
+    std::optional<MemoryGroup> memory_group;
+    std::int64_t address_space_limit_bytes = -1;  ///< RLIMIT_AS; -1: none
+    std::int64_t shm_bytes = -1;                  ///< size of /dev/shm; -1: not known
+    std::int64_t shm_free_bytes = -1;             ///< right after the end: what it alone held is free again
+    std::string interpreter;  ///< what a program that cannot be executed names in its first line, or its loader
+    std::string core_file;    ///< a path, or whom the dump was given to
+};
+
+/// The cause; `unknown` with an empty text where nothing is known beyond the end itself.
+FailureCause end_cause(const EndFacts& facts);
+
+/// The cause is the kernel's, the driver's or the machine's doing: no exception of the worker's own, whatever exit code
+/// it left by.
+bool is_from_outside(CauseKind kind);
+
+}  // namespace muster::agent

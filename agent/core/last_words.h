@@ -1,0 +1,24 @@
+// What a worker said at its end, and what it means. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/wire/native/failure_cause.h"
+
+namespace muster::agent {
+
+/// `message` (the error file's), or of the tail the part from the last traceback on, or the last 8 KiB: a warning in an
+/// hour-old line says nothing about the end.
+std::string_view last_words(std::string_view message, std::string_view stderr_tail);
+
+struct LastWord {
+    CauseKind kind = CauseKind::unknown;
+    std::string text;
+};
+
+/// The cause that a known text in `words` names, with what to do; empty if none does.
+std::optional<LastWord> last_word(std::string_view words);
+
+}  // namespace muster::agent

@@ -1,0 +1,184 @@
+#include "agent/end_evidence.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "agent/core/core_dump.h"
+#include "agent/memory_group.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// Records read at one worker's end. A kernel that logs more in a round hides the rest, and nothing waits for it.
+constexpr int records_max = 2000;
+constexpr std::size_t events_max = 1000;
+constexpr std::size_t record_bytes_max = 8192;  // what one read of /dev/kmsg may give
+constexpr std::size_t first_line_bytes_max = 256;
+/// The first namespace's number, the same on every Linux (include/linux/proc_ns.h). The log has its pids.
+constexpr std::string_view first_pid_namespace = "pid:[4026531836]";
+
+std::string read_file(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool in_first_pid_namespace() {
+    std::error_code failure;
+    return std::filesystem::read_symlink("/proc/self/ns/pid", failure).string() == first_pid_namespace;
+}
+
+/// What a script's "#!" line names.
+std::string interpreter_of(const std::string& program) {
+    std::ifstream file(program, std::ios::binary);
+    std::string line(first_line_bytes_max, '\0');
+    file.read(line.data(), static_cast<std::streamsize>(line.size()));
+    line.resize(static_cast<std::size_t>(file.gcount()));
+    if (!line.starts_with("#!")) return {};
+    const auto rest = trim(std::string_view(line).substr(2, line.find('\n') - 2));
+    return std::string(rest.substr(0, rest.find_first_of(" \t")));
+}
+
+/// The newest file that a pattern of core_dump_place fits, not older than this minute; else the pattern itself.
+std::string newest_fitting(const std::string& pattern) {
+    glob_t files{};
+    std::string newest;
+    std::filesystem::file_time_type newest_time{};
+    if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &files) == 0) {
+        for (std::size_t i = 0; i < files.gl_pathc; ++i) {
+            std::error_code failure;
+            const auto time = std::filesystem::last_write_time(files.gl_pathv[i], failure);
+            if (failure || (!newest.empty() && time <= newest_time)) continue;
+            newest = files.gl_pathv[i];
+            newest_time = time;
+        }
+    }
+    ::globfree(&files);
+    return newest.empty() ? cat("written to ", pattern) : newest;
+}
+
+std::string core_file_of(const WorkerEnded& ended, const std::string& host) {
+    const auto* signaled = std::get_if<Signaled>(&ended.end);
+    if (signaled == nullptr || !signaled->core_dumped) return {};
+    std::error_code failure;
+    const auto place = core_dump_place(read_file("/proc/sys/kernel/core_pattern"),
+                                       trim(read_file("/proc/sys/kernel/core_uses_pid")) == "1",
+                                       {.pid = ended.pid,
+                                        .signal = signaled->signal,
+                                        .uid = ::getuid(),
+                                        .gid = ::getgid(),
+                                        .host = host,
+                                        .directory = std::filesystem::current_path(failure).string()});
+    return place.pattern.empty() ? place.words : newest_fitting(place.pattern);
+}
+
+std::string_view state_in_words(char state) {
+    switch (state) {
+        case 'D': return "in uninterruptible sleep";
+        case 'R': return "running";
+        case 'S': return "asleep";
+        case 'T':
+        case 't': return "stopped";
+        case 'Z': return "dead, and not yet reaped";
+        default: return "in an unknown state";
+    }
+}
+
+}  // namespace
+
+EndEvidence::EndEvidence() {
+    if (auto found = find_memory_group()) {
+        group_ = std::move(found->group);
+        oom_file_ = std::move(found->oom_file);
+    } else {
+        oom_file_ = "/proc/vmstat";
+    }
+    if (in_first_pid_namespace()) kernel_log_ = FileDescriptor(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+}
+
+void EndEvidence::begin_round() {
+    oom_kills_before_ = count_oom_kills();
+    kernel_events_.clear();
+    if (kernel_log_.valid()) ::lseek(kernel_log_.get(), 0, SEEK_END);
+}
+
+std::optional<std::int64_t> EndEvidence::count_oom_kills() const {
+    const auto text = read_file(oom_file_);
+    for (const auto line : split(text, '\n')) {
+        std::int64_t count = 0;
+        if (line.starts_with("oom_kill ") && parse_number(line.substr(9), count)) return count;
+    }
+    return std::nullopt;
+}
+
+void EndEvidence::read_kernel_log() {
+    char record[record_bytes_max];
+    for (int i = 0; kernel_log_.valid() && i < records_max; ++i) {
+        const auto size = ::read(kernel_log_.get(), record, sizeof record);
+        if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: overwritten meanwhile; the next one
+        if (size <= 0) return;
+        auto event = parse_kernel_line({record, static_cast<std::size_t>(size)});
+        if (event && kernel_events_.size() < events_max) kernel_events_.push_back(std::move(*event));
+    }
+}
+
+FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& message, const std::string& host) {
+    read_kernel_log();
+    EndFacts facts;
+    facts.end = ended.end;
+    facts.pid = ended.pid;
+    facts.message = message;
+    facts.stderr_tail = ended.stderr_tail;
+    facts.kernel_events = kernel_events_;
+    facts.kernel_log_read = kernel_log_.valid();
+    facts.memory_group = group_;
+    const auto oom_kills = count_oom_kills();
+    if (oom_kills && oom_kills_before_) facts.oom_kills = *oom_kills - *oom_kills_before_;
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        facts.address_space_limit_bytes = static_cast<std::int64_t>(limit.rlim_cur);
+    struct statvfs shm {};
+    if (::statvfs("/dev/shm", &shm) == 0) {
+        facts.shm_bytes = static_cast<std::int64_t>(shm.f_blocks * shm.f_frsize);
+        facts.shm_free_bytes = static_cast<std::int64_t>(shm.f_bavail * shm.f_frsize);
+    }
+    if (const auto* never = std::get_if<NotStarted>(&ended.end); never != nullptr) {
+        constexpr std::string_view stage = "interpreter of ";
+        if (never->stage.starts_with(stage)) facts.interpreter = interpreter_of(never->stage.substr(stage.size()));
+    }
+    facts.core_file = core_file_of(ended, host);
+    auto cause = end_cause(facts);
+    // One kill accounts for one end: who dies by a SIGKILL of another kind later is not to be taken for it.
+    if (cause.kind == CauseKind::out_of_memory && oom_kills_before_) ++*oom_kills_before_;
+    return cause;
+}
+
+std::string EndEvidence::describe_stuck(const std::vector<std::int32_t>& pids) {
+    constexpr std::size_t told_max = 8;
+    std::string out = pids.size() == 1 ? "process " : "processes ";
+    for (std::size_t i = 0; i < pids.size() && i < told_max; ++i) {
+        const auto stat = read_file(cat("/proc/", pids[i], "/stat"));
+        const auto name_end = stat.rfind(')');
+        out += cat(i > 0 ? ", " : "", pids[i]);
+        if (name_end == std::string::npos || name_end + 2 >= stat.size()) continue;
+        const auto name_begin = stat.find('(') + 1;
+        const auto where = read_file(cat("/proc/", pids[i], "/wchan"));
+        const bool known = !where.empty() && where != "0";
+        out += cat(" (", stat.substr(name_begin, name_end - name_begin), ", ", state_in_words(stat[name_end + 2]),
+                   known ? cat(" in ", where) : std::string(), ")");
+    }
+    return pids.size() > told_max ? cat(out, " and ", pids.size() - told_max, " more") : out;
+}
+
+}  // namespace muster::agent

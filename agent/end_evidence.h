@@ -1,0 +1,42 @@
+// Gathers what is known of a worker's end, right after it: counters of control groups, the kernel's log, /dev/shm, the
+// core dump. Plain reads of a few small files, about a millisecond, and never a wait; core/end_cause.h judges.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/core/end_cause.h"
+#include "agent/process/process_host.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster::agent {
+
+class EndEvidence {
+  public:
+    /// Finds the memory group of this process, which the workers' groups are below, and opens the kernel's log where
+    /// that is allowed.
+    EndEvidence();
+
+    /// A round's workers are about to start: what was counted and logged before is none of theirs.
+    void begin_round();
+
+    /// Of a worker that has ended and not succeeded. `message` is the error file's.
+    FailureCause cause_of(const WorkerEnded& ended, const std::string& message, const std::string& host);
+
+    /// "processes 42 (python3, in uninterruptible sleep in nfs_wait_bit_killable)": those that SIGKILL did not remove.
+    [[nodiscard]] static std::string describe_stuck(const std::vector<std::int32_t>& pids);
+
+  private:
+    void read_kernel_log();
+    [[nodiscard]] std::optional<std::int64_t> count_oom_kills() const;
+
+    std::optional<MemoryGroup> group_;
+    std::string oom_file_;  ///< holds a line "oom_kill N"
+    std::optional<std::int64_t> oom_kills_before_;
+    FileDescriptor kernel_log_;  ///< at the first record that was not read yet
+    std::vector<KernelEvent> kernel_events_;
+};
+
+}  // namespace muster::agent

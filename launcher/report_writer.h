@@ -1,0 +1,31 @@
+// --report FILE: where this node's launcher leaves its report for programs (agent/core/report_file.h).
+//
+// FILE is each node's own: it holds the node's host and exit code beside the verdict, which is the same on all. On a
+// file system that nodes share, write %h into the name.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::launcher {
+
+/// What stands for %h, %j and %p in FILE.
+struct ReportNames {
+    std::string host;
+    std::string job;  ///< a '/' in it becomes '_'
+    int pid = 0;      ///< the launcher's: several on one host
+};
+
+/// FILE with its names filled in (%% is a percent sign), or nothing where another letter follows a percent sign.
+std::optional<std::string> report_path(std::string_view file, const ReportNames& names);
+
+/// Whether a file can be made there, found out by making one: an error that names what is in the way.
+Result<void> check_report_path(const std::string& path);
+
+/// Replaces `path` in one step: a reader finds the old file or the new one, whole.
+Result<void> write_report(const std::string& path, std::string_view text);
+
+}  // namespace muster::launcher

@@ -1,0 +1,182 @@
+#include "agent/core/end_cause.h"
+
+#include "agent/core/core_dump.h"
+#include "agent/core/failure_kind.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+constexpr std::int64_t mib = 1 << 20;
+
+EndFacts facts_of(WorkerEnd end, std::string_view stderr_tail = {}) {
+    EndFacts facts;
+    facts.end = std::move(end);
+    facts.pid = 4242;
+    facts.stderr_tail = stderr_tail;
+    facts.oom_kills = 0;
+    facts.memory_group = MemoryGroup{"/sys/fs/cgroup/job", 512 * mib, "/sys/fs/cgroup/job/memory.max"};
+    facts.shm_bytes = 4096 * mib;
+    facts.shm_free_bytes = 4000 * mib;
+    return facts;
+}
+
+bool says(const FailureCause& cause, std::string_view words) {
+    return cause.text.find(words) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("an out-of-memory kill is known by the kernel's line or by the counter, and says what to raise") {
+    auto facts = facts_of(Signaled{9, false});
+    facts.oom_kills = 1;
+    const auto counted = end_cause(facts);
+    CHECK(counted.kind == CauseKind::out_of_memory);
+    CHECK(says(counted, "/sys/fs/cgroup/job"));
+    CHECK(says(counted, "512 MiB (/sys/fs/cgroup/job/memory.max): raise it"));
+    facts.oom_kills = 0;
+    facts.kernel_events = {OomKill{4242, "python3", 300 * 1024, true}};
+    const auto told = end_cause(facts);
+    CHECK(told.kind == CauseKind::out_of_memory);
+    CHECK(says(told, "it held 300 MiB"));
+    facts.memory_group.reset();
+    CHECK(says(end_cause(facts), "the host's memory is full"));
+}
+
+TEST_CASE("a shell's 137 is a kill too") {
+    auto facts = facts_of(Exited{137});
+    facts.oom_kills = 1;
+    CHECK(end_cause(facts).kind == CauseKind::out_of_memory);
+    CHECK(failure_kind(facts.end, "", "", CauseKind::out_of_memory) == FailureKind::killed);
+}
+
+TEST_CASE("the counter does not turn a victim of the same moment into a culprit") {
+    auto facts = facts_of(Exited{1}, "RuntimeError: Connection closed by peer");
+    facts.oom_kills = 1;
+    CHECK(end_cause(facts).kind == CauseKind::unknown);
+    facts.end = Signaled{15, false};
+    CHECK(end_cause(facts).kind == CauseKind::unknown);
+}
+
+TEST_CASE("another process's line is not this one's") {
+    auto facts = facts_of(Signaled{9, false});
+    facts.kernel_events = {OomKill{4243, "other", 1, false}, GpuError{0, 79, "PCI:0"}};
+    facts.kernel_log_read = true;
+    CHECK(end_cause(facts).kind == CauseKind::killed_from_outside);
+    facts.pid = 0;
+    facts.kernel_events = {OomKill{0, "", 1, false}};
+    CHECK(end_cause(facts).kind == CauseKind::killed_from_outside);
+}
+
+TEST_CASE("a kill that the kernel did not count came from somebody; uncounted, nobody knows") {
+    auto facts = facts_of(Signaled{9, false}, "MemoryError");
+    CHECK(end_cause(facts).kind == CauseKind::killed_from_outside);
+    facts.oom_kills.reset();
+    CHECK(end_cause(facts) == FailureCause{});
+}
+
+TEST_CASE("a bus error with a full /dev/shm is told so, and with a roomy one is not") {
+    auto facts = facts_of(Signaled{7, false});
+    CHECK(end_cause(facts).kind == CauseKind::unknown);
+    CHECK(says(end_cause(facts), "4000 MiB of 4096 MiB are free"));
+    facts.shm_free_bytes = 4096;
+    CHECK(end_cause(facts).kind == CauseKind::shared_memory_full);
+    CHECK(says(end_cause(facts), "/dev/shm of 4096 MiB is full"));
+    facts.shm_bytes = facts.shm_free_bytes = 64 * mib;  // a container: what the dead held is free again
+    CHECK(end_cause(facts).kind == CauseKind::shared_memory_full);
+    CHECK(says(end_cause(facts), "most likely full: it has only 64 MiB"));
+    facts = facts_of(Exited{1}, "RuntimeError: unable to write to file </torch_12_34>: No space left on device (28)");
+    CHECK(end_cause(facts).kind == CauseKind::shared_memory_full);
+    facts = facts_of(Signaled{7, false});
+    facts.kernel_events = {HardwareMemoryError{4242}};
+    facts.shm_free_bytes = 0;
+    CHECK(end_cause(facts).kind == CauseKind::hardware_memory);
+}
+
+TEST_CASE("an Xid is told with whose fault it is, also where Python left by an exception") {
+    auto facts = facts_of(Exited{1}, "RuntimeError: CUDA error: unspecified launch failure");
+    facts.kernel_events = {GpuError{4242, 48, "PCI:0000:3b:00"}};
+    const auto cause = end_cause(facts);
+    CHECK(cause.kind == CauseKind::gpu_fault);
+    CHECK(says(cause, "Xid 48 for it on PCI:0000:3b:00: an ECC error"));
+    CHECK(failure_kind(facts.end, "", facts.stderr_tail, cause.kind) == FailureKind::killed);
+}
+
+TEST_CASE("a segmentation fault is told with the library it was in") {
+    auto facts = facts_of(Signaled{11, true});
+    facts.kernel_events = {MemoryFault{4242, 0x10, "libtorch_cpu.so"}};
+    facts.core_file = "/tmp/core.4242";
+    const auto cause = end_cause(facts);
+    CHECK(cause.kind == CauseKind::memory_fault);
+    CHECK(says(cause, "through a null pointer, in libtorch_cpu.so"));
+    CHECK(cause.core_file == "/tmp/core.4242");
+}
+
+TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks that differ") {
+    struct Row {
+        std::string_view tail;
+        CauseKind kind;
+        std::string_view words;
+    };
+    const Row rows[] = {
+        {"./t: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No such file",
+         CauseKind::missing_library, "libnccl.so.2 is not found"},
+        {"Traceback (most recent call last):\nImportError: libcudart.so.12: cannot open shared object file: No such "
+         "file or directory\n",
+         CauseKind::missing_library, "libcudart.so.12"},
+        {"Traceback (most recent call last):\nModuleNotFoundError: No module named 'flash_attn'\n",
+         CauseKind::import_error, "No module named 'flash_attn': is it installed on this host"},
+        {"Traceback (most recent call last):\nMemoryError\n", CauseKind::allocation_failed, "refused memory"},
+        {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", CauseKind::allocation_failed,
+         "GPU memory"},
+        {"RuntimeError: No CUDA GPUs are available", CauseKind::missing_gpu, "nvidia-smi"},
+        {"OSError: [Errno 28] No space left on device: '/data/x'", CauseKind::disk_full, "df -h"},
+        {"rank 1: ranks differ in operation 7 of communicator world: rank 0 calls all_reduce ...",
+         CauseKind::collective_mismatch, "different operations"},
+        {"[enforce fail at pair.cc:1] op.preamble.length <= op.nbytes. 16 vs 8", CauseKind::collective_mismatch,
+         "different sizes"},
+        {"ValueError: bad batch", CauseKind::unknown, ""},
+    };
+    for (const auto& row : rows) {
+        INFO(row.tail);
+        const auto cause = end_cause(facts_of(Exited{1}, row.tail));
+        CHECK(cause.kind == row.kind);
+        CHECK(says(cause, row.words));
+        // These are the worker's own errors: a signal elsewhere goes before them.
+        CHECK_FALSE(is_from_outside(cause.kind));
+    }
+}
+
+TEST_CASE("an old warning is no last word, and the address-space limit is named") {
+    const auto old = "No space left on device, retrying\nTraceback (most recent call last):\nValueError: x\n";
+    CHECK(end_cause(facts_of(Exited{1}, old)).kind == CauseKind::unknown);
+    auto facts = facts_of(Exited{1}, "MemoryError");
+    facts.address_space_limit_bytes = 256 * mib;
+    CHECK(says(end_cause(facts), "limited to 256 MiB (ulimit -v)"));
+}
+
+TEST_CASE("a missing interpreter is named") {
+    auto facts = facts_of(NotStarted{2, "interpreter of /opt/train"});
+    facts.interpreter = "/usr/bin/python9";
+    const auto cause = end_cause(facts);
+    CHECK(cause.kind == CauseKind::missing_interpreter);
+    CHECK(says(cause, "/opt/train is to be run by /usr/bin/python9, which is not there"));
+    CHECK(end_cause(facts_of(NotStarted{2, "execve"})) == FailureCause{});
+}
+
+TEST_CASE("a core dump's place follows core_pattern") {
+    const DumpedProcess process{
+        .pid = 42, .signal = 11, .uid = 1000, .gid = 100, .host = "gpu07", .directory = "/run/job"};
+    CHECK(core_dump_place("core\n", false, process).pattern == "/run/job/core");
+    CHECK(core_dump_place("core", true, process).pattern == "/run/job/core.42");
+    CHECK(core_dump_place("core.%p", true, process).pattern == "/run/job/core.42");
+    CHECK(core_dump_place("/cores/%h/%e.%p.%s.%u.%g.%t%%%", false, process).pattern ==
+          "/cores/gpu07/*.42.11.1000.100.*%%");
+    CHECK(core_dump_place("|/usr/lib/systemd/systemd-coredump %P %u", false, process).words ==
+          "given to systemd-coredump: coredumpctl info 42");
+    CHECK(core_dump_place("|/usr/share/apport/apport -p%p", false, process).words ==
+          "given to apport: look in /var/crash");
+    CHECK(core_dump_place("|/bin/x %p", false, process).words == "given to /bin/x");
+}

@@ -1,0 +1,91 @@
+#include "agent/core/report_file.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+using nlohmann::json;
+
+namespace {
+
+const ReportContext context{"job7", "gpu01", "muster", 3};
+
+native::JobEnded failed() {
+    Failure first;
+    first.kind = FailureKind::killed;
+    first.host = "gpu07";
+    first.rank = 5;
+    first.local_rank = 1;
+    first.pid = 4242;
+    first.end = Signaled{9, false};
+    first.cause = {CauseKind::out_of_memory, "memory ran out", ""};
+    first.stderr_tail = "half a character: \xe2\x82";
+    native::JobEnded end;
+    end.outcome = native::JobOutcome::failed;
+    end.why = "no restart is left";
+    end.restart_count = 2;
+    end.verdict = {
+        3, first, 2, 4, {{FailureKind::killed, "signal 9", "5", 1}, {FailureKind::worker_error, "e", "0-1", 2}}};
+    return end;
+}
+
+json parsed(const Ending& ending, int code = 1) {
+    const auto text = report_file(ending, context, code, "words\n");
+    CHECK(text.ends_with("}\n"));
+    return json::parse(text);
+}
+
+}  // namespace
+
+TEST_CASE("the report file holds the verdict as fields") {
+    const auto file = parsed(JobFailed{failed()}, 137);
+    CHECK(file["format"] == 1);
+    CHECK(file["job"] == "job7");
+    CHECK(file["host"] == "gpu01");
+    CHECK(file["outcome"] == "failed");
+    CHECK(file["exit_code"] == 137);
+    CHECK(file["round"] == 3);
+    CHECK(file["first"]["rank"] == 5);
+    CHECK(file["first"]["host"] == "gpu07");
+    CHECK(file["first"]["end"]["name"] == "SIGKILL");
+    CHECK(file["first"]["cause"]["kind"] == "out_of_memory");
+    CHECK(file["first"]["stderr_tail"].get<std::string>().starts_with("half a character: "));
+    CHECK(file["groups"].size() == 2);
+    CHECK(file["groups"][1]["ranks"] == "0-1");
+    CHECK(file["other_failure_count"] == 2);
+    CHECK(file["stopped_count"] == 4);
+    CHECK(file["text"] == "words\n");
+}
+
+TEST_CASE("every ending has its outcome") {
+    CHECK(parsed(JobSucceeded{}, 0)["outcome"] == "succeeded");
+    auto loop = failed();
+    loop.outcome = native::JobOutcome::crash_loop;
+    CHECK(parsed(JobFailed{loop})["outcome"] == "crash_loop");
+    CHECK(parsed(Cancelled{15})["outcome"] == "cancelled");
+    CHECK(parsed(Cancelled{15})["why"] == "stopped by SIGTERM");
+    CHECK(parsed(NoRendezvous{"w"})["outcome"] == "no_rendezvous");
+    CHECK(parsed(JoinRefused{{native::RefusalReason::limit, "w"}})["outcome"] == "refused");
+    CHECK(parsed(AgentFailed{"w"})["outcome"] == "agent_failed");
+    CHECK(parsed(SetUpFailed{"w"})["outcome"] == "set_up_failed");
+    CHECK(parsed(Drained{"w"})["why"] == "w");
+    CHECK(json::parse(report_file(context, 78, "port taken"))["outcome"] == "not_launched");
+}
+
+TEST_CASE("a lost node has no end and no rank, an exit has its code, a start that failed its errno") {
+    auto end = failed();
+    auto& first = *end.verdict.first;
+    first.kind = FailureKind::node_lost;
+    first.rank = -1;
+    const auto lost = parsed(JobFailed{end})["first"];
+    CHECK(lost["kind"] == "node_lost");
+    CHECK_FALSE(lost.contains("rank"));
+    CHECK_FALSE(lost.contains("end"));
+    first = *failed().verdict.first;
+    first.end = Exited{7};
+    CHECK(parsed(JobFailed{end})["first"]["end"]["code"] == 7);
+    first.end = NotStarted{2, "execve"};
+    CHECK(parsed(JobFailed{end})["first"]["end"]["errno"] == 2);
+}
