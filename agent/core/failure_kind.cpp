@@ -4,6 +4,7 @@
 
 #include "agent/core/end_cause.h"
 #include "agent/core/last_words.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
@@ -42,6 +43,17 @@ constexpr std::array victim_messages = {
 
 constexpr std::int32_t sigabrt = 6;  // the same on every Linux; cores know no <csignal>
 
+/// "ranks differ in operation 7 of ...: rank 0 (pid 41 on gpu01) runs ..., rank 3 (pid 42 on gpu02) runs ...".
+bool names_another_as_odd(std::string_view words, const ProcessName& self) {
+    const auto begin = words.rfind("ranks differ in operation ");
+    if (begin == std::string_view::npos || self.pid <= 0) return false;
+    const auto line = words.substr(begin, words.find('\n', begin) - begin);
+    const auto first = line.find(" (pid ");
+    const auto second = line.rfind(" (pid ");
+    if (first == std::string_view::npos || first == second) return false;
+    return line.substr(second).find(cat(" (pid ", self.pid, " on ", self.host, ")")) != 0;
+}
+
 }  // namespace
 
 std::string_view known_victim_message(std::string_view text) {
@@ -50,14 +62,15 @@ std::string_view known_victim_message(std::string_view text) {
     return {};
 }
 
-FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail,
-                         CauseKind cause) {
+FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail, CauseKind cause,
+                         const ProcessName& self) {
     if (is_from_outside(cause)) return FailureKind::killed;
     if (std::holds_alternative<NotStarted>(end)) return FailureKind::killed;
     const auto* signaled = std::get_if<Signaled>(&end);
     if (signaled != nullptr && signaled->signal != sigabrt) return FailureKind::killed;
     const auto words = last_words(message, stderr_tail);
-    if (!known_victim_message(words).empty()) return FailureKind::communication_error;
+    if (!known_victim_message(words).empty() || names_another_as_odd(words, self))
+        return FailureKind::communication_error;
     return signaled != nullptr ? FailureKind::killed : FailureKind::worker_error;
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::size_t end_bytes = 8 * 1024;
 constexpr std::size_t quoted_bytes_max = 200;
+constexpr std::size_t long_quote_bytes_max = 400;
 
 struct KnownText {
     std::string_view text;  ///< as the library writes it
@@ -63,6 +64,10 @@ std::string_view line_with(std::string_view words, std::size_t at) {
     return trim(words.substr(begin, words.find('\n', at) - begin)).substr(0, quoted_bytes_max);
 }
 
+std::string_view line_from(std::string_view words, std::size_t at) {
+    return trim(words.substr(at, words.find('\n', at) - at)).substr(0, long_quote_bytes_max);
+}
+
 /// The dynamic loader's words; Python's ImportError quotes them.
 std::optional<LastWord> missing_library(std::string_view words) {
     const auto at = words.rfind(": cannot open shared object file");
@@ -96,8 +101,13 @@ std::string_view last_words(std::string_view message, std::string_view stderr_ta
 
 std::optional<LastWord> last_word(std::string_view words) {
     if (auto missing = missing_library(words)) return missing;
-    for (const auto& known : known_texts)
-        if (words.find(known.text) != std::string_view::npos) return LastWord{known.kind, std::string(known.advice)};
+    for (const auto& known : known_texts) {
+        const auto at = words.find(known.text);
+        if (at == std::string_view::npos) continue;
+        // Who differs in what is in the libraries' own words.
+        const bool quote = known.kind == CauseKind::collective_mismatch;
+        return LastWord{known.kind, quote ? cat(known.advice, ": ", line_from(words, at)) : std::string(known.advice)};
+    }
     return import_error(words);
 }
 

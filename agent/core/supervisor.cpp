@@ -253,7 +253,8 @@ bool Supervisor::stopped_by_us(const WorkerEnded& ended) const {
 
 Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const {
     Failure failure;
-    failure.kind = failure_kind(ended.end, notes.message, ended.stderr_tail, notes.cause.kind);
+    failure.kind = failure_kind(ended.end, notes.message, ended.stderr_tail, notes.cause.kind,
+                                {.pid = ended.pid, .host = config_.host});
     failure.host = config_.host;
     failure.role = config_.join.role;
     failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);

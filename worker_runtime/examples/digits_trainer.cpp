@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -59,7 +60,11 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
                                : cat("world ", context.world_size(), ": going on from ",
                                      from_memory ? "the agents' copy" : "the checkpoint", " of step ", step));
     };
-    events.before_step = [&options, &context](std::uint64_t step) { die_if_due(options, context, step); };
+    events.before_step = [&options, &context](std::uint64_t step) {
+        die_if_due(options, context, step);
+        if (const auto done = commit_if_due(options.fault, context.rank(), step, context.world()); !done)
+            std::exit(fail(cat("rank ", context.rank(), ": "), done.error()));
+    };
     events.step_done = [&losses](std::uint64_t step, const BatchSums& sums) {
         // At once: what a killed worker has computed is to be seen.
         if (losses.is_open()) losses << step << ' ' << digits_of("%.9g", sums.loss / sums.sample_count) << std::endl;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
+#include "worker_runtime/examples/rehearsed_fault.h"
 #include "worker_runtime/examples/training.h"
 
 namespace muster::runtime {
@@ -19,6 +20,7 @@ struct TrainerOptions {
     /// it makes the file first, so that the next round lives. 0: never.
     std::uint64_t die_at_step = 0;
     std::string die_once;
+    RehearsedFault fault;
     bool help = false;
 };
 

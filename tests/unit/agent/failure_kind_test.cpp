@@ -21,6 +21,20 @@ constexpr auto communication_error = FailureKind::communication_error;
 
 }  // namespace
 
+TEST_CASE("of ranks that differ the one named second is blamed, and the others are victims") {
+    const std::string words =
+        "digits_trainer: rank 0: ranks differ in operation 17 of communicator world: rank 0 (pid 41 on gpu01) runs "
+        "all_reduce, rank 3 (pid 42 on gpu02) runs barrier\n";
+    const auto kind_for = [&](const ProcessName& self) {
+        return failure_kind(Exited{1}, "", words, CauseKind::collective_mismatch, self);
+    };
+    CHECK(kind_for({42, "gpu02"}) == FailureKind::worker_error);
+    CHECK(kind_for({41, "gpu01"}) == FailureKind::communication_error);
+    CHECK(kind_for({42, "gpu01"}) == FailureKind::communication_error);
+    CHECK(kind_for({4, "gpu02"}) == FailureKind::communication_error);
+    CHECK(kind_for({}) == FailureKind::worker_error);
+}
+
 TEST_CASE("causes and victims are told apart") {
     const std::vector<Row> rows = {
         {"an exit without a word", Exited{7}, "", "", worker_error},

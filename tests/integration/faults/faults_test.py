@@ -1,0 +1,206 @@
+"""The table of faults: what each does to a job of two nodes, and what the report of every node says of it.
+
+Each row runs with the C++ trainer (two workers a node) and with a plain PyTorch DDP script on gloo (one worker a node).
+The fault is always the last rank's, on the second node. The nodes are two launchers on this host, each with a host name
+of its own where we may give it one (root: a UTS namespace); small disks and memory limits are made in the same way."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
+from job import BIN, Job, wait_for  # noqa: E402
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
+DDP = REPOSITORY / "tests/worker_programs/ddp_faults.py"
+DIGITS = REPOSITORY / "worker_runtime/examples/data/digits.csv"
+ROOT = os.geteuid() == 0
+HAS_TORCH = PYTHON.exists() and subprocess.run([PYTHON, "-c", "import importlib.util as u; assert u.find_spec('torch')"],
+                                               stderr=subprocess.DEVNULL).returncode == 0
+MEMORY_LIMIT = 400 << 20
+HOSTS = ("node-a", "node-b")
+
+
+class MemoryGroup:
+    """A control group with a memory limit for one launcher and what it starts; entered by its shell before exec."""
+
+    def __init__(self, name):
+        self.path = None
+        for root, limit in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
+            folder = pathlib.Path(root) / name
+            try:
+                folder.mkdir()
+                if not (folder / "cgroup.procs").exists():  # no control group, but a folder of what they are mounted in
+                    raise OSError
+                (folder / limit).write_text(str(MEMORY_LIMIT))
+                self.path = folder
+                return
+            except OSError:
+                if folder.exists():
+                    folder.rmdir()
+
+    def close(self):
+        if self.path:
+            wait_for("empty memory group", lambda: not (self.path / "cgroup.procs").read_text())
+            self.path.rmdir()
+
+
+class FaultJob(Job):
+    """Two launchers with reports; each in namespaces of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.reports = []
+
+    def launch(self, index, arguments, prelude="", nproc=2):
+        report = self.directory / f"report-{index}.json"
+        self.reports.append(report)
+        command = [str(BIN / "muster"), "--nnodes", "2", "--nproc-per-node", str(nproc), "--rdzv-backend", "c10d",
+                   "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--node-rank", str(index),
+                   "--report", str(report), "--lease", "60", *map(str, arguments)]
+        if ROOT:
+            script = f"hostname {HOSTS[index]} && {prelude or 'true'} && exec \"$@\""
+            command = ["unshare", "--uts", "--mount", "--propagation", "private", "sh", "-c", script, "sh", *command]
+        return self.spawn_command(command)
+
+    def spawn_command(self, command):
+        number = len(self.launchers)
+        out, err = (self.directory / f"{number}.{kind}" for kind in ("out", "err"))
+        with open(out, "wb") as to, open(err, "wb") as errors:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=to, stderr=errors, cwd=self.directory,
+                                       env=self.environment(OMP_NUM_THREADS="1"), start_new_session=True)
+        process.out, process.err = out, err
+        self.launchers.append(process)
+        return process
+
+    def both(self, arguments, prelude="", nproc=2):
+        """Runs the job to its end, the prelude on the second node; the two reports."""
+        nodes = [self.launch(0, arguments, nproc=nproc)]
+        wait_for("the host's daemon", self.answers)
+        nodes.append(self.launch(1, arguments, prelude, nproc))
+        for node in nodes:
+            self.exit_code(node, 60)
+        missing = [str(report) for report in self.reports if not report.exists()]
+        assert not missing, f"no report: {missing}\n{self.story()}"
+        return [json.loads(report.read_text()) for report in self.reports]
+
+
+class Faults(unittest.TestCase):
+    """One method for a row; `check` has what all of them share."""
+
+    def run_fault(self, kind, trainer, prelude="", extra=()):
+        with FaultJob() as job:
+            if trainer == "cpp":
+                rank, nproc = 3, 2
+                program = ["--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200",
+                           *(["--fault", f"{kind}:{rank}:3"] if kind else []), *extra]
+            else:
+                rank, nproc = 1, 1
+                program = ["--no-python", PYTHON, DDP, kind, rank, 3, *extra]
+            reports = job.both(program, prelude.format(directory=f"'{job.directory}'"), nproc)
+            story = job.story()
+        for report in reports:
+            self.assertEqual(report["outcome"], "failed", story)
+        # The verdict is the same on every node; only who reads it differs.
+        for field in ("first", "groups", "why", "other_failure_count", "stopped_count"):
+            self.assertEqual(reports[0].get(field), reports[1].get(field), story)
+        if ROOT:
+            self.assertEqual([report["host"] for report in reports], list(HOSTS))
+        return reports[0], rank, story
+
+    def check(self, kind, cause, trainer, end=None, says="", failure_kind=None, **options):
+        report, rank, story = self.run_fault(kind, trainer, **options)
+        first = report["first"]
+        self.assertEqual(first["rank"], rank, story)
+        self.assertEqual(first["group_rank"], 1, story)
+        if ROOT:
+            self.assertEqual(first["host"], HOSTS[1], story)
+        self.assertIn(first["cause"]["kind"], cause if isinstance(cause, tuple) else (cause,), story)
+        if end:
+            self.assertIn(end, first["end"]["text"], story)
+        self.assertRegex(report["text"], re.compile(says, re.S), story)
+        if failure_kind:
+            self.assertEqual(first["kind"], failure_kind, story)
+        return report
+
+    def each(self, kind, cause, trainers=("cpp", "ddp"), **options):
+        for trainer in trainers:
+            if trainer == "ddp" and not HAS_TORCH:
+                continue
+            with self.subTest(trainer=trainer):
+                own = {name: value[trainer] if isinstance(value, dict) else value for name, value in options.items()}
+                own_kind, own_cause = (value[trainer] if isinstance(value, dict) else value for value in (kind, cause))
+                self.check(own_kind, own_cause, trainer, **own)
+
+    def test_crash(self):
+        self.each("crash", "unknown", end={"cpp": "SIGABRT", "ddp": "exit code 1"}, says="a rehearsed crash",
+                  failure_kind={"cpp": "killed", "ddp": "worker_error"})
+
+    @unittest.skipUnless(ROOT, "a memory limit needs root")
+    def test_out_of_memory(self):
+        for trainer in ("cpp", "ddp"):
+            if trainer == "ddp" and not HAS_TORCH:
+                continue
+            group = MemoryGroup(f"muster-faults-{os.getpid()}")
+            try:
+                if group.path is None:
+                    self.skipTest("no memory control group can be made here")
+                enter = f"echo $$ > {group.path}/cgroup.procs"
+                with self.subTest(trainer=trainer):
+                    self.check("memory", "out_of_memory", trainer, prelude=enter, end="SIGKILL", failure_kind="killed",
+                               says="memory ran out.*the limit is 400 MiB .*raise it")
+            finally:
+                group.close()
+
+    @unittest.skipUnless(ROOT, "the prelude needs namespaces")
+    def test_refused_memory(self):
+        # Of the C++ trainer alone: torch maps more than any limit that is soon reached.
+        self.each("memory", "allocation_failed", ("cpp",), prelude="ulimit -v 4000000", end="SIGABRT",
+                  says="refused memory.*ulimit -v")
+
+    @unittest.skipUnless(ROOT, "a small /dev/shm needs a mount namespace")
+    def test_full_shared_memory(self):
+        self.each("bus", "shared_memory_full", prelude="mount -t tmpfs -o size=16m shm /dev/shm", end="SIGBUS",
+                  says="/dev/shm of 16 MiB is full", failure_kind="killed")
+
+    def test_segmentation_fault(self):
+        self.each("segment", ("memory_fault", "unknown"), end="SIGSEGV", says="a memory access that is not allowed",
+                  failure_kind="killed")
+
+    def test_missing_module_or_library(self):
+        self.each({"cpp": "library", "ddp": "import"}, {"cpp": "missing_library", "ddp": "import_error"},
+                  end={"cpp": "exit code 127", "ddp": "exit code 1"},
+                  says={"cpp": "librehearsed.so.1 is not found", "ddp": "No module named 'a_module_that_is_not_installed'"})
+
+    def test_missing_gpu(self):
+        self.each("gpu", "missing_gpu", ("ddp",), says="wants a GPU and finds none")
+
+    @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
+    def test_full_disk(self):
+        self.each({"cpp": "", "ddp": "disk"}, "disk_full",
+                  prelude="mkdir -p {directory}/disk && mount -t tmpfs -o size=64k disk {directory}/disk",
+                  extra={"cpp": ("--checkpoint-dir", "disk", "--checkpoint-every", "1"), "ddp": ("disk",)},
+                  says="a disk or a quota is full")
+
+    def test_swapped_collective(self):
+        self.each("swap", "collective_mismatch", ("cpp",), says=r"called different operations.*rank 3 \(pid \d+ on "
+                  r"\S+\) runs barrier")
+
+    def test_size_mismatch(self):
+        self.each("size", "collective_mismatch", ("cpp",), says=r"called different operations.*rank 3 \(pid \d+ on "
+                  r"\S+\) runs all_reduce sum f32 x 7")
+
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch")
+    def test_size_mismatch_on_gloo(self):
+        # Of two ranks that differ neither is right: gloo ends the one that got more than it asked for.
+        report, _, story = self.run_fault("size", "ddp")
+        self.assertEqual(report["first"]["cause"]["kind"], "collective_mismatch", story)
+        self.assertRegex(report["text"], "100000 vs", story)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

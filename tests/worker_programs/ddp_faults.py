@@ -1,0 +1,68 @@
+"""A plain PyTorch DDP script (gloo) that commits a fault: ddp_faults.py KIND RANK STEP [FOLDER].
+
+It knows nothing of muster; the faults are written as users make them."""
+import ctypes
+import mmap
+import os
+import pathlib
+import sys
+import time
+
+KIND, RANK, STEP = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+FOLDER = pathlib.Path(sys.argv[4]) if len(sys.argv) > 4 else None
+MINE = int(os.environ["RANK"]) == RANK
+
+if KIND == "import" and MINE:
+    import a_module_that_is_not_installed  # noqa: F401
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing.errors import record
+
+
+def commit(step):
+    if KIND == "crash":
+        raise ValueError("a rehearsed crash")
+    if KIND == "memory":
+        taken = []
+        while len(taken) < 512:
+            taken.append(bytearray(b"x" * (16 << 20)))
+    elif KIND == "bus":
+        path = f"/dev/shm/rehearsed.{os.getpid()}"
+        with open(path, "w+b") as file:
+            file.truncate(1 << 30)
+            with mmap.mmap(file.fileno(), 1 << 30) as memory:
+                for at in range(0, 1 << 30, 4096):
+                    memory[at] = 1
+    elif KIND == "segment":
+        ctypes.memset(0, 1, 1)
+    elif KIND == "gpu":
+        torch.ones(1, device="cuda")
+    elif KIND == "disk":
+        with open(FOLDER / "model.pt", "wb") as file:
+            file.write(bytes(64 << 20))
+    elif KIND == "swap":
+        dist.broadcast(torch.zeros(3), src=RANK)
+    elif KIND == "size":
+        dist.all_reduce(torch.ones(100_000))
+    elif KIND == "stop":
+        os.kill(os.getpid(), 19)
+    elif KIND == "slow":
+        time.sleep(0.1)
+
+
+@record
+def main():
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for step in range(1, 201):
+        if MINE and (step == STEP or KIND == "slow" and step > STEP):
+            commit(step)
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+
+main()

@@ -1,0 +1,37 @@
+// Faults that the example trainer commits when it is asked to, so that one can see what is said of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "muster/communicator.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+enum class FaultKind : std::uint8_t {
+    crash,    ///< an exception that nobody catches
+    memory,   ///< takes memory until it is refused or killed
+    bus,      ///< writes into a mapping of /dev/shm until that is full: SIGBUS
+    segment,  ///< writes through a null pointer
+    library,  ///< needs a shared library that is not there
+    swap,     ///< calls a barrier where the others reduce
+    size,     ///< reduces another number of elements than the others
+    stop,     ///< stops itself, as if it hung
+    slow,     ///< takes a tenth of a second longer for each step from then on
+};
+
+struct RehearsedFault {
+    FaultKind kind = FaultKind::crash;
+    int rank = 0;
+    std::uint64_t step = 0;  ///< before this one; 0: never
+};
+
+/// "crash:1:3" is the crash of rank 1 before step 3. False: the text is none.
+bool parse_rehearsed_fault(const std::string& text, RehearsedFault& fault);
+
+/// Commits the fault where it is `rank`'s turn; most do not return. The error is what the communicator says about ranks
+/// that differ.
+Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t step, Communicator& world);
+
+}  // namespace muster::runtime
