@@ -44,14 +44,21 @@ constexpr std::array victim_messages = {
 constexpr std::int32_t sigabrt = 6;  // the same on every Linux; cores know no <csignal>
 
 /// "ranks differ in operation 7 of ...: rank 0 (pid 41 on gpu01) runs ..., rank 3 (pid 42 on gpu02) runs ...".
-bool names_another_as_odd(std::string_view words, const ProcessName& self) {
+bool names_another_as_odd(std::string_view words, const WorkerName& self) {
     const auto begin = words.rfind("ranks differ in operation ");
-    if (begin == std::string_view::npos || self.pid <= 0) return false;
+    if (begin == std::string_view::npos) return false;
     const auto line = words.substr(begin, words.find('\n', begin) - begin);
     const auto first = line.find(" (pid ");
     const auto second = line.rfind(" (pid ");
     if (first == std::string_view::npos || first == second) return false;
-    return line.substr(second).find(cat(" (pid ", self.pid, " on ", self.host, ")")) != 0;
+    return !line.substr(second).starts_with(cat(" (pid ", self.pid, " on ", self.host, ")"));
+}
+
+/// "the newest checkpoint was not saved: rank 2: write ...: No space left on device".
+bool names_another_as_unsaved(std::string_view words, const WorkerName& self) {
+    constexpr std::string_view before = "not saved: rank ";
+    const auto at = words.rfind(before);
+    return at != std::string_view::npos && !words.substr(at + before.size()).starts_with(cat(self.rank, ": "));
 }
 
 }  // namespace
@@ -63,13 +70,14 @@ std::string_view known_victim_message(std::string_view text) {
 }
 
 FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail, CauseKind cause,
-                         const ProcessName& self) {
+                         const WorkerName& self) {
     if (is_from_outside(cause)) return FailureKind::killed;
     if (std::holds_alternative<NotStarted>(end)) return FailureKind::killed;
     const auto* signaled = std::get_if<Signaled>(&end);
     if (signaled != nullptr && signaled->signal != sigabrt) return FailureKind::killed;
     const auto words = last_words(message, stderr_tail);
-    if (!known_victim_message(words).empty() || names_another_as_odd(words, self))
+    if (!known_victim_message(words).empty() ||
+        (self.pid > 0 && (names_another_as_odd(words, self) || names_another_as_unsaved(words, self))))
         return FailureKind::communication_error;
     return signaled != nullptr ? FailureKind::killed : FailureKind::worker_error;
 }

@@ -10,9 +10,10 @@
 
 namespace muster::agent {
 
-/// As messages name it: "(pid 42 on gpu01)".
-struct ProcessName {
-    std::int32_t pid = 0;
+/// As our runtime's messages name it: "rank 3 (pid 42 on gpu01)".
+struct WorkerName {
+    std::int32_t rank = -1;
+    std::int32_t pid = 0;  ///< 0: not known, and such messages judge nobody
     std::string host;
 };
 
@@ -25,11 +26,12 @@ struct ProcessName {
 ///   any other exit                                            -> worker_error
 ///
 /// Of ranks that called different operations the one that our runtime names second is the odd one, and the others are
-/// its victims (worker_runtime/cpu/shared_group.cpp, tcp_lanes.cpp); with two ranks that is a guess.
+/// its victims (worker_runtime/cpu/shared_group.cpp, tcp_lanes.cpp); with two ranks that is a guess. Of a checkpoint
+/// that all ranks could not save together the rank that the message names is blamed.
 ///
 /// SIGABRT is judged by its text like an exit: it is how an uncaught C++ exception, and NCCL's watchdog, end a worker.
 FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail,
-                         CauseKind cause = CauseKind::unknown, const ProcessName& self = {});
+                         CauseKind cause = CauseKind::unknown, const WorkerName& self = {});
 
 /// The known message that `text` holds, as it stands in the table; empty if none.
 std::string_view known_victim_message(std::string_view text);

@@ -213,7 +213,7 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     worker.answered = true;
     worker.group_left = ended.group_left;
     round_->orphaned = round_->orphaned || ended.orphaned;
-    if (ended.unfed || ended.orphaned || stopped_by_us(ended)) {
+    if (ended.unfed || ended.orphaned || stopped_by_us(ended, notes)) {
         worker.fate = Fate::stopped;
         if (ended.unfed)
             fence("this agent had been stopped for too long, so its guardian has killed the workers; going on", now);
@@ -242,23 +242,26 @@ void Supervisor::report_failure(Failure failure) {
 
 /// At or after our signal an end is our doing, but for a death by a signal that we have not sent: the culprit of the
 /// round's end may die a moment after the news of its victims has made us stop everybody.
-bool Supervisor::stopped_by_us(const WorkerEnded& ended) const {
+bool Supervisor::stopped_by_us(const WorkerEnded& ended, const WorkerNotes& notes) const {
     const auto& drain = round_->drain;
     if (!drain || ended.at < drain->signalled || std::holds_alternative<NotStarted>(ended.end)) return false;
     if (saved_and_left(ended.end)) return false;  // our signal was its reason, but it says more than that it obeyed
     const auto* by_signal = std::get_if<Signaled>(&ended.end);
-    if (!by_signal || by_signal->signal == drain->signal) return true;
+    // Nor does a signal make a worker lack a module, a disk's space or agreement with the others.
+    if (!by_signal) return notes.cause.kind == CauseKind::unknown;
+    if (by_signal->signal == drain->signal) return true;
     return by_signal->signal == sigkill && drain->killed_at;
 }
 
 Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const {
     Failure failure;
+    const auto rank = static_cast<std::int32_t>(round_->assignment.rank_base + ended.local_rank);
     failure.kind = failure_kind(ended.end, notes.message, ended.stderr_tail, notes.cause.kind,
-                                {.pid = ended.pid, .host = config_.host});
+                                {.rank = rank, .pid = ended.pid, .host = config_.host});
     failure.host = config_.host;
     failure.role = config_.join.role;
     failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
-    failure.rank = static_cast<std::int32_t>(round_->assignment.rank_base + ended.local_rank);
+    failure.rank = rank;
     failure.local_rank = static_cast<std::int32_t>(ended.local_rank);
     failure.pid = ended.pid;
     failure.end = ended.end;

@@ -242,7 +242,7 @@ class Supervisor {
     [[nodiscard]] bool drained() const;
     [[nodiscard]] bool all_ended() const;
     [[nodiscard]] bool all_gone() const;
-    [[nodiscard]] bool stopped_by_us(const WorkerEnded& ended) const;
+    [[nodiscard]] bool stopped_by_us(const WorkerEnded& ended, const WorkerNotes& notes) const;
     [[nodiscard]] Failure make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const;
 
     SupervisorConfig config_;

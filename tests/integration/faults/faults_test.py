@@ -3,6 +3,8 @@
 Each row runs with the C++ trainer (two workers a node) and with a plain PyTorch DDP script on gloo (one worker a node).
 The fault is always the last rank's, on the second node. The nodes are two launchers on this host, each with a host name
 of its own where we may give it one (root: a UTS namespace); small disks and memory limits are made in the same way."""
+import contextlib
+import ctypes
 import json
 import os
 import pathlib
@@ -23,6 +25,27 @@ HAS_TORCH = PYTHON.exists() and subprocess.run([PYTHON, "-c", "import importlib.
                                                stderr=subprocess.DEVNULL).returncode == 0
 MEMORY_LIMIT = 400 << 20
 HOSTS = ("node-a", "node-b")
+
+
+def keep_mounts_private():
+    """What this test mounts is seen by it and by what it starts."""
+    clone_newns = 0x20000
+    if ctypes.CDLL(None, use_errno=True).unshare(clone_newns) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A disk of that size at `folder` for the time of a job; none without a size."""
+    if size:
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "small", folder], check=True)
+    try:
+        yield
+    finally:
+        if size:
+            subprocess.run(["umount", folder], check=True)
 
 
 class MemoryGroup:
@@ -92,16 +115,16 @@ class FaultJob(Job):
 class Faults(unittest.TestCase):
     """One method for a row; `check` has what all of them share."""
 
-    def run_fault(self, kind, trainer, prelude="", extra=()):
-        with FaultJob() as job:
+    def run_fault(self, kind, trainer, prelude="", extra=("--epochs", "200"), disk=None):
+        with FaultJob() as job, small_disk(job.directory / "disk", disk):
             if trainer == "cpp":
                 rank, nproc = 3, 2
-                program = ["--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200",
+                program = ["--no-python", BIN / "digits_trainer", "--data", DIGITS,
                            *(["--fault", f"{kind}:{rank}:3"] if kind else []), *extra]
             else:
                 rank, nproc = 1, 1
-                program = ["--no-python", PYTHON, DDP, kind, rank, 3, *extra]
-            reports = job.both(program, prelude.format(directory=f"'{job.directory}'"), nproc)
+                program = ["--no-python", PYTHON, DDP, kind, rank, 3, "disk"]
+            reports = job.both(program, prelude, nproc)
             story = job.story()
         for report in reports:
             self.assertEqual(report["outcome"], "failed", story)
@@ -180,11 +203,20 @@ class Faults(unittest.TestCase):
         self.each("gpu", "missing_gpu", ("ddp",), says="wants a GPU and finds none")
 
     @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_full_disk(self):
-        self.each({"cpp": "", "ddp": "disk"}, "disk_full",
-                  prelude="mkdir -p {directory}/disk && mount -t tmpfs -o size=64k disk {directory}/disk",
-                  extra={"cpp": ("--checkpoint-dir", "disk", "--checkpoint-every", "1"), "ddp": ("disk",)},
-                  says="a disk or a quota is full")
+        self.check("disk", "disk_full", "ddp", disk="64k", says="a disk or a quota is full")
+
+    @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
+    def test_disk_full_of_checkpoints(self):
+        # All ranks share the disk and fail together: which one found it full is in the checkpoint's own message.
+        report, _, story = self.run_fault("", "cpp", disk="32k", extra=("--checkpoint-dir", "disk", "--epochs", "2"))
+        first = report["first"]
+        named = re.search(r"not saved: rank (\d): write \S+: No space left on device", first["stderr_tail"])
+        self.assertIsNotNone(named, story)
+        self.assertEqual(first["rank"], int(named.group(1)), story)
+        self.assertEqual(first["host"], HOSTS[first["group_rank"]], story)
+        self.assertEqual(first["cause"]["kind"], "disk_full", story)
 
     def test_swapped_collective(self):
         self.each("swap", "collective_mismatch", ("cpp",), says=r"called different operations.*rank 3 \(pid \d+ on "
@@ -203,4 +235,6 @@ class Faults(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    if ROOT:
+        keep_mounts_private()
     unittest.main(verbosity=2)

@@ -25,14 +25,25 @@ TEST_CASE("of ranks that differ the one named second is blamed, and the others a
     const std::string words =
         "digits_trainer: rank 0: ranks differ in operation 17 of communicator world: rank 0 (pid 41 on gpu01) runs "
         "all_reduce, rank 3 (pid 42 on gpu02) runs barrier\n";
-    const auto kind_for = [&](const ProcessName& self) {
+    const auto kind_for = [&](const WorkerName& self) {
         return failure_kind(Exited{1}, "", words, CauseKind::collective_mismatch, self);
     };
-    CHECK(kind_for({42, "gpu02"}) == FailureKind::worker_error);
-    CHECK(kind_for({41, "gpu01"}) == FailureKind::communication_error);
-    CHECK(kind_for({42, "gpu01"}) == FailureKind::communication_error);
-    CHECK(kind_for({4, "gpu02"}) == FailureKind::communication_error);
+    CHECK(kind_for({3, 42, "gpu02"}) == FailureKind::worker_error);
+    CHECK(kind_for({0, 41, "gpu01"}) == FailureKind::communication_error);
+    CHECK(kind_for({1, 42, "gpu01"}) == FailureKind::communication_error);
+    CHECK(kind_for({2, 4, "gpu02"}) == FailureKind::communication_error);
     CHECK(kind_for({}) == FailureKind::worker_error);
+}
+
+TEST_CASE("of a checkpoint that was not saved the rank that could not write is blamed") {
+    const auto kind_for = [](std::int32_t rank) {
+        return failure_kind(Exited{1}, "",
+                            "the newest checkpoint was not saved: rank 2: write x: No space left on device",
+                            CauseKind::disk_full, {rank, 42, "gpu01"});
+    };
+    CHECK(kind_for(2) == FailureKind::worker_error);
+    CHECK(kind_for(0) == FailureKind::communication_error);
+    CHECK(kind_for(22) == FailureKind::communication_error);
 }
 
 TEST_CASE("causes and victims are told apart") {

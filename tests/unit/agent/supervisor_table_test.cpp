@@ -103,6 +103,15 @@ TEST_CASE("what ends after the signal was stopped, whatever its exit code") {
     CHECK(story.tree_empty() == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
 }
 
+TEST_CASE("an exit after the signal whose cause is known is a failure of its own") {
+    Story story = Story::draining();
+    WorkerNotes notes;
+    notes.cause = {CauseKind::disk_full, "full", ""};
+    const WorkerEnded ended{.local_rank = 0, .pid = 42, .end = Exited{1}, .at = story.now, .stderr_tail = ""};
+    story.step(HostSaid{ended, notes});
+    CHECK(std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).cause.kind == CauseKind::disk_full);
+}
+
 TEST_CASE("a death by a signal that muster has not sent is a failure of its own, also after the signal") {
     Story story = Story::draining();
     CHECK(story.ended(0, Signaled{SIGSEGV, false}) == "ReportFailed(rank 2: signal 11 (SIGSEGV))");
