@@ -1,0 +1,160 @@
+#include "agent/core/hang_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// Looks come each second. Whoever was not looked at for so long was not idle for so long.
+constexpr Duration look_pause_max = 5s;
+constexpr std::int64_t active_cpu_share = 50;   // 1/50 of a CPU: a runtime's own threads use less
+constexpr std::uint64_t active_io_bytes = 256;  // more than the wake-ups that threads write to each other
+
+bool is_stopped(char state) {
+    return state == 'T' || state == 't';
+}
+
+bool is_stuck(char state) {
+    return is_stopped(state) || state == 'D';
+}
+
+std::string_view in_words(char state) {
+    switch (state) {
+        case 'T': return "stopped by a signal";
+        case 't': return "held by a debugger";
+        case 'D': return "in uninterruptible sleep";
+        case 'R': return "running";
+        case 'Z': return "dead";
+        default: return "asleep";
+    }
+}
+
+std::string who(const WorkerLook& look) {
+    return cat("rank ", look.rank, " (pid ", look.pid, ")");
+}
+
+std::string place(const WorkerLook& look) {
+    std::string out(in_words(look.state));
+    if (!look.where.empty()) out += cat(" in ", look.where);
+    if (look.operation) out += cat(look.operation->inside ? ", inside " : ", after ", look.operation->name);
+    return out;
+}
+
+}  // namespace
+
+std::string describe(const WorkerLook& look) {
+    return cat(who(look), ": ", place(look));
+}
+
+void HangWatch::begin_round() {
+    workers_.clear();
+    last_look_.reset();
+    silence_told_ = false;
+}
+
+HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
+    HangStep step;
+    if (last_look_ && now - *last_look_ > look_pause_max) {
+        for (auto& [local_rank, known] : workers_) {
+            known.active_at = now;
+            if (known.stuck_since) known.stuck_since = now;
+        }
+    }
+    std::erase_if(workers_, [&](const auto& entry) {
+        return std::none_of(looks.begin(), looks.end(),
+                            [&](const WorkerLook& look) { return look.local_rank == entry.first; });
+    });
+    for (const auto& look : looks) {
+        const auto [found, is_new] = workers_.try_emplace(look.local_rank);
+        if (is_new || found->second.last.pid != look.pid)
+            found->second = Known{look, now, std::nullopt, false, {}, false};
+        else
+            note(found->second, look, now);
+    }
+    last_look_ = now;
+    for (auto& [local_rank, known] : workers_) tell_stuck(known, now, step);
+    tell_silent(now, step);
+    order_ends(now, step);
+    return step;
+}
+
+void HangWatch::note(Known& known, const WorkerLook& look, Instant now) {
+    const auto elapsed = last_look_ ? now - *last_look_ : Duration::zero();
+    const auto& before = known.last;
+    const bool computed = (look.cpu - before.cpu) * active_cpu_share > elapsed;
+    const bool moved = look.io_bytes > before.io_bytes + active_io_bytes;
+    const bool began = look.operation && (!before.operation || look.operation->count != before.operation->count ||
+                                          look.operation->inside != before.operation->inside);
+    if (computed || moved || began || look.section != before.section) known.active_at = now;
+    if (look.operation) known.longest_gap = std::max(known.longest_gap, look.operation->longest_gap);
+    known.last = look;
+}
+
+void HangWatch::tell_stuck(Known& known, Instant now, HangStep& step) const {
+    const bool stuck = is_stuck(known.last.state) && known.active_at != now;
+    if (!stuck) {
+        if (std::exchange(known.stuck_told, false)) step.notices.push_back(cat(who(known.last), " goes on"));
+        known.stuck_since.reset();
+        return;
+    }
+    if (!known.stuck_since) known.stuck_since = now;
+    if (known.stuck_told || now - *known.stuck_since < config_.stuck_after) return;
+    known.stuck_told = true;
+    step.notices.push_back(
+        cat(who(known.last), " has been ", place(known.last), " for ", muster::describe(now - *known.stuck_since)));
+}
+
+void HangWatch::tell_silent(Instant now, HangStep& step) {
+    const bool silent = !workers_.empty() && std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+        return now - entry.second.active_at >= config_.silent_after;
+    });
+    if (silent && !silence_told_) {
+        step.notices.push_back(cat("no worker of this node has used the CPU, read or written for ",
+                                   muster::describe(config_.silent_after), ":"));
+        for (const auto& [local_rank, known] : workers_) step.notices.push_back(cat("  ", describe(known.last)));
+    } else if (!silent && silence_told_) {
+        step.notices.push_back("the workers of this node go on");
+    }
+    silence_told_ = silent;
+}
+
+void HangWatch::order_ends(Instant now, HangStep& step) {
+    for (auto& [local_rank, known] : workers_) {
+        if (known.end_ordered) continue;
+        auto why = why_hung(known, now);
+        if (!why) continue;
+        known.end_ordered = true;
+        step.ends.push_back({local_rank, std::move(*why)});
+    }
+}
+
+/// Another worker of this node that is inside an operation, and not itself stopped there.
+const HangWatch::Known* HangWatch::waiting_beside(const Known& known) const {
+    for (const auto& [local_rank, other] : workers_) {
+        const auto& operation = other.last.operation;
+        if (&other != &known && operation && operation->inside && !is_stuck(other.last.state)) return &other;
+    }
+    return nullptr;
+}
+
+std::optional<std::string> HangWatch::why_hung(const Known& known, Instant now) const {
+    const auto& look = known.last;
+    if (config_.deadline_min <= Duration::zero() || !look.section.empty()) return std::nullopt;
+    if (!look.operation || look.operation->count < config_.operations_min || look.state == 't') return std::nullopt;
+    const auto deadline = std::max(config_.deadline_min, known.longest_gap * config_.gap_factor);
+    const auto idle = now - known.active_at;
+    if (idle < deadline) return std::nullopt;
+    const auto* waiter = waiting_beside(known);
+    const bool missing = !look.operation->inside && waiter != nullptr;
+    if (!missing && look.state != 'T') return std::nullopt;
+    auto why = cat("it has done nothing for ", muster::describe(idle), " (", place(look), ")");
+    if (missing)
+        why += cat("; it is missing from ", waiter->last.operation->name, ", in which ", who(waiter->last), " waits");
+    return cat(why, "; muster has ended it (--hang-timeout)");
+}
+
+}  // namespace muster::agent

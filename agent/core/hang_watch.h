@@ -1,0 +1,96 @@
+// Does a worker still do something? Pure: looks at /proc and at the flight records come in once a second, lines for the
+// person at the launcher and orders to end a worker go out. FAILURES.md tells what is found, and what is left alone.
+//
+// Slow is never taken for hung. A worker is active where it used 2 % of a CPU, read or wrote something, or began an
+// operation since the last look; whoever is active is waited for without end. What is not active is told of; it is
+// ended only where its communicators' flight record shows that others wait for it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::agent {
+
+struct HangConfig {
+    Duration stuck_after = 10s;    ///< stopped (T) or in uninterruptible sleep (D) for so long: told
+    Duration silent_after = 120s;  ///< all workers of the node inactive for so long: told, with what each waits in
+    /// A worker that others wait for is ended when it has been inactive for this long, or for gap_factor times the
+    /// longest pause between two of its operations so far, whichever is longer. Zero: never ended.
+    Duration deadline_min = 10s;
+    std::int64_t gap_factor = 3;
+    std::uint64_t operations_min = 16;  ///< fewer: it is still starting up, and its pauses are not known
+};
+
+/// The last operations of a worker, from its flight record.
+struct OperationLook {
+    std::uint64_t count = 0;  ///< ever begun
+    bool inside = false;      ///< one is under way
+    std::string name;         ///< "all_reduce 41 of world": the one under way, or else the last one
+    Duration longest_gap{};   ///< between the end of one and the start of the next, as far as the record goes
+};
+
+/// One worker at one moment.
+struct WorkerLook {
+    std::uint32_t local_rank = 0;
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    char state = '?';            ///< as in /proc/PID/stat
+    Duration cpu{};              ///< used so far, all threads
+    std::uint64_t io_bytes = 0;  ///< read and written so far, by system calls
+    std::string where;           ///< kernel function it sleeps in; empty: not known
+    std::string section;         ///< what the worker says that it is doing; exempt while it is not empty
+    std::optional<OperationLook> operation;
+};
+
+struct EndOrder {
+    std::uint32_t local_rank = 0;
+    std::string why;  ///< for the report
+};
+
+struct HangStep {
+    std::vector<std::string> notices;
+    std::vector<EndOrder> ends;  ///< each worker once
+};
+
+class HangWatch {
+  public:
+    explicit HangWatch(HangConfig config) : config_(config) {}
+
+    /// Other workers run from now on.
+    void begin_round();
+    /// All workers of this node that have not ended. After a pause of the agent itself (no look for five seconds) all
+    /// waiting begins anew: the machine may have been asleep.
+    HangStep look(const std::vector<WorkerLook>& looks, Instant now);
+
+  private:
+    struct Known {
+        WorkerLook last;
+        Instant active_at;                   ///< it was seen to do something
+        std::optional<Instant> stuck_since;  ///< in state T or D at each look since, and not active
+        bool stuck_told = false;
+        Duration longest_gap{};
+        bool end_ordered = false;
+    };
+
+    void note(Known& known, const WorkerLook& look, Instant now);
+    void tell_stuck(Known& known, Instant now, HangStep& step) const;
+    void tell_silent(Instant now, HangStep& step);
+    void order_ends(Instant now, HangStep& step);
+    [[nodiscard]] std::optional<std::string> why_hung(const Known& known, Instant now) const;
+    [[nodiscard]] const Known* waiting_beside(const Known& known) const;
+
+    HangConfig config_;
+    std::map<std::uint32_t, Known> workers_;  ///< by local rank
+    std::optional<Instant> last_look_;
+    bool silence_told_ = false;
+};
+
+/// "rank 3 (pid 42): stopped, inside all_reduce 41 of world".
+std::string describe(const WorkerLook& look);
+
+}  // namespace muster::agent

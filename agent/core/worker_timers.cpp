@@ -1,0 +1,95 @@
+#include "agent/core/worker_timers.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t scope_bytes_max = 200;
+constexpr int signal_max = 64;
+
+/// The member `name`, if it is a number.
+std::optional<double> number(const json& object, const char* name) {
+    const auto found = object.find(name);
+    if (found == object.end() || !found->is_number()) return std::nullopt;
+    return found->get<double>();
+}
+
+}  // namespace
+
+std::size_t WorkerTimers::read(std::string_view bytes) {
+    std::size_t refused = 0;
+    while (!bytes.empty()) {
+        const auto end = bytes.find('\n');
+        const auto piece = bytes.substr(0, end);
+        if (!skipping_) rest_ += piece.substr(0, line_bytes_max + 1);
+        if (rest_.size() > line_bytes_max) {
+            ++refused;
+            rest_.clear();
+            skipping_ = true;
+        }
+        if (end == std::string_view::npos) break;
+        if (!std::exchange(skipping_, false) && !read_line(rest_)) ++refused;
+        rest_.clear();
+        bytes.remove_prefix(end + 1);
+    }
+    return refused;
+}
+
+bool WorkerTimers::read_line(std::string_view line) {
+    // A request is flat: nesting is somebody's attempt on our stack.
+    if (std::count(line.begin(), line.end(), '{') > 1 || line.find('[') != std::string_view::npos) return false;
+    const json request = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!request.is_object()) return false;
+    const auto pid = number(request, "pid");
+    const auto expiration = number(request, "expiration_time");
+    const auto signal = number(request, "signal");
+    const auto scope = request.find("scope_id");
+    if (!pid || *pid < 1 || *pid > 0x7fffffff || !expiration || !signal || *signal < 0 || *signal > signal_max)
+        return false;
+    if (scope == request.end() || !scope->is_string()) return false;
+    const auto& words = scope->get_ref<const std::string&>();
+    const std::pair name{static_cast<std::int32_t>(*pid), words.substr(0, scope_bytes_max)};
+    if (*expiration < 0) {
+        timers_.erase(name);
+        return true;
+    }
+    if (timers_.size() >= timers_max && !timers_.contains(name)) return false;
+    timers_[name] = {*expiration, static_cast<std::int32_t>(*signal)};
+    return true;
+}
+
+std::vector<ExpiredTimer> WorkerTimers::take_expired(double now_s) {
+    std::vector<ExpiredTimer> expired;
+    for (const auto& [name, timer] : timers_) {
+        if (timer.expiration_s > now_s || timer.signal == 0) continue;
+        const ExpiredTimer one{name.first, name.second, timer.signal, now_s - timer.expiration_s};
+        // The map's order keeps a process's timers together.
+        if (expired.empty() || expired.back().pid != one.pid)
+            expired.push_back(one);
+        else if (one.late_s > expired.back().late_s)
+            expired.back() = one;
+    }
+    for (const auto& one : expired) forget(one.pid);
+    return expired;
+}
+
+void WorkerTimers::forget(std::int32_t pid) {
+    std::erase_if(timers_, [pid](const auto& entry) { return entry.first.first == pid; });
+}
+
+std::optional<double> WorkerTimers::next_expiry_s() const {
+    std::optional<double> next;
+    for (const auto& [name, timer] : timers_)
+        if (timer.signal != 0 && (!next || timer.expiration_s < *next)) next = timer.expiration_s;
+    return next;
+}
+
+}  // namespace muster::agent

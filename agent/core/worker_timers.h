@@ -1,0 +1,54 @@
+// torch's timer protocol (torch.distributed.elastic.timer, file_based_local_timer): workers write one JSON object a
+// line into a FIFO, to set a timer, to release it, or to say again that it is set. Pure.
+//
+//   {"version": 1, "pid": 42, "scope_id": "train", "expiration_time": 1700000000.5, "signal": 9}
+//
+// A timer is known by pid and scope; an expiration time below zero releases it. Times are the worker's wall clock,
+// which is this host's. The bytes come from workers and are not trusted: size, number and types are checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace muster::agent {
+
+struct ExpiredTimer {
+    std::int32_t pid = 0;
+    std::string scope;
+    std::int32_t signal = 0;
+    double late_s = 0;  ///< since it should have been released
+};
+
+class WorkerTimers {
+  public:
+    static constexpr std::size_t line_bytes_max = 4096;  ///< what a FIFO takes in one piece
+    static constexpr std::size_t timers_max = 10'000;
+
+    /// Bytes as they come from the FIFO; a line may arrive in pieces. Returns how many lines were no request.
+    std::size_t read(std::string_view bytes);
+    /// Those that have run out, taken away; of one process the earliest, because its signal ends the others too.
+    std::vector<ExpiredTimer> take_expired(double now_s);
+    /// The process has ended: what it had set is void.
+    void forget(std::int32_t pid);
+    /// When the next one runs out.
+    [[nodiscard]] std::optional<double> next_expiry_s() const;
+
+  private:
+    struct Timer {
+        double expiration_s = 0;
+        std::int32_t signal = 0;
+    };
+    bool read_line(std::string_view line);
+
+    std::map<std::pair<std::int32_t, std::string>, Timer> timers_;  ///< by pid and scope
+    std::string rest_;
+    bool skipping_ = false;  ///< the rest of a line that was too long
+};
+
+}  // namespace muster::agent
