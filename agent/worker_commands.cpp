@@ -117,6 +117,7 @@ void WorkerCommands::describe(std::uint32_t local_rank, WorkerNotes& notes) cons
     if (local_rank >= workers_.size()) return;
     if (local_rank < channels_.size() && channels_[local_rank] && channels_[local_rank]->facts().step) {
         const auto& facts = channels_[local_rank]->facts();
+        notes.stepped = true;
         log(LogLevel::info, "local rank ", local_rank, " had done step ", *facts.step,
             facts.section.empty() ? "" : " and was in ", facts.section);
     }

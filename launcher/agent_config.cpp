@@ -29,15 +29,20 @@ std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint3
 native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     const bool fixed = config.backend == Backend::fixed;
     native::Join join;
-    join.terms = {.nodes_min = fixed ? config.nodes_max : config.nodes_min,
-                  .nodes_max = config.nodes_max,
-                  .spares = config.spares,
-                  .restarts_max = config.restarts_max,
-                  .fixed_world = fixed,
-                  .last_call_ms = milliseconds(config.last_call),
-                  .lease_ms = milliseconds(config.lease),
-                  .lost_timeout_ms = milliseconds(config.lost_timeout),
-                  .stalled_restarts_max = config.checkpoint_dir.empty() ? 0 : config.stalled_restarts_max};
+    join.terms = {
+        .nodes_min = fixed ? config.nodes_max : config.nodes_min,
+        .nodes_max = config.nodes_max,
+        .spares = config.spares,
+        .restarts_max = config.restarts_max,
+        .fixed_world = fixed,
+        .last_call_ms = milliseconds(config.last_call),
+        .lease_ms = milliseconds(config.lease),
+        .lost_timeout_ms = milliseconds(config.lost_timeout),
+        .stalled_restarts_max = config.checkpoint_dir.empty() ? 0 : config.stalled_restarts_max,
+        .restarts_window_ms = config.restarts_window > Duration::zero() ? milliseconds(config.restarts_window) : 0,
+        .node_failures_max = config.node_failures_max,
+        .node_failures_of = config.node_failures_of,
+        .restart_early_failures = config.restart_early_failures};
     join.slots = config.workers_per_node;
     join.role = config.role;
     join.node_rank = config.node_rank;

@@ -80,6 +80,13 @@ struct LaunchConfig {
 
     // -- restarts and ends --
     std::uint32_t restarts_max = 0;
+    Duration restarts_window{};  ///< restarts_max counts within any stretch of this length; 0: for the whole job
+    std::uint32_t node_failures_max = 0;     ///< a node that is the first cause of so many of the last node_failures_of
+    std::uint32_t node_failures_of = 0;      ///< rounds is left out of the next ones; 0: none is. Default: 2 of 5 with
+                                             ///< spares, where a wrong judgement costs nothing, and off without, where
+                                             ///< it would cost the job a node
+    bool restart_early_failures = false;     ///< also where a worker failed as it will again: a missing module, a bad
+                                             ///< option. Off, because such a restart heals nothing
     std::string checkpoint_dir;              ///< absolute; empty: none, and nobody looks for checkpoints
     std::uint32_t stalled_restarts_max = 3;  ///< in a row, without a newer checkpoint in checkpoint_dir; 0: no limit.
                                              ///< Most failures that a restart heals are healed by the first
@@ -87,6 +94,7 @@ struct LaunchConfig {
     Duration grace = 30s;                    ///< --shutdown-timeout
     std::vector<int> handled_signals;        ///< default SIGTERM, SIGINT, SIGHUP, SIGQUIT
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< as exported to the workers
+    int preemption_signal = 0;  ///< to any agent: a notice to all workers of the job. 0: none
     ExitCodeStyle exit_codes = ExitCodeStyle::muster;
 
     // -- output --

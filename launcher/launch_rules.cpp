@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "launcher/contradiction.h"
 #include "launcher/option_values.h"
 #include "launcher/rendezvous_conf.h"
 #include "rendezvous/base/socket_address.h"
@@ -112,6 +113,8 @@ Complaint apply_conf(Settings& settings) {
     config.join_timeout = conf.join_timeout.value_or(fixed ? conf.timeout.value_or(static_join_timeout) : 600s);
     config.last_call = conf.last_call.value_or(config.last_call);
     config.is_host = conf.is_host;
+    settings.join_timeout_given = conf.join_timeout.has_value();
+    settings.last_call_given = conf.last_call.has_value();
     if (settings.lease)
         config.lease = *settings.lease;
     else if (conf.keep_alive_interval || conf.keep_alive_attempts)
@@ -121,9 +124,6 @@ Complaint apply_conf(Settings& settings) {
         return cat("--lease: got ", describe(config.lease),
                    ", accepted is 100 ms to 24 h (--lease SECONDS, or "
                    "keep_alive_interval times keep_alive_max_attempt of --rdzv-conf)");
-    if (settings.lost_timeout && *settings.lost_timeout < config.lease)
-        return cat("--rdzv-lost-timeout: got ", describe(*settings.lost_timeout), ", accepted is the lease, ",
-                   describe(config.lease), ", or more");
     config.lost_timeout = settings.lost_timeout.value_or(std::max(config.lost_timeout, 2 * config.lease));
     if (std::max(config.lost_timeout, config.last_call) > 7 * 24h)
         return "--rdzv-lost-timeout or last_call_timeout of --rdzv-conf: accepted is a week at most";
@@ -159,6 +159,16 @@ Complaint choose_grace(Settings& settings, const Environment& environment) {
     return std::nullopt;
 }
 
+/// With spares a node that is left out is replaced; without them the job would lose a node to a default.
+void choose_node_failures(Settings& settings) {
+    auto& config = settings.config;
+    constexpr NodeFailures with_spares{2, 5};
+    const bool heals = config.spares > 0 && config.restarts_max > 0;
+    const auto chosen = settings.node_failures.value_or(heals ? with_spares : NodeFailures{});
+    config.node_failures_max = chosen.max;
+    config.node_failures_of = chosen.of;
+}
+
 }  // namespace
 
 Complaint apply_launch_rules(Settings& settings, const Environment& environment) {
@@ -171,11 +181,12 @@ Complaint apply_launch_rules(Settings& settings, const Environment& environment)
     if (const auto wrong = apply_conf(settings)) return wrong;
     if (const auto wrong = choose_program(settings)) return wrong;
     if (const auto wrong = choose_grace(settings, environment)) return wrong;
+    choose_node_failures(settings);
     if (config.handled_signals.empty() && config.handled_signal_names == LaunchConfig{}.handled_signal_names)
         config.handled_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     config.share_store = value_or_empty(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
     config.prefix_template = value_or_empty(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-    return std::nullopt;
+    return contradiction(settings);
 }
 
 }  // namespace muster::launcher

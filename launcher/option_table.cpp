@@ -157,6 +157,29 @@ Accepted accept_persist_timeout(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_restarts(std::string_view value, Settings& settings) {
+    const auto budget = restart_budget(value);
+    if (!budget)
+        return cat("a whole number from 0 to ", most,
+                   ", or N/WINDOW for that many within a window of s, m, h or d, at most 30 days, e.g. 3 or 10/1h");
+    settings.config.restarts_max = budget->count;
+    settings.config.restarts_window = budget->window;
+    return std::nullopt;
+}
+
+Accepted accept_node_failures(std::string_view value, Settings& settings) {
+    settings.node_failures = node_failures(value);
+    if (!settings.node_failures) return "M/N with 0 < M <= N <= 100, e.g. 2/5, or 0 to leave no node out";
+    return std::nullopt;
+}
+
+Accepted accept_preemption_signal(std::string_view value, Settings& settings) {
+    const auto signal = handled_signal(value);
+    if (!signal) return "the name or the number of a signal that can be handled, e.g. SIGUSR1";
+    settings.config.preemption_signal = *signal;
+    return std::nullopt;
+}
+
 Accepted accept_node_rank(std::string_view value, Settings& settings) {
     const auto number = whole_number(value, 0, 19'999);
     if (!number) return "a whole number from 0 to MAX nodes - 1";
@@ -261,9 +284,15 @@ constexpr std::array rows{
     OptionRow{"numa-binding", 0, Kind::value, Group::program, From::torchrun, false, "MODE",
               "node, socket, exclusive or core-complex. Checked, but not carried out yet.", "", accept_numa},
 
-    OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N",
-              "Restarts after failures of workers, for the whole job.", "0",
-              [](auto value, auto& to) { return whole(value, 0, to.config.restarts_max); }},
+    OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
+              "Restarts after failures of workers, for the whole job, or within a sliding window, e.g. 10/1h.", "0", accept_restarts},
+    OptionRow{"node-failures", 0, Kind::value, Group::restarts, From::muster, true, "M/N",
+              "A node that is the first cause of M of the last N rounds' ends is left out of the next ones (a spare takes its place), "
+              "unless fewer nodes than the minimum would be left. 0: none. Default: 2/5 with --spares, else 0.", "", accept_node_failures},
+    OptionRow{"restart-early-failures", 0, Kind::flag, Group::restarts, From::muster, true, "",
+              "Restart also where a worker failed before its first step by a mistake that a restart only repeats: a missing module, "
+              "a syntax error, a bad option.", "",
+              [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
     OptionRow{"checkpoint-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
               "Where the workers keep their checkpoints (MUSTER_CHECKPOINT_DIR); restarts say from which step they go on.", "",
               accept_checkpoint_dir},
@@ -278,6 +307,9 @@ constexpr std::array rows{
               accept_shutdown_timeout},
     OptionRow{"signals-to-handle", 0, Kind::value, Group::restarts, From::torchrun, true, "NAMES",
               "Signals that stop the job and are passed on to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
+    OptionRow{"preemption-signal", 0, Kind::value, Group::restarts, From::muster, true, "SIGNAL",
+              "To muster on any node: a notice to all workers of the job, which run on until they have saved and left.", "",
+              accept_preemption_signal},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
               "muster: the root cause's own code (see the README's table). torchrun: 1 for every failure.", "muster",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;

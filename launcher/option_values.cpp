@@ -62,6 +62,41 @@ std::optional<Duration> seconds(std::string_view text) {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(value));
 }
 
+std::optional<RestartBudget> restart_budget(std::string_view text) {
+    const auto pieces = split(text, '/');
+    const auto count = whole_number(pieces.front(), 0, std::numeric_limits<std::int32_t>::max());
+    if (!count || pieces.size() > 2) return std::nullopt;
+    RestartBudget budget{static_cast<std::uint32_t>(*count), {}};
+    if (pieces.size() == 1) return budget;
+    auto window = pieces.back();
+    const auto letter = window.empty() ? std::string_view::npos : std::string_view("smhd").find(window.back());
+    if (letter == std::string_view::npos) return std::nullopt;
+    constexpr std::array units = {1s, 60s, 3600s, 86'400s};
+    window.remove_suffix(1);
+    const auto number = whole_number(window, 1, 30 * 86'400);
+    if (!number || *number * units[letter] > 30 * 24h) return std::nullopt;
+    budget.window = *number * units[letter];
+    return budget;
+}
+
+std::optional<NodeFailures> node_failures(std::string_view text) {
+    const auto pieces = split(text, '/');
+    if (pieces.size() == 1) return whole_number(text) == 0 ? std::optional(NodeFailures{}) : std::nullopt;
+    if (pieces.size() > 2) return std::nullopt;
+    const auto max = whole_number(pieces.front(), 1, 100);
+    const auto of = whole_number(pieces.back(), 1, 100);
+    if (!max || !of || *max > *of) return std::nullopt;
+    return NodeFailures{static_cast<std::uint32_t>(*max), static_cast<std::uint32_t>(*of)};
+}
+
+std::optional<int> handled_signal(std::string_view text) {
+    const auto number = whole_number(text, 1, SIGRTMAX);
+    const int signal =
+        number ? static_cast<int>(*number) : signal_number(text.starts_with("SIG") ? text : cat("SIG", text));
+    if (signal == 0 || signal == SIGKILL || signal == SIGSTOP) return std::nullopt;
+    return signal;
+}
+
 std::optional<NodeRange> node_range(std::string_view text) {
     const auto pieces = split(text, ':');
     if (pieces.size() > 2) return std::nullopt;

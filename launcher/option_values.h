@@ -21,6 +21,23 @@ std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t low
 /// Seconds, whole or decimal, from 0 to ten years.
 std::optional<Duration> seconds(std::string_view text);
 
+struct RestartBudget {
+    std::uint32_t count = 0;
+    Duration window{};  ///< 0: the whole job
+};
+/// "3" or "10/1h": a whole number, and behind a '/' a whole number of s, m, h or d, 1 s to 30 days.
+std::optional<RestartBudget> restart_budget(std::string_view text);
+
+struct NodeFailures {
+    std::uint32_t max = 0;  ///< 0: off
+    std::uint32_t of = 0;
+};
+/// "M/N" with 0 < M <= N <= 100, or "0".
+std::optional<NodeFailures> node_failures(std::string_view text);
+
+/// The number of "SIGUSR1", "USR1" or "10", if it is a signal that can be handled.
+std::optional<int> handled_signal(std::string_view text);
+
 struct NodeRange {
     std::uint32_t min = 1;
     std::uint32_t max = 1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/launch_config.h"
+#include "launcher/option_values.h"
 
 namespace muster::launcher {
 
@@ -19,9 +20,12 @@ struct Settings {
     std::optional<std::string> master_addr;    ///< default 127.0.0.1
     std::optional<std::uint16_t> master_port;  ///< default 29500; "given or not" decides the implicit standalone rule
     std::string rendezvous_conf;
-    std::optional<Duration> lost_timeout;      ///< --rdzv-lost-timeout; its default grows with the lease
-    std::optional<Duration> lease;             ///< --lease beats the keep-alive keys of --rdzv-conf
-    std::optional<Duration> shutdown_timeout;  ///< default TORCH_ELASTIC_SHUTDOWN_TIMEOUT, then 30 s
+    std::optional<Duration> lost_timeout;       ///< --rdzv-lost-timeout; its default grows with the lease
+    std::optional<Duration> lease;              ///< --lease beats the keep-alive keys of --rdzv-conf
+    std::optional<Duration> shutdown_timeout;   ///< default TORCH_ELASTIC_SHUTDOWN_TIMEOUT, then 30 s
+    std::optional<NodeFailures> node_failures;  ///< its default depends on --spares
+    bool join_timeout_given = false;            ///< by --rdzv-conf, as the next one: defaults contradict nobody
+    bool last_call_given = false;
     bool standalone_asked = false;
     bool module = false;
     bool no_python = false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/core/early_failure.h"
 #include "agent/core/failure_kind.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
@@ -85,7 +86,7 @@ void Supervisor::on(const StoreOpened& event, Instant) {
 
 void Supervisor::on(const DaemonSaid& event, Instant now) {
     if (const auto* assigned = std::get_if<native::Assigned>(&event.message)) {
-        on_assigned(*assigned);
+        on_assigned(*assigned, now);
     } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
         const auto before = parked->position;
         say(before == 0 ? "parked as a spare, the next one to be taken"
@@ -107,7 +108,7 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
     // Anything else is the client's own business and does not come here.
 }
 
-void Supervisor::on_assigned(const native::Assigned& assignment) {
+void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     if (round_ || !joined_ || ending_ || assignment.round <= last_round_) {
         say(cat("assignment of round ", assignment.round, " ignored in state ", name(phase_), " after round ",
                 last_round_));
@@ -117,11 +118,12 @@ void Supervisor::on_assigned(const native::Assigned& assignment) {
     last_round_ = assignment.round;
     round_ = RoundState{};  // clang 14 refuses emplace() of a nested type with initialisers
     round_->assignment = assignment;
+    round_->assigned_at = now;
     round_->workers.resize(config_.join.slots);
     say(cat("round ", assignment.round, ": group rank ", assignment.group_rank, " of ", assignment.group_world_size,
             ", ranks ", assignment.rank_base, " to ", assignment.rank_base + config_.join.slots - 1, " of ",
             assignment.world_size));
-    for (const auto& note : assignment.notes) say(note);
+    for (const auto& note : assignment.notes) tell(note);
     act(StartWorkers{assignment});
 }
 
@@ -138,8 +140,9 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
     }
     const std::string over = cat("round ", ended.round, " ended: ", ended.why);
     // With the budget spent, what looks like a victim's end is the job's, unless a node turns out to be lost.
-    const bool may_be_last = ended.reason == native::RoundEndReason::worker_failed &&
-                             round_->assignment.restart_count >= config_.join.terms.restarts_max;
+    const auto& terms = config_.join.terms;
+    const bool may_be_last = ended.reason == native::RoundEndReason::worker_failed && terms.restarts_window_ms == 0 &&
+                             round_->assignment.restart_count >= terms.restarts_max;
     if (ended.final || round_->fenced)
         say(over);
     else if (may_be_last)
@@ -273,6 +276,8 @@ Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& no
     failure.uncertainty_ns = notes.uncertainty_ns;
     failure.wall_time_s = notes.wall_time_s;
     failure.cause = notes.cause;
+    failure.early = !notes.stepped && ended.at < round_->assigned_at + start_up_max &&
+                    repeats_itself(ended.end, notes.message, ended.stderr_tail);
     return failure;
 }
 

@@ -35,6 +35,7 @@ struct WorkerNotes {
     std::int64_t uncertainty_ns = -1;  ///< -1: the daemon's clock is not known yet
     std::int64_t wall_time_s = 0;
     FailureCause cause;  ///< of a TreeStuck: what is known of the processes
+    bool stepped = false;  ///< it had told of a step
 };
 
 /// What a node offers to a round: see native::Join.
@@ -194,6 +195,7 @@ class Supervisor {
     struct RoundState {
         native::Assigned assignment;
         std::vector<Worker> workers;  ///< by local rank
+        Instant assigned_at;
         bool tree_empty = false;
         bool success_reported = false;
         bool report_sent = false;
@@ -214,7 +216,7 @@ class Supervisor {
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
     void on(const Elapsed& event, Instant now);
-    void on_assigned(const native::Assigned& assignment);
+    void on_assigned(const native::Assigned& assignment, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);
     void on_job_ended(const native::JobEnded& ended, Instant now);
     void on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now);

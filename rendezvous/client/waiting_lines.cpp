@@ -64,6 +64,7 @@ std::string WaitingLines::state() const {
         if (reached_ == Reached::somebody) return cat(where, ": ", tried_);
         return cat(where, " did not answer", tried_.empty() ? "" : " (", tried_, tried_.empty() ? "" : ")");
     }
+    if (parked_ && !parked_->why.empty()) return cat(parked_->why, "; waiting at ", where);
     if (parked_ && parked_->position == 0) return cat("this node is a spare at ", where, ", the next to be taken");
     if (parked_) return cat("this node is a spare at ", where, " (", parked_->position, " before it)");
     if (!gathering_) return cat("connected to ", where);

@@ -27,7 +27,7 @@ std::string some_hosts(const std::vector<std::string>& hosts) {
 }  // namespace
 
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
-                                          std::uint32_t restart_count) {
+                                          std::uint32_t restart_count, const std::vector<std::string>& notes) {
     MUSTER_CHECK(!members.empty());
     native::Assigned common{.round = round,
                             .group_world_size = static_cast<std::uint32_t>(members.size()),
@@ -36,6 +36,7 @@ std::vector<native::Assigned> assignments(const std::vector<const Member*>& memb
                             .store_addresses = addresses_of(*members.front()),
                             .store_port = members.front()->join.store_port,
                             .notes = version_notes(members)};
+    common.notes.insert(common.notes.end(), notes.begin(), notes.end());
     std::map<std::string, std::uint32_t> role_sizes;
     for (const auto* member : members) {
         common.world_size += member->join.slots;

@@ -9,9 +9,10 @@
 namespace muster::rendezvous {
 
 /// One Assigned for each of `members`, which stand in the order of their group ranks: rank bases are prefix sums of
-/// the slots, role bases the same within each role, the store is that of group rank 0.
+/// the slots, role bases the same within each role, the store is that of group rank 0. `notes` follow those about
+/// versions.
 std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
-                                          std::uint32_t restart_count);
+                                          std::uint32_t restart_count, const std::vector<std::string>& notes);
 
 /// One sentence for each component whose versions differ between `members`, with who has which.
 std::vector<std::string> version_notes(const std::vector<const Member*>& members);

@@ -33,6 +33,7 @@ void Job::count(const Member& member, int by) {
                 member.join.last_round == no_round)
                 add(tally_.fresh);
             if (member.connected() && is_host(member)) add(tally_.hosts);
+            if (member.connected() && member.left_out) add(tally_.left_out);
             break;
         case Place::running: add(tally_.running); break;
         case Place::succeeded: add(tally_.succeeded); break;

@@ -95,6 +95,7 @@ class Job {
         std::uint32_t draining = 0;
         std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
         std::uint32_t lost = 0;
+        std::uint32_t left_out = 0;  ///< of the gathered
     };
 
     using Members = std::map<Incarnation, Member>;
@@ -115,16 +116,25 @@ class Job {
     bool may_seal(const Turn& turn);
     [[nodiscard]] bool is_quiet(Instant now) const;
     [[nodiscard]] bool lacks_host() const;
-    void decide_budget(const Turn& turn);
     void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
     void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
     [[nodiscard]] Verdict verdict() const;
+
+    // job_budget.cpp: what the ended round costs
+    void decide_budget(const Turn& turn);
+    [[nodiscard]] bool budget_spent();
     /// Restarts have brought no newer checkpoint for so long that the job is to end. Counts: once for each round.
     [[nodiscard]] bool in_crash_loop(bool progressed);
     bool note_progress();
     /// The first cause is a worker that asked not to be started again.
     [[nodiscard]] bool told_to_stop() const;
-    [[nodiscard]] std::string out_of_restarts() const;
+    [[nodiscard]] bool failed_early() const;
+    [[nodiscard]] std::string why_no_restart() const;
+    [[nodiscard]] std::string restarts_told() const;
+    [[nodiscard]] Member* culprit();
+    void judge_nodes(const Turn& turn);
+    [[nodiscard]] std::string why_left_out(const Member& member) const;
+    [[nodiscard]] std::vector<std::string> notes_on_nodes(const std::vector<Member*>& sealed) const;
 
     // job_seal.cpp
     void seal(const Turn& turn);
@@ -196,6 +206,7 @@ class Job {
     SealedRound round_;
     Round next_round_ = 0;
     std::uint32_t restarts_used_ = 0;
+    std::vector<Instant> charged_at_;     ///< those of them that the budget's window still covers; empty without one
     std::int64_t checkpoint_step_ = -1;   ///< the newest that the last ended round told of
     std::uint32_t restarts_stalled_ = 0;  ///< in a row, since that one
 

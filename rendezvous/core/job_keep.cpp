@@ -32,6 +32,8 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       ended_at_(now),
       empty_since_(kept.members.empty() ? now : no_deadline),
       left_(kept.facts.left) {
+    for (const auto before : kept.facts.charges_before_newest_ns)
+        charged_at_.push_back(now - std::chrono::nanoseconds(before));
     round_.ended_at = now;
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) failures_record_ = encode_failures(id_, round_.failures);
@@ -46,12 +48,16 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
 }
 
 JobFacts Job::facts() const {
+    std::vector<std::uint64_t> charges;
+    for (const auto charged : charged_at_)
+        charges.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(charged_at_.back() - charged).count()));
     return {.id = id_,
             .terms = terms_,
             .terms_by = terms_by_,
             .next_arrival = next_arrival_,
             .next_round = next_round_,
             .restarts_used = restarts_used_,
+            .charges_before_newest_ns = std::move(charges),
             .checkpoint_step = checkpoint_step_,
             .restarts_stalled = restarts_stalled_,
             .unsure = quiet_until_ > settled_at_,

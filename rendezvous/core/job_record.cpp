@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/job_record_rules.h"
+#include "rendezvous/core/terms.h"
 #include "rendezvous/wire/native/field_codec.h"
 
 namespace muster::rendezvous {
@@ -22,8 +23,17 @@ constexpr const char* complete_key = "complete";
 /// such, so all that may come again after a restart is the first news of those that have not: so many are enough.
 constexpr std::size_t fingerprints_max = 1'000;
 
+/// Of restarts within a window, the newest.
+constexpr std::size_t charges_max = 10'000;
+
 struct GroupRank {
     std::uint32_t value = 0;
+};
+struct ChargeAge {
+    std::uint64_t before_newest_ns = 0;
+};
+struct FailedRound {
+    Round value = 0;
 };
 struct Fingerprint {
     std::uint64_t value = 0;
@@ -45,12 +55,14 @@ struct RoundRow {
 
 struct JobRow {
     JobFacts facts;
+    std::vector<ChargeAge> charges;
     RoundRow round;
 };
 
 struct MemberRow {
     std::string job;
     Member member;
+    std::vector<FailedRound> first_cause_of;
 };
 
 struct FailuresRow {
@@ -65,6 +77,12 @@ void fields(auto& v, Is<GroupRank> auto& m) {
     v.number(m.value);
 }
 void fields(auto& v, Is<Fingerprint> auto& m) {
+    v.number(m.value);
+}
+void fields(auto& v, Is<ChargeAge> auto& m) {
+    v.number(m.before_newest_ns);
+}
+void fields(auto& v, Is<FailedRound> auto& m) {
     v.number(m.value);
 }
 
@@ -89,6 +107,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.number(facts.next_arrival);
     v.number(facts.next_round);
     v.number(facts.restarts_used);
+    v.list(m.charges, charges_max);
     v.number(facts.checkpoint_step);
     v.number(facts.restarts_stalled);
     v.flag(facts.unsure);
@@ -113,6 +132,8 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.number(m.member.group_rank);
     v.flag(m.member.workers_gone);
     v.flag(m.member.reported);
+    v.list(m.first_cause_of, node_failures_of_max);
+    v.flag(m.member.left_out);
 }
 
 void fields(auto& v, Is<FailuresRow> auto& m) {
@@ -200,6 +221,7 @@ class Collector {
     bool take_job(const std::string& key, std::string_view rest) {
         JobRow row;
         if (!decode(rest, row) || row.facts.id.empty() || key != job_key(row.facts.id)) return false;
+        for (const auto& charge : row.charges) row.facts.charges_before_newest_ns.push_back(charge.before_newest_ns);
         const auto id = row.facts.id;
         rows_[id] = std::move(row);
         return true;
@@ -207,6 +229,7 @@ class Collector {
     bool take_member(const std::string& key, std::string_view rest) {
         MemberRow row;
         if (!decode(rest, row) || key != member_key(row.job, row.member.node.incarnation)) return false;
+        for (const auto& failed : row.first_cause_of) row.member.first_cause_of.push_back(failed.value);
         members_[row.job].push_back(std::move(row.member));
         return true;
     }
@@ -247,6 +270,7 @@ Record complete_record() {
 
 std::string encode_job(const JobFacts& facts, const SealedRound& round) {
     JobRow row{facts,
+               {},
                {.end = {round.number, round.reason, round.final, round.why},
                 .ended = round.ended,
                 .node_count = round.node_count,
@@ -257,6 +281,9 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .known_failures = {},
                 .stopped_count = round.stopped_count,
                 .checkpoint_step = round.checkpoint_step}};
+    const auto& charges = facts.charges_before_newest_ns;
+    for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
+        row.charges.push_back({charges[at]});
     for (const auto rank : round.through_gone) row.round.through_gone.push_back({rank});
     for (const auto fingerprint : round.failures.known()) {
         if (row.round.known_failures.size() == fingerprints_max) break;
@@ -266,7 +293,9 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
 }
 
 std::string encode_member(const std::string& job, const Member& member) {
-    return encode(Kind::member, MemberRow{job, member});
+    MemberRow row{job, member, {}};
+    for (const auto round : member.first_cause_of) row.first_cause_of.push_back({round});
+    return encode(Kind::member, row);
 }
 
 std::string encode_failures(const std::string& job, const FailureLedger& failures) {

@@ -72,7 +72,8 @@ void Job::take_back(const Arrival& arrival, const native::Resume& resume, const 
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::node_lost, false,
                                                      cat(label(arrival.node), " was silent for too long")});
     // It may be of a life of the job that this daemon does not know.
-    restarts_used_ = std::max(restarts_used_, std::min(resume.as_assigned.restart_count, terms_.restarts_max));
+    const auto count_max = terms_.restarts_window_ms > 0 ? resume.as_assigned.restart_count : terms_.restarts_max;
+    restarts_used_ = std::max(restarts_used_, std::min(resume.as_assigned.restart_count, count_max));
     if (members_.size() < config_.nodes_max) set_place(add_resumed(arrival, resume, turn), Place::draining);
 }
 

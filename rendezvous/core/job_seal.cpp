@@ -16,8 +16,8 @@ bool Job::is_host(const Member& member) const {
 }
 
 /// An embedded daemon's own node comes first. Members of the round before follow, by their ranks; the others by
-/// arrival. In a fixed world each node rank is taken once (a node's former agent and its successor may both be here for
-/// a moment).
+/// arrival; nodes that are to be left out last of all, and only as many as the minimum needs. In a fixed world each
+/// node rank is taken once (a node's former agent and its successor may both be here for a moment).
 std::vector<Member*> Job::chosen() {
     std::vector<Member*> all;
     for (auto& [incarnation, member] : members_)
@@ -25,7 +25,8 @@ std::vector<Member*> Job::chosen() {
     const auto order = [this](const Member* member) {
         const bool held = round_.number != no_round && member->round == round_.number;
         const bool wants = terms_.fixed_world && member->join.node_rank >= 0;
-        return std::tuple(!is_host(*member), !held, held ? member->group_rank : 0, !wants, member->arrival);
+        return std::tuple(member->left_out, !is_host(*member), !held, held ? member->group_rank : 0, !wants,
+                          member->arrival);
     };
     std::sort(all.begin(), all.end(), [&](const auto* a, const auto* b) { return order(a) < order(b); });
     if (terms_.fixed_world) {
@@ -37,6 +38,7 @@ std::vector<Member*> Job::chosen() {
         });
     }
     if (all.size() > terms_.nodes_max) all.resize(terms_.nodes_max);
+    while (all.size() > nodes_needed() && all.back()->left_out) all.pop_back();
     return all;
 }
 
@@ -51,10 +53,12 @@ void Job::seal(const Turn& turn) {
                               member->join.hosts_endpoint, member->arrival});
     }
     const auto ranks = assign_ranks(candidates);
+    auto notes = notes_on_nodes(members);
     const auto size = static_cast<std::uint32_t>(members.size());
     round_ = SealedRound{};
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
+    round_.notes = std::move(notes);
     for (std::size_t i = 0; i < members.size(); ++i) {
         auto& member = *members[i];
         set_place(member, Place::running);
@@ -73,7 +77,7 @@ void Job::seal(const Turn& turn) {
 
     const std::vector<const Member*> by_rank(members.begin(), members.end());
     if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_});
-    auto told = assignments(by_rank, round_.number, restarts_used_);
+    auto told = assignments(by_rank, round_.number, restarts_used_, round_.notes);
     SendTo shared{{}, peers(by_rank, round_.number)};
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
         turn.send(by_rank[i]->connection, std::move(told[i]));
@@ -81,8 +85,7 @@ void Job::seal(const Turn& turn) {
     }
     turn.step.actions.push_back(std::move(shared));
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
-                                size == 1 ? " node" : " nodes", ", ", restarts_used_, " of ", terms_.restarts_max,
-                                " restarts used"));
+                                size == 1 ? " node" : " nodes", ", ", restarts_told()));
 }
 
 /// The connection broke between the seal and the answer: the same words again.
@@ -95,7 +98,7 @@ void Job::send_assignment_again(const Member& member, const Turn& turn) {
         return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " came too late"), turn);
     std::sort(by_rank.begin(), by_rank.end(),
               [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
-    turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_)[member.group_rank]);
+    turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_, round_.notes)[member.group_rank]);
     turn.send(member.connection, peers(by_rank, round_.number));
 }
 

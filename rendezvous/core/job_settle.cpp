@@ -4,7 +4,6 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/job.h"
-#include "rendezvous/core/verdict.h"
 
 namespace muster::rendezvous {
 
@@ -61,7 +60,8 @@ bool Job::settle_running(const Turn& turn) {
 
 /// Late joiners below the maximum cost one restart together: they are gathered for the last call first.
 void Job::gather_joiners(const Turn& turn) {
-    if (tally_.gathered == 0 || room() == 0) {
+    const auto joiners = tally_.gathered - tally_.left_out;
+    if (joiners == 0 || room() == 0) {
         call_open_ = false;
         call_ends_ = no_deadline;
         return;
@@ -70,24 +70,8 @@ void Job::gather_joiners(const Turn& turn) {
         call_open_ = true;
         call_ends_ = turn.now + last_call();
     }
-    if (tally_.gathered < room() && turn.now < call_ends_) return;
-    end_round(RoundEndReason::node_joined, cat(tally_.gathered, tally_.gathered == 1 ? " node" : " nodes", " joined"),
-              turn);
-}
-
-bool Job::told_to_stop() const {
-    return !round_.failures.empty() && is_last_word(round_.failures.first_cause(config_.victim_window));
-}
-
-std::string Job::out_of_restarts() const {
-    if (told_to_stop()) {
-        const auto& first = round_.failures.first_cause(config_.victim_window);
-        return cat("rank ", first.rank, " on ", first.host,
-                   saved_and_left(first.end) ? " saved and left" : " asked not to be started again", " (",
-                   describe(first.end), ")");
-    }
-    if (terms_.restarts_max == 0) return "a worker failed and no restart is allowed (--max-restarts=0)";
-    return cat("a worker failed and no restart is left (", restarts_used_, " of ", terms_.restarts_max, " used)");
+    if (joiners < room() && turn.now < call_ends_) return;
+    end_round(RoundEndReason::node_joined, cat(joiners, joiners == 1 ? " node" : " nodes", " joined"), turn);
 }
 
 bool Job::settle_ended(const Turn& turn) {
@@ -95,7 +79,7 @@ bool Job::settle_ended(const Turn& turn) {
         // Everybody's report makes the verdict. Whoever is silent stops counting by its lease; whoever drains for
         // longer than the others are willing to wait for a lost node hears the verdict before it is through.
         if (tally_.unreported == 0 || turn.now >= round_.ended_at + lost_timeout())
-            finish(JobOutcome::failed, out_of_restarts(), turn);
+            finish(JobOutcome::failed, round_.final_why, turn);
         return true;
     }
     // S8: workers of the ended round may still run. (Of another one, where an agent contradicts itself.)
@@ -103,47 +87,6 @@ bool Job::settle_ended(const Turn& turn) {
     if (!round_.ended) return false;
     decide_budget(turn);
     return ending_.has_value();
-}
-
-/// Charged only now, when all of the round's news is in: failures that a lost node caused cost nothing, and they are
-/// often seen before the loss.
-void Job::decide_budget(const Turn& turn) {
-    if (round_.settled_budget) return;
-    round_.settled_budget = true;
-    // Only now: a crash that is heard of later may have come first. And also where a node had left before the others
-    // were heard: they all save and leave in the same step.
-    // Not where a node joined: nobody is preempted then, and a stop signal may have been taken for a notice.
-    const bool progressed = note_progress();
-    if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
-        return finish(JobOutcome::failed, out_of_restarts(), turn);
-    }
-    if (round_.reason != RoundEndReason::worker_failed) return;
-    if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
-    if (round_.left && !round_.failures.has_own_fault()) return;
-    if (in_crash_loop(progressed)) {
-        finish(
-            JobOutcome::crash_loop,
-            cat("crash loop: ", terms_.stalled_restarts_max,
-                terms_.stalled_restarts_max == 1 ? " restart" : " restarts in a row", " without a newer checkpoint (",
-                checkpoint_step_ < 0 ? "there is none" : cat("the newest is of step ", checkpoint_step_), ")"),
-            turn);
-    } else if (restarts_used_ < terms_.restarts_max) {
-        ++restarts_used_;
-    } else {
-        finish(JobOutcome::failed, out_of_restarts(), turn);
-    }
-}
-
-/// Beyond the round before, not beyond all: what was kept in memory may be lost with its node.
-bool Job::note_progress() {
-    const bool progressed = round_.checkpoint_step > checkpoint_step_;
-    checkpoint_step_ = round_.checkpoint_step;
-    return progressed;
-}
-
-bool Job::in_crash_loop(bool progressed) {
-    if (progressed) restarts_stalled_ = 0;
-    return terms_.stalled_restarts_max > 0 && restarts_stalled_++ >= terms_.stalled_restarts_max;
 }
 
 void Job::settle_gathering(const Turn& turn) {
@@ -162,7 +105,7 @@ bool Job::may_seal(const Turn& turn) {
         call_ends_ = turn.now + last_call();
     }
     if (is_quiet(turn.now) || lacks_host()) return false;
-    const bool complete = tally_.gathered >= wanted();
+    const bool complete = tally_.gathered - tally_.left_out >= wanted();
     if (short_of_nodes_ && !complete && turn.now < call_ends_) return false;
     if (tally_.away > 0) return false;  // back or given up within the reconnect window
     return !terms_.fixed_world || chosen().size() == terms_.nodes_max;
@@ -195,14 +138,15 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
         all_there = all_there && member.connected();
         if (member.connected()) told.connections.push_back(member.connection);
     }
-    // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
-    round_.final = reason == RoundEndReason::worker_failed && restarts_used_ >= terms_.restarts_max && all_there &&
-                   round_.failures.has_own_fault();
-    round_.settled_budget = round_.final;
     round_.ended = true;
     round_.reason = reason;
     round_.why = std::move(why);
     round_.ended_at = turn.now;
+    // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
+    round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
+                   (budget_spent() || failed_early());
+    if (round_.final) round_.final_why = why_no_restart();
+    round_.settled_budget = round_.final;
     taught_ = false;
     deaf_ = false;
     call_open_ = false;

@@ -1,5 +1,6 @@
 // Those who wait are told for whom, on change and at most once in gathering_interval.
 #include <algorithm>
+#include <tuple>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/job.h"
@@ -29,7 +30,7 @@ std::uint32_t Job::wanted() const {
 std::string Job::waiting_for(Instant now) const {
     if (ending_) return "agents to acknowledge the end";
     if (round_.running())
-        return room() > 0 && tally_.gathered > 0 ? "more nodes, before the round restarts with them" : "";
+        return room() > 0 && tally_.gathered > tally_.left_out ? "more nodes, before the round restarts with them" : "";
     const auto one_of = [this](Place place) {
         const auto found = std::find_if(members_.begin(), members_.end(),
                                         [place](const auto& entry) { return entry.second.place == place; });
@@ -59,8 +60,11 @@ void Job::tell_waiting(const Turn& turn) {
     std::vector<Member*> waiting;
     for (auto& [incarnation, member] : members_)
         if (member.place == Place::waiting && member.connected()) waiting.push_back(&member);
-    std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) { return a->arrival < b->arrival; });
-    const auto gathered = round_.running() ? std::min<std::size_t>(room(), waiting.size()) : waiting.size();
+    std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) {
+        return std::tuple(a->left_out, a->arrival) < std::tuple(b->left_out, b->arrival);
+    });
+    const std::size_t joiners = tally_.gathered - tally_.left_out;
+    const auto gathered = round_.running() ? std::min<std::size_t>(room(), joiners) : waiting.size();
 
     native::Gathering news{.joined = tally_.gathered + (round_.running() ? round_.node_count : 0),
                            .nodes_min = nodes_needed(),
@@ -82,7 +86,8 @@ void Job::tell_waiting(const Turn& turn) {
         const auto position = static_cast<std::uint32_t>(i - gathered);
         if (waiting[i]->parked_at == position + 1) continue;
         waiting[i]->parked_at = position + 1;
-        turn.send(waiting[i]->connection, native::Parked{position});
+        turn.send(waiting[i]->connection,
+                  native::Parked{position, waiting[i]->left_out ? why_left_out(*waiting[i]) : std::string{}});
     }
 }
 

@@ -47,6 +47,9 @@ struct Member {
     bool reported = false;         ///< its RoundReport is here
     std::uint32_t parked_at = 0;   ///< position it was told, counted from 1; 0: not parked
     std::string record;            ///< as last written (job_record.h); empty: there is none
+    std::vector<Round>
+        first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
+    bool left_out = false;  ///< of the next rounds, because these are too many
 
     [[nodiscard]] bool connected() const { return connection != 0; }
 };

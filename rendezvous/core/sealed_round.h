@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/core/failure_ledger.h"
@@ -15,11 +16,13 @@ struct SealedRound {
     Round number = no_round;          ///< no_round: none was sealed yet
     std::uint32_t node_count = 0;     ///< group world size
     std::uint32_t unfinished = 0;     ///< of them, nodes whose workers have not all exited 0
+    std::vector<std::string> notes;   ///< told with every assignment, also with one that is said again
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
     std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell
     bool ended = false;
     native::RoundEndReason reason = native::RoundEndReason::worker_failed;
     bool final = false;           ///< announced as the last one: its members wait for JobEnded
+    std::string final_why;        ///< what is said of it then, as it was known at that moment
     bool left = false;            ///< one of its nodes left of its own will: where there are only victims, they are its
     bool settled_budget = false;  ///< whether it costs a restart has been decided
     std::string why;

@@ -27,6 +27,7 @@ nlohmann::json describe(const Member& member, Instant now) {
                        {"connected", member.connected()},
                        {"silent_ms", std::chrono::duration_cast<milliseconds>(now - member.last_word).count()}};
     if (member.round != no_round) out["group_rank"] = member.group_rank;
+    if (member.left_out) out["left_out"] = true;
     return out;
 }
 

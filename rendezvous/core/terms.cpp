@@ -15,6 +15,9 @@ using native::JobTerms;
 constexpr std::uint32_t lease_ms_min = 50;
 constexpr std::uint32_t duration_ms_max = 7 * 24 * 3600 * 1000u;
 
+/// A count of milliseconds must hold it.
+constexpr std::uint32_t restarts_window_ms_max = 30u * 24 * 3600 * 1000;
+
 /// So that the next number never overflows.
 constexpr Round round_max = Round{1} << 62;
 
@@ -28,6 +31,21 @@ std::string seconds(std::uint32_t milliseconds) {
     return text + " s";
 }
 
+/// In the largest unit that gives a whole number.
+std::string window(std::uint32_t milliseconds) {
+    struct Unit {
+        std::uint32_t milliseconds;
+        char letter;
+    };
+    for (const auto unit : {Unit{86'400'000, 'd'}, Unit{3'600'000, 'h'}, Unit{60'000, 'm'}, Unit{1000, 's'}})
+        if (milliseconds % unit.milliseconds == 0) return cat(milliseconds / unit.milliseconds, unit.letter);
+    return seconds(milliseconds);
+}
+
+std::string node_failures(const JobTerms& terms) {
+    return terms.node_failures_max == 0 ? "0" : cat(terms.node_failures_max, '/', terms.node_failures_of);
+}
+
 struct Term {
     std::string_view name;
     std::string_view option;
@@ -39,15 +57,23 @@ constexpr Term all_terms[] = {
     {"minimum of nodes", "--nnodes", [](const JobTerms& t) { return cat(t.nodes_min); }},
     {"maximum of nodes", "--nnodes", [](const JobTerms& t) { return cat(t.nodes_max); }},
     {"number of spares", "--spares", [](const JobTerms& t) { return cat(t.spares); }},
-    {"restart budget", "--max-restarts", [](const JobTerms& t) { return cat(t.restarts_max); }},
+    {"restart budget", "--max-restarts", restart_budget},
     {"last call", "--rdzv-conf last_call_timeout", [](const JobTerms& t) { return seconds(t.last_call_ms); }},
     {"lease", "--lease", [](const JobTerms& t) { return seconds(t.lease_ms); }},
     {"limit of restarts without a newer checkpoint", "--max-stalled-restarts",
      [](const JobTerms& t) { return cat(t.stalled_restarts_max); }},
     {"lost time-out", "--rdzv-lost-timeout", [](const JobTerms& t) { return seconds(t.lost_timeout_ms); }},
+    {"limit of one node's failures", "--node-failures", node_failures},
+    {"restart after an early failure", "--restart-early-failures",
+     [](const JobTerms& t) { return std::string(t.restart_early_failures ? "on" : "off"); }},
 };
 
 }  // namespace
+
+std::string restart_budget(const JobTerms& terms) {
+    return terms.restarts_window_ms == 0 ? cat(terms.restarts_max)
+                                         : cat(terms.restarts_max, '/', window(terms.restarts_window_ms));
+}
 
 std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
     const auto& terms = join.terms;
@@ -64,6 +90,11 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
                    seconds(terms.lease_ms), ", and at most a week");
     if (terms.last_call_ms > duration_ms_max)
         return cat("a last call of ", seconds(terms.last_call_ms), " is beyond a week");
+    if (terms.restarts_window_ms > restarts_window_ms_max)
+        return cat("--max-restarts ", restart_budget(terms), ": the window is at most ",
+                   window(restarts_window_ms_max));
+    if (terms.node_failures_max > terms.node_failures_of || terms.node_failures_of > node_failures_of_max)
+        return cat("--node-failures ", node_failures(terms), " must be M/N with 0 < M <= N <= ", node_failures_of_max);
     if (join.last_round < no_round || join.last_round > round_max)
         return "the last round is none that a daemon gives out";
     if (join.node_rank < -1) return cat("--node-rank ", join.node_rank, " must not be negative");

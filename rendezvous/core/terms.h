@@ -7,12 +7,18 @@
 
 namespace muster::rendezvous {
 
+/// Each node's rounds are looked through at every round's end.
+inline constexpr std::uint32_t node_failures_of_max = 100;
+
 /// One sentence about the first term that makes no sense by itself (minimum above maximum, no slots, no lease), or
 /// empty. `nodes_max` is the daemon's own limit.
 std::string wrong_with(const native::Join& join, std::uint32_t nodes_max);
 
 /// The same for what a resuming agent says about its round.
 std::string wrong_with(const native::Resume& resume);
+
+/// "3", or "10/1h" where the budget has a window: as --max-restarts takes it.
+std::string restart_budget(const native::JobTerms& terms);
 
 /// One sentence with both values, both hosts and the option to change, about the first term that differs; empty when
 /// all are equal.

@@ -208,6 +208,12 @@ void DaemonProcess::stream_received(StreamId stream, std::string bytes) {
     post([this, stream, bytes = std::move(bytes)] { this->bytes(stream, bytes); });
 }
 
+void DaemonProcess::misread_budgets(native::JobTerms& terms) const {
+    if (world_.plant == Plant::widens_window && terms.restarts_window_ms > 0) terms.restarts_window_ms = 600'000;
+    if (world_.plant == Plant::narrows_window && terms.restarts_window_ms > 0) terms.restarts_window_ms = 1;
+    if (world_.plant == Plant::judges_nodes_hastily && terms.node_failures_max > 0) terms.node_failures_max = 1;
+}
+
 void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
     auto found = readers_.find(stream);
     if (found == readers_.end()) return;
@@ -224,6 +230,8 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
         if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
             ++join->terms.nodes_max;
         }
+        if (auto* join = std::get_if<native::Join>(&message)) misread_budgets(join->terms);
+        if (auto* resume = std::get_if<native::Resume>(&message)) misread_budgets(resume->as_joined.terms);
         if (const auto* hello = std::get_if<native::Hello>(&message)) {
             const auto older = newest_.find(hello->node.incarnation);
             if (older != newest_.end()) replaced_[stream] = older->second;

@@ -50,6 +50,7 @@ class DaemonProcess final : public StreamHandler {
     void carry_out(const rendezvous::ServerAction& action);
     void send(rendezvous::SendTo said);
     void corrupt(native::Message& message) const;
+    void misread_budgets(native::JobTerms& terms) const;
     void bytes(StreamId stream, const std::string& bytes);
     void drop(StreamId stream, std::string why);
     [[nodiscard]] Instant now() const;

@@ -42,7 +42,8 @@ struct RoundTruth {
     std::uint32_t worker_count = 0;  ///< of these, workers
     std::uint32_t failed_count = 0;  ///< workers that ended badly by themselves
     std::optional<native::RoundEndReason> ended;
-    bool half_told = false;  ///< the daemon died before every member knew of it
+    bool failed_early = false;  ///< somebody told of a failure that a restart only repeats
+    bool half_told = false;     ///< the daemon died before every member knew of it
 };
 
 struct JobTruth {
@@ -55,7 +56,9 @@ struct JobTruth {
     std::optional<Round> last_sealed;                   ///< in this life of the daemon, or reported to it
     std::optional<std::uint32_t> last_restart_count;    ///< in this life
     std::optional<native::RoundEndReason> last_end;     ///< of the last sealed round
-    std::optional<native::JobOutcome> outcome;          ///< in this life
+    Moment last_end_at{};                               ///< when the daemon first said so
+    std::vector<Moment> charges;                ///< ends of rounds that cost a restart; with a window, in this life
+    std::optional<native::JobOutcome> outcome;  ///< in this life
     bool ever_ended = false;
     bool taught = false;             ///< by agents, in this life, before it sealed anything
     bool ending_remembered = false;  ///< the last life's end may still be told to those who come late
@@ -150,6 +153,9 @@ class Invariants {
     void check_seal(JobTruth& job, Round number, RoundTruth& round);
     void check_ranks(const JobTruth& job, Round number, const RoundTruth& round);
     void check_budget(const JobTruth& job, Round number, const RoundTruth& round);
+    void note_charge(JobTruth& job, Round number, const RoundTruth& round);
+    [[nodiscard]] static std::uint32_t charges_at(const JobTruth& job, Moment at, std::int64_t drift_ppm);
+    void check_left_out(const JobTruth& job, Incarnation incarnation);
     void check_outcome(JobTruth& job, const native::JobEnded& ended);
     [[nodiscard]] bool member_trouble(const RoundTruth& round, Moment since) const;
     [[nodiscard]] bool gave_up(const AgentTruth& agent) const;

@@ -22,6 +22,7 @@ void Invariants::begin_life(JobTruth& job) {
     job.last_end.reset();
     job.outcome.reset();
     job.taught = false;
+    job.charges.clear();
 }
 
 void Invariants::job_forgotten(const std::string& name) {
@@ -94,6 +95,12 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
             job.last_end.reset();
             job.taught = true;
         }
+    }
+    if (const auto* failed = std::get_if<native::WorkersFailed>(&message)) {
+        const auto round = job.rounds.find({job.life, failed->round});
+        const bool early = std::any_of(failed->failures.begin(), failed->failures.end(),
+                                       [](const Failure& failure) { return failure.early; });
+        if (early && round != job.rounds.end()) round->second.failed_early = true;
     }
     if (std::holds_alternative<native::AgentDied>(message)) chronicle_.count(Happening::agent_died_reported);
     if (mentioned != no_round && talk->second.counts) {

@@ -10,6 +10,12 @@ namespace muster::simulation {
 
 namespace {
 
+constexpr std::int64_t drift_ppm_max = 4000;  ///< two clocks that differ by 0.2 % from the true one
+
+}  // namespace
+
+namespace {
+
 constexpr std::size_t unsent_bytes_max = 64 * 1024;  ///< S7, for one connection; a world's messages are small
 
 }  // namespace
@@ -31,7 +37,10 @@ void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
         if (const auto* ended = std::get_if<native::RoundEnded>(&said.message)) {
             const auto round = job.rounds.find({job.life, ended->round});
             if (round != job.rounds.end() && !round->second.ended) round->second.ended = ended->reason;
-            if (job.last_sealed == ended->round && !job.last_end) job.last_end = ended->reason;
+            if (job.last_sealed == ended->round && !job.last_end) {
+                job.last_end = ended->reason;
+                job.last_end_at = events_.now();
+            }
         }
         if (const auto* over = std::get_if<native::JobEnded>(&said.message)) {
             // What a late comer knows of rounds is of the job that is over, and no word to a new one of that name.
@@ -42,11 +51,38 @@ void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
         } else if (!refusal && !answer && !std::holds_alternative<native::Drain>(said.message)) {
             job.ending_remembered = false;
         }
-        if (std::holds_alternative<native::Parked>(said.message)) {
-            chronicle_.count(Happening::spare_parked);
+        if (const auto* parked = std::get_if<native::Parked>(&said.message)) {
+            chronicle_.count(parked->why.empty() ? Happening::spare_parked : Happening::node_left_out);
             agents_.at(talk.incarnation).parked = true;
+            if (!parked->why.empty()) check_left_out(job, talk.incarnation);
         }
     }
+}
+
+/// A node may be left out only where enough of the last rounds ended with it in them. (Also rounds of an earlier life
+/// of the daemon, which this one was taught.)
+void Invariants::check_left_out(const JobTruth& job, Incarnation incarnation) {
+    std::uint32_t ends = 0;
+    for (const auto& [key, round] : job.rounds) {
+        const bool counts =
+            key.second < *job.last_sealed && key.second >= *job.last_sealed - job.terms.node_failures_of;
+        const bool member = std::any_of(round.members.begin(), round.members.end(),
+                                        [&](const auto& entry) { return entry.second == incarnation; });
+        if (counts && member) ++ends;
+    }
+    if (job.terms.node_failures_max == 0 || ends < job.terms.node_failures_max)
+        violated("left_out",
+                 cat(job.name, ": ", agents_.at(incarnation).name, " is left out after ", ends, " ended rounds, ",
+                     job.terms.node_failures_max, " of ", job.terms.node_failures_of, " are needed"));
+}
+
+/// Charges of this life of the daemon that the budget covers at `at`: all of them, or those within its window, as long
+/// as the daemon's clock may make it.
+std::uint32_t Invariants::charges_at(const JobTruth& job, Moment at, std::int64_t drift_ppm) {
+    const Duration window = Duration{1ms} * job.terms.restarts_window_ms;
+    const Duration measured = window + window / 1'000'000 * drift_ppm;
+    return static_cast<std::uint32_t>(
+        std::count_if(job.charges.begin(), job.charges.end(), [&](Moment charged) { return charged + measured > at; }));
 }
 
 void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
@@ -57,11 +93,20 @@ void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
     if (!first) return;
     const bool good = ended.outcome == native::JobOutcome::succeeded;
     chronicle_.count(good ? Happening::job_succeeded : Happening::job_failed);
-    if (!good && ended.restart_count >= job.terms.restarts_max) chronicle_.count(Happening::budget_spent);
-    // A worker that asks not to be started again is obeyed whatever is left of the budget.
-    const bool told_to_stop = ended.verdict.first && rendezvous::is_last_word(*ended.verdict.first);
-    if (!good && !told_to_stop && ended.restart_count < job.terms.restarts_max) {
-        violated("budget", cat(job.name, " gives up after ", ended.restart_count, " of ", job.terms.restarts_max));
+    const auto last = job.rounds.find({job.life, ended.verdict.round});
+    const bool windowed = job.terms.restarts_window_ms > 0;
+    const auto used = windowed ? charges_at(job, job.last_end_at, drift_ppm_max) : ended.restart_count;
+    if (!good && used >= job.terms.restarts_max)
+        chronicle_.count(windowed ? Happening::window_spent : Happening::budget_spent);
+    // A worker that asks not to be started again is obeyed whatever is left of the budget; so is one whose next start
+    // would only fail in the same way.
+    const auto& cause = ended.verdict.first;
+    const bool early = last != job.rounds.end() && last->second.failed_early;
+    const bool in_vain = ((cause && cause->early) || early) && !job.terms.restart_early_failures;
+    if (!good && in_vain) chronicle_.count(Happening::early_failure);
+    const bool told_to_stop = cause && rendezvous::is_last_word(*cause);
+    if (!good && !told_to_stop && !in_vain && used < job.terms.restarts_max) {
+        violated("budget", cat(job.name, " gives up after ", used, " of ", job.terms.restarts_max));
     }
     // A node of a round that an earlier daemon sealed may be through while a later round runs (see world.h).
     if (!good || job.taught) return;
@@ -124,16 +169,28 @@ void Invariants::check_seal(JobTruth& job, Round number, RoundTruth& round) {
                            " to ", job.terms.nodes_max));
     }
     check_budget(job, number, round);
+    note_charge(job, number, round);
     if (job.last_sealed) chronicle_.count(Happening::round_restarted);
     job.last_end.reset();
     job.taught = false;
     job.last_restart_count = round.told.begin()->second.restart_count;
 }
 
+void Invariants::note_charge(JobTruth& job, Round number, const RoundTruth& round) {
+    const std::uint32_t count = round.told.begin()->second.restart_count;
+    if (job.terms.restarts_window_ms == 0 || !job.last_restart_count || count <= *job.last_restart_count) return;
+    const auto before = charges_at(job, job.last_end_at, -drift_ppm_max);
+    if (before >= job.terms.restarts_max)
+        violated("budget",
+                 cat(job.name, ": round ", number, " is one restart too many: ", before, " within the window already"));
+    if (before < job.charges.size()) chronicle_.count(Happening::charge_got_old);
+    job.charges.push_back(job.last_end_at);
+}
+
 /// The first seal of a daemon's life cannot be compared: it may have been taught by agents, or by nobody.
 void Invariants::check_budget(const JobTruth& job, Round number, const RoundTruth& round) {
     const std::uint32_t count = round.told.begin()->second.restart_count;
-    if (count > job.terms.restarts_max) {
+    if (count > job.terms.restarts_max && job.terms.restarts_window_ms == 0) {
         return violated("budget",
                         cat(job.name, ": round ", number, " is restart ", count, " of ", job.terms.restarts_max));
     }

@@ -40,6 +40,9 @@ enum class Plant : std::uint8_t {
     tells_before_keeping,  ///< the daemon says what is not on its disk yet
     loses_last_writes,     ///< its disk said that they were there
     keeps_no_members,      ///< the daemon that goes on does not know the nodes of its round
+    widens_window,         ///< a restart is held against the job for ever
+    narrows_window,        ///< ... or hardly at all
+    judges_nodes_hastily,  ///< a node is left out after its first failure
     count_,
 };
 
@@ -78,6 +81,9 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::tells_before_keeping, "tells_before_keeping", "S1 S8 S9 budget outcome"},
     {Plant::loses_last_writes, "loses_last_writes", "S1 S8 S9 budget outcome"},
     {Plant::keeps_no_members, "keeps_no_members", "S1 S8 S9 outcome"},
+    {Plant::widens_window, "widens_window", "budget"},
+    {Plant::narrows_window, "narrows_window", "budget"},
+    {Plant::judges_nodes_hastily, "judges_nodes_hastily", "left_out"},
 }};
 
 inline std::optional<Plant> parse_plant(std::string_view name) {

@@ -35,6 +35,17 @@ native::JobTerms draw_terms(Random& random, Duration lease) {
     return terms;
 }
 
+void draw_budgets(Random& random, native::JobTerms& terms) {
+    terms.restart_early_failures = random.chance(500);
+    if (terms.restarts_max > 0 && random.chance(300)) {
+        terms.restarts_window_ms = milliseconds(random.between(Duration{3s}, Duration{30s}));
+    }
+    if (random.chance(400)) {
+        terms.node_failures_max = small(random, 1, 2);
+        terms.node_failures_of = terms.node_failures_max + small(random, 0, 3);
+    }
+}
+
 void draw_nodes(Random& random, JobScenario& job) {
     const std::uint32_t surplus = job.terms.fixed_world || random.chance(500) ? 0 : small(random, 0, 2);
     const bool ranked = job.terms.fixed_world || random.chance(150);
@@ -127,6 +138,7 @@ Scenario draw_scenario(Random& random) {
     scenario.keeps_state = scenario.faults.daemon_kill != never && aside.chance(500);
     scenario.state_is_old = aside.chance(500);
     scenario.disk_slowest = aside.chance(300) ? aside.between(Duration{1ms}, Duration{400ms}) : Duration{5ms};
+    for (auto& job : scenario.jobs) draw_budgets(aside, job.terms);
     return scenario;
 }
 
@@ -144,6 +156,11 @@ std::string story_of(const Scenario& scenario) {
         out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),
                    ", spares ", terms.spares, ", restarts ", terms.restarts_max, ", last call ", terms.last_call_ms,
                    " ms, lost time-out ", terms.lost_timeout_ms, " ms, work ", describe(job.work),
+                   terms.restarts_window_ms > 0 ? cat(" within ", terms.restarts_window_ms, " ms") : "",
+                   terms.node_failures_max > 0
+                       ? cat(", node failures ", terms.node_failures_max, '/', terms.node_failures_of)
+                       : "",
+                   terms.restart_early_failures ? ", early ones restarted" : "",
                    terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "");
     }
     return out;

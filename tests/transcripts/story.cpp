@@ -96,6 +96,10 @@ void Story::set_terms(const Words& words) {
     take(words, "spares", terms_.spares);
     take(words, "restarts", terms_.restarts_max);
     take(words, "stalled", terms_.stalled_restarts_max);
+    take(words, "node_failures", terms_.node_failures_max);
+    take(words, "of_rounds", terms_.node_failures_of);
+    if (words.contains("window")) terms_.restarts_window_ms = ms_of(words.at("window"));
+    terms_.restart_early_failures = terms_.restart_early_failures || words.contains("restart_early");
     if (words.contains("last_call")) terms_.last_call_ms = ms_of(words.at("last_call"));
     if (words.contains("lease")) terms_.lease_ms = ms_of(words.at("lease"));
     if (words.contains("lost")) terms_.lost_timeout_ms = ms_of(words.at("lost"));
@@ -209,6 +213,7 @@ void Story::fail(Puppet& agent, const Words& words) {
         failure.end = Signaled{number, false};
         failure.kind = FailureKind::killed;
     }
+    failure.early = words.contains("early");
     if (words.contains("comm")) failure.kind = FailureKind::communication_error;
     failure.at_ns = ns(now_ - (words.contains("ago") ? duration_of(words.at("ago")) : 0ms));
     failure.uncertainty_ns = words.contains("error") ? duration_of(words.at("error")).count() : 0;

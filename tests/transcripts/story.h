@@ -3,12 +3,13 @@
 // every fifth of the lease while they are connected and not silenced.
 //
 //   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed   before the first join
+//         window=10s node_failures=2 of_rounds=4 restart_early   --max-restarts 1/10s, --node-failures 2/4, ...
 //         quiet quiet_always embedded           what the daemon is (QuietStart; part of the node that hosts it)
 //         kept                                  its records are kept
 //   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Join; Hello first on a new connection
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
-//   fail n0 [code=1|signal=9|comm] [ago=20ms] [error=1ms]   WorkersFailed
+//   fail n0 [code=1|signal=9|comm] [early] [ago=20ms] [error=1ms]   WorkersFailed
 //   succeed n0 | leave n0 | ack n0
 //   close n0                                    the connection breaks
 //   resume n0 [done]                            a new connection, Hello and Resume

@@ -28,6 +28,7 @@ std::string_view word(native::RefusalReason reason) {
         case native::RefusalReason::job_in_use: return "job_in_use";
         case native::RefusalReason::limit: return "limit";
         case native::RefusalReason::malformed: return "malformed";
+        case native::RefusalReason::secret: return "secret";
     }
     return "?";
 }
@@ -46,7 +47,9 @@ struct Words {
                    m.last_call_left_ms < 0 ? std::string{} : cat(", last call ", m.last_call_left_ms, " ms"),
                    "; waiting for ", m.waiting_for);
     }
-    std::string operator()(const native::Parked& m) const { return cat(" ", m.position); }
+    std::string operator()(const native::Parked& m) const {
+        return cat(" ", m.position, m.why.empty() ? "" : ": ", m.why);
+    }
     std::string operator()(const native::RoundEnded& m) const {
         return cat(" ", m.round, " ", word(m.reason), m.final ? " final" : "", ": ", m.why);
     }
@@ -63,6 +66,11 @@ struct Words {
         auto text = cat(" round ", m.round, ":");
         for (const auto& peer : m.peers) text += cat(" ", peer.group_rank, "=", peer.address, ":", peer.port);
         return text;
+    }
+    std::string operator()(const native::NoticeGiven& m) const { return cat(": ", m.why); }
+    std::string operator()(const native::Drain& m) const { return cat(": ", m.why); }
+    std::string operator()(const native::CommandAnswer& m) const {
+        return cat(" ", m.number, m.done ? " done: " : " not done: ", m.text);
     }
     std::string operator()(const auto&) const { return {}; }
 

@@ -193,7 +193,7 @@ Result<RankFile> read_whole(std::span<const std::byte> memory) {
     if (!file) return file;
     for (const auto& stored : file->pieces) {
         if (crc32c(memory.subspan(stored.offset, stored.piece.size_bytes())) != stored.crc32c) {
-            return bad(cat("tensor ", stored.piece.tensor, " is damaged (checksum)"));
+            return bad_rank_file(cat("tensor ", stored.piece.tensor, " is damaged (checksum)"));
         }
     }
     return file;

@@ -32,7 +32,9 @@ constexpr std::array<Kind, std::variant_size_v<Message>> kinds{{
     {0x15, Sender::daemon, "Peers"},          {0x16, Sender::daemon, "RoundEnded"},
     {0x17, Sender::daemon, "Drain"},          {0x18, Sender::daemon, "JobEnded"},
     {0x19, Sender::daemon, "Refused"},        {0x21, Sender::peer, "PeerAsk"},
-    {0x22, Sender::peer, "PeerAnswer"},
+    {0x22, Sender::peer, "PeerAnswer"},       {0x0B, Sender::agent, "Proof"},
+    {0x0C, Sender::agent, "Command"},         {0x1A, Sender::daemon, "Challenge"},
+    {0x1B, Sender::daemon, "NoticeGiven"},    {0x1C, Sender::daemon, "CommandAnswer"},
 }};
 
 constexpr std::size_t frame_bytes_max(Sender sender) {

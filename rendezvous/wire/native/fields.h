@@ -43,6 +43,10 @@ void fields(auto& v, Is<JobTerms> auto& m) {
     v.number(m.lease_ms);
     v.number(m.lost_timeout_ms);
     v.number(m.stalled_restarts_max);
+    v.number(m.restarts_window_ms);
+    v.number(m.node_failures_max);
+    v.number(m.node_failures_of);
+    v.flag(m.restart_early_failures);
 }
 
 void fields(auto& v, Is<Exited> auto& m) {
@@ -78,6 +82,7 @@ void fields(auto& v, Is<Failure> auto& m) {
     v.choice(m.cause.kind, CauseKind::hung);
     v.text(m.cause.text, cause_bytes_max, Keep::front);
     v.path(m.cause.core_file);
+    v.flag(m.early);
 }
 
 void fields(auto& v, Is<FailureGroup> auto& m) {
@@ -175,6 +180,16 @@ void fields(auto&, Is<EndAcknowledged> auto&) {}
 void fields(auto& v, Is<AgentDied> auto& m) {
     v.sentence(m.why);
 }
+void fields(auto& v, Is<Proof> auto& m) {
+    v.text(m.proof, challenge_bytes_max, Keep::front);
+}
+
+void fields(auto& v, Is<Command> auto& m) {
+    v.number(m.number);
+    v.choice(m.verb, CommandVerb::notify_job);
+    v.name(m.node);
+    v.sentence(m.why);
+}
 
 // ---- daemon -> agent ----
 
@@ -194,6 +209,7 @@ void fields(auto& v, Is<Gathering> auto& m) {
 
 void fields(auto& v, Is<Parked> auto& m) {
     v.number(m.position);
+    v.sentence(m.why);
 }
 
 void fields(auto& v, Is<Peers> auto& m) {
@@ -220,8 +236,23 @@ void fields(auto& v, Is<JobEnded> auto& m) {
 }
 
 void fields(auto& v, Is<Refused> auto& m) {
-    v.choice(m.reason, RefusalReason::malformed);
+    v.choice(m.reason, RefusalReason::secret);
     v.sentence(m.why);
+}
+
+void fields(auto& v, Is<Challenge> auto& m) {
+    v.text(m.nonce, challenge_bytes_max, Keep::front);
+    v.text(m.proof, challenge_bytes_max, Keep::front);
+}
+
+void fields(auto& v, Is<NoticeGiven> auto& m) {
+    v.sentence(m.why);
+}
+
+void fields(auto& v, Is<CommandAnswer> auto& m) {
+    v.number(m.number);
+    v.flag(m.done);
+    v.sentence(m.text);
 }
 
 // ---- agent <-> agent ----

@@ -34,6 +34,10 @@ struct JobTerms {
     std::uint32_t lease_ms = 5'000;
     std::uint32_t lost_timeout_ms = 60'000;  ///< --rdzv-lost-timeout: how long either side waits for the other one
     std::uint32_t stalled_restarts_max = 0;  ///< restarts in a row without a newer checkpoint; 0: as many as there are
+    std::uint32_t restarts_window_ms = 0;  ///< restarts_max counts within any stretch of this length; 0: the whole job
+    std::uint32_t node_failures_max = 0;   ///< a node that is the first cause of so many ...
+    std::uint32_t node_failures_of = 0;    ///< ... of so many last rounds is left out; 0 of 0: none is
+    bool restart_early_failures = false;   ///< restart also where a worker failed as it will again (Failure::early)
     friend bool operator==(const JobTerms&, const JobTerms&) = default;
 };
 
@@ -52,7 +56,7 @@ struct Hello {
     NodeIdentity node;
     std::uint32_t connection = 1;  ///< 1 for the agent's first connection, one more for each later one
     std::vector<VersionFact> versions;
-    std::string challenge;  ///< reserved for the job's secret; empty
+    std::string challenge;  ///< what the daemon's proof is to be made of; empty: this agent has no secret
     friend bool operator==(const Hello&, const Hello&) = default;
 };
 
@@ -132,6 +136,27 @@ struct Leave {
     friend bool operator==(const Leave&, const Leave&) = default;
 };
 
+/// The answer to a Challenge: proof.h says of what.
+struct Proof {
+    std::string proof;
+    friend bool operator==(const Proof&, const Proof&) = default;
+};
+
+enum class CommandVerb : std::uint8_t {
+    drain_node = 0,  ///< one node is to stop its workers and leave
+    notify_job = 1,  ///< all workers of the job are to hear that they will be stopped soon
+};
+
+/// Somebody asks for something. From an agent (for a person at its own host, or for a signal that it got) or, where
+/// the job has a secret, on a connection of its own.
+struct Command {
+    std::uint32_t number = 0;  ///< comes back in the CommandAnswer
+    CommandVerb verb = CommandVerb::drain_node;
+    std::string node;  ///< of drain_node: HOST, or HOST:PID where several agents are on one host
+    std::string why;   ///< for the others' messages
+    friend bool operator==(const Command&, const Command&) = default;
+};
+
 /// The job's end is known here. The daemon may forget this agent.
 struct EndAcknowledged {
     friend bool operator==(const EndAcknowledged&, const EndAcknowledged&) = default;
@@ -166,6 +191,7 @@ struct Gathering {
 /// A surplus node waits; it gets Assigned when it is needed and JobEnded at the end.
 struct Parked {
     std::uint32_t position = 0;  ///< 0: next to be used
+    std::string why;             ///< why it is left out, where it is; empty: it is a spare
     friend bool operator==(const Parked&, const Parked&) = default;
 };
 
@@ -228,12 +254,33 @@ enum class RefusalReason : std::uint8_t {
     job_in_use = 3,
     limit = 4,
     malformed = 5,
+    secret = 6,  ///< the job's secret is missing or wrong
 };
 
 struct Refused {
     RefusalReason reason = RefusalReason::malformed;
     std::string why;  ///< one sentence that says what to change
     friend bool operator==(const Refused&, const Refused&) = default;
+};
+
+/// Where the job has a secret: nothing that is said on this connection counts before the right Proof.
+struct Challenge {
+    std::string nonce;
+    std::string proof;  ///< that the daemon knows the secret too
+    friend bool operator==(const Challenge&, const Challenge&) = default;
+};
+
+/// The job will be stopped soon: every worker is to hear it, and goes on until it has saved.
+struct NoticeGiven {
+    std::string why;
+    friend bool operator==(const NoticeGiven&, const NoticeGiven&) = default;
+};
+
+struct CommandAnswer {
+    std::uint32_t number = 0;
+    bool done = false;
+    std::string text;  ///< what was done, or why not, with what exists
+    friend bool operator==(const CommandAnswer&, const CommandAnswer&) = default;
 };
 
 // ---- agent <-> agent, on the peer port ----
@@ -251,8 +298,9 @@ struct PeerAnswer {
     friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
 };
 
-using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
-                             EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
-                             JobEnded, Refused, PeerAsk, PeerAnswer>;
+using Message =
+    std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave, EndAcknowledged,
+                 AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain, JobEnded, Refused, PeerAsk,
+                 PeerAnswer, Proof, Command, Challenge, NoticeGiven, CommandAnswer>;
 
 }  // namespace muster::native

@@ -63,6 +63,7 @@ class DyingLink final : public SnapshotLink {
         if (rank_ == 0) ::raise(SIGKILL);
         while (true) ::pause();
     }
+    bool give_copy(const FileDescriptor&, std::uint64_t, std::int64_t, int) override { return false; }
     std::vector<OfferedSnapshot> take_offers(Duration limit) override { return agent_->take_offers(limit); }
 
   private:

@@ -46,7 +46,7 @@ TEST_CASE("an assignment starts the workers of a joining agent and of no other")
 
 TEST_CASE("parked is only noted") {
     Story story = Story::joining();
-    CHECK(story.step(DaemonSaid{native::Parked{0}}) == "");
+    CHECK(story.step(DaemonSaid{native::Parked{}}) == "");
     CHECK(story.last().why.size() == 1);
     CHECK(story.phase() == Phase::joining);
 }
@@ -422,6 +422,22 @@ TEST_CASE("a failure says who, where and how") {
     const Failure expected{FailureKind::worker_error, "a",         "default",       1,    3, 1, 4242, Exited{1},
                            "ValueError: bad batch",   "Traceback", "/l/error.json", "/l", 5, 2, 9,    {}};
     CHECK(reported.failures == std::vector<Failure>{expected});
+}
+
+TEST_CASE("a failure is early when its words say so, no step was told and the start is not long ago") {
+    const auto reported = [](Duration age, bool stepped) {
+        Story story = Story::running();
+        story.elapse(age);
+        WorkerNotes notes;
+        notes.stepped = stepped;
+        WorkerEnded ended{.local_rank = 0, .pid = 1, .end = Exited{1}, .at = story.now};
+        ended.stderr_tail = "ModuleNotFoundError: No module named 'apex'";
+        story.step(HostSaid{ended, notes});
+        return std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).early;
+    };
+    CHECK(reported(1s, false));
+    CHECK_FALSE(reported(1s, true));
+    CHECK_FALSE(reported(10min, false));
 }
 
 TEST_CASE("what is said once is not said again when time passes") {

@@ -239,6 +239,7 @@ TEST_CASE("a disk that hangs in a save keeps nobody for longer than a save may t
             answered.wait();
             return false;
         }
+        bool give_copy(const FileDescriptor&, std::uint64_t, std::int64_t, int) override { return false; }
         std::vector<runtime::OfferedSnapshot> take_offers(Duration) override { return {}; }
         std::promise<void> answers;
         std::shared_future<void> answered = answers.get_future().share();

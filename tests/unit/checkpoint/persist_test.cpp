@@ -55,6 +55,7 @@ class Keepers {
             kept.push_back({FileDescriptor(::fcntl(memory.get(), F_DUPFD_CLOEXEC, 3)), size_bytes, directory});
             return true;
         }
+        bool give_copy(const FileDescriptor&, std::uint64_t, std::int64_t, int) override { return false; }
         std::vector<OfferedSnapshot> take_offers(Duration) override { return {}; }
 
       private:

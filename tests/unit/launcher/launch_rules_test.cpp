@@ -4,6 +4,7 @@
 #include <csignal>
 
 #include "launcher/options.h"
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -100,8 +101,71 @@ TEST_CASE("the lost time-out grows with the lease, and one shorter than the leas
     CHECK(config_of({"--rdzv-backend=c10d"}).lost_timeout == 60s);
     CHECK(config_of({"--rdzv-backend=c10d", "--lease=90"}).lost_timeout == 180s);
     CHECK(config_of({"--rdzv-backend=c10d", "--lease=90", "--rdzv-lost-timeout=100"}).lost_timeout == 100s);
-    CHECK(error_of({"--rdzv-backend=c10d", "--lease=90", "--rdzv-lost-timeout=60"}).find("90 s, or more") !=
-          std::string::npos);
+    CHECK(error_of({"--rdzv-backend=c10d", "--lease=90", "--rdzv-lost-timeout=60"}) ==
+          "muster: --lease of 90 s contradicts --rdzv-lost-timeout of 60 s: a node would give up the rendezvous before "
+          "it "
+          "counts as lost; make --rdzv-lost-timeout the longer one\n");
+}
+
+TEST_CASE("waits and budgets that contradict each other are refused, and both are named") {
+    const std::vector<std::pair<std::vector<std::string>, std::string>> refused{
+        {{"--lease=5", "--rdzv-lost-timeout=5"}, "--lease of 5 s contradicts --rdzv-lost-timeout of 5 s"},
+        {{"--rdzv-conf=join_timeout=10,last_call_timeout=20"},
+         "last_call_timeout of --rdzv-conf of 20 s contradicts join_timeout of --rdzv-conf of 10 s"},
+        {{"--rdzv-conf=join_timeout=10", "--shutdown-timeout=10"},
+         "--shutdown-timeout of 10 s contradicts join_timeout of --rdzv-conf of 10 s"},
+        {{"--max-restarts=0/1h"}, "contradicts the 0 restarts in it"},
+        {{"--node-failures=2/5"}, "--node-failures 2/5 contradicts --max-restarts 0"},
+        {{"--restart-early-failures"}, "--restart-early-failures contradicts --max-restarts 0"},
+        {{"--standalone", "--spares=1"}, "--spares 1 contradicts a rendezvous for this node alone"},
+        {{"--rdzv-backend=static", "--master-port=1", "--spares=1"}, "--spares 1 contradicts --rdzv-backend static"},
+        {{"--preemption-signal=SIGTERM"}, "--preemption-signal 15 contradicts --signals-to-handle"},
+        {{"--preemption-signal=USR1", "--signals-to-handle=SIGUSR1"}, "contradicts --signals-to-handle"},
+    };
+    for (const auto& [given, line] : refused) {
+        INFO(line);
+        std::vector<std::string> words{"--rdzv-backend=c10d"};
+        words.insert(words.end(), given.begin(), given.end());
+        CHECK(error_of(words).find(line) != std::string::npos);
+    }
+}
+
+TEST_CASE("a default contradicts nobody") {
+    CHECK(config_of({"--rdzv-backend=c10d", "--rdzv-conf=join_timeout=5"}).join_timeout == 5s);
+    CHECK(config_of({"--rdzv-backend=c10d", "--shutdown-timeout=900"}).grace == 900s);
+    CHECK(config_of({"--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=900"}).last_call == 900s);
+}
+
+TEST_CASE("the restart budget is a number, or a number within a window") {
+    CHECK(config_of({"--max-restarts=3"}).restarts_max == 3);
+    CHECK(config_of({"--max-restarts=3"}).restarts_window == Duration::zero());
+    for (const auto& [text, window] : std::vector<std::pair<std::string, Duration>>{
+             {"10/90s", 90s}, {"10/5m", 300s}, {"10/1h", 3600s}, {"10/30d", 30 * 24h}}) {
+        const auto config = config_of({"--max-restarts=" + text});
+        CHECK(config.restarts_max == 10);
+        CHECK(config.restarts_window == window);
+    }
+}
+
+TEST_CASE("nodes are left out by default where a spare can take their place") {
+    const std::vector<std::string> elastic{"--rdzv-backend=c10d", "--rdzv-endpoint=h:1", "--nnodes=2",
+                                           "--max-restarts=9"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), elastic.begin(), elastic.end());
+        return config_of(more);
+    };
+    CHECK(with({}).node_failures_max == 0);
+    CHECK(with({"--spares=1"}).node_failures_max == 2);
+    CHECK(with({"--spares=1"}).node_failures_of == 5);
+    CHECK(with({"--spares=1", "--node-failures=0"}).node_failures_max == 0);
+    CHECK(with({"--node-failures=3/4"}).node_failures_max == 3);
+    CHECK(with({"--spares=1", "--max-restarts=0"}).node_failures_max == 0);
+}
+
+TEST_CASE("the preemption signal is a name or a number") {
+    for (const auto* text : {"SIGUSR1", "USR1", "10"})
+        CHECK(config_of({cat("--preemption-signal=", text)}).preemption_signal == SIGUSR1);
+    CHECK(config_of({}).preemption_signal == 0);
 }
 
 TEST_CASE("what runs: module, program, run-path, or the file's own nature") {

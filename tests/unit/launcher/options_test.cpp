@@ -52,6 +52,8 @@ std::string sample_value(std::string_view name) {
                                                                  {"rdzv-lost-timeout", "9"},
                                                                  {"numa-binding", "node"},
                                                                  {"max-restarts", "3"},
+                                                                 {"node-failures", "2/5"},
+                                                                 {"preemption-signal", "SIGUSR1"},
                                                                  {"shutdown-timeout", "7"},
                                                                  {"signals-to-handle", "SIGTERM"},
                                                                  {"exit-code", "torchrun"},
@@ -73,6 +75,13 @@ std::string sample_value(std::string_view name) {
                                                                  {"logs-specs", "default"}};
     const auto found = samples.find(name);
     return found == samples.end() ? std::string{} : found->second;
+}
+
+/// What an option needs beside it: one that contradicts the defaults is refused.
+Environment company(std::string_view name) {
+    if (name == "spares") return {{"PET_RDZV_BACKEND", "c10d"}, {"PET_RDZV_ENDPOINT", "h:1"}};
+    if (name == "node-failures" || name == "restart-early-failures") return {{"PET_MAX_RESTARTS", "1"}};
+    return {};
 }
 
 const GivenOption* only_option(const std::vector<std::string>& words) {
@@ -111,13 +120,16 @@ TEST_CASE("every option is read in both spellings, with its value attached or fo
                 CHECK(given->row == &row);
                 CHECK(given->value == value);
                 words.push_back("train.py");
-                CHECK(std::holds_alternative<Launch>(parse_options(words, {})));
+                CHECK(std::holds_alternative<Launch>(parse_options(words, company(row.name))));
             }
         }
         std::string variable = underscored;
         std::transform(variable.begin(), variable.end(), variable.begin(), ::toupper);
-        CHECK(std::holds_alternative<Launch>(parse_options({"train.py"}, {{"MUSTER_" + variable, value}})));
-        CHECK(std::holds_alternative<Launch>(parse_options({"train.py"}, {{"PET_" + variable, value}})));
+        for (const auto* prefix : {"MUSTER_", "PET_"}) {
+            auto environment = company(row.name);
+            environment[prefix + variable] = value;
+            CHECK(std::holds_alternative<Launch>(parse_options({"train.py"}, environment)));
+        }
     }
 }
 
@@ -187,7 +199,7 @@ TEST_CASE("an abbreviation counts when it fits one option, and torchrun's option
     CHECK(config_of({"--rdzv-b", "c10d"}).backend == Backend::c10d);
     CHECK(config_of({"--log-", "d"}).log_dir == "d");  // --log-level is ours
     CHECK(config_of({"--stan"}).standalone);
-    CHECK(config_of({"--spar=1", "--nnodes=1:2", "--rdzv-endpoint=h:1"}).spares == 1);
+    CHECK(config_of({"--spar=1", "--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}).spares == 1);
     CHECK(holds(error_of({"--rdzv", "x", "t.py"}), "is ambiguous; it could be --rdzv-backend, --rdzv-endpoint"));
     CHECK(holds(error_of({"--duplicate", "x", "t.py"}), "--duplicate-stdout-filters, --duplicate-stderr-filters"));
 }
@@ -259,6 +271,22 @@ TEST_CASE("values outside of what an option takes are refused") {
                                                                    {"--nproc-per-node", "many"},
                                                                    {"--nproc-per-node", "xpu"},
                                                                    {"--max-restarts", "1.5"},
+                                                                   {"--max-restarts", "10/1"},
+                                                                   {"--max-restarts", "10/h"},
+                                                                   {"--max-restarts", "10/0s"},
+                                                                   {"--max-restarts", "10/-1h"},
+                                                                   {"--max-restarts", "10/1w"},
+                                                                   {"--max-restarts", "10/31d"},
+                                                                   {"--max-restarts", "/1h"},
+                                                                   {"--max-restarts", "1/2/3h"},
+                                                                   {"--node-failures", "3"},
+                                                                   {"--node-failures", "3/2"},
+                                                                   {"--node-failures", "0/2"},
+                                                                   {"--node-failures", "1/101"},
+                                                                   {"--preemption-signal", "SIGNONE"},
+                                                                   {"--preemption-signal", "9"},
+                                                                   {"--preemption-signal", "SIGSTOP"},
+                                                                   {"--preemption-signal", "0"},
                                                                    {"--monitor-interval", "0"},
                                                                    {"--monitor-interval", "nan"},
                                                                    {"--rdzv-backend", "zeus"},

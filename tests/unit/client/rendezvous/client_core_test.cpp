@@ -205,7 +205,7 @@ TEST_CASE("a spare waits for ever as long as the daemon is there") {
     Dialogue talk;
     talk.join();
     talk.open();
-    talk.daemon(native::Parked{0});
+    talk.daemon(native::Parked{});
     CHECK_FALSE(any_starts_with(talk.pass(2000s, true), "lost:"));
 }
 

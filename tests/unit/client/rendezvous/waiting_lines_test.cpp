@@ -108,7 +108,7 @@ TEST_CASE("a loopback endpoint gets a hint after 10 s") {
 TEST_CASE("a spare is told its place") {
     Wait wait;
     wait.lines.answered(wait.now);
-    wait.lines.parked({2});
+    wait.lines.parked({2, ""});
     CHECK(wait.until(1s) == "this node is a spare at gpu00:29400 (2 before it)");
     CHECK(wait.until(40s).find("Check") == std::string::npos);
 }

@@ -8,7 +8,7 @@ namespace {
 
 Join join() {
     Join join;
-    join.terms = {2, 4, 1, 3, false, 30'000, 5'000, 60'000, 2};
+    join.terms = {2, 4, 1, 3, false, 30'000, 5'000, 60'000, 2, 3'600'000, 2, 5, true};
     join.last_round = 6;
     join.slots = 8;
     join.role = "gpu";
@@ -55,6 +55,7 @@ Failure failure() {
     failure.uncertainty_ns = 5'000;
     failure.wall_time_s = 1'700'000'000;
     failure.cause = {CauseKind::memory_fault, "at", "/c"};
+    failure.early = true;
     return failure;
 }
 
@@ -85,17 +86,24 @@ std::vector<Message> samples() {
             Pong{5, 1'000, 9'000},
             Gathering{1, 2, 4, 29'000, "1 more node"},
             assigned(),
-            Parked{1},
+            Parked{1, "fails"},
             Peers{7, {{0, "n0", 22136}, {1, "n1", 22137}}},
             RoundEnded{7, RoundEndReason::node_lost, true, "n1"},
             Drain{"maintenance"},
             ended,
             Refused{RefusalReason::terms_differ, "max"},
             PeerAsk{"j", 7},
-            PeerAnswer{7, true}};
+            PeerAnswer{7, true},
+            Proof{"p"},
+            Command{1, CommandVerb::drain_node, "n1", "fan"},
+            Challenge{"n", "p"},
+            NoticeGiven{"preempted"},
+            CommandAnswer{1, true, "ok"}};
 }
 
 Sender sender_of(const Message& message) {
+    if (message.index() >= Message(Challenge{}).index()) return Sender::daemon;
+    if (message.index() >= Message(Proof{}).index()) return Sender::agent;
     if (message.index() < Message(Pong{}).index()) return Sender::agent;
     return message.index() < Message(PeerAsk{}).index() ? Sender::daemon : Sender::peer;
 }

@@ -1,0 +1,162 @@
+// What an ended round costs: a restart of the job's budget, the job, or a node its place in the next rounds.
+//
+// All of it is decided once for each round, in decide_budget(), when every member of it has joined again or is gone:
+// only then is it known what came first.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/terms.h"
+#include "rendezvous/core/verdict.h"
+
+namespace muster::rendezvous {
+
+using native::JobOutcome;
+using native::RoundEndReason;
+
+/// Charged only now, when all of the round's news is in: failures that a lost node caused cost nothing, and they are
+/// often seen before the loss.
+void Job::decide_budget(const Turn& turn) {
+    if (round_.settled_budget) return;
+    round_.settled_budget = true;
+    judge_nodes(turn);
+    // Only now: a crash that is heard of later may have come first. And also where a node had left before the others
+    // were heard: they all save and leave in the same step.
+    // Not where a node joined: nobody is preempted then, and a stop signal may have been taken for a notice.
+    const bool progressed = note_progress();
+    if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
+        return finish(JobOutcome::failed, why_no_restart(), turn);
+    }
+    if (round_.reason != RoundEndReason::worker_failed) return;
+    if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
+    if (round_.left && !round_.failures.has_own_fault()) return;
+    if (failed_early()) return finish(JobOutcome::failed, why_no_restart(), turn);
+    if (in_crash_loop(progressed)) {
+        finish(
+            JobOutcome::crash_loop,
+            cat("crash loop: ", terms_.stalled_restarts_max,
+                terms_.stalled_restarts_max == 1 ? " restart" : " restarts in a row", " without a newer checkpoint (",
+                checkpoint_step_ < 0 ? "there is none" : cat("the newest is of step ", checkpoint_step_), ")"),
+            turn);
+    } else if (!budget_spent()) {
+        ++restarts_used_;
+        if (terms_.restarts_window_ms > 0) charged_at_.push_back(round_.ended_at);
+    } else {
+        finish(JobOutcome::failed, why_no_restart(), turn);
+    }
+}
+
+/// With a window, only the charges count that are younger than it: a job of many weeks loses a worker now and then,
+/// and that is no reason to give it up.
+bool Job::budget_spent() {
+    if (terms_.restarts_window_ms == 0) return restarts_used_ >= terms_.restarts_max;
+    const Duration window = std::chrono::milliseconds(terms_.restarts_window_ms);
+    std::erase_if(charged_at_, [&](Instant charged) { return charged + window <= round_.ended_at; });
+    return charged_at_.size() >= terms_.restarts_max;
+}
+
+bool Job::told_to_stop() const {
+    return !round_.failures.empty() && is_last_word(round_.failures.first_cause(config_.victim_window));
+}
+
+/// The first cause is a mistake that the next start would only repeat: a missing module, a bad option.
+bool Job::failed_early() const {
+    return !terms_.restart_early_failures && round_.failures.first_cause(config_.victim_window).early;
+}
+
+std::string Job::why_no_restart() const {
+    const auto& first = round_.failures.first_cause(config_.victim_window);
+    const auto who = cat("rank ", first.rank, " on ", first.host);
+    if (told_to_stop())
+        return cat(who, saved_and_left(first.end) ? " saved and left" : " asked not to be started again", " (",
+                   describe(first.end), ")");
+    if (failed_early())
+        return cat(who,
+                   " failed before its first step, by a mistake that a restart would only repeat "
+                   "(--restart-early-failures restarts all the same)");
+    if (terms_.restarts_max == 0) return "a worker failed and no restart is allowed (--max-restarts=0)";
+    if (terms_.restarts_window_ms > 0)
+        return cat("a worker failed and no restart is left (--max-restarts ", restart_budget(terms_), ": ",
+                   charged_at_.size(), " within the last ",
+                   describe(Duration(std::chrono::milliseconds(terms_.restarts_window_ms))), ", ", restarts_used_,
+                   " in all)");
+    return cat("a worker failed and no restart is left (", restarts_used_, " of ", terms_.restarts_max, " used)");
+}
+
+std::string Job::restarts_told() const {
+    if (terms_.restarts_window_ms == 0) return cat(restarts_used_, " of ", terms_.restarts_max, " restarts used");
+    return cat(restarts_used_, restarts_used_ == 1 ? " restart" : " restarts", " used (--max-restarts ",
+               restart_budget(terms_), ")");
+}
+
+/// Beyond the round before, not beyond all: what was kept in memory may be lost with its node.
+bool Job::note_progress() {
+    const bool progressed = round_.checkpoint_step > checkpoint_step_;
+    checkpoint_step_ = round_.checkpoint_step;
+    return progressed;
+}
+
+bool Job::in_crash_loop(bool progressed) {
+    if (progressed) restarts_stalled_ = 0;
+    return terms_.stalled_restarts_max > 0 && restarts_stalled_++ >= terms_.stalled_restarts_max;
+}
+
+// ---- nodes that fail again and again ----
+
+/// Whose workers' failure the round's end was. A victim's is nobody's; and a node that was lost is judged by its lease
+/// alone, because whose network it was cannot be told.
+Member* Job::culprit() {
+    if (round_.failures.empty()) return nullptr;
+    const auto& first = round_.failures.first_cause(config_.victim_window);
+    const bool own = first.kind == FailureKind::killed || first.kind == FailureKind::worker_error;
+    if (!own || is_last_word(first)) return nullptr;
+    for (auto& [incarnation, member] : members_)
+        if (member.round == round_.number && static_cast<std::int32_t>(member.group_rank) == first.group_rank)
+            return &member;
+    return nullptr;
+}
+
+/// Most failures are healed by a restart in place, so the first one costs a node nothing. A node that is the first
+/// cause again and again is left out while it is one in too many of the last rounds; as rounds go on without it, its
+/// failures get old and it is taken back.
+void Job::judge_nodes(const Turn& turn) {
+    if (terms_.node_failures_max == 0 || terms_.fixed_world) return;
+    const auto oldest = round_.number - static_cast<Round>(terms_.node_failures_of) + 1;
+    if (auto* member = culprit()) member->first_cause_of.push_back(round_.number);
+    for (auto& [incarnation, member] : members_) {
+        if (member.first_cause_of.empty()) continue;
+        count(member, -1);
+        std::erase_if(member.first_cause_of, [&](Round round) { return round < oldest; });
+        const bool too_often = member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
+        const bool was_left_out = std::exchange(member.left_out, too_often);
+        count(member, +1);
+        if (too_often == was_left_out) continue;
+        waiting_changed_ = true;
+        turn.step.why.push_back(cat(
+            "job '", id_, "': ", too_often ? why_left_out(member) : cat(label(member.node), " may take part again")));
+    }
+}
+
+std::string Job::why_left_out(const Member& member) const {
+    return cat(label(member.node), " is left out: it was the first cause of the end of ", member.first_cause_of.size(),
+               " of the last ", terms_.node_failures_of, " rounds (--node-failures ", terms_.node_failures_max, "/",
+               terms_.node_failures_of, ")");
+}
+
+/// What every node is told about those that are left out of the round, or are not although they should be.
+std::vector<std::string> Job::notes_on_nodes(const std::vector<Member*>& sealed) const {
+    std::vector<std::string> notes;
+    for (const auto& [incarnation, member] : members_) {
+        if (!member.left_out) continue;
+        const bool takes_part = std::find(sealed.begin(), sealed.end(), &member) != sealed.end();
+        notes.push_back(takes_part ? cat(label(member.node),
+                                         " fails again and again, and takes part all the same: without it there would "
+                                         "be fewer nodes than the minimum, ",
+                                         nodes_needed())
+                                   : why_left_out(member));
+    }
+    return notes;
+}
+
+}  // namespace muster::rendezvous

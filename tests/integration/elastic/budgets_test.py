@@ -1,0 +1,68 @@
+"""What failures cost: restarts within a window, a node its place, the job where a restart would be in vain."""
+import sys
+import unittest
+
+from job import Job, wait_for
+from nodes_test import job_status
+
+FAST = ("--lease", 1)
+
+
+class Budgets(unittest.TestCase):
+    def test_a_missing_module_is_not_restarted_and_the_report_says_why(self):
+        with Job() as job:
+            script = job.directory / "train.py"
+            script.write_text("import sys\nimport no_such_module_anywhere\n")
+            node = job.spawn("muster", "--standalone", "--nproc-per-node", 2, "--max-restarts", 5, script,
+                             PYTHON_EXEC=sys.executable)
+            job.expect_exit(node, 1)
+            said = node.err.read_text()
+            self.assertIn("failed before its first step, by a mistake that a restart would only repeat "
+                          "(--restart-early-failures restarts all the same)", said)
+            self.assertIn("ModuleNotFoundError: No module named 'no_such_module_anywhere'", said)
+            self.assertNotIn("going on", said)
+
+    def test_who_asks_for_it_gets_the_restarts(self):
+        with Job() as job:
+            script = job.directory / "train.py"
+            script.write_text("import os\nopen(os.environ['ELASTIC_LOG'], 'a').write('run\\n')\nimport no_such_module\n")
+            node = job.spawn("muster", "--standalone", "--max-restarts", 2, "--restart-early-failures", script,
+                             PYTHON_EXEC=sys.executable)
+            job.expect_exit(node, 1)
+            self.assertEqual(job.log.read_text().count("run"), 3)
+            self.assertIn("no restart is left (2 of 2 used)", node.err.read_text())
+
+    def test_a_budget_with_a_window_is_spent_and_said(self):
+        with Job() as job:
+            node = job.spawn("muster", "--standalone", "--max-restarts", "2/1h", "--no-python", "/bin/false")
+            job.expect_exit(node, 1)
+            self.assertIn("no restart is left (--max-restarts 2/1h: 2 within the last", node.err.read_text())
+
+    def test_a_node_that_fails_twice_gives_its_rank_to_the_spare_and_every_node_says_so(self):
+        with Job() as job:
+            daemon = job.daemon()
+            options = (*FAST, "--spares", 1, "--max-restarts", 9, "--node-failures", "2/4")
+            healthy = job.node(*options, nproc=1)
+            broken = job.node(*options, nproc=1, worker=("--fail-on", job.directory / "break", 3, "--until", "done"))
+            wait_for("both nodes", lambda: job_status(job).count('"host"') == 2)
+            spare = job.node(*options, nproc=1)
+            first = job.round(0, 2)
+            group = next(line["group"] for line in first.values() if job.parent(job.parent(line["pid"])) == broken.pid)
+            job.touch("break")
+            job.round(1, 2)  # in place, and fails again at once
+            third = job.round(2, 2)
+            taken = next(line for line in third.values() if job.parent(job.parent(line["pid"])) == spare.pid)
+            self.assertEqual(taken["group"], group)
+            self.assertEqual(taken["restart"], 2)
+            why = (f"(pid {broken.pid}) is left out: it was the first cause of the end of 2 of the last 4 rounds "
+                   "(--node-failures 2/4)")
+            for node in (healthy, broken, spare):
+                wait_for("line about the node that is left out", lambda: why in node.err.read_text())
+            job.finish()
+            for node in (healthy, broken, spare):
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[daemon])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
