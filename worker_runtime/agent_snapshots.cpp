@@ -24,7 +24,8 @@ void AgentSnapshots::hear(const local::Offer& offer, FileDescriptor memory) {
 bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
                           const std::string& directory) {
     const std::lock_guard lock(mutex_);
-    const local::Give give{local::GiftKind::snapshot, size_bytes, step, directory};
+    const local::Give give{
+        .kind = local::GiftKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory};
     return agent_ != nullptr && agent_->tell(give, &memory);
 }
 

@@ -249,7 +249,7 @@ TEST_CASE("what a worker gave just before its end is there, though its end was h
     FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     Worker worker(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
-    worker.give({local::GiftKind::snapshot, 7, 20, "/ckpt"}, memory.get());
+    worker.give({local::GiftKind::snapshot, 7, 20, -1, "/ckpt"}, memory.get());
     worker.go();
     const auto snapshots = rig.channel->take_snapshots();
     REQUIRE(snapshots.size() == 1);
