@@ -27,6 +27,7 @@ Result<void> CheckpointerBody::place_tensors(const Manifest& manifest, Checkpoin
     if (!place) return {};
     state.tensors.clear();
     for (const auto& tensor : manifest.tensors) {
+        if (is_rank_bytes(tensor.name)) continue;
         state.tensors.push_back(StateTensor::whole(tensor.name, tensor.type, tensor.shape, nullptr));
     }
     auto placed = place(state.tensors);
@@ -61,7 +62,8 @@ Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, Checkpo
         if (agreed->failure.code != Errc::bad_frame) return agreed->failure;
         return skip(agreed->failure);
     }
-    const auto filled = load_tensors(folder, *manifest, state.tensors);
+    const auto filled =
+        load_tensors(folder, *manifest, with_rank_bytes(*manifest, state, world_.rank(), world_.size()));
     agreed = agree(filled ? filled : as_damage(filled.error()));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) {
@@ -89,7 +91,7 @@ Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointStat
     auto agreed = agree(fits);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
-    agreed = agree(tier.load(world_, state.tensors));
+    agreed = agree(tier.load(world_, with_rank_bytes(tier.manifest(), state, world_.rank(), world_.size())));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) {
         report.skipped.push_back(cat("the agents' copies of step ", tier.step(), ": ", agreed->failure.context));

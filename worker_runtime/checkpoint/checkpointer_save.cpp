@@ -53,7 +53,7 @@ RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state)
     file.save = saves_;
     file.directory_sum = sum_of_path(options_.directory);
     if (world_.rank() == 0) file.values = state.values;
-    lay_out(file, own_pieces(state.tensors, world_.rank(), world_.size()));
+    lay_out(file, own_pieces(tensors_of(state, world_.rank()), world_.rank(), world_.size()));
     return file;
 }
 
@@ -167,7 +167,8 @@ Result<void> CheckpointerBody::copy(const CheckpointState& state, Snapshot& snap
     snapshot.memory = {room.data(), in_whole_blocks(bytes)};
     snapshot.descriptor = &room.descriptor();
     std::memset(room.data(), 0, safetensors_length_bytes);  // no head fits what lies here, until the copy is sealed
-    const Sources sources(state.tensors);
+    const auto tensors = tensors_of(state, world_.rank());
+    const Sources sources(tensors);
     for (const auto& [piece, offset, crc] : snapshot.file.pieces) {
         if (piece.count > 0) std::memcpy(room.data() + offset, sources.find(piece), piece.size_bytes());
     }

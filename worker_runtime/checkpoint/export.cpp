@@ -124,6 +124,7 @@ std::vector<std::vector<ManifestTensor>> export_plan(const Manifest& manifest, c
     std::uint64_t room = 0;
     for (const auto& tensor : manifest.tensors) {
         if (!tensor.name.starts_with(options.prefix) || tensor.name == options.prefix) continue;
+        if (is_rank_bytes(tensor.name)) continue;
         const auto bytes = bytes_of(tensor);
         if (files.empty() || bytes > room) {
             files.emplace_back();

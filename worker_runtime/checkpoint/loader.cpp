@@ -138,10 +138,18 @@ Result<void> match_model(const Manifest& manifest, const std::vector<StateTensor
         }
     }
     for (const auto& saved : manifest.tensors) {
-        if (!names.contains(saved.name))
+        if (!names.contains(saved.name) && !is_rank_bytes(saved.name))
             return other(cat("it has a tensor '", saved.name, "', which is not asked for"));
     }
     return {};
+}
+
+std::vector<StateTensor> with_rank_bytes(const Manifest& manifest, CheckpointState& state, int rank, int world) {
+    state.rank_bytes.clear();
+    const auto* saved = find(manifest, rank_bytes_name(rank));
+    if (saved != nullptr && saved->type == TensorType::u8 && manifest.files.size() == static_cast<std::size_t>(world))
+        state.rank_bytes.resize(*element_count(saved->shape));
+    return tensors_of(state, rank);
 }
 
 Result<void> fill_tensors(const std::string& place, const Manifest& manifest, const std::vector<StateTensor>& tensors,

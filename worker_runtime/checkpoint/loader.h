@@ -21,6 +21,10 @@ Result<void> match_model(const Manifest& manifest, const std::vector<StateTensor
 using FileSource =
     std::function<Result<void>(std::uint64_t file, const std::vector<ByteRange>& ranges, const ByteSink& sink)>;
 
+/// What is to be filled: the state's tensors, and memory for this rank's own bytes, which it takes anew (none where the
+/// saved world has another size).
+std::vector<StateTensor> with_rank_bytes(const Manifest& manifest, CheckpointState& state, int rank, int world);
+
 /// Fills `tensors`, which must match, with what `source` gives. Every piece is compared with its checksum: bad_frame
 /// names the tensor, and `place` in front of it.
 Result<void> fill_tensors(const std::string& place, const Manifest& manifest, const std::vector<StateTensor>& tensors,

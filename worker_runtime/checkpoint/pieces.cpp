@@ -30,6 +30,8 @@ namespace muster::runtime {
 
 namespace {
 
+constexpr std::string_view rank_bytes_prefix = "muster.rank_bytes.";
+
 /// Cuts fall on a page of the tensor where they can, so that copies and direct writes stay aligned.
 constexpr std::uint64_t cut_alignment = 4096;
 
@@ -58,6 +60,7 @@ Error refuse(const StateTensor& tensor, std::string_view why) {
 Result<void> check_tensor(const StateTensor& tensor) {
     if (tensor.name.empty() || !is_utf8(tensor.name)) return refuse(tensor, "has a name that is empty or no UTF-8");
     if (looks_cut(tensor.name)) return refuse(tensor, "ends like the name of a part, [0:2]");
+    if (is_rank_bytes(tensor.name)) return refuse(tensor, "begins like the names of ranks' own bytes");
     if (tensor.name == "__metadata__") return refuse(tensor, "has a name that safetensors keeps for itself");
     const auto elements = element_count(tensor.shape);
     std::uint64_t bytes = 0;
@@ -95,6 +98,26 @@ class Cuts {
 };
 
 }  // namespace
+
+std::string rank_bytes_name(int rank) {
+    return cat(rank_bytes_prefix, rank);
+}
+
+bool is_rank_bytes(std::string_view name) {
+    return name.starts_with(rank_bytes_prefix);
+}
+
+std::vector<StateTensor> tensors_of(const CheckpointState& state, int rank) {
+    auto tensors = state.tensors;
+    const auto size = state.rank_bytes.size();
+    if (size > 0) {
+        // Only read from.
+        auto* const data = const_cast<std::byte*>(state.rank_bytes.data());
+        tensors.push_back(StateTensor::shard(rank_bytes_name(rank), TensorType::u8, {static_cast<std::int64_t>(size)},
+                                             data, 0, size));
+    }
+    return tensors;
+}
 
 bool Piece::whole() const {
     return begin == 0 && element_count(shape) == count;

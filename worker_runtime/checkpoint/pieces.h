@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "muster/checkpoint.h"
@@ -28,6 +29,13 @@ inline constexpr std::uint64_t cut_bytes_min = 1u << 20;
 /// What `rank` writes: all of its sharded pieces, and of the replicated tensors, taken one behind the other, the
 /// rank-th of `world` shares of equal size. The shares of all ranks make up each replicated tensor exactly once.
 std::vector<Piece> own_pieces(const std::vector<StateTensor>& tensors, int rank, int world);
+
+/// The tensor that holds a rank's own bytes; nobody's model has one of that name.
+std::string rank_bytes_name(int rank);
+bool is_rank_bytes(std::string_view name);
+
+/// All that `rank` has of a state: its tensors, and its own bytes as one. Points into the state.
+std::vector<StateTensor> tensors_of(const CheckpointState& state, int rank);
 
 /// invalid_argument: a name that is empty, comes twice or is no UTF-8, a shape without a size, memory that is missing,
 /// or elements beyond the tensor's end; the text names the tensor.

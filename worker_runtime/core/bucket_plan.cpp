@@ -196,6 +196,16 @@ std::string encode(const ParameterOrder& order) {
     return bytes;
 }
 
+std::optional<ParameterOrder> order_of(std::span<const std::int64_t> parameters, std::int64_t rare_count) {
+    ParameterOrder order;
+    for (const auto parameter : parameters) {
+        if (parameter < 0 || parameter >= static_cast<std::int64_t>(parameters.size())) return std::nullopt;
+        order.parameters.push_back(static_cast<std::int32_t>(parameter));
+    }
+    order.rare_count = static_cast<std::size_t>(rare_count);
+    return rare_count >= 0 && is_complete(order, parameters.size()) ? std::optional(std::move(order)) : std::nullopt;
+}
+
 Result<ParameterOrder> decode_order(std::string_view bytes, std::size_t parameter_count) {
     ByteReader reader(bytes);
     ParameterOrder order;

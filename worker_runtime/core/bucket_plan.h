@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,9 @@ BucketPlan plan_buckets(std::span<const Parameter> parameters, const ParameterOr
 /// For a peer; decode_order() gives bad_frame unless it is a complete order of `parameter_count` parameters.
 std::string encode(const ParameterOrder& order);
 Result<ParameterOrder> decode_order(std::string_view bytes, std::size_t parameter_count);
+
+/// From numbers; nothing unless they are a complete order of as many parameters.
+std::optional<ParameterOrder> order_of(std::span<const std::int64_t> parameters, std::int64_t rare_count);
 
 /// The size of every encoded order of that many parameters.
 std::size_t encoded_order_bytes(std::size_t parameter_count);

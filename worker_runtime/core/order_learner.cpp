@@ -115,4 +115,41 @@ bool OrderLearner::observe(const BucketPlan& plan, std::span<const std::int32_t>
     return false;
 }
 
+/// first, patience, agreed, rare parameters of the candidate (-1: there is none), the order, the candidate.
+std::vector<std::int64_t> OrderLearner::state() const {
+    std::int64_t rare = -1;
+    if (candidate_plan_) {
+        rare = 0;
+        for (std::size_t b = candidate_plan_->regular_count; b < candidate_plan_->buckets.size(); ++b)
+            rare += static_cast<std::int64_t>(candidate_plan_->buckets[b].parameters.size());
+    }
+    std::vector<std::int64_t> numbers = {first_ ? 1 : 0, patience_, agreed_count_, rare};
+    numbers.insert(numbers.end(), order_.begin(), order_.end());
+    if (candidate_plan_) numbers.insert(numbers.end(), candidate_.begin(), candidate_.end());
+    return numbers;
+}
+
+bool OrderLearner::restore(std::span<const std::int64_t> state) {
+    const auto count = parameters_.size();
+    const bool has_candidate = state.size() == 4 + 2 * count && state[3] >= 0;
+    if (!has_candidate && state.size() != 4 + count) return false;
+    const auto patience = state[1], agreed = state[2], rare = state[3];
+    if (patience < patience_first || patience > patience_max || agreed < 0 || agreed >= patience) return false;
+    auto order = order_of(state.subspan(4, count), 0);
+    if (!order) return false;
+    candidate_plan_.reset();
+    candidate_.clear();
+    if (has_candidate) {
+        auto candidate = order_of(state.subspan(4 + count), rare);
+        if (!candidate) return false;
+        candidate_plan_ = plan_buckets(parameters_, *candidate, caps_);
+        candidate_ = std::move(candidate->parameters);
+    }
+    order_ = std::move(order->parameters);
+    first_ = state[0] != 0;
+    patience_ = static_cast<int>(patience);
+    agreed_count_ = static_cast<int>(agreed);
+    return true;
+}
+
 }  // namespace muster::runtime

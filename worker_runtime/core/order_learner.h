@@ -43,6 +43,10 @@ class OrderLearner {
     /// come last.
     [[nodiscard]] const std::vector<std::int32_t>& order() const { return order_; }
 
+    /// All that was learned; restore() goes on from there. False: it is of other parameters.
+    [[nodiscard]] std::vector<std::int64_t> state() const;
+    bool restore(std::span<const std::int64_t> state);
+
   private:
     [[nodiscard]] BucketPlan plan_for(const std::vector<std::int32_t>& order, std::size_t rare_count) const;
     bool ask(std::vector<std::int32_t> order);

@@ -26,4 +26,24 @@ bool UsedParameters::observe(const std::vector<bool>& used) {
     return changed;
 }
 
+std::vector<std::int64_t> UsedParameters::state() const {
+    std::vector<std::int64_t> numbers;
+    for (std::size_t i = 0; i < rare_.size(); ++i) {
+        numbers.insert(numbers.end(), {rare_[i] ? 1 : 0, histories_[i].surprise_count, histories_[i].patience});
+    }
+    return numbers;
+}
+
+bool UsedParameters::restore(std::span<const std::int64_t> state) {
+    if (state.size() != 3 * rare_.size()) return false;
+    for (std::size_t i = 0; i < rare_.size(); ++i) {
+        const auto patience = state[3 * i + 2];
+        if (patience < 1 || patience > patience_max || state[3 * i + 1] < 0 || state[3 * i + 1] >= patience)
+            return false;
+        rare_[i] = state[3 * i] != 0;
+        histories_[i] = {static_cast<std::uint16_t>(state[3 * i + 1]), static_cast<std::uint16_t>(patience)};
+    }
+    return true;
+}
+
 }  // namespace muster::runtime

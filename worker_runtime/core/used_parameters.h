@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace muster::runtime {
@@ -23,6 +24,10 @@ class UsedParameters {
     bool observe(const std::vector<bool>& used);
 
     [[nodiscard]] const std::vector<bool>& rare() const { return rare_; }
+
+    /// All that was learned, three numbers a parameter; restore() goes on from there. False: it is of other parameters.
+    [[nodiscard]] std::vector<std::int64_t> state() const;
+    bool restore(std::span<const std::int64_t> state);
 
   private:
     struct History {

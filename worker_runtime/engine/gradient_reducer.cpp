@@ -55,6 +55,14 @@ bool GradientReducer::used(int parameter) const {
     return body_->used(parameter);
 }
 
+void GradientReducer::keep(ReducerState& to) const {
+    body_->keep(to);
+}
+
+Result<void> GradientReducer::restore(const ReducerState& from) {
+    return body_->restore(from);
+}
+
 Result<void> GradientReducer::zero_gradients(void* after) {
     return body_->zero_gradients(after);
 }

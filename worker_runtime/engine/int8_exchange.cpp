@@ -132,4 +132,16 @@ void Int8Exchange::decode(const GradientBucket& bucket, const Staging& staging) 
     }
 }
 
+void Int8Exchange::keep(std::vector<std::byte>& to) const {
+    for (const auto& residual : residuals_.all()) add_bytes(to, residual);
+    for (const auto& staging : staging_) add_bytes(to, staging.lost_average);
+}
+
+bool Int8Exchange::restore(std::span<const std::byte> from) {
+    bool fits = true;
+    for (auto& residual : residuals_.all()) fits = fits && take_bytes(from, residual);
+    for (auto& staging : staging_) fits = fits && take_bytes(from, staging.lost_average);
+    return fits && from.empty();
+}
+
 }  // namespace muster::runtime

@@ -26,6 +26,8 @@ class Int8Exchange final : public BucketExchange {
         return bucket.gradients.type == DataType::f32 ? 2 : 1;
     }
     Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) override;
+    void keep(std::vector<std::byte>& to) const override;
+    bool restore(std::span<const std::byte> from) override;
 
   private:
     /// A rank's piece of a bucket on the wire: samples, a scale for each block, the codes.

@@ -160,4 +160,16 @@ void PowerExchange::restore(const GradientBucket& bucket, Staging& staging) {
     }
 }
 
+void PowerExchange::keep(std::vector<std::byte>& to) const {
+    for (const auto& residual : residuals_.all()) add_bytes(to, residual);
+    for (const auto& q : q_) add_bytes(to, q);
+}
+
+bool PowerExchange::restore(std::span<const std::byte> from) {
+    bool fits = true;
+    for (auto& residual : residuals_.all()) fits = fits && take_bytes(from, residual);
+    for (auto& q : q_) fits = fits && take_bytes(from, q);
+    return fits && from.empty();
+}
+
 }  // namespace muster::runtime

@@ -30,6 +30,8 @@ class PowerExchange final : public BucketExchange {
         return compresses(bucket) ? 2 : 1;
     }
     Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) override;
+    void keep(std::vector<std::byte>& to) const override;
+    bool restore(std::span<const std::byte> from) override;
 
   private:
     /// A gradient as a matrix; its P and Q lie at offsets in the bucket's staging memory.

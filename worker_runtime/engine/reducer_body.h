@@ -51,6 +51,9 @@ class ReducerBody {
     Result<void> finish();
     Result<void> join(const std::function<Result<void>()>& apply);
 
+    void keep(ReducerState& to) const;
+    Result<void> restore(const ReducerState& from);
+
     Result<double> clip_grad_norm(double max_norm, void* after);
     Result<void> zero_gradients(void* after);
 
@@ -69,7 +72,7 @@ class ReducerBody {
     [[nodiscard]] Result<void> check_device() const;
     [[nodiscard]] Registration registration() const;
     Result<void> choose_caps();
-    Result<void> take_plan(BucketPlan plan);
+    Result<void> take_order(ParameterOrder order);
     Result<Layout> make_buckets_anew();
     Result<ParameterOrder> agree_on_order();
 
@@ -100,6 +103,7 @@ class ReducerBody {
     std::shared_ptr<BucketExchange> exchange_;
     BucketCaps caps_;
 
+    ParameterOrder order_;  ///< that the plan was made of
     BucketPlan plan_;
     GradientArena arena_;
     std::unique_ptr<BucketSchedule> schedule_;

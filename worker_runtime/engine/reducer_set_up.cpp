@@ -156,7 +156,7 @@ Result<void> ReducerBody::set_up() {
     control_.emplace(std::span(bytes, control_bytes), parameters_.size(), communicator_.size());
     live_ = bytes + control_bytes;
 
-    auto planned = take_plan(plan_buckets(parameters_, reverse_order(parameters_.size()), caps_));
+    auto planned = take_order(reverse_order(parameters_.size()));
     if (!planned) return planned;
     if (auto sent = broadcast_parameters(communicator_, parameters_, arena_.buckets()); !sent) return sent;
     if (auto cleared = arena_.clear(); !cleared) return cleared;
@@ -181,8 +181,9 @@ Result<void> ReducerBody::choose_caps() {
     return {};
 }
 
-Result<void> ReducerBody::take_plan(BucketPlan plan) {
-    plan_ = std::move(plan);
+Result<void> ReducerBody::take_order(ParameterOrder order) {
+    order_ = std::move(order);
+    plan_ = plan_buckets(parameters_, order_, caps_);
     if (auto held = arena_.hold(communicator_, plan_); !held) return held;
     schedule_ = std::make_unique<BucketSchedule>(plan_);
     const ExchangeTerms terms{.rank = communicator_.rank(),
@@ -206,7 +207,7 @@ Result<Layout> ReducerBody::make_buckets_anew() {
     new_buckets_due_ = false;
     auto order = agree_on_order();
     if (!order) return with_context(order.error(), "new buckets in rank 0's order");
-    auto taken = take_plan(plan_buckets(parameters_, *order, caps_));
+    auto taken = take_order(std::move(*order));
     if (!taken) return with_context(taken.error(), "new buckets");
     layout_changed_ = true;
     return Layout::moved;

@@ -10,6 +10,21 @@
 
 namespace muster::runtime {
 
+/// For BucketExchange::keep().
+inline void add_bytes(std::vector<std::byte>& to, std::span<const float> values) {
+    const auto bytes = std::as_bytes(values);
+    to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+/// For restore(): the next values of `from`, which gets shorter. False: there are too few.
+inline bool take_bytes(std::span<const std::byte>& from, std::span<float> values) {
+    const auto bytes = std::as_writable_bytes(values);
+    if (from.size() < bytes.size()) return false;
+    std::copy_n(from.begin(), bytes.size(), bytes.begin());
+    from = from.subspan(bytes.size());
+    return true;
+}
+
 class Residuals {
   public:
     /// Memory for the buckets of f32, with what is known of their parameters.
@@ -36,6 +51,8 @@ class Residuals {
         }
     }
 
+    [[nodiscard]] std::span<std::vector<float>> all() { return buckets_; }
+    [[nodiscard]] std::span<const std::vector<float>> all() const { return buckets_; }
     [[nodiscard]] std::span<float> of(const GradientBucket& bucket) { return buckets_[bucket.index]; }
 
   private:

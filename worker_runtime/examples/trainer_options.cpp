@@ -1,5 +1,6 @@
 #include "worker_runtime/examples/trainer_options.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -24,6 +25,13 @@ bool parse_decimal(const std::string& text, double lowest, double highest, doubl
 bool take_text(const std::string& text, std::string& value) {
     value = text;
     return !text.empty();
+}
+
+bool take_wire(const std::string& text, WireFormat& value) {
+    constexpr std::array names{"same", "bf16", "f16", "int8", "power"};
+    const auto* const found = std::find(names.begin(), names.end(), text);
+    value = static_cast<WireFormat>(found - names.begin());
+    return found != names.end();
 }
 
 struct Option {
@@ -51,6 +59,8 @@ constexpr std::array options_known{
            [](const auto& value, auto& to) { return parse_count(value, to.plan.checkpoint_every); }},
     Option{"--snapshot-every", "a count", "steps between two copies that the agent keeps (1)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.snapshot_every); }},
+    Option{"--wire", "same, bf16, f16, int8 or power", "what gradients are between ranks (same)",
+           [](const auto& value, auto& to) { return take_wire(value, to.plan.wire); }},
     Option{"--leave-at-step", "a count", "save after this step and leave with exit code 76, as after a notice (never)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.leave_at_step); }},
     Option{"--losses", "a file", "rank 0 adds a line for each step, number and loss (none)",

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "muster/gradient_reducer.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 
@@ -21,6 +20,7 @@ struct State {
     ElasticSampler sampler;
     DigitsNetwork network;
     std::vector<std::vector<float>> velocity;  ///< of each parameter, for the momentum
+    ReducerState reducer;
 
     explicit State(ElasticSampler from) : sampler(std::move(from)) {
         for (const auto tensor : network.tensors()) velocity.emplace_back(tensor.size(), 0.0F);
@@ -28,6 +28,7 @@ struct State {
 };
 
 constexpr const char* sampler_key = "sampler";
+constexpr const char* reducer_key = "reducer";
 
 CheckpointState checkpoint_of(State& state) {
     CheckpointState checkpoint;
@@ -40,6 +41,8 @@ CheckpointState checkpoint_of(State& state) {
             StateTensor::whole("velocity." + parameter.name, type, parameter.shape, state.velocity[i].data()));
     }
     checkpoint.values[sampler_key] = state.sampler.state();
+    checkpoint.values[reducer_key] = state.reducer.plan;
+    checkpoint.rank_bytes = state.reducer.own;
     return checkpoint;
 }
 
@@ -50,6 +53,7 @@ Result<void> restore(const TrainingPlan& plan, Checkpointer& checkpointer, State
     if (!loaded->has_value()) return {};
     state.step = static_cast<std::uint64_t>((*loaded)->step);
     state.from_memory = (*loaded)->from_memory;
+    state.reducer = {.plan = checkpoint.values[reducer_key], .own = std::move(checkpoint.rank_bytes)};
     auto placed = state.sampler.load_state(checkpoint.values[sampler_key]);
     // The command line's batch counts, also where the checkpoint was made with another.
     if (placed) placed = state.sampler.set_batch_size(plan.batch_size);
@@ -117,10 +121,12 @@ Result<BatchSums> take_step(const TrainingPlan& plan, GradientReducer& reducer, 
 }
 
 /// True: a notice has come, and all is saved.
-Result<bool> save_if_due(const TrainingPlan& plan, Communicator& world, const TrainingAids& aids, State& state) {
-    auto leave = aids.notice != nullptr ? aids.notice->agreed(world) : Result<bool>(false);
+Result<bool> save_if_due(const TrainingPlan& plan, const GradientReducer& reducer, const TrainingAids& aids,
+                         State& state) {
+    auto leave = aids.notice != nullptr ? aids.notice->agreed(reducer.communicator()) : Result<bool>(false);
     if (!leave || aids.checkpointer == nullptr) return leave ? Result<bool>(false) : leave;
     if (state.step == plan.leave_at_step) leave = true;
+    reducer.keep(state.reducer);
     const bool last = *leave || state.sampler.epoch() == plan.epochs;
     if (!last && state.step % plan.checkpoint_every != 0) {
         if (state.step % plan.snapshot_every != 0) return false;
@@ -149,7 +155,7 @@ Result<bool> run_steps(const TrainingPlan& plan, GradientReducer& reducer, const
             if (events.epoch_done) events.epoch_done(state.sampler.epoch(), epoch_sums);
             epoch_sums = {};
         }
-        const auto left = save_if_due(plan, reducer.communicator(), aids, state);
+        const auto left = save_if_due(plan, reducer, aids, state);
         if (!left || *left) return left;
     }
     return false;
@@ -175,8 +181,9 @@ Result<Trained> train(const TrainingPlan& plan, Communicator& world, const Digit
     if (aids.checkpointer != nullptr) {
         if (auto restored = restore(plan, *aids.checkpointer, state); !restored) return restored.error();
     }
-    auto reducer = GradientReducer::make(world, state.network.parameters());
+    auto reducer = GradientReducer::make(world, state.network.parameters(), {.wire = plan.wire});
     if (!reducer) return reducer.error();
+    if (auto restored = reducer->restore(state.reducer); !restored) return restored.error();
     if (events.started) events.started(state.step, state.from_memory);
     // A round that was killed on its way out had taken the step, and saved.
     if (plan.leave_at_step > 0 && state.step >= plan.leave_at_step) {

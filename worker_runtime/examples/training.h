@@ -14,6 +14,7 @@
 #include "muster/checkpoint.h"
 #include "muster/communicator.h"
 #include "muster/elastic_sampler.h"
+#include "muster/gradient_reducer.h"
 #include "muster/preemption.h"
 #include "worker_runtime/examples/digits_data.h"
 #include "worker_runtime/examples/digits_network.h"
@@ -27,6 +28,7 @@ struct TrainingPlan {
     double momentum = 0.9;
     std::uint64_t checkpoint_every = 50;  ///< steps between two checkpoints; there is one more at the end
     std::uint64_t snapshot_every = 1;     ///< steps between two copies that the agent keeps
+    WireFormat wire = WireFormat::same;   ///< of the gradients between ranks
     std::uint64_t leave_at_step = 0;      ///< after so many steps as if a notice had come; 0: never
 };
 

@@ -138,6 +138,51 @@ TEST_CASE("a run that stops in the middle of an epoch and goes on ends with the 
     CHECK(*resumed.weights[1] == *whole.weights[0]);
 }
 
+TEST_CASE("what compression held back comes back too, and so do the bits") {
+    for (const auto wire : {WireFormat::int8, WireFormat::power}) {
+        const test::ScratchFolder folder;
+        TrainingPlan plan{.epochs = 3, .wire = wire};
+        const auto whole = train_world(2, plan);
+        REQUIRE(whole.losses.size() == 45);
+        // Step 1 has just asked for new buckets, those of step 2 have their first residuals, 17 has Q of many steps.
+        for (const std::uint64_t step : {1, 2, 17}) {
+            const auto directory = folder / cat("c", step);
+            plan.leave_at_step = step;
+            REQUIRE(train_world(2, plan, directory).losses.size() == step);
+            plan.leave_at_step = 0;
+            const auto resumed = train_world(2, plan, directory);
+            CHECK(resumed.first_step == step);
+            REQUIRE(resumed.weights[1].has_value());
+            CHECK(*resumed.weights[0] == *whole.weights[0]);
+            CHECK(*resumed.weights[1] == *whole.weights[0]);
+        }
+    }
+}
+
+TEST_CASE("in another world what compression held back is left behind, and the training goes on") {
+    const test::ScratchFolder folder;
+    TrainingPlan plan{.epochs = 2, .wire = WireFormat::int8, .leave_at_step = 17};
+    REQUIRE(train_world(2, plan, folder / "c").weights[0].has_value());
+    plan.leave_at_step = 0;
+    const auto larger = train_world(3, plan, folder / "c");
+    REQUIRE(larger.weights[2].has_value());
+    CHECK(larger.losses.size() == 13);
+    CHECK(larger.losses.back() < larger.losses.front());
+}
+
+TEST_CASE("a training that goes on with another wire is told so by all ranks") {
+    const test::ScratchFolder folder;
+    TrainingPlan plan{.epochs = 1, .wire = WireFormat::int8};
+    REQUIRE(train_world(2, plan, folder / "c").weights[0].has_value());
+    plan.epochs = 2;
+    plan.wire = WireFormat::power;
+    const auto refused = train_world(2, plan, folder / "c");
+    for (const auto& each : refused.weights) {
+        REQUIRE(each.has_error());
+        CHECK_THAT(each.error().context, Catch::Contains("not of wire PowerSGD"));
+    }
+}
+
 TEST_CASE("a run that goes on in another world takes the losses of one that never stopped") {
     const TrainingPlan plan{.epochs = 3, .checkpoint_every = 10};
     const auto alone = train_world(1, plan);

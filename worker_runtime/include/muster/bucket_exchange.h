@@ -20,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "muster/communicator.h"
 #include "muster/operation.h"
@@ -72,6 +73,11 @@ class BucketExchange {
     [[nodiscard]] virtual int collective_count(const GradientBucket& bucket) const = 0;
 
     virtual Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) = 0;
+
+    /// Between steps: adds to `to` what this rank remembers of the gradients, for a checkpoint.
+    virtual void keep(std::vector<std::byte>& /*to*/) const {}
+    /// After prepare() for equal buckets in an equal world: takes all that keep() added. False: it is of another size.
+    virtual bool restore(std::span<const std::byte> from) { return from.empty(); }
 };
 
 }  // namespace muster

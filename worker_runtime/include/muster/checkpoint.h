@@ -66,6 +66,9 @@ struct CheckpointState {
     /// A small text of this rank's own: its random generators. Comes back where the saved world had this rank, else it
     /// is empty. UTF-8.
     std::string rank_value = {};
+    /// Memory of this rank's own, of any size: what error feedback holds back. Comes back where the saved world has as
+    /// many ranks, else it is empty.
+    std::vector<std::byte> rank_bytes = {};
 };
 
 /// What save() does while the one before is still being written.

@@ -110,6 +110,13 @@ struct ReducerOptions {
     FiniteCheck finite_check = FiniteCheck::off;
 };
 
+/// What a reducer remembers from step to step, for a checkpoint: with it, a training that goes on has the bits of one
+/// that never stopped, also with error feedback.
+struct ReducerState {
+    std::string plan = {};            ///< the buckets, and what was learned of their order; for CheckpointState::values
+    std::vector<std::byte> own = {};  ///< this rank's residuals, for CheckpointState::rank_bytes; empty without
+};
+
 /// Where gradients lie.
 enum class Layout {
     kept,
@@ -172,6 +179,14 @@ class GradientReducer {
     /// all of them there and back where it is too large. Where that is too slow, give an infinite `max_norm`, and
     /// multiply in a kernel of your own.
     Result<double> clip_grad_norm(double max_norm, void* after = nullptr);
+
+    /// Between steps that average. `to` may have an older state, whose memory is used again.
+    void keep(ReducerState& to) const;
+
+    /// A collective, right after make(): goes on from there. `plan` is equal on all ranks (rank 0's: it alone learns);
+    /// empty: nothing is done. `own` empty, as in a world of another size: what was lost in rounding before is not made
+    /// up for. invalid_argument: it is of other parameters or another wire. Ask for gradient(i) afterwards.
+    Result<void> restore(const ReducerState& from);
 
     /// The trainer waited so long for its input.
     void add_data_wait(Duration wait);
