@@ -59,6 +59,8 @@ Result<CheckpointOptions> read_options(const muster_checkpointer_options* option
     chosen.keep_every = given->keep_every;
     chosen.when_busy = *busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip;
     chosen.persist_timeout = *timeout;
+    chosen.copy_to_next_node = given->no_copies == 0;
+    chosen.copy_bytes_per_second = given->copy_bytes_per_second;
     return chosen;
 }
 
@@ -179,6 +181,29 @@ muster_status muster_checkpointer_save(muster_checkpointer* checkpointer, int64_
         if (!all) return all.error();
         if (*busy == MUSTER_BUSY_DEFAULT) return found.checkpointer->save(step, *all);
         return found.checkpointer->save(step, *all, *busy == MUSTER_BUSY_WAIT ? WhenBusy::wait : WhenBusy::skip);
+    });
+}
+
+muster_status muster_checkpointer_snapshot(muster_checkpointer* checkpointer, int64_t step,
+                                           const muster_checkpoint_state* state) {
+    return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
+        const auto all = read_state(state);
+        return all ? found.checkpointer->snapshot(step, *all) : all.error();
+    });
+}
+
+muster_status muster_checkpointer_reserve(muster_checkpointer* checkpointer, const muster_checkpoint_state* state) {
+    return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
+        const auto all = read_state(state);
+        return all ? found.checkpointer->reserve(*all) : all.error();
+    });
+}
+
+muster_status muster_checkpointer_copied_step(muster_checkpointer* checkpointer, int64_t* step) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
+        if (step == nullptr) return invalid("`step` is NULL");
+        *step = found.checkpointer->copied_step();
+        return {};
     });
 }
 

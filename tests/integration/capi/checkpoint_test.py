@@ -55,6 +55,11 @@ class Module(OnRanks):
     def test_mistakes_are_exceptions_with_a_sentence(self):
         self.check(1, "mistakes")
 
+    def test_snapshots_outlive_a_killed_worker(self):
+        done = self.start(2, self.python, WORKER, "snapshots", self.folder, PET_MAX_RESTARTS="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {rank} of 2: snapshots done" for rank in (0, 1)], done.stderr)
+
     def test_an_exception_in_the_middle_of_a_load_comes_out(self):
         self.check(3, "save")
         self.check(2, "no_memory")

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import time
 
 import muster
 from python_worker import raises
@@ -151,6 +152,36 @@ def no_memory(context):
         raises(ZeroDivisionError, "division", checkpointer.load_state)
     else:
         raises(muster.MusterError, "rank 1", checkpointer.load_state)
+
+
+def snapshots(context):
+    """Nothing is written to a disk: after a kill the agent gives back the last step of both."""
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    state = model(0, context.rank, context.world_size)
+    loaded = checkpointer.load(state)
+    if loaded is not None:
+        assert loaded.step == 5 and loaded.path == "" and loaded.values == {"note": "of 5"}, loaded
+        assert loaded.rank_value == f"rank {context.rank}" and same(state, model(5, context.rank, context.world_size))
+        return
+    assert checkpointer.copied_step == -1
+    raises(TypeError, "a is a complex", checkpointer.snapshot, 1, {"a": 1j})
+    raises(TypeError, "a is a complex", checkpointer.reserve, {"a": 1j})
+    raises(muster.MusterError, "0 or more", checkpointer.snapshot, -1, state)
+    checkpointer.reserve(state)
+    for step in (4, 5):
+        while time.monotonic() < snapshots.due:  # a snapshot soon after another is left out
+            pass
+        checkpointer.snapshot(step, model(step, context.rank, context.world_size), {"note": f"of {step}"}, f"rank {context.rank}")
+        checkpointer.finish()
+        snapshots.due = time.monotonic() + 0.1
+        context.world.barrier()
+    assert checkpointer.reports() == []
+    if context.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()
+
+
+snapshots.due = 0
 
 
 def generators(context):

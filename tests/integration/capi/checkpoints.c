@@ -67,6 +67,9 @@ static void mistake_handles(void* wrong, const char* words) {
     size_t count = 0;
     int number = 0;
     INVALID(muster_checkpointer_save(wrong, 0, &state, 0), words);
+    INVALID(muster_checkpointer_snapshot(wrong, 0, &state), words);
+    INVALID(muster_checkpointer_reserve(wrong, &state), words);
+    INVALID(muster_checkpointer_copied_step(wrong, &step), words);
     INVALID(muster_checkpointer_load(wrong, &state, &step), words);
     INVALID(muster_checkpointer_load_as_saved(wrong, NULL, NULL, &step), words);
     INVALID(muster_checkpointer_loaded_value(wrong, "key", NULL, 0, NULL), words);
@@ -90,6 +93,10 @@ static void mistake_states(muster_checkpointer* checkpointer, struct job job) {
     INVALID(muster_checkpointer_save(checkpointer, 0, NULL, 0), "`state` is NULL");
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 9), "9 is no way to meet a busy checkpointer");
     INVALID(muster_checkpointer_save(checkpointer, -1, &state, 0), "a checkpoint of step -1");
+    INVALID(muster_checkpointer_snapshot(checkpointer, 0, NULL), "`state` is NULL");
+    INVALID(muster_checkpointer_snapshot(checkpointer, -1, &state), "a checkpoint of step -1");
+    INVALID(muster_checkpointer_reserve(checkpointer, NULL), "`state` is NULL");
+    INVALID(muster_checkpointer_copied_step(checkpointer, NULL), "`step` is NULL");
     INVALID(muster_checkpointer_load(checkpointer, &state, NULL), "`step` is NULL");
     INVALID(muster_checkpointer_load_as_saved(checkpointer, NULL, NULL, &step), "`place` is NULL");
     state.values = values;

@@ -67,7 +67,9 @@ typedef struct muster_checkpointer_options {
     int keep_last;          // 0: 2
     int64_t keep_every;     // also keeps steps that are a multiple; 0: none
     int when_busy;
-    int64_t persist_timeout_ms;  // from save to all ranks' parts being on the disk; 0: 1,800,000
+    int64_t persist_timeout_ms;      // from save to all ranks' parts being on the disk; 0: 1,800,000
+    int no_copies;                   // 1: copies in memory stay on their node
+    uint64_t copy_bytes_per_second;  // that a rank sends of them to the next node at most; 0: no limit
 } muster_checkpointer_options;
 
 // A collective. MUSTER_ALREADY_EXISTS: another job has the directory. `options` may be NULL.
@@ -77,6 +79,15 @@ muster_status muster_checkpointer_open(muster_context* context, const muster_che
 // A collective: copies this rank's share and returns; a thread writes it. How that ends comes with the reports.
 muster_status muster_checkpointer_save(muster_checkpointer* checkpointer, int64_t step,
                                        const muster_checkpoint_state* state, int when_busy);
+
+// The same without a disk, for the agents alone: of this node, and of the next one. Cheap enough for every step; after
+// a failure the next round goes on from it. Left out on all ranks alike while another is under way, and without agents.
+muster_status muster_checkpointer_snapshot(muster_checkpointer* checkpointer, int64_t step,
+                                           const muster_checkpoint_state* state);
+// Takes the memory for copies of this rank's share before the first save. MUSTER_LIMIT_EXCEEDED: there is too little.
+muster_status muster_checkpointer_reserve(muster_checkpointer* checkpointer, const muster_checkpoint_state* state);
+// The newest step of which the next node has a copy of this rank's share; -1: none.
+muster_status muster_checkpointer_copied_step(muster_checkpointer* checkpointer, int64_t* step);
 
 // A collective: fills the memory of `state`'s tensors from the newest checkpoint that is whole on all ranks. `*step`:
 // its step; -1 where there is none. MUSTER_INVALID_ARGUMENT: the checkpoint is of another model, and the first tensor
@@ -101,6 +112,7 @@ muster_status muster_checkpointer_loaded_key(muster_checkpointer* checkpointer, 
                                              size_t capacity, size_t* needed);
 muster_status muster_checkpointer_loaded_rank_value(muster_checkpointer* checkpointer, char* text, size_t capacity,
                                                     size_t* needed);
+// Empty where it came from the agents' memory.
 muster_status muster_checkpointer_loaded_path(muster_checkpointer* checkpointer, char* text, size_t capacity,
                                               size_t* needed);
 // The newer ones that were passed over, each with the reason: a line each.

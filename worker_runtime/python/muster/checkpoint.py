@@ -88,28 +88,43 @@ class Checkpointer:
 
     keep_last and keep_every (every n-th step): which checkpoints stay. when_busy: what save() does while the one before
     is being written, "skip" or "wait". persist_timeout: seconds until all ranks' parts must be on the disk.
+    copy_to_next_node: snapshots also go to another node, at copy_bytes_per_second at most (0: no limit).
     """
 
-    def __init__(self, context, directory=None, keep_last=2, keep_every=0, when_busy="skip", persist_timeout=None):
+    def __init__(self, context, directory=None, keep_last=2, keep_every=0, when_busy="skip", persist_timeout=None,
+                 copy_to_next_node=True, copy_bytes_per_second=0):
         if keep_last < 1:
             raise ValueError(f"keep_last is {keep_last}; at least 1 must be kept")
         place = _bytes(str(directory), "the directory") if directory is not None else None
         options = CheckpointerOptions(ctypes.sizeof(CheckpointerOptions), place, keep_last, keep_every,
                                       _busy(when_busy),
-                                      0 if persist_timeout is None else max(1, round(persist_timeout * 1000)))
+                                      0 if persist_timeout is None else max(1, round(persist_timeout * 1000)),
+                                      0 if copy_to_next_node else 1, copy_bytes_per_second)
         self._handle = Handle("checkpointer", make("checkpointer_open", context._handle.value, ctypes.byref(options)))
 
     def save(self, step, state, values=None, rank_value=None, when_busy=None):
         """Copies this rank's share of `state` and returns; a thread writes it, and reports() says how that went. `values`:
         more short texts, by name, equal on all ranks. `rank_value`: a text of this rank's own (random_state())."""
-        tree, found = nested.pack(state)
-        texts = dict(values or {})
-        if _TREE in texts:
-            raise ValueError(f"the value {_TREE!r} is the checkpointer's own")
-        texts[_TREE] = json.dumps(tree, separators=(",", ":"))
-        fields = _Fields(found, False, texts, rank_value)
+        fields = self._fields(state, values, rank_value)
         call("checkpointer_save", self._handle.value, step, ctypes.byref(fields.state),
              _busy(when_busy))
+
+    def snapshot(self, step, state, values=None, rank_value=None):
+        """The same without a disk: the copy is for the agents, of this node and of the next one. Cheap enough for every
+        step; after a failure the next round goes on from it. Left out, on all ranks alike, while another is under way."""
+        fields = self._fields(state, values, rank_value)
+        call("checkpointer_snapshot", self._handle.value, step, ctypes.byref(fields.state))
+
+    def reserve(self, state, values=None, rank_value=None):
+        """Takes the memory for copies of such a state before the first save() or snapshot(). MusterError
+        ("limit_exceeded"): there is too little."""
+        fields = self._fields(state, values, rank_value)
+        call("checkpointer_reserve", self._handle.value, ctypes.byref(fields.state))
+
+    @property
+    def copied_step(self):
+        """The newest step of which the next node has a copy of this rank's share; -1: none."""
+        return ask("checkpointer_copied_step", ctypes.c_int64, self._handle.value)
 
     def load(self, state):
         """Fills `state` where it lies from the newest checkpoint that is whole: tensors get its elements, dicts and lists
@@ -178,6 +193,15 @@ class Checkpointer:
     def close(self):
         """Waits for the save under way. Also done at the end of the process."""
         self._handle.release()
+
+    @staticmethod
+    def _fields(state, values, rank_value):
+        tree, found = nested.pack(state)
+        texts = dict(values or {})
+        if _TREE in texts:
+            raise ValueError(f"the value {_TREE!r} is the checkpointer's own")
+        texts[_TREE] = json.dumps(tree, separators=(",", ":"))
+        return _Fields(found, False, texts, rank_value)
 
     def _texts(self):
         """(tree or None, the other values) of the last load."""

@@ -85,7 +85,8 @@ class PieceFields(ctypes.Structure):
 
 class CheckpointerOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("directory", c_char_p), ("keep_last", c_int), ("keep_every", c_int64),
-                ("when_busy", c_int), ("persist_timeout_ms", c_int64)]
+                ("when_busy", c_int), ("persist_timeout_ms", c_int64), ("no_copies", c_int),
+                ("copy_bytes_per_second", c_uint64)]
 
 
 class TensorFields(ctypes.Structure):
@@ -190,6 +191,9 @@ _PROTOTYPES = {
     "batch_gradients": (_HANDLE, c_void_p, c_void_p, c_size_t),
     "checkpointer_open": (_HANDLE, POINTER(CheckpointerOptions), POINTER(_HANDLE)),
     "checkpointer_save": (_HANDLE, c_int64, POINTER(CheckpointStateFields), c_int),
+    "checkpointer_snapshot": (_HANDLE, c_int64, POINTER(CheckpointStateFields)),
+    "checkpointer_reserve": (_HANDLE, POINTER(CheckpointStateFields)),
+    "checkpointer_copied_step": (_HANDLE, POINTER(c_int64)),
     "checkpointer_load": (_HANDLE, POINTER(CheckpointStateFields), POINTER(c_int64)),
     "checkpointer_load_as_saved": (_HANDLE, PLACE, c_void_p, POINTER(c_int64)),
     "checkpointer_loaded_value": (_HANDLE, c_char_p, *_TEXT),
