@@ -1,12 +1,18 @@
-// One rank of scripts/bench/checkpoint: so many MiB of state in tensors of 16 MiB, saved and loaded again and again,
-// with a plain copy of the same state in between. Prints a line for each turn: "memcpy_ms blocked_ms persist_ms
-// load_ms".
+// One rank of scripts/bench/checkpoint and scripts/bench/resume: so many MiB of state in tensors of 16 MiB, saved and
+// loaded again and again, with a plain copy of the same state in between. Prints a line for each turn: "memcpy_ms
+// blocked_ms persist_ms load_ms".
 //
 //     bench_checkpoint_rank DIRECTORY MIB TURNS
+//     bench_checkpoint_rank DIRECTORY MIB resume    goes on where it can: "resumed memory|disk LOAD_MS"; else saves
+//     once,
+//                                                   says "ready PID" when that is everywhere, and waits to be killed
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "muster/checkpoint.h"
@@ -85,13 +91,42 @@ int run(const std::string& directory, std::size_t mib, int turns) {
     return 0;
 }
 
+int resume(const std::string& directory, std::size_t mib) {
+    auto context = Context::from_environment();
+    if (!context) return fail(context.error());
+    auto checkpointer = Checkpointer::open(*context, {.directory = directory, .keep_last = 1});
+    if (!checkpointer) return fail(checkpointer.error());
+    Model model(mib);
+    auto state = model.state();
+    model.touch(1);
+    auto loaded = checkpointer->load(state);
+    if (!loaded) return fail(loaded.error());
+    if (loaded->has_value()) {
+        if (context->rank() == 0)
+            std::printf("resumed %s %.3f\n", (*loaded)->from_memory ? "memory" : "disk", (*loaded)->load_ms);
+        return 0;
+    }
+    if (auto saved = checkpointer->save(1, state, WhenBusy::wait); !saved) return fail(saved.error());
+    if (auto done = checkpointer->finish(); !done) return fail(done.error());
+    const bool copies = context->snapshots() != nullptr && context->world_size() > context->local_world_size();
+    while (copies && checkpointer->copied_step() < 1 && context->world().status())
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (auto all = context->world().run(barrier()); !all) return fail(all.error());
+    std::printf("ready %d\n", ::getpid());
+    std::fflush(stdout);
+    ::pause();
+    return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
     std::size_t mib = 0;
     int turns = 0;
+    if (argc == 4 && std::string_view(argv[3]) == "resume" && parse_number(std::string_view(argv[2]), mib))
+        return resume(argv[1], mib);
     if (argc != 4 || !parse_number(std::string_view(argv[2]), mib) || !parse_number(std::string_view(argv[3]), turns)) {
-        std::fprintf(stderr, "usage: bench_checkpoint_rank DIRECTORY MIB TURNS\n");
+        std::fprintf(stderr, "usage: bench_checkpoint_rank DIRECTORY MIB TURNS|resume\n");
         return 2;
     }
     return run(argv[1], mib, turns);
