@@ -147,7 +147,9 @@ void NeighbourCopies::make_room(Incoming& incoming) const {
     if (memory) {
         room = std::move(*memory);
     } else {
-        log(LogLevel::warning, memory.error().context, "; rank ", incoming.source.rank, "'s copy is not kept");
+        // Once: the next snapshot has no more memory than this one.
+        log(incoming.scratch.empty() ? LogLevel::warning : LogLevel::debug, memory.error().context, "; rank ",
+            incoming.source.rank, "'s copies are not kept while that is so");
         incoming.scratch.resize(chunk_size(size, 0));
     }
 }
