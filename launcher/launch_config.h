@@ -88,6 +88,7 @@ struct LaunchConfig {
     bool restart_early_failures = false;     ///< also where a worker failed as it will again: a missing module, a bad
                                              ///< option. Off, because such a restart heals nothing
     std::string checkpoint_dir;              ///< absolute; empty: none, and nobody looks for checkpoints
+    std::string checkpoint_local_dir;        ///< absolute; empty: none
     std::uint32_t stalled_restarts_max = 3;  ///< in a row, without a newer checkpoint in checkpoint_dir; 0: no limit.
                                              ///< Most failures that a restart heals are healed by the first
     Duration persist_limit = 60s;            ///< --persist-timeout: agents' copies to the disk, at the job's end

@@ -106,9 +106,9 @@ Accepted accept_log_dir(std::string_view value, Settings& settings) {
 }
 
 /// Absolute, because a worker may change its directory.
-Accepted accept_checkpoint_dir(std::string_view value, Settings& settings) {
+Accepted accept_directory(std::string_view value, std::string& field) {
     if (value.empty()) return "a directory";
-    settings.config.checkpoint_dir = std::filesystem::absolute(value).string();
+    field = std::filesystem::absolute(value).string();
     return std::nullopt;
 }
 
@@ -295,7 +295,10 @@ constexpr std::array rows{
               [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
     OptionRow{"checkpoint-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
               "Where the workers keep their checkpoints (MUSTER_CHECKPOINT_DIR); restarts say from which step they go on.", "",
-              accept_checkpoint_dir},
+              [](auto value, auto& to) { return accept_directory(value, to.config.checkpoint_dir); }},
+    OptionRow{"checkpoint-local-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
+              "A disk of each host, for its workers' parts of every save (MUSTER_CHECKPOINT_LOCAL_DIR): faster than DIR, and lost with the host.", "",
+              [](auto value, auto& to) { return accept_directory(value, to.config.checkpoint_local_dir); }},
     OptionRow{"max-stalled-restarts", 0, Kind::value, Group::restarts, From::muster, true, "N",
               "With --checkpoint-dir: restarts in a row without a newer checkpoint, before the job ends with 77. 0: any number.",
               "3", [](auto value, auto& to) { return whole(value, 0, to.config.stalled_restarts_max); }},

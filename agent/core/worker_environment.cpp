@@ -83,8 +83,12 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     // One worker may take all cores; several with a thread for each core would fight for them.
     if (spec.worker_count > 1) set_default(variables, "OMP_NUM_THREADS", "1");
     // Inside a worker of another muster its directory is in use, by that worker itself.
-    if (variables.contains("MUSTER_AGENT_SOCKET")) variables.erase("MUSTER_CHECKPOINT_DIR");
+    if (variables.contains("MUSTER_AGENT_SOCKET")) {
+        variables.erase("MUSTER_CHECKPOINT_DIR");
+        variables.erase("MUSTER_CHECKPOINT_LOCAL_DIR");
+    }
     if (!spec.checkpoint_dir.empty()) set(variables, "MUSTER_CHECKPOINT_DIR", spec.checkpoint_dir);
+    if (!spec.checkpoint_local_dir.empty()) set(variables, "MUSTER_CHECKPOINT_LOCAL_DIR", spec.checkpoint_local_dir);
     set_number(variables, "MUSTER_ROUND", assignment.round);
     variables.erase("MUSTER_SNAPSHOTS");
     if (files.snapshot_count > 0 && !files.agent_socket.empty())

@@ -4,9 +4,12 @@
 // On top of it each worker gets these of our own:
 //   MUSTER_ROUND          the round's number, equal on all nodes, never reused (TORCHELASTIC_RESTART_COUNT counts only
 //                         the restarts that were charged to the budget)
-//   MUSTER_CHECKPOINT_DIR --checkpoint-dir, where it was given; else what the launcher has, unless an outer muster set
-//   it MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else
-//   not set MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
+//   MUSTER_CHECKPOINT_DIR, MUSTER_CHECKPOINT_LOCAL_DIR
+//                         --checkpoint-dir and --checkpoint-local-dir, where they were given; else what the launcher
+//                         has, unless an outer muster set it
+//   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
+//                         set
+//   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
 #pragma once
 
 #include <cstddef>
@@ -31,6 +34,7 @@ struct WorkerSpec {
     std::string job = "none";  ///< TORCHELASTIC_RUN_ID
     std::uint32_t restarts_max = 0;
     std::string checkpoint_dir;  ///< empty: none
+    std::string checkpoint_local_dir;
     bool virtual_local_rank = false;
     /// False: worker rank 0 serves the store itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1).
     bool agent_store = true;

@@ -35,6 +35,13 @@ Result<CheckpointOptions> complete(CheckpointOptions options) {
             Errc::invalid_argument,
             "no checkpoint directory: start the job with muster --checkpoint-dir DIR, or name one in the options"};
     }
+    if (options.local_directory.empty()) {
+        const char* const given = ::getenv("MUSTER_CHECKPOINT_LOCAL_DIR");
+        options.local_directory = given != nullptr ? given : "";
+    }
+    if (options.shared_every < 1) {
+        return Error{Errc::invalid_argument, cat("shared_every is ", options.shared_every, "; at least 1")};
+    }
     if (options.keep_last < 1) {
         return Error{Errc::invalid_argument, cat("keep_last is ", options.keep_last, "; at least 1 must be kept")};
     }
@@ -139,6 +146,9 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
             log(LogLevel::warning, "no copies of snapshots go to the next node: ", agreed->failure.context);
         }
     }
+    auto local = open_local();
+    if (!local) return local.error();
+    if (*local) terms.local = std::move(**local);
     terms.directory = options_.directory;
     terms.nonce = *nonce;
     terms.timeout = options_.persist_timeout;
@@ -154,6 +164,27 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     if (!agreed->all_well) return agreed->failure;
     worker_ = std::move(*worker);
     return {};
+}
+
+/// A collective: the same tiers on all ranks, or none would know where a save is.
+Result<std::optional<LocalDirectory>> CheckpointerBody::open_local() const {
+    const auto own = cat(options_.local_directory.empty() ? 0 : options_.shared_every);
+    auto first = hear_rank_0(own);
+    if (!first) return first.error();
+    std::optional<LocalDirectory> local;
+    Result<void> fine;
+    if (own != *first) {
+        fine = Error{Errc::invalid_argument,
+                     "local_directory or shared_every is not what rank 0 has; all ranks need the same"};
+    } else if (!options_.local_directory.empty()) {
+        auto opened = LocalDirectory::open(options_.local_directory, sum_of_path(options_.directory));
+        if (opened) local = std::move(*opened);
+        if (!opened) fine = opened.error();
+    }
+    auto agreed = agree(fine);
+    if (!agreed) return agreed.error();
+    if (!agreed->all_well) return agreed->failure;
+    return local;
 }
 
 Result<void> CheckpointerBody::still_needed() const {

@@ -12,6 +12,7 @@
 
 #include "muster/checkpoint.h"
 #include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/checkpoint/local_directory.h"
 #include "worker_runtime/checkpoint/manifest.h"
 #include "worker_runtime/checkpoint/memory_tier.h"
 #include "worker_runtime/checkpoint/neighbour_copies.h"
@@ -60,6 +61,11 @@ class CheckpointerBody {
         bool copy = false;  ///< to the next node
     };
 
+    [[nodiscard]] Result<std::optional<LocalDirectory>> open_local() const;
+    /// Where copies lie that make up a save without the shared directory.
+    enum class Nearness { memory, local_disk };
+    [[nodiscard]] Result<std::pair<MemoryTier, Nearness>> gather_near();
+    Result<std::optional<LoadReport>> load_newest(CheckpointState& state, const PlaceTensors& place);
     Result<SaveWorker::Terms> take_directory() const;
     Result<void> reach_neighbours(const CheckpointNeighbours& neighbours);
     [[nodiscard]] Result<Agreement> agree(const Result<void>& own) const {
@@ -71,8 +77,8 @@ class CheckpointerBody {
     [[nodiscard]] bool copies_idle() const { return !copies_ || copies_->idle(); }
     Result<Go> may_begin(const Result<void>& arguments, bool busy);
     void hand_over(Snapshot snapshot, const CheckpointState& state, Instant began);
-    Result<bool> try_memory(const MemoryTier& tier, CheckpointState& state, const PlaceTensors& place,
-                            LoadReport& report);
+    Result<bool> try_near(const MemoryTier& tier, Nearness nearness, CheckpointState& state, const PlaceTensors& place,
+                          LoadReport& report);
     void take_texts(const Manifest& manifest, CheckpointState& state) const;
     RankFile plan(std::int64_t step, const CheckpointState& state) const;
     static Result<void> make_room(SharedSegment& room, std::uint64_t bytes);
@@ -93,6 +99,7 @@ class CheckpointerBody {
     std::size_t turn_ = 0;
     std::string opening_;      // of the directory, the same on all ranks
     std::uint64_t saves_ = 0;  // and snapshots, so far
+    int until_shared_ = 0;     // so many saves go no further than the local directory
     Instant last_snapshot_{};
     std::unique_ptr<NeighbourCopies> copies_;  // null where none go to another node
     std::unique_ptr<SaveWorker> worker_;

@@ -11,6 +11,8 @@ namespace {
 
 /// The agent sends it as soon as the channel is open.
 constexpr Duration offer_wait = 5s;
+/// As many as MemoryTier takes of a rank.
+constexpr std::size_t local_parts_max = 2;
 
 /// A file that is not there is damage too, and so is one that this version cannot read; a disk that gives errors, or
 /// memory that is short, is not.
@@ -84,8 +86,8 @@ void CheckpointerBody::take_texts(const Manifest& manifest, CheckpointState& sta
 }
 
 /// False: it could not be read after all, and `report` says why.
-Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointState& state, const PlaceTensors& place,
-                                          LoadReport& report) {
+Result<bool> CheckpointerBody::try_near(const MemoryTier& tier, Nearness nearness, CheckpointState& state,
+                                        const PlaceTensors& place, LoadReport& report) {
     auto fits = place_tensors(tier.manifest(), state, place);
     if (fits) fits = match_model(tier.manifest(), state.tensors);
     auto agreed = agree(fits);
@@ -94,17 +96,37 @@ Result<bool> CheckpointerBody::try_memory(const MemoryTier& tier, CheckpointStat
     agreed = agree(tier.load(world_, with_rank_bytes(tier.manifest(), state, world_.rank(), world_.size())));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) {
-        report.skipped.push_back(cat("the agents' copies of step ", tier.step(), ": ", agreed->failure.context));
+        report.skipped.push_back(cat(nearness == Nearness::memory ? "the agents' copies" : "the local disks' files",
+                                     " of step ", tier.step(), ": ", agreed->failure.context));
         if (world_.rank() == 0) log(LogLevel::warning, report.skipped.back());
         return false;
     }
     take_texts(tier.manifest(), state);
     report.step = tier.step();
-    report.from_memory = true;
+    report.from_memory = nearness == Nearness::memory;
+    report.from_local_disk = nearness == Nearness::local_disk;
     return true;
 }
 
+/// What the agents have, else the local disks: an agent has each save that its host's disk has, and no older ones.
+Result<std::pair<MemoryTier, CheckpointerBody::Nearness>> CheckpointerBody::gather_near() {
+    const auto sum = sum_of_path(options_.directory);
+    auto tier = MemoryTier::gather(
+        world_, snapshots_ ? snapshots_->take_offers(offer_wait) : std::vector<OfferedSnapshot>(), sum);
+    if (!tier) return tier.error();
+    if (tier->step() >= 0 || options_.local_directory.empty()) return std::pair(std::move(*tier), Nearness::memory);
+    tier = MemoryTier::gather(world_, worker_->take_local(local_parts_max), sum);
+    if (!tier) return tier.error();
+    return std::pair(std::move(*tier), Nearness::local_disk);
+}
+
 Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state, const PlaceTensors& place) {
+    auto loaded = load_newest(state, place);
+    worker_->release_local();
+    return loaded;
+}
+
+Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState& state, const PlaceTensors& place) {
     const auto began = std::chrono::steady_clock::now();
     auto ready = place ? Result<void>() : check_state(state);
     if (ready) ready = worker_->finish();
@@ -116,20 +138,19 @@ Result<std::optional<LoadReport>> CheckpointerBody::load(CheckpointState& state,
     if (world_.rank() == 0) {
         if (auto listing = list_directory(options_.directory)) candidates = listing->checkpoints;
     }
-    auto tier =
-        MemoryTier::gather(world_, snapshots_ ? snapshots_->take_offers(offer_wait) : std::vector<OfferedSnapshot>(),
-                           sum_of_path(options_.directory));
-    if (!tier) return tier.error();
-    bool memory_tried = false, any_on_disk = false;
+    auto near = gather_near();
+    if (!near) return near.error();
+    const auto& [tier, nearness] = *near;
+    bool near_tried = false, any_on_disk = false;
     for (std::size_t i = 0;; ++i) {
         // Rank 0 says which one: another host may see the directory a moment older.
         auto next = hear_rank_0(Result<std::string>(i < candidates.size() ? to_string(candidates[i]) : ""));
         if (!next) return next.error();
         const auto name = parse_checkpoint_name(*next);
         any_on_disk = any_on_disk || name.has_value();
-        if (!memory_tried && tier->step() >= (name ? name->step : 0)) {
-            memory_tried = true;
-            auto loaded = try_memory(*tier, state, place, report);
+        if (!near_tried && tier.step() >= (name ? name->step : 0)) {
+            near_tried = true;
+            auto loaded = try_near(tier, nearness, state, place, report);
             if (!loaded) return loaded.error();
             report.load_ms = milliseconds_since(began);
             if (*loaded) return std::optional(std::move(report));

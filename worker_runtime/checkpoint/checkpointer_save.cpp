@@ -151,6 +151,10 @@ Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState
 void CheckpointerBody::hand_over(Snapshot snapshot, const CheckpointState& state, Instant began) {
     if (worker_->gave_last() || !copies_idle()) turn_ = (turn_ + 1) % memories_.size();
     ++saves_;
+    if (snapshot.to_disk && !options_.local_directory.empty()) {
+        snapshot.to_shared = until_shared_ == 0;
+        until_shared_ = (until_shared_ + 1) % options_.shared_every;
+    }
     snapshot.file = plan(snapshot.file.step, state);
     if (auto copied = copy(state, snapshot); !copied) snapshot.failure = copied.error();
     snapshot.taken = Clock::now();

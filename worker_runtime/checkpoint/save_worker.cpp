@@ -161,16 +161,42 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
         // Rank 0 begins no commit after the deadline, but may need a while for one.
         return board_->await(saves_ - 1, deadline + commit_time());
     }
-    auto name = commit(draft, own, deadline);
-    auto outcome = name ? Result<std::string>(cat(terms_.directory, '/', to_string(*name))) : name.error();
+    auto outcome = finish_together(snapshot, draft, own, deadline);
     if (auto told = board_->announce(saves_ - 1, outcome); !told && outcome) {
         log(LogLevel::warning, "tell the other ranks of ", *outcome, ": ", told.error().context);
     }
-    if (name) {
-        terms_.known.push_back({.name = *name, .verified = true});
-        remove_old();
-    }
+    if (outcome && snapshot.to_shared) remove_old();
     return outcome;
+}
+
+/// Rank 0: where the save is, now that all ranks have told of it.
+Result<std::string> SaveWorker::finish_together(const Snapshot& snapshot, const DraftName& draft,
+                                                const Result<std::uint32_t>& own, Instant deadline) {
+    if (!snapshot.to_shared) {
+        const auto all = board_->collect(saves_ - 1, own, deadline);
+        return all ? Result<std::string>(terms_.local->folder()) : all.error();
+    }
+    const auto name = commit(draft, own, deadline);
+    if (!name) return name.error();
+    terms_.known.push_back({.name = *name, .verified = true});
+    return cat(terms_.directory, '/', to_string(*name));
+}
+
+/// Where the shared one follows, a local disk that fails is a warning.
+Result<void> SaveWorker::write_local(const Snapshot& snapshot, const Interruption& in_time) {
+    if (!terms_.local) return {};
+    auto written = terms_.local->put(snapshot.file, snapshot.memory, in_time);
+    if (written || !snapshot.to_shared) return written;
+    log(LogLevel::warning, "step ", snapshot.file.step, " is not on the local disk: ", written.error().context);
+    return {};
+}
+
+std::vector<OfferedSnapshot> SaveWorker::take_local(std::size_t most) {
+    return terms_.local ? terms_.local->take(most) : std::vector<OfferedSnapshot>();
+}
+
+void SaveWorker::release_local() {
+    if (terms_.local) terms_.local->release();
 }
 
 /// From here on the agent has the copy, whatever becomes of this process.
@@ -191,12 +217,14 @@ Result<std::uint32_t> SaveWorker::seal_and_give(Snapshot& snapshot) {
 Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline) {
     const auto checksum = seal_and_give(snapshot);
     if (!checksum) return checksum;
-    if (!terms_.refusal.empty()) return Error{Errc::permission_denied, terms_.refusal};
-    if (auto made = make_folder(folder); !made) return made.error();
     const auto in_time = [deadline]() -> Result<void> {
         if (std::chrono::steady_clock::now() < deadline) return {};
         return Error{Errc::timed_out, "the disk is too slow for the time that a save may take"};
     };
+    if (auto local = write_local(snapshot, in_time); !local) return local.error();
+    if (!snapshot.to_shared) return checksum;
+    if (!terms_.refusal.empty()) return Error{Errc::permission_denied, terms_.refusal};
+    if (auto made = make_folder(folder); !made) return made.error();
     const auto path = cat(folder, '/', rank_file_name(terms_.rank));
     if (auto written = write_new_file(path, snapshot.memory, snapshot.file.size_bytes, in_time); !written) {
         return written.error();

@@ -15,6 +15,7 @@
 #include "muster/checkpoint.h"
 #include "rendezvous/base/error.h"
 #include "worker_runtime/checkpoint/directory_claim.h"
+#include "worker_runtime/checkpoint/local_directory.h"
 #include "worker_runtime/checkpoint/names.h"
 #include "worker_runtime/checkpoint/neighbour_copies.h"
 #include "worker_runtime/checkpoint/rank_file.h"
@@ -30,6 +31,7 @@ struct Snapshot {
     std::span<std::byte> memory;
     const FileDescriptor* descriptor = nullptr;  ///< of that memory
     bool to_disk = true;                         ///< else for agents alone
+    bool to_shared = true;                       ///< else no further than the local directory
     bool to_next_node = false;                   ///< too; the same on all ranks
     SaveReport report;
     Instant taken;
@@ -48,6 +50,7 @@ class SaveWorker {
         std::string refusal;                      ///< else why it cannot, on all ranks
         std::shared_ptr<SnapshotLink> snapshots;  ///< null: nobody keeps any
         NeighbourCopies* copies = nullptr;        ///< outlives the worker; null: none go to another node
+        std::optional<LocalDirectory> local;      ///< empty: there is none
         std::vector<KeptCheckpoint> known;        ///< rank 0's: what is known of those on the disk
     };
 
@@ -72,6 +75,9 @@ class SaveWorker {
     [[nodiscard]] std::string newest_trouble() const;
     /// Rank 0, while idle: what reading a checkpoint has shown.
     void note(const KeptCheckpoint& checkpoint);
+    /// While idle: what this rank can bring from its host's disk, two at most, and the end of that.
+    std::vector<OfferedSnapshot> take_local(std::size_t most);
+    void release_local();
 
   private:
     SaveWorker(Terms terms, std::unique_ptr<SaveBoard> board) : terms_(std::move(terms)), board_(std::move(board)) {}
@@ -79,6 +85,9 @@ class SaveWorker {
     Result<std::uint32_t> seal_and_give(Snapshot& snapshot);
     void add_report(SaveReport report);
     Result<std::string> persist(Snapshot& snapshot);
+    Result<std::string> finish_together(const Snapshot& snapshot, const DraftName& draft,
+                                        const Result<std::uint32_t>& own, Instant deadline);
+    Result<void> write_local(const Snapshot& snapshot, const Interruption& in_time);
     Result<std::uint32_t> write_own_file(Snapshot& snapshot, const std::string& folder, Instant deadline);
     Result<CheckpointName> commit(const DraftName& draft, const Result<std::uint32_t>& own, Instant deadline);
     void remove_old();

@@ -65,6 +65,27 @@ class Persist(unittest.TestCase):
         process.send_signal(signal.SIGTERM)
         self.ends(process, 76)
 
+    def test_while_the_next_round_has_not_begun_the_step_comes_to_the_disk_too(self):
+        self.ends(self.launch("kill-look", "--max-restarts", 1), 0)
+        self.loads(20)
+
+    def test_workers_that_save_and_leave_by_themselves_end_the_job_although_restarts_are_left(self):
+        process = self.launch("notified", "--max-restarts", 5)
+        wait_for("both workers", lambda: (self.job.directory / "ready").exists())
+        workers = [pid for pid in self.job.processes() if Path(f"/proc/{pid}/comm").read_text().startswith("persist_worker")]
+        os.kill(workers[0], signal.SIGUSR2)
+        told = self.ends(process, 76)
+        self.assertNotIn("round 1", told)
+        self.assertIn("saved and left (exit code 76)", told)
+
+    def test_a_local_disk_is_nearer_than_the_shared_one(self):
+        local = ("--checkpoint-local-dir", self.job.directory / "local")
+        self.ends(self.launch("exit", "--persist-timeout", 0, *local), 3)
+        for options, place in ((local, "a local disk"), ((), "disk")):
+            process = self.launch("load", *options)
+            self.job.expect_exit(process, 0)
+            self.assertIn(f"loaded 10 from {place}\n", process.out.read_text())
+
     def test_without_time_for_it_the_step_stays_in_memory(self):
         self.assertNotIn(KEPT, self.ends(self.launch("exit", "--persist-timeout", 0), 3))
         self.loads(10)

@@ -9,6 +9,7 @@
 // stubborn     the same, and SIGTERM does not end it
 // notified     knows nothing of SIGTERM; a file "ready", then exits 76 when it has been told to leave
 // kill-once    kill-writer in the first round, then load and exit 4, again and again
+// kill-look    kill-writer in the first round, then waits for step 20 on the disk before it opens anything
 #include <signal.h>
 #include <unistd.h>
 
@@ -107,7 +108,10 @@ int load(Checkpointer& checkpointer, const Context& context) {
     if (loaded > 0 && model.weight != expected.weight) return fail({Errc::bad_frame, "another model came back"});
     if (context.rank() == 0) {
         std::printf("loaded %lld from %s\n", static_cast<long long>(loaded),
-                    *report && (*report)->from_memory ? "memory" : "disk");
+                    !*report                     ? "nowhere"
+                    : (*report)->from_memory     ? "memory"
+                    : (*report)->from_local_disk ? "a local disk"
+                                                 : "disk");
         std::fflush(stdout);
     }
     return 0;
@@ -129,9 +133,19 @@ int train(Checkpointer& checkpointer, Context& context, const std::string& way) 
     while (true) ::pause();
 }
 
+Result<void> wait_for_file(const std::string& path) {
+    const auto until = std::chrono::steady_clock::now() + patience;
+    while (!std::filesystem::exists(path)) {
+        if (std::chrono::steady_clock::now() > until) return Error{Errc::timed_out, cat("no ", path)};
+        std::this_thread::sleep_for(5ms);  // between two looks
+    }
+    return {};
+}
+
 int leave_when_told(Context& context) {
     auto notice = PreemptionNotice::watch(context, {SIGUSR2});
     if (!notice) return fail(notice.error());
+    if (auto met = meet(context.store(), context.world().size(), "watching"); !met) return fail(met.error());
     std::ofstream(cat(std::getenv("TMPDIR"), "/ready")) << "1";
     while (true) {
         const auto leave = notice->agreed(context.world());
@@ -149,7 +163,11 @@ int main(int argc, char** argv) {
     if (!context) return fail(context.error());
     if (way == "stubborn" || way == "notified") ::signal(SIGTERM, SIG_IGN);
     if (way == "notified") return leave_when_told(*context);
-    const bool again = way == "kill-once" && context->round() > 0;
+    const bool again = (way == "kill-once" || way == "kill-look") && context->round() > 0;
+    if (again && way == "kill-look") {
+        const auto there = wait_for_file(cat(std::getenv("MUSTER_CHECKPOINT_DIR"), "/step_00000020"));
+        return there ? 0 : fail(there.error());
+    }
     auto checkpointer = open(*context, directory, way.starts_with("kill") && !again);
     if (!checkpointer) return fail(checkpointer.error());
     if (way != "load" && !again) return train(*checkpointer, *context, way);

@@ -144,6 +144,15 @@ TEST_CASE("ranks that had come to different steps bring the one that all have") 
     CHECK(load_in(scratch / "c", 2, 4) == "step 14");
 }
 
+TEST_CASE("a step that only some ranks of this node had come to is not begun") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 2, keepers, {14, 15}) == "");
+    keepers.of(1).pop_back();
+    CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies({0, 1}))) == "step_00000014");
+    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000014");
+}
+
 TEST_CASE("what a killed worker had written is taken where it is whole, and written again where it is not") {
     const ScratchFolder scratch;
     Keepers keepers;

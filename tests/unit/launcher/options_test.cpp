@@ -58,6 +58,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"signals-to-handle", "SIGTERM"},
                                                                  {"exit-code", "torchrun"},
                                                                  {"checkpoint-dir", "c"},
+                                                                 {"checkpoint-local-dir", "l"},
                                                                  {"max-stalled-restarts", "2"},
                                                                  {"persist-timeout", "5"},
                                                                  {"log-dir", "d"},

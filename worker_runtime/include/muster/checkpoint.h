@@ -80,6 +80,10 @@ enum class WhenBusy {
 struct CheckpointOptions {
     /// One that all hosts of the job share. Empty: MUSTER_CHECKPOINT_DIR, which `muster --checkpoint-dir` sets.
     std::string directory = {};
+    /// On a disk of this host: each rank's part goes there first, and a round on these hosts goes on from it. Empty:
+    /// MUSTER_CHECKPOINT_LOCAL_DIR, which `muster --checkpoint-local-dir` sets; else there is none.
+    std::string local_directory = {};
+    int shared_every = 1;         ///< with a local directory: of that many saves the first goes to `directory` too
     int keep_last = 2;            ///< at least 1
     std::int64_t keep_every = 0;  ///< also keep those whose step is a multiple; 0: none
     WhenBusy when_busy = WhenBusy::skip;
@@ -98,7 +102,7 @@ struct CheckpointOptions {
 struct SaveReport {
     std::int64_t step = 0;
     bool persisted = false;
-    std::string path;         ///< of the checkpoint's folder, where it was persisted
+    std::string path;         ///< of the checkpoint's folder, or the local one, where it was persisted
     std::string trouble;      ///< else why not: the rank, the file and the system's words
     std::uint64_t bytes = 0;  ///< of this rank's share
     double blocked_ms = 0;    ///< how long save() kept this rank from training
@@ -109,6 +113,7 @@ struct SaveReport {
 struct LoadReport {
     std::int64_t step = 0;
     bool from_memory = false;          ///< of the agents, which had kept the copies of workers that ended
+    bool from_local_disk = false;      ///< of the hosts' local directories
     std::string path;                  ///< of the checkpoint's folder, where it is from the disk
     std::vector<std::string> skipped;  ///< newer ones that were not taken, each with the reason
     double load_ms = 0;

@@ -1,0 +1,105 @@
+#include "worker_runtime/checkpoint/local_directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/names.h"
+#include "worker_runtime/checkpoint/verify.h"
+#include "worker_runtime/cpu/shared_segment.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr std::string_view rank_mark = ".rank_", end_mark = ".safetensors";
+
+/// The step that a file's name begins with; nothing for a name of another kind, or of a file that was not finished.
+std::optional<std::int64_t> step_of(std::string_view name) {
+    const auto mark = name.find(rank_mark);
+    if (mark == std::string_view::npos || !name.ends_with(end_mark)) return std::nullopt;
+    const auto named = parse_checkpoint_name(name.substr(0, mark));
+    return named ? std::optional(named->step) : std::nullopt;
+}
+
+/// All of a file, in memory that can be mapped like an agent's copy.
+Result<OfferedSnapshot> read_copy(const std::string& path, int file) {
+    struct stat facts {};
+    if (::fstat(file, &facts) != 0) return error_from_errno(errno, cat("look at ", path));
+    const auto bytes = static_cast<std::uint64_t>(facts.st_size);
+    auto room = SharedSegment::create(in_whole_blocks(std::max<std::uint64_t>(bytes, 1)), cat("reading ", path));
+    if (!room) return room.error();
+    std::size_t at = 0;
+    auto read = read_ranges(path, {{0, bytes}}, [&](std::span<const std::byte> part) -> Result<void> {
+        std::memcpy(room->data() + at, part.data(), part.size());
+        at += part.size();
+        return {};
+    });
+    if (!read) return read.error();
+    FileDescriptor memory(::fcntl(room->descriptor().get(), F_DUPFD_CLOEXEC, 3));
+    if (!memory.valid()) return error_from_errno(errno, cat("keep ", path));
+    return OfferedSnapshot{.memory = std::move(memory), .size_bytes = bytes};
+}
+
+}  // namespace
+
+Result<LocalDirectory> LocalDirectory::open(const std::string& directory, const std::string& directory_sum) {
+    auto folder = cat(absolute_path(directory), '/', directory_sum);
+    if (auto made = make_folders(folder); !made)
+        return with_context(made.error(), "make the local checkpoint directory");
+    return LocalDirectory(std::move(folder));
+}
+
+Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte> memory,
+                                 const Interruption& interruption) {
+    const auto path = cat(folder_, '/', to_string(CheckpointName{.step = file.step}), '.', rank_file_name(file.rank));
+    const auto fresh = path + ".new";
+    if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return error_from_errno(errno, cat("remove ", fresh));
+    if (auto written = write_new_file(fresh, memory, file.size_bytes, interruption); !written) return written;
+    if (::rename(fresh.c_str(), path.c_str()) != 0) return error_from_errno(errno, cat("rename ", fresh));
+    if (auto flushed = flush_folder(folder_); !flushed) return flushed;
+    auto names = names_in(folder_);
+    if (!names) return names.error();
+    for (const auto& name : *names) {
+        const auto step = step_of(name);
+        // Another rank's of a later step: it has gone back with us, and has not saved since.
+        if (step && (*step < last_step_ || *step > file.step)) ::unlink(cat(folder_, '/', name).c_str());
+    }
+    last_step_ = file.step;
+    return {};
+}
+
+std::vector<OfferedSnapshot> LocalDirectory::take(std::size_t most) {
+    std::vector<OfferedSnapshot> copies;
+    auto names = names_in(folder_);
+    if (!names) return copies;
+    std::erase_if(*names, [](const std::string& name) { return !step_of(name); });
+    std::stable_sort(names->begin(), names->end(),
+                     [](const std::string& a, const std::string& b) { return *step_of(a) > *step_of(b); });
+    for (const auto& name : *names) {
+        if (copies.size() == most) break;
+        const auto path = cat(folder_, '/', name);
+        FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+        if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;  // gone, or another process's
+        auto copy = read_copy(path, file.get());
+        if (!copy) {
+            log(LogLevel::warning, copy.error().context, "; the other tiers have to do without it");
+            continue;
+        }
+        copies.push_back(std::move(*copy));
+        taken_.push_back(std::move(file));
+    }
+    return copies;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,48 @@
+// The rank files of one node on a disk of its own: faster than the directory that all hosts share, and gone with the
+// node.
+//
+//   LOCAL/4f1d2c3b/                              one folder for each checkpoint directory, by the sum of its path
+//      step_00000120.rank_00003.safetensors      a whole rank file (rank_file.h); *.new: being written
+//
+// Whose files make up a save is agreed by the ranks when they load (memory_tier.h), as it is for the agents' copies.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "worker_runtime/checkpoint/durable_file.h"
+#include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/checkpoint/snapshot_link.h"
+
+namespace muster::runtime {
+
+class LocalDirectory {
+  public:
+    /// Makes the folder below `directory`. Errors name what cannot be made.
+    static Result<LocalDirectory> open(const std::string& directory, const std::string& directory_sum);
+
+    /// Brings this rank's file there, flushed, from memory as write_new_file() takes it. Files of steps before this
+    /// rank's last one go, and of later ones: training has gone back behind those. All ranks save the same steps, one
+    /// after the other, so the last one is whole on all when this one is.
+    Result<void> put(const RankFile& file, std::span<const std::byte> memory, const Interruption& interruption);
+
+    /// At most `most` files as copies in memory, the newest steps first, of whatever ranks; other processes of this
+    /// node get others, until release(). What cannot be read is left out, with a warning.
+    std::vector<OfferedSnapshot> take(std::size_t most);
+    void release() { taken_.clear(); }
+
+    [[nodiscard]] const std::string& folder() const { return folder_; }
+
+  private:
+    explicit LocalDirectory(std::string folder) : folder_(std::move(folder)) {}
+
+    std::string folder_;
+    std::int64_t last_step_ = -1;
+    std::vector<FileDescriptor> taken_;  ///< locked
+};
+
+}  // namespace muster::runtime
