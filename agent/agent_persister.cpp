@@ -132,9 +132,12 @@ class AgentPersister::Body : public std::enable_shared_from_this<Body> {
     bool makes_way(const std::string& directory, const std::string& copies, When when);
     void watch(Place run);
     void over(Place run);
-    void tell(const Run& run, int status) const;
+    void tell(const Run& run, int status);
+    /// Between rounds and at the end it may be the same.
+    bool is_news(const std::string& line) { return std::exchange(told_, line) != line; }
 
     std::list<Run> runs_;
+    std::string told_;
 };
 
 /// True when nothing stands in the way of another one for this directory.
@@ -198,17 +201,17 @@ void AgentPersister::Body::over(Place run) {
     settle();
 }
 
-void AgentPersister::Body::tell(const Run& run, int status) const {
+void AgentPersister::Body::tell(const Run& run, int status) {
     const auto line = first_line(run.output.get());
     const bool exited = WIFEXITED(status);
     const bool fine = exited && WEXITSTATUS(status) == 0;
     const bool expected = exited && WEXITSTATUS(status) == overtaken && run.when == When::between_rounds;
     if (fine) {
-        if (!line.empty() && owner_->on_line) owner_->on_line(line);
+        if (!line.empty() && is_news(line) && owner_->on_line) owner_->on_line(line);
     } else if (expected) {
         log(LogLevel::info, line);
     } else if (!line.empty()) {
-        log(LogLevel::warning, line);
+        log(is_news(line) ? LogLevel::warning : LogLevel::info, line);
     } else {
         log(LogLevel::warning, "muster-persist for ", run.directory, " ended without a word (",
             exited ? cat("exit code ", WEXITSTATUS(status)) : cat("signal ", WTERMSIG(status)),
