@@ -40,6 +40,8 @@ struct Source {
 /// The environment's default for one option: MUSTER_ before PET_; our own options have no PET_ name.
 std::optional<Source> from_environment(const OptionRow& row, const Environment& environment) {
     if (!row.from_environment) return std::nullopt;
+    // Inside a worker of another muster these say where that worker keeps its own checkpoints.
+    if (environment.contains("MUSTER_AGENT_SOCKET") && row.name.starts_with("checkpoint-")) return std::nullopt;
     for (const std::string_view prefix : {"MUSTER_", "PET_"}) {
         if (prefix == "PET_" && row.origin == Origin::muster) continue;
         auto name = variable_name(prefix, row);

@@ -141,6 +141,7 @@ TEST_CASE("a bad value in the environment is an error that names the variable, f
                                                     "log-dir",
                                                     "report",
                                                     "checkpoint-dir",
+                                                    "checkpoint-local-dir",
                                                     "signals-to-handle",
                                                     "duplicate-stdout-filters",
                                                     "duplicate-stderr-filters",
@@ -159,6 +160,16 @@ TEST_CASE("a bad value in the environment is an error that names the variable, f
         CHECK(holds(ours, "MUSTER_" + variable + ": got '\x01'") == row.from_environment);
         CHECK(holds(torchs, "PET_" + variable + ": got '\x01'") == has_pet);
     }
+}
+
+TEST_CASE("a muster inside a worker of another one takes no checkpoint directory from it") {
+    const Environment outer{{"MUSTER_CHECKPOINT_DIR", "/c"}, {"MUSTER_CHECKPOINT_LOCAL_DIR", "/l"}};
+    CHECK(config_of({}, outer).checkpoint_dir == "/c");
+    Environment inner = outer;
+    inner["MUSTER_AGENT_SOCKET"] = "@muster/1";
+    CHECK(config_of({}, inner).checkpoint_dir.empty());
+    CHECK(config_of({}, inner).checkpoint_local_dir.empty());
+    CHECK(config_of({"--checkpoint-dir", "/d"}, inner).checkpoint_dir == "/d");
 }
 
 TEST_CASE("the command line beats MUSTER_ which beats PET_, and only the winner is looked at") {
