@@ -9,7 +9,9 @@
 
 #include "agent/agent_persister.h"
 #include "agent/end_evidence.h"
+#include "agent/hang_watcher.h"
 #include "agent/log_directory.h"
+#include "agent/timer_fifo.h"
 #include "agent/worker_commands.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -48,6 +50,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
                  .none = config_.logs.none}),
           commands_(loop, config_, logs_),
           persister_(loop, config_.persist_limit),
+          hangs_(loop, config_.hang),
+          timers_(loop),
           supervisor_(config_.supervisor),
           loop_(loop),
           signals_(loop),
@@ -99,6 +103,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     WorkerCommands commands_;
     AgentPersister persister_;
     EndEvidence evidence_;
+    HangWatcher hangs_;
+    TimerFifo timers_;
     Supervisor supervisor_;
     asio::io_context& loop_;
     asio::signal_set signals_;
@@ -118,8 +124,15 @@ void Agent::Driver::start() {
     }
     wait_for_signal();
     feed();
+    hangs_.ask = [this](std::uint32_t local_rank) { return commands_.told(local_rank); };
+    hangs_.on_notice = [this](std::string line) {
+        if (agent_.on_progress) agent_.on_progress(std::move(line));
+    };
+    const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers));
     if (auto made = logs_.make_base(); made.has_error())
         happen(SetUpRefused{made.error().context});
+    else if (timers.has_error())
+        happen(SetUpRefused{timers.error().context});
     else
         happen(Begin{});
 }
@@ -190,11 +203,18 @@ void Agent::Driver::happen(SupervisorEvent event) {
 
 void Agent::Driver::host_said(ProcessEvent event) {
     WorkerNotes notes;
-    if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
+    if (const auto* started = std::get_if<WorkerStarted>(&event)) {
+        hangs_.worker_started(started->local_rank, started->pid);
+        timers_.worker_started(started->local_rank, started->pid);
+    } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
+        const auto hung = hangs_.worker_ended(ended->local_rank);
+        const auto expired = timers_.worker_ended(ended->pid);
         if (!succeeded(ended->end)) {
             notes = notes_at(ended->at);
             commands_.describe(ended->local_rank, notes);
             notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host);
+            if (hung.kind != CauseKind::unknown) notes.cause = hung;
+            if (expired.kind != CauseKind::unknown) notes.cause = expired;
         }
     } else if (const auto* stuck = std::get_if<TreeStuck>(&event)) {
         notes.cause.text = EndEvidence::describe_stuck(stuck->pids);
@@ -228,6 +248,7 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
     auto made = commands_.make(action.assignment);
     if (made.has_value()) {
         evidence_.begin_round();
+        hangs_.begin_round(action.assignment.rank_base);
         // The guardian may be hungry from a time when it could not be fed.
         if (link_.may_feed()) host_.feed();
         host_.start(std::move(made.value()));
@@ -254,6 +275,7 @@ void Agent::Driver::carry_out(const NotifyWorkers& action) {
 }
 
 void Agent::Driver::carry_out(const SignalWorkers& action) {
+    hangs_.rest();
     host_.signal_leaders(action.signal);
 }
 
@@ -262,6 +284,7 @@ void Agent::Driver::carry_out(const SignalGroup& action) {
 }
 
 void Agent::Driver::carry_out(const KillTree&) {
+    hangs_.rest();
     host_.kill_tree();
 }
 
@@ -296,6 +319,7 @@ void Agent::Driver::carry_out(const AcknowledgeEnd&) {
 void Agent::Driver::carry_out(const Finish& action) {
     settle_flight_records(std::holds_alternative<JobSucceeded>(action.ending));
     commands_.forget_round();
+    hangs_.rest();
     feeding_.cancel();
     deadline_.cancel();
     logs_.remove_if_empty();

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "agent/core/hang_watch.h"
 #include "agent/core/log_layout.h"
 #include "agent/core/supervisor.h"
 #include "agent/core/worker_environment.h"
@@ -14,6 +15,7 @@ struct AgentConfig {
     WorkerSpec workers;
     LogChoices logs;
     std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
+    HangConfig hang;                   ///< what is told of workers that do nothing, and when one is ended
     Duration lease = 5s;               ///< the guardian is fed each lease/10
     Duration persist_limit = 60s;      ///< for bringing copies in memory to the disk; zero: they are not
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/core/error_file.h"
+#include "agent/flight_look.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 
@@ -111,6 +112,13 @@ void WorkerCommands::keep_flight_records() {
         const auto path = cat(attempt_, "/flight_", rank_base_ + local_rank, ".ring");
         if (auto kept = flight_files_.keep(memory, path); !kept) log(LogLevel::warning, kept.error().context);
     }
+}
+
+HangWatcher::Told WorkerCommands::told(std::uint32_t local_rank) const {
+    if (local_rank >= channels_.size() || !channels_[local_rank]) return {};
+    const auto& channel = *channels_[local_rank];
+    const int memory = channel.gift(local::GiftKind::flight_record);
+    return {.section = channel.facts().section, .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory)};
 }
 
 void WorkerCommands::describe(std::uint32_t local_rank, WorkerNotes& notes) const {

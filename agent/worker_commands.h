@@ -11,6 +11,7 @@
 #include "agent/agent_config.h"
 #include "agent/checkpoint_progress.h"
 #include "agent/flight_files.h"
+#include "agent/hang_watcher.h"
 #include "agent/log_directory.h"
 
 namespace muster::agent {
@@ -27,6 +28,9 @@ class WorkerCommands {
 
     /// Message, paths: what the files of the worker that just failed say. Reads error_file_bytes_max at most.
     void describe(std::uint32_t local_rank, WorkerNotes& notes) const;
+
+    /// What that worker tells about itself, in words on its channel and in its flight record.
+    [[nodiscard]] HangWatcher::Told told(std::uint32_t local_rank) const;
 
     /// On every channel that a worker opened.
     void tell_all(const local::Message& message);

@@ -90,6 +90,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.handled_signals = config.handled_signals;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;
+    agent.hang.deadline_min = config.hang_timeout;
+    if (config.hang_timeout > Duration::zero()) agent.hang.stuck_after = config.hang_timeout;
     return agent;
 }
 

@@ -93,7 +93,9 @@ struct LaunchConfig {
                                              ///< Most failures that a restart heals are healed by the first
     Duration persist_limit = 60s;            ///< --persist-timeout: agents' copies to the disk, at the job's end
     Duration grace = 30s;                    ///< --shutdown-timeout
-    std::vector<int> handled_signals;        ///< default SIGTERM, SIGINT, SIGHUP, SIGQUIT
+    Duration hang_timeout = 10s;  ///< --hang-timeout: a worker that others wait for and that does nothing for so long
+                                  ///< is ended; 0: never. Above the pauses of a sound step, below a person's patience
+    std::vector<int> handled_signals;                                    ///< default SIGTERM, SIGINT, SIGHUP, SIGQUIT
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< as exported to the workers
     int preemption_signal = 0;  ///< to any agent: a notice to all workers of the job. 0: none
     ExitCodeStyle exit_codes = ExitCodeStyle::muster;

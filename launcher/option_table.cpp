@@ -308,6 +308,12 @@ constexpr std::array rows{
     OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
               "From the stop signal to SIGKILL, whatever the stop is for. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
               accept_shutdown_timeout},
+    OptionRow{"hang-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
+              "A worker that others wait for in a collective of muster's runtime and that does nothing for so long, and for 3 times "
+              "its longest pause, is ended. Slow is not hung: whoever uses a CPU or reads or writes is waited for. 0: never.", "10",
+              [](auto value, auto& to) -> Accepted { const auto wait = seconds(value);
+                  if (!wait || *wait < Duration::zero()) return "seconds, e.g. 10, or 0 for never";
+                  to.config.hang_timeout = *wait; return std::nullopt; }},
     OptionRow{"signals-to-handle", 0, Kind::value, Group::restarts, From::torchrun, true, "NAMES",
               "Signals that stop the job and are passed on to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
     OptionRow{"preemption-signal", 0, Kind::value, Group::restarts, From::muster, true, "SIGNAL",

@@ -192,6 +192,7 @@ bool is_from_outside(CauseKind kind) {
         case CauseKind::shared_memory_full:
         case CauseKind::hardware_memory:
         case CauseKind::gpu_fault:
+        case CauseKind::timer_expired:
         case CauseKind::hung: return true;
         default: return false;
     }

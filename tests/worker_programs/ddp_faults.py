@@ -17,7 +17,9 @@ if KIND == "import" and MINE:
 
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic import timer
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.elastic.timer.file_based_local_timer import FileTimerClient
 
 
 def commit(step):
@@ -45,6 +47,10 @@ def commit(step):
         dist.broadcast(torch.zeros(3), src=RANK)
     elif KIND == "size":
         dist.all_reduce(torch.ones(100_000))
+    elif KIND == "timer":
+        timer.configure(FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
+        with timer.expires(after=0.3, scope="a step"):
+            time.sleep(60)
     elif KIND == "stop":
         os.kill(os.getpid(), 19)
     elif KIND == "slow":

@@ -78,6 +78,7 @@ class FaultJob(Job):
     def __init__(self):
         super().__init__()
         self.reports = []
+        self.variables = {"OMP_NUM_THREADS": "1"}
 
     def launch(self, index, arguments, prelude="", nproc=2):
         report = self.directory / f"report-{index}.json"
@@ -95,7 +96,7 @@ class FaultJob(Job):
         out, err = (self.directory / f"{number}.{kind}" for kind in ("out", "err"))
         with open(out, "wb") as to, open(err, "wb") as errors:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=to, stderr=errors, cwd=self.directory,
-                                       env=self.environment(OMP_NUM_THREADS="1"), start_new_session=True)
+                                       env=self.environment(**self.variables), start_new_session=True)
         process.out, process.err = out, err
         self.launchers.append(process)
         return process
@@ -115,16 +116,16 @@ class FaultJob(Job):
 class Faults(unittest.TestCase):
     """One method for a row; `check` has what all of them share."""
 
-    def run_fault(self, kind, trainer, prelude="", extra=("--epochs", "200"), disk=None):
+    def run_fault(self, kind, trainer, prelude="", extra=("--epochs", "200"), disk=None, launcher=(), step=3):
         with FaultJob() as job, small_disk(job.directory / "disk", disk):
             if trainer == "cpp":
                 rank, nproc = 3, 2
                 program = ["--no-python", BIN / "digits_trainer", "--data", DIGITS,
-                           *(["--fault", f"{kind}:{rank}:3"] if kind else []), *extra]
+                           *(["--fault", f"{kind}:{rank}:{step}"] if kind else []), *extra]
             else:
                 rank, nproc = 1, 1
-                program = ["--no-python", PYTHON, DDP, kind, rank, 3, "disk"]
-            reports = job.both(program, prelude, nproc)
+                program = ["--no-python", PYTHON, DDP, kind, rank, step, "disk"]
+            reports = job.both([*launcher, *program], prelude, nproc)
             story = job.story()
         for report in reports:
             self.assertEqual(report["outcome"], "failed", story)
@@ -225,6 +226,41 @@ class Faults(unittest.TestCase):
     def test_size_mismatch(self):
         self.each("size", "collective_mismatch", ("cpp",), says=r"called different operations.*rank 3 \(pid \d+ on "
                   r"\S+\) runs all_reduce sum f32 x 7")
+
+    def test_stopped_rank(self):
+        self.each("stop", "hung", ("cpp",), launcher=("--hang-timeout", "1"), step=30, end="SIGKILL", failure_kind="killed",
+                  says=r"it has done nothing for .*stopped by a signal.*missing from all_reduce \d+ of world, in which rank")
+
+    def test_a_slow_rank_is_not_ended(self):
+        with FaultJob() as job:
+            reports = job.both(["--hang-timeout", "0.3", "--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs",
+                                "4", "--fault", "slow:3:40"])
+            for report in reports:
+                self.assertEqual(report["outcome"], "succeeded", job.story())
+
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch")
+    def test_a_stopped_rank_of_an_unmodified_script_is_told_of(self):
+        with FaultJob() as job:
+            nodes = [job.launch(index, ["--hang-timeout", "1", "--shutdown-timeout", "1", "--no-python", PYTHON, DDP, "stop",
+                                        1, 3], nproc=1) for index in range(2)]
+            wait_for("word of the stopped rank", lambda: re.search(
+                r"rank 1 \(pid \d+\) has been stopped by a signal", nodes[1].err.read_text()))
+            self.assertNotIn("has been stopped", nodes[0].err.read_text())
+            for node in nodes:
+                node.terminate()
+            for node, report in zip(nodes, job.reports):
+                job.expect_exit(node, 143)
+                self.assertEqual(json.loads(report.read_text())["outcome"], "cancelled")
+
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch")
+    def test_a_timer_that_runs_out_ends_its_worker_and_not_the_agent(self):
+        with FaultJob() as job:
+            job.variables["TORCHELASTIC_ENABLE_FILE_TIMER"] = "1"
+            reports = job.both(["--no-python", PYTHON, DDP, "timer", 1, 3], nproc=1)
+            for report in reports:
+                self.assertEqual(report["first"]["rank"], 1, job.story())
+                self.assertEqual(report["first"]["cause"]["kind"], "timer_expired", job.story())
+                self.assertIn("its timer 'a step' has run out", report["text"])
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_size_mismatch_on_gloo(self):

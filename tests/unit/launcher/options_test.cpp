@@ -55,6 +55,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"node-failures", "2/5"},
                                                                  {"preemption-signal", "SIGUSR1"},
                                                                  {"shutdown-timeout", "7"},
+                                                                 {"hang-timeout", "5"},
                                                                  {"signals-to-handle", "SIGTERM"},
                                                                  {"exit-code", "torchrun"},
                                                                  {"checkpoint-dir", "c"},

@@ -1,0 +1,101 @@
+#include "agent/timer_fifo.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+struct Folder {
+    Folder() { REQUIRE(::mkdtemp(path) != nullptr); }
+    ~Folder() { std::filesystem::remove_all(path); }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    char path[32] = "/tmp/muster-timer-XXXXXX";
+};
+
+/// A process that waits to be killed, a group of its own as workers are.
+pid_t start_sleeper() {
+    const auto pid = ::fork();
+    if (pid == 0) {
+        ::setpgid(0, 0);
+        for (;;) ::pause();
+    }
+    ::setpgid(pid, pid);
+    return pid;
+}
+
+void write_request(const std::string& path, pid_t pid, double in_s) {
+    const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    std::ofstream(path) << "{\"version\": 1, \"pid\": " << pid
+                        << ", \"scope_id\": \"step\", \"expiration_time\": " << std::fixed << now + in_s
+                        << ", \"signal\": 9}\n";
+}
+
+}  // namespace
+
+TEST_CASE("a worker whose timer runs out gets its signal, and one that is no worker does not") {
+    const Folder folder;
+    boost::asio::io_context loop;
+    std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}};
+    std::string path;
+    const auto worker = start_sleeper();
+    const auto stranger = start_sleeper();
+    {
+        TimerFifo fifo(loop);
+        REQUIRE(fifo.open(environment, folder.path).has_value());
+        path = environment["TORCHELASTIC_TIMER_FILE"];
+        CHECK(path.starts_with(folder.path));
+        fifo.worker_started(0, worker);
+        write_request(path, stranger, 0.02);
+        write_request(path, worker, 0.05);
+        int status = 0;
+        const auto deadline = std::chrono::steady_clock::now() + 10s;
+        while (::waitpid(worker, &status, WNOHANG) == 0 && std::chrono::steady_clock::now() < deadline)
+            loop.run_one_for(20ms);
+        CHECK(WTERMSIG(status) == SIGKILL);
+        const auto cause = fifo.worker_ended(worker);
+        CHECK(cause.kind == CauseKind::timer_expired);
+        CHECK(cause.text.find("its timer 'step' has run out") == 0);
+        CHECK(fifo.worker_ended(worker).kind == CauseKind::unknown);
+        CHECK(::waitpid(stranger, &status, WNOHANG) == 0);
+    }
+    CHECK_FALSE(std::filesystem::exists(path));
+    ::kill(stranger, SIGKILL);
+    ::waitpid(stranger, nullptr, 0);
+}
+
+TEST_CASE("without the variable there is no FIFO, an old one is replaced, and a file is left alone") {
+    const Folder folder;
+    boost::asio::io_context loop;
+    std::map<std::string, std::string> none;
+    CHECK(TimerFifo(loop).open(none, folder.path).has_value());
+    CHECK(none.empty());
+    const auto path = cat(folder.path, "/timers");
+    std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
+                                                   {"TORCHELASTIC_TIMER_FILE", path}};
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    {
+        TimerFifo fifo(loop);
+        CHECK(fifo.open(environment, folder.path).has_value());
+        CHECK(std::filesystem::is_fifo(path));
+    }
+    std::ofstream(path) << "mine";
+    const auto refused = TimerFifo(loop).open(environment, folder.path);
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().context.find("is there and is no FIFO") != std::string::npos);
+    CHECK(std::filesystem::file_size(path) == 4);
+}
