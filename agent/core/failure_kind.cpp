@@ -37,8 +37,8 @@ constexpr std::array victim_messages = {
     // Open MPI and UCX.
     std::string_view("MPI_ERR_PROC_FAILED"),
     std::string_view("Endpoint is not connected"),
-    // Our own runtime says whose fault it was in so many words.
-    std::string_view("muster: peer lost"),
+    // Our own runtime: "rank 3 (pid 42 on gpu02) died".
+    std::string_view(") died"),
 };
 
 constexpr std::int32_t sigabrt = 6;  // the same on every Linux; cores know no <csignal>
