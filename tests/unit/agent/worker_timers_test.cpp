@@ -31,8 +31,9 @@ TEST_CASE("a timer that is not released runs out once, and the earliest of a pro
 
 TEST_CASE("a released, renewed or forgotten timer does not run out") {
     WorkerTimers timers;
-    timers.read(cat(request(42, "a", 50), request(43, "b", 50), request(44, "c", 50)));
+    timers.read(cat(request(42, "a", 50), request(43, "b", 50), request(44, "c", 50), request(45, "d", 50)));
     timers.read(cat(request(42, "a", -1, 0), request(43, "b", 500)));
+    timers.read(request(45, "d", -1, 9));
     timers.forget(44);
     CHECK(timers.take_expired(100).empty());
     CHECK(timers.next_expiry_s() == 500.0);
