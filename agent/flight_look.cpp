@@ -58,6 +58,19 @@ Duration longest_gap(const std::vector<FlightEntry>& entries) {
     return Duration(longest);
 }
 
+/// Operations may overlap: what is covered counts once. One that is under way has no end yet.
+double inside_share(const std::vector<FlightEntry>& entries) {
+    std::int64_t inside = 0;
+    std::int64_t covered_to = entries.front().started_ns;
+    for (const auto& entry : entries) {
+        if (entry.state == FlightState::started || entry.ended_ns <= covered_to) continue;
+        inside += entry.ended_ns - std::max(entry.started_ns, covered_to);
+        covered_to = entry.ended_ns;
+    }
+    const auto span = covered_to - entries.front().started_ns;
+    return span > 0 ? std::clamp(static_cast<double>(inside) / static_cast<double>(span), 0.0, 1.0) : 0.0;
+}
+
 }  // namespace
 
 std::optional<OperationLook> look_at_flight_record(int memory) {
@@ -72,7 +85,8 @@ std::optional<OperationLook> look_at_flight_record(int memory) {
     return OperationLook{.count = header.next,
                          .inside = inside,
                          .name = name_of(inside ? *under_way : entries.back(), header),
-                         .longest_gap = longest_gap(entries)};
+                         .longest_gap = longest_gap(entries),
+                         .inside_share = inside_share(entries)};
 }
 
 }  // namespace muster::agent

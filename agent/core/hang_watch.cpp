@@ -54,6 +54,8 @@ void HangWatch::begin_round() {
     workers_.clear();
     last_look_.reset();
     silence_told_ = false;
+    shares_since_.reset();
+    straggler_told_at_.reset();
 }
 
 HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
@@ -78,6 +80,7 @@ HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
     last_look_ = now;
     for (auto& [local_rank, known] : workers_) tell_stuck(known, now, step);
     tell_silent(now, step);
+    tell_straggler(now, step);
     order_ends(now, step);
     return step;
 }
@@ -91,6 +94,10 @@ void HangWatch::note(Known& known, const WorkerLook& look, Instant now) {
                                           look.operation->inside != before.operation->inside);
     if (computed || moved || began || look.section != before.section) known.active_at = now;
     if (look.operation) known.longest_gap = std::max(known.longest_gap, look.operation->longest_gap);
+    if (began && look.operation->count >= config_.operations_min) {
+        known.share_sum += look.operation->inside_share;
+        ++known.share_count;
+    }
     known.last = look;
 }
 
@@ -120,6 +127,35 @@ void HangWatch::tell_silent(Instant now, HangStep& step) {
         step.notices.push_back("the workers of this node go on");
     }
     silence_told_ = silent;
+}
+
+/// Whoever comes last to each collective is the one that is inside them for the shortest time.
+void HangWatch::tell_straggler(Instant now, HangStep& step) {
+    if (!shares_since_) shares_since_ = now;
+    if (now - *shares_since_ < config_.straggler_window) return;
+    shares_since_ = now;
+    const WorkerLook* least = nullptr;
+    double least_share = 1;
+    double sum = 0;
+    std::size_t counted = 0;
+    for (auto& [local_rank, known] : workers_) {
+        if (known.share_count == 0) continue;
+        const double share = known.share_sum / static_cast<double>(known.share_count);
+        known.share_sum = 0;
+        known.share_count = 0;
+        sum += share;
+        ++counted;
+        if (least != nullptr && share >= least_share) continue;
+        least = &known.last;
+        least_share = share;
+    }
+    if (counted < 2) return;
+    const double cost = (sum - least_share) / static_cast<double>(counted - 1) - least_share;
+    const bool again = !straggler_told_at_ || now - *straggler_told_at_ >= config_.straggler_window * 10;
+    if (cost < config_.straggler_share || !again) return;
+    straggler_told_at_ = now;
+    step.notices.push_back(cat(who(*least), " is a straggler: the other ranks of this node wait for it ",
+                               static_cast<int>(cost * 100), " % of their time"));
 }
 
 void HangWatch::order_ends(Instant now, HangStep& step) {

@@ -23,6 +23,10 @@ struct HangConfig {
     /// longest pause between two of its operations so far, whichever is longer. Zero: never ended.
     Duration deadline_min = 10s;
     std::int64_t gap_factor = 3;
+    /// Over so long a rank is a straggler when the others of its node were inside operations for this share of the time
+    /// more than it was: they wait for it. Told, and told again after ten times as long; never ended.
+    Duration straggler_window = 60s;
+    double straggler_share = 0.2;
     std::uint64_t operations_min = 16;  ///< fewer: it is still starting up, and its pauses are not known
 };
 
@@ -32,6 +36,8 @@ struct OperationLook {
     bool inside = false;      ///< one is under way
     std::string name;         ///< "all_reduce 41 of world": the one under way, or else the last one
     Duration longest_gap{};   ///< between the end of one and the start of the next, as far as the record goes
+    /// Of the time that the record's newest operations span, the part inside them: waiting for others, or moving data.
+    double inside_share = 0;
 };
 
 /// One worker at one moment.
@@ -75,11 +81,14 @@ class HangWatch {
         bool stuck_told = false;
         Duration longest_gap{};
         bool end_ordered = false;
+        double share_sum = 0;  ///< of inside_share, over the looks of this straggler_window
+        std::uint64_t share_count = 0;
     };
 
     void note(Known& known, const WorkerLook& look, Instant now);
     void tell_stuck(Known& known, Instant now, HangStep& step) const;
     void tell_silent(Instant now, HangStep& step);
+    void tell_straggler(Instant now, HangStep& step);
     void order_ends(Instant now, HangStep& step);
     [[nodiscard]] std::optional<std::string> why_hung(const Known& known, Instant now) const;
     [[nodiscard]] const Known* waiting_beside(const Known& known) const;
@@ -88,6 +97,8 @@ class HangWatch {
     std::map<std::uint32_t, Known> workers_;  ///< by local rank
     std::optional<Instant> last_look_;
     bool silence_told_ = false;
+    std::optional<Instant> shares_since_;
+    std::optional<Instant> straggler_told_at_;
 };
 
 /// "rank 3 (pid 42): stopped, inside all_reduce 41 of world".

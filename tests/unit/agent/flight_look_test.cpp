@@ -59,6 +59,7 @@ TEST_CASE("a look at a flight record says what a rank is in, or was in last, and
     CHECK_FALSE(look->inside);
     CHECK(look->name == "all_reduce 3 of world");
     CHECK(look->longest_gap == 70ms);
+    CHECK(look->inside_share == 3.0 / 78.0);  // three of 1 ms, two pauses
     record.add(5ms, FlightState::started);
     look = record.look();
     CHECK(look->inside);

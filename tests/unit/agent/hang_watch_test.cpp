@@ -26,7 +26,7 @@ struct Node {
         for (auto& look : looks) {
             look.cpu += 500ms;
             ++steps;
-            look.operation = OperationLook{steps, false, "all_reduce 40 of world", 100ms};
+            look.operation = OperationLook{steps, false, "all_reduce 40 of world", 100ms, 0.3};
         }
     }
     void learn() {
@@ -38,7 +38,7 @@ struct Node {
     /// All but `one` wait in the next operation for it.
     void wait_for(std::size_t one) {
         for (std::size_t i = 0; i < looks.size(); ++i)
-            if (i != one) looks[i].operation = OperationLook{steps + 1, true, "all_reduce 41 of world", 100ms};
+            if (i != one) looks[i].operation = OperationLook{steps + 1, true, "all_reduce 41 of world", 100ms, 0.3};
     }
     void second() {
         now += 1s;
@@ -168,7 +168,7 @@ TEST_CASE("those who wait are not ended, however long, and nobody is where every
 
 TEST_CASE("the deadline grows with the pauses that were seen") {
     Node node;
-    for (auto& look : node.looks) look.operation = OperationLook{1, false, "x", 0ms};
+    for (auto& look : node.looks) look.operation = OperationLook{1, false, "x", 0ms, 0};
     node.learn();
     node.looks[2].operation->longest_gap = 20s;
     node.second();
@@ -199,4 +199,25 @@ TEST_CASE("a paused machine, a new round and a new process begin anew; zero ends
     off.wait_for(2);
     off.seconds(1000);
     CHECK(off.ends.empty());
+}
+
+TEST_CASE("a straggler is told with what it costs the others, now and then, and is never ended") {
+    Node node;
+    const auto train = [&](int seconds, double others, double slow) {
+        for (int i = 0; i < seconds; ++i) {
+            node.train();
+            for (auto& look : node.looks) look.operation->inside_share = others;
+            node.looks[2].operation->inside_share = slow;
+            node.second();
+        }
+    };
+    train(130, 0.3, 0.2);
+    CHECK(node.notices.empty());
+    train(200, 0.5, 0.1);
+    REQUIRE(node.notices.size() == 1);
+    CHECK(node.notices[0].starts_with("rank 6 (pid 102) is a straggler: the other ranks of this node wait for it "));
+    train(700, 0.5, 0.1);
+    REQUIRE(node.notices.size() == 2);
+    CHECK(node.notices[1].ends_with(" wait for it 40 % of their time"));
+    CHECK(node.ends.empty());
 }
