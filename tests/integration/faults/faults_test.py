@@ -20,7 +20,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
 DDP = REPOSITORY / "tests/worker_programs/ddp_faults.py"
 DIGITS = REPOSITORY / "worker_runtime/examples/data/digits.csv"
-ROOT = os.geteuid() == 0
+# Root, and allowed to make namespaces.
+ROOT = os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "--mount", "true"], stderr=subprocess.DEVNULL).returncode == 0
 HAS_TORCH = PYTHON.exists() and subprocess.run([PYTHON, "-c", "import importlib.util as u; assert u.find_spec('torch')"],
                                                stderr=subprocess.DEVNULL).returncode == 0
 MEMORY_LIMIT = 400 << 20

@@ -1,0 +1,67 @@
+#include "agent/end_evidence.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+pid_t start_sleeper() {
+    const auto pid = ::fork();
+    if (pid == 0)
+        for (;;) ::pause();
+    return pid;
+}
+
+WorkerEnded ended(WorkerEnd end, std::string stderr_tail = {}) {
+    WorkerEnded event;
+    event.pid = 1 << 30;  // no process has such a number
+    event.end = std::move(end);
+    event.stderr_tail = std::move(stderr_tail);
+    return event;
+}
+
+}  // namespace
+
+TEST_CASE("processes that do not go are told with name, state and, where it is known, where they sleep") {
+    const auto pid = start_sleeper();
+    const auto told = EndEvidence::describe_stuck({pid});
+    CHECK(told.starts_with(cat("process ", pid, " (agent_driver_te, ")));
+    CHECK(told.ends_with(")"));
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    CHECK(EndEvidence::describe_stuck({pid}) == cat("process ", pid));  // gone meanwhile
+    CHECK(EndEvidence::describe_stuck(std::vector<std::int32_t>(10, pid)).ends_with(" and 2 more"));
+}
+
+TEST_CASE("evidence is gathered without waiting, and claims nothing that it has not seen") {
+    EndEvidence evidence;
+    evidence.begin_round();
+    CHECK(evidence.cause_of(ended(Exited{1}), "ValueError: x", "gpu01") == FailureCause{});
+    CHECK(evidence.cause_of(ended(Exited{1}, "OSError: No space left on device"), "", "gpu01").kind ==
+          CauseKind::disk_full);
+    const auto killed = evidence.cause_of(ended(Signaled{SIGKILL, false}), "", "gpu01").kind;
+    CHECK((killed == CauseKind::killed_from_outside || killed == CauseKind::unknown));
+}
+
+TEST_CASE("what a script's first line names is told when it is not there") {
+    char folder[] = "/tmp/muster-evidence-XXXXXX";
+    REQUIRE(::mkdtemp(folder) != nullptr);
+    const auto script = cat(folder, "/train");
+    std::ofstream(script) << "#! /no/such/python9 -u\nprint()\n";
+    EndEvidence evidence;
+    const auto cause = evidence.cause_of(ended(NotStarted{2, cat("interpreter of ", script)}), "", "gpu01");
+    CHECK(cause.kind == CauseKind::missing_interpreter);
+    CHECK(cause.text.find("/no/such/python9, which is not there") != std::string::npos);
+    std::filesystem::remove_all(folder);
+}
