@@ -211,7 +211,7 @@ void Agent::Driver::host_said(ProcessEvent event) {
         const auto expired = timers_.worker_ended(ended->pid);
         if (!succeeded(ended->end)) {
             notes = notes_at(ended->at);
-            commands_.describe(ended->local_rank, notes);
+            commands_.describe(*ended, notes);
             notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host);
             if (hung.kind != CauseKind::unknown) notes.cause = hung;
             if (expired.kind != CauseKind::unknown) notes.cause = expired;

@@ -21,6 +21,10 @@ using runtime::FlightState;
 /// The newest ones: those of a step or a few.
 constexpr std::uint64_t entries_max = 64;
 
+bool is_record(const FlightHeader& header) {
+    return header.magic == runtime::flight_magic && header.entry_count == flight_entry_count;
+}
+
 bool read_all(int memory, void* into, std::size_t size_bytes, std::size_t at) {
     return ::pread(memory, into, size_bytes, static_cast<off_t>(at)) == static_cast<ssize_t>(size_bytes);
 }
@@ -76,7 +80,7 @@ double inside_share(const std::vector<FlightEntry>& entries) {
 std::optional<OperationLook> look_at_flight_record(int memory) {
     FlightHeader header;
     if (!read_all(memory, &header, sizeof header, 0)) return std::nullopt;
-    if (header.magic != runtime::flight_magic || header.entry_count != flight_entry_count) return std::nullopt;
+    if (!is_record(header)) return std::nullopt;
     const auto entries = newest_entries(memory, header.next);
     if (entries.empty()) return std::nullopt;
     const auto under_way = std::find_if(entries.begin(), entries.end(),
@@ -87,6 +91,12 @@ std::optional<OperationLook> look_at_flight_record(int memory) {
                          .name = name_of(inside ? *under_way : entries.back(), header),
                          .longest_gap = longest_gap(entries),
                          .inside_share = inside_share(entries)};
+}
+
+std::string flight_failure(int memory) {
+    FlightHeader header;
+    if (!read_all(memory, &header, sizeof header, 0) || !is_record(header)) return {};
+    return {header.failure, ::strnlen(header.failure, sizeof header.failure)};
 }
 
 }  // namespace muster::agent

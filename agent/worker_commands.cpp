@@ -121,8 +121,11 @@ HangWatcher::Told WorkerCommands::told(std::uint32_t local_rank) const {
     return {.section = channel.facts().section, .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory)};
 }
 
-void WorkerCommands::describe(std::uint32_t local_rank, WorkerNotes& notes) const {
+void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) const {
+    const auto local_rank = ended.local_rank;
     if (local_rank >= workers_.size()) return;
+    if (std::holds_alternative<Signaled>(ended.end) && local_rank < channels_.size() && channels_[local_rank])
+        notes.message = flight_failure(channels_[local_rank]->gift(local::GiftKind::flight_record));
     if (local_rank < channels_.size() && channels_[local_rank] && channels_[local_rank]->facts().step) {
         const auto& facts = channels_[local_rank]->facts();
         notes.stepped = true;

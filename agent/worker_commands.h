@@ -26,8 +26,10 @@ class WorkerCommands {
     /// made.
     Result<std::vector<WorkerCommand>> make(const native::Assigned& assignment);
 
-    /// Message, paths: what the files of the worker that just failed say. Reads error_file_bytes_max at most.
-    void describe(std::uint32_t local_rank, WorkerNotes& notes) const;
+    /// Message, paths: what the files of the worker that just failed say. Reads error_file_bytes_max at most. Of one
+    /// that a signal ended, which may have kept it from saying more, the failure in its flight record counts as the
+    /// message.
+    void describe(const WorkerEnded& ended, WorkerNotes& notes) const;
 
     /// What that worker tells about itself, in words on its channel and in its flight record.
     [[nodiscard]] HangWatcher::Told told(std::uint32_t local_rank) const;

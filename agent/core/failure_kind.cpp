@@ -73,12 +73,12 @@ FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::st
                          const WorkerName& self) {
     if (is_from_outside(cause)) return FailureKind::killed;
     if (std::holds_alternative<NotStarted>(end)) return FailureKind::killed;
+    const auto words = last_words(message, stderr_tail);
+    if (self.pid > 0 && (names_another_as_odd(words, self) || names_another_as_unsaved(words, self)))
+        return FailureKind::communication_error;
     const auto* signaled = std::get_if<Signaled>(&end);
     if (signaled != nullptr && signaled->signal != sigabrt) return FailureKind::killed;
-    const auto words = last_words(message, stderr_tail);
-    if (!known_victim_message(words).empty() ||
-        (self.pid > 0 && (names_another_as_odd(words, self) || names_another_as_unsaved(words, self))))
-        return FailureKind::communication_error;
+    if (!known_victim_message(words).empty()) return FailureKind::communication_error;
     return signaled != nullptr ? FailureKind::killed : FailureKind::worker_error;
 }
 

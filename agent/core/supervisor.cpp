@@ -252,7 +252,8 @@ bool Supervisor::stopped_by_us(const WorkerEnded& ended, const WorkerNotes& note
     const auto* by_signal = std::get_if<Signaled>(&ended.end);
     // Nor does a signal make a worker lack a module, a disk's space or agreement with the others.
     if (!by_signal) return notes.cause.kind == CauseKind::unknown;
-    if (by_signal->signal == drain->signal) return true;
+    // Ranks that differ have ended their communicator before: our signal only came before the end of the process.
+    if (by_signal->signal == drain->signal) return notes.cause.kind != CauseKind::collective_mismatch;
     return by_signal->signal == sigkill && drain->killed_at;
 }
 

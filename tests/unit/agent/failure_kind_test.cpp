@@ -28,6 +28,11 @@ TEST_CASE("of ranks that differ the one named second is blamed, and the others a
     const auto kind_for = [&](const WorkerName& self) {
         return failure_kind(Exited{1}, "", words, CauseKind::collective_mismatch, self);
     };
+    // Also where our own signal came before the end of the process.
+    CHECK(failure_kind(Signaled{15, false}, "", words, CauseKind::collective_mismatch, {0, 41, "gpu01"}) ==
+          FailureKind::communication_error);
+    CHECK(failure_kind(Signaled{15, false}, "", words, CauseKind::collective_mismatch, {3, 42, "gpu02"}) ==
+          FailureKind::killed);
     CHECK(kind_for({3, 42, "gpu02"}) == FailureKind::worker_error);
     CHECK(kind_for({0, 41, "gpu01"}) == FailureKind::communication_error);
     CHECK(kind_for({1, 42, "gpu01"}) == FailureKind::communication_error);

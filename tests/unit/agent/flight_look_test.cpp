@@ -3,6 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "rendezvous/base/file_descriptor.h"
 #include "tests/support/catch.h"
 #include "worker_runtime/core/flight_record.h"
@@ -89,7 +92,17 @@ TEST_CASE("what is no record is nothing, and a wild one harms nobody") {
     CHECK(record.look()->name == "an operation");
     record.header.next = ~0ULL;
     CHECK(record.look().has_value());
+    const auto failure_of = [&record] {
+        const FileDescriptor file(::memfd_create("record", MFD_CLOEXEC));
+        REQUIRE(::write(file.get(), &record.header, sizeof record.header) == sizeof record.header);
+        return flight_failure(file.get());
+    };
+    CHECK(failure_of().empty());
+    std::fill(std::begin(record.header.failure), std::end(record.header.failure), 'f');  // without its zero
+    CHECK(failure_of() == std::string(sizeof record.header.failure, 'f'));
     record.header.magic[0] = 'X';
+    CHECK(failure_of().empty());
+    CHECK(flight_failure(-1).empty());
     CHECK_FALSE(record.look().has_value());
     CHECK_FALSE(look_at_flight_record(-1).has_value());
 }

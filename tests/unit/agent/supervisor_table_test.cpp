@@ -112,6 +112,18 @@ TEST_CASE("an exit after the signal whose cause is known is a failure of its own
     CHECK(std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).cause.kind == CauseKind::disk_full);
 }
 
+TEST_CASE("a rank that differed and that the signal met on its way out has failed, and another that it met has not") {
+    for (const auto cause : {CauseKind::collective_mismatch, CauseKind::disk_full}) {
+        Story story = Story::draining();
+        WorkerNotes notes;
+        notes.cause = {cause, "why", ""};
+        const WorkerEnded ended{
+            .local_rank = 0, .pid = 42, .end = Signaled{SIGTERM, false}, .at = story.now, .stderr_tail = ""};
+        story.step(HostSaid{ended, notes});
+        CHECK(story.last().actions.empty() == (cause != CauseKind::collective_mismatch));
+    }
+}
+
 TEST_CASE("a death by a signal that muster has not sent is a failure of its own, also after the signal") {
     Story story = Story::draining();
     CHECK(story.ended(0, Signaled{SIGSEGV, false}) == "ReportFailed(rank 2: signal 11 (SIGSEGV))");
