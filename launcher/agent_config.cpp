@@ -100,6 +100,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.endpoint = config.endpoint;
     // A standalone daemon listens on IPv4's loopback alone; the name "localhost" would be looked up for nothing.
     if (config.standalone) client.endpoint.host = "127.0.0.1";
+    client.others = config.more_endpoints;
     client.job = config.job;
     client.node = node.identity;
     client.versions = {{.component = "muster", .version = MUSTER_VERSION}};

@@ -100,6 +100,8 @@ std::string_view advice(PortOwner owner) {
 
 Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_host) {
     if (config.standalone) return Hosting::told;
+    // Several daemons that share their state are musterds.
+    if (!config.more_endpoints.empty()) return Hosting::no;
     if (config.is_host) return *config.is_host ? Hosting::told : Hosting::no;
     // As in torchrun, static's rank 0 is the host whatever the endpoint is called there (a service's virtual address);
     // but a daemon that already answers at the port is used.

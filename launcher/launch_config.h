@@ -61,6 +61,7 @@ struct LaunchConfig {
     Backend backend = Backend::fixed;
     std::string endpoint_option;  ///< which option named the endpoint's host: --rdzv-endpoint or --master-addr; or none
     Endpoint endpoint;  ///< of the daemon; for `fixed` also MASTER_ADDR:MASTER_PORT. Port 0: this node alone, any port
+    std::vector<Endpoint> more_endpoints;  ///< further daemons that share their state with the first one (etcd)
     std::string job = "none";
     bool standalone = false;       ///< asked for or implied: one node, its own daemon, a random job id
     std::optional<bool> is_host;   ///< --rdzv-conf is_host; empty: found out from the endpoint

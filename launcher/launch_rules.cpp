@@ -72,7 +72,12 @@ Complaint choose_c10d_endpoint(Settings& settings) {
         config.endpoint = {"localhost", c10d_port};
         return std::nullopt;
     }
-    if (const auto wrong = set_endpoint("--rdzv-endpoint", settings.endpoint_text, c10d_port, config)) return wrong;
+    // The first one last: it is the one that everything else is about.
+    const auto places = split(settings.endpoint_text, ',');
+    for (auto place = places.rbegin(); place != places.rend(); ++place) {
+        if (const auto wrong = set_endpoint("--rdzv-endpoint", *place, c10d_port, config)) return wrong;
+        if (place + 1 != places.rend()) config.more_endpoints.insert(config.more_endpoints.begin(), config.endpoint);
+    }
     if (config.endpoint.port == 0 && config.nodes_max > 1)
         return cat("--rdzv-endpoint: got '", settings.endpoint_text,
                    "', but port 0 (any free port) cannot be known to the other nodes; write HOST:PORT");

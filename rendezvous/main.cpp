@@ -1,4 +1,6 @@
 // musterd: the rendezvous daemon as a program of its own. Options here, everything else in net/daemon.h.
+#include <sys/utsname.h>
+
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <csignal>
@@ -9,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
@@ -27,6 +30,11 @@ constexpr int exit_unavailable = 78;  // configuration: the port, the address or
 // Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
 constexpr std::size_t descriptors_kept = 64;
 
+std::string own_host() {
+    utsname facts{};
+    return ::uname(&facts) == 0 ? facts.nodename : "localhost";
+}
+
 int complain(std::string_view line) {
     std::cerr << "musterd: " << line << "\n";
     return exit_usage;
@@ -42,7 +50,12 @@ options::options_description describe_options() {
     add("state", options::value<std::string>()->default_value("memory"),
         "where the jobs' state is kept. memory: nowhere, a restarted daemon is taught anew by its agents. sqlite:PATH: "
         "in "
-        "this file, from which a restarted daemon goes on");
+        "this file, from which a restarted daemon goes on. etcd://HOST:PORT,HOST:PORT,...[/PREFIX]: there, shared with "
+        "other "
+        "daemons of which one leads");
+    add("advertise", options::value<std::string>(),
+        "HOST:PORT at which agents find this daemon, when it leads among several; default: this host's name and "
+        "--port");
     add("first-start",
         "no job of this daemon can be running yet, so a full set of new agents need not wait for one lease after the "
         "daemon's start, in which the agents of running jobs find it again");
@@ -52,20 +65,26 @@ options::options_description describe_options() {
     return all;
 }
 
+struct StateOptions {
+    std::string place;  ///< --state
+    std::string self;   ///< --advertise
+};
+
 /// What a daemon before this one has left is what this one goes on with.
-Result<std::unique_ptr<rendezvous::StateStore>> open_state(const std::string& where, rendezvous::EventLoop& loop,
+Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& where, rendezvous::EventLoop& loop,
                                                            rendezvous::DaemonConfig& config) {
-    auto opened = rendezvous::open_state(where, [&loop](std::function<void()> work) { loop.post(std::move(work)); });
+    auto opened = rendezvous::open_state(where.place, where.self,
+                                         [&loop](std::function<void()> work) { loop.post(std::move(work)); });
     if (!opened) return opened.error();
     config.server.keep_records = opened->keeps_records;
     config.kept = std::move(opened->kept);
     if (opened->keeps_records)
-        log(LogLevel::info, "the state lies in ", where, "; ", config.kept.jobs.size(),
+        log(LogLevel::info, "the state lies in ", where.place, "; ", config.kept.jobs.size(),
             config.kept.jobs.size() == 1 ? " job goes on" : " jobs go on");
     return std::move(opened->store);
 }
 
-int serve(rendezvous::DaemonConfig config, const std::string& where) {
+int serve(rendezvous::DaemonConfig config, const StateOptions& where) {
     // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
@@ -101,6 +120,8 @@ int run(const options::variables_map& given) {
     const auto ports = parse_port_range(given["port"].as<std::string>());
     if (!ports) return complain(cat("--port: ", ports.error().context));
     config.listen.ports = *ports;
+    if (given["state"].as<std::string>().starts_with("etcd://") && config.listen.ports.first == 0)
+        return complain("--port: 0 cannot be told to agents; give daemons that share their state a port");
     const auto& level_name = given["log-level"].as<std::string>();
     LogLevel level{};
     if (!parse_log_level(level_name, level)) {
@@ -111,7 +132,10 @@ int run(const options::variables_map& given) {
     // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
     config.server.quiet_start =
         given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
-    return serve(std::move(config), given["state"].as<std::string>());
+    const StateOptions state{given["state"].as<std::string>(),
+                             given.count("advertise") > 0 ? given["advertise"].as<std::string>()
+                                                          : describe(Endpoint{own_host(), config.listen.ports.first})};
+    return serve(std::move(config), state);
 }
 
 }  // namespace

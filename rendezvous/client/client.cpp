@@ -97,7 +97,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         close();
         if (connector_) connector_->cancel();
         connector_ = Connector::start(
-            io_, resolver_, config_.endpoint, {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
+            io_, resolver_, core_.endpoint(), {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
             [self = shared_from_this()](Result<tcp::socket> socket) { self->connected(std::move(socket)); });
     }
     void carry_out(const Disconnect&) {

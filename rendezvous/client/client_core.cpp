@@ -158,7 +158,33 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     if (link_ != Link::connecting) return;
     tried_ = input.tried;
     lines_.no_answer(WaitingLines::Reached::nothing, input.tried, now);
+    try_next_endpoint();
     retry_later(now);
+}
+
+const Endpoint& ClientCore::endpoint() const {
+    if (told_of_) return *told_of_;
+    return endpoint_at_ == 0 ? config_.endpoint : config_.others[endpoint_at_ - 1];
+}
+
+/// What one daemon said of another is forgotten as soon as that one does not answer.
+void ClientCore::try_next_endpoint() {
+    if (!std::exchange(told_of_, std::nullopt)) endpoint_at_ = (endpoint_at_ + 1) % (config_.others.size() + 1);
+}
+
+/// Nothing counts as heard: only the leader's words do, and not even those of one that leads no more.
+void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
+    out_.push_back(Disconnect{});
+    tried_ = cat(describe(endpoint()), " does not lead",
+                 told.leader.empty() ? std::string(", and knows of nobody who does") : cat(", but ", told.leader));
+    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    auto leader = parse_endpoint(told.leader, 0);
+    const bool useful = leader && leader->port != 0 && !(*leader == endpoint());
+    try_next_endpoint();
+    retry_later(now);
+    if (!useful) return;
+    told_of_ = *std::move(leader);
+    retry_at_ = now + config_.backoff_min;
 }
 
 void ClientCore::on(const ConnectionClosed& input, Instant now) {
@@ -193,6 +219,7 @@ void ClientCore::retry_later(Instant now) {
 
 void ClientCore::on(const MessageReceived& input, Instant now) {
     if (link_ != Link::open) return;
+    if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
     link_heard_at_ = now;
     link_answered_ = true;
     ever_heard_ = true;

@@ -25,7 +25,8 @@
 namespace muster::rendezvous {
 
 struct ClientConfig {
-    Endpoint endpoint;  ///< for messages; resolving and connecting is the driver's
+    Endpoint endpoint;             ///< resolving and connecting is the driver's
+    std::vector<Endpoint> others;  ///< more daemons, of which one leads (NotLeader)
     std::string job;
     NodeIdentity node;
     std::vector<native::VersionFact> versions;
@@ -60,7 +61,8 @@ using ClientInput =
     std::variant<ConnectionOpened, ConnectionFailed, ConnectionClosed, MessageReceived, PeerAnswered, TimePassed>;
 
 // ---- what it wants done, in order ----
-struct Connect {};  ///< resolve again and try each address; answer with ConnectionOpened or ConnectionFailed
+/// Resolve ClientCore::endpoint() again and try each address; answer with ConnectionOpened or ConnectionFailed.
+struct Connect {};
 struct Disconnect {};
 struct Send {
     native::Message message;
@@ -104,6 +106,8 @@ class ClientCore {
 
     /// When step(TimePassed) must be called at the latest; no_deadline when there is nothing to wait for.
     [[nodiscard]] Instant deadline() const;
+    /// Where Connect leads at this moment.
+    [[nodiscard]] const Endpoint& endpoint() const;
     /// The answer to a peer that asks. A "yes, I have lost it" binds this node: it joins no other round for the time
     /// that the asker relies on it (fencing.h).
     native::PeerAnswer answer(const native::PeerAsk& ask, Instant now);
@@ -133,6 +137,7 @@ class ClientCore {
     void on(const MessageReceived& input, Instant now);
     void on(const PeerAnswered& input, Instant now);
     void on(const TimePassed& input, Instant now);
+    void on_not_leader(const native::NotLeader& told, Instant now);
     void on_pong(const native::Pong& pong, Instant now);
     void on_assigned(const native::Assigned& assigned, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);
@@ -151,6 +156,7 @@ class ClientCore {
     void ping(Instant now);
     void give_up(std::string why);
     void retry_later(Instant now);
+    void try_next_endpoint();
     [[nodiscard]] bool wants_connection() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
     [[nodiscard]] Instant patience_ends() const;
@@ -180,6 +186,8 @@ class ClientCore {
 
     // the connection
     Link link_ = Link::none;
+    std::size_t endpoint_at_ = 0;      ///< 0: config_.endpoint, then config_.others
+    std::optional<Endpoint> told_of_;  ///< a daemon said that this one leads
     std::uint32_t connection_count_ = 0;
     Instant retry_at_ = Instant::min();
     Duration backoff_;

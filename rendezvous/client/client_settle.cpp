@@ -31,6 +31,7 @@ void ClientCore::settle_link(Instant now) {
         lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
         link_ = Link::none;
         retry_at_ = now;
+        try_next_endpoint();
     }
     if (link_ == Link::none && wants_connection() && now >= retry_at_) {
         link_ = Link::connecting;

@@ -51,6 +51,8 @@ struct RoundRow {
     std::vector<Fingerprint> known_failures;
     std::uint32_t stopped_count = 0;
     std::int64_t checkpoint_step = -1;
+    std::vector<std::string> notes;
+    std::string final_why;
 };
 
 struct JobRow {
@@ -97,6 +99,8 @@ void fields(auto& v, Is<RoundRow> auto& m) {
     v.list(m.known_failures, fingerprints_max);
     v.number(m.stopped_count);
     v.number(m.checkpoint_step);
+    v.sentences(m.notes, native::notes_max);
+    v.sentence(m.final_why);
 }
 
 void fields(auto& v, Is<JobRow> auto& m) {
@@ -176,6 +180,8 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures) {
     round.failures = FailureLedger(std::move(failures), std::move(known), row.failure_count);
     round.stopped_count = row.stopped_count;
     round.checkpoint_step = row.checkpoint_step;
+    round.notes = std::move(row.notes);
+    round.final_why = std::move(row.final_why);
     return round;
 }
 
@@ -280,7 +286,9 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .failure_count = round.failures.count(),
                 .known_failures = {},
                 .stopped_count = round.stopped_count,
-                .checkpoint_step = round.checkpoint_step}};
+                .checkpoint_step = round.checkpoint_step,
+                .notes = round.notes,
+                .final_why = round.final_why}};
     const auto& charges = facts.charges_before_newest_ns;
     for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
         row.charges.push_back({charges[at]});

@@ -1,5 +1,6 @@
 #include "rendezvous/net/agent_dialect.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "rendezvous/base/log.h"
@@ -23,7 +24,7 @@ class AgentDialect::Talk final : public Session {
         }
     }
     void ended(std::string_view why, Instant now) override {
-        if (dialect_.shutting_down_) return;
+        if (dialect_.shutting_down_ || dialect_.known_.erase(connection_.id()) == 0) return;
         dialect_.step(ConnectionEnded{.connection = connection_.id(), .why = std::string(why)}, now);
     }
 
@@ -36,6 +37,12 @@ class AgentDialect::Talk final : public Session {
             dialect_.station_->refuse(connection_, "the state store does not keep up", now);
             return false;
         }
+        if (!dialect_.server_) {
+            dialect_.turn_away(connection_);
+            return false;
+        }
+        // One that was accepted while this daemon stood by.
+        if (!dialect_.known_.contains(connection_.id())) dialect_.introduce(connection_, now);
         // The step may close this very connection; its object lives until the turn's end.
         dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
         return !connection_.closing();
@@ -48,19 +55,57 @@ class AgentDialect::Talk final : public Session {
 
 AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks,
                            Instant now)
-    : server_(config, now, std::move(kept)),
-      state_(std::move(state)),
-      hooks_(std::move(hooks)),
-      deadline_(server_.deadline()) {
+    : config_(std::move(config)), state_(std::move(state)), hooks_(std::move(hooks)) {
     state_->persisted = [this](std::uint64_t sequence) { carry_out(gate_.persisted(sequence)); };
+    state_->leads = [this](KeptState found) { lead(std::move(found), std::chrono::steady_clock::now()); };
+    state_->stands_by = [this](std::string leader) { stand_by(std::move(leader)); };
+    if (!state_->is_shared()) lead(std::move(kept), now);
 }
 
 AgentDialect::~AgentDialect() = default;
 
+/// Everybody begins anew: connections that were turned away are closed already, and others are introduced when they
+/// speak.
+void AgentDialect::lead(KeptState kept, Instant now) {
+    server_.emplace(config_, now, std::move(kept));
+    gate_ = {};
+    deadline_ = server_->deadline();
+    leader_.clear();
+}
+
+/// What was decided and not kept is decided by another one, and nobody has heard of it.
+void AgentDialect::stand_by(std::string leader) {
+    leader_ = std::move(leader);
+    if (!server_) return;
+    server_.reset();
+    gate_ = {};
+    deadline_ = no_deadline;
+    for (const ConnectionId id : std::exchange(known_, {}))
+        if (Connection* connection = station_->find(id)) turn_away(*connection);
+}
+
+void AgentDialect::turn_away(Connection& connection) {
+    std::string bytes;
+    native::append_frame(bytes, native::NotLeader{leader_});
+    connection.send(bytes);
+    connection.finish("this daemon does not lead");
+}
+
+std::string AgentDialect::status_json(Instant now) const {
+    if (server_) return server_->status_json(now);
+    return nlohmann::json{{"jobs", nlohmann::json::array()}, {"standby", true}, {"leader", leader_}}.dump(
+        -1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void AgentDialect::introduce(Connection& connection, Instant now) {
+    known_.insert(connection.id());
+    step(ConnectionAccepted{.connection = connection.id(), .peer = connection.peer()}, now);
+}
+
 std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now) {
     connection.limit_unsent(station_->limits().agent_unsent_bytes_max);
     tune_thin_stream(connection.fd());
-    step(ConnectionAccepted{.connection = connection.id(), .peer = connection.peer()}, now);
+    if (server_) introduce(connection, now);
     return std::make_unique<Talk>(*this, connection);
 }
 
@@ -70,8 +115,8 @@ Instant AgentDialect::turn(Instant now) {
 }
 
 void AgentDialect::step(const ServerEvent& event, Instant now) {
-    ServerStep step = server_.step(event, now);
-    deadline_ = server_.deadline();
+    ServerStep step = server_->step(event, now);
+    deadline_ = server_->deadline();
     for (const std::string& line : step.why) log(LogLevel::info, line);
     const bool has_records = !step.records.empty();
     auto entered = gate_.enter(std::move(step.actions), has_records);
@@ -107,7 +152,9 @@ void AgentDialect::carry_out(const SendTo& send) {
     for (const ConnectionId id : send.connections) {
         Connection* connection = station_->find(id);
         if (connection == nullptr) continue;
-        if (shared)
+        if (!state_->may_speak())
+            station_->refuse(*connection, "this daemon's right to lead has run out", std::chrono::steady_clock::now());
+        else if (shared)
             connection->send(shared);
         else
             connection->send(bytes);

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 
 #include "rendezvous/core/job_record.h"
@@ -36,18 +38,25 @@ class AgentDialect final : public Dialect {
     /// Call every turn. Returns when it is due again.
     Instant turn(Instant now);
 
-    [[nodiscard]] std::string status_json(Instant now) const { return server_.status_json(now); }
+    [[nodiscard]] std::string status_json(Instant now) const;
     [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
     [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
 
   private:
     class Talk;
 
+    void lead(KeptState kept, Instant now);
+    void stand_by(std::string leader);
+    void turn_away(Connection& connection);
+    void introduce(Connection& connection, Instant now);
     void step(const ServerEvent& event, Instant now);
     void carry_out(const ActionGate::Actions& actions);
     void carry_out(const SendTo& send);
 
-    Server server_;
+    ServerConfig config_;
+    std::optional<Server> server_;  ///< none while it stands by
+    std::string leader_;            ///< where agents go then
+    std::set<ConnectionId> known_;  ///< the connections that server_ knows
     std::unique_ptr<StateStore> state_;
     Hooks hooks_;
     ActionGate gate_;

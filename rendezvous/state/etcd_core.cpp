@@ -26,18 +26,21 @@ std::string EtcdCore::leader_value() const {
     return cat(config_.self, ' ', lease_);
 }
 
+/// Never the same twice: a write that comes late must not be taken for one of ours.
 std::string EtcdCore::serial_value(std::uint64_t number) const {
-    return cat(fence_, '/', number);
+    return cat(fence_, '/', load_count_, '/', number);
 }
 
 // ---- inputs ----
 
 EtcdCore::Outputs EtcdCore::write(std::uint64_t sequence, std::vector<Record> records, Instant now) {
+    expire(now);
     if (role_ == Role::leads) waiting_.push_back({sequence, std::move(records)});
     return settle(now);
 }
 
 EtcdCore::Outputs EtcdCore::answered(std::uint64_t id, const Result<EtcdAnswer>& answer, Instant now) {
+    expire(now);
     const auto found =
         std::ranges::find_if(errands_, [id](const Errand& errand) { return errand.open && errand.open->id == id; });
     if (found == std::end(errands_)) return settle(now);  // of a role that is over
@@ -85,12 +88,16 @@ void EtcdCore::failed(Kind kind, const Error& error, Instant now) {
 
 // ---- what is due ----
 
+/// Before anything else: an answer that comes after the lease's end does not revive it.
+void EtcdCore::expire(Instant now) {
+    if (lease_ == 0 || now < lease_until_) return;
+    lease_ = 0;
+    errand(Kind::lease) = {};
+    step_down("its lease could not be kept alive", now);
+}
+
 EtcdCore::Outputs EtcdCore::settle(Instant now) {
-    if (lease_ != 0 && now >= lease_until_) {
-        lease_ = 0;
-        errand(Kind::lease) = {};
-        step_down("its lease could not be kept alive", now);
-    }
+    expire(now);
     settle_lease(now);
     settle_campaign(now);
     settle_load(now);

@@ -64,6 +64,8 @@ class EtcdCore {
     Outputs start(Instant now) { return settle(now); }
     /// Of the leader; ignored once it does not lead, because its steps count for nothing then.
     Outputs write(std::uint64_t sequence, std::vector<Record> records, Instant now);
+    /// The state that Lead came with is of no use: it is removed before anything else is written.
+    Outputs discard(Instant now);
     Outputs answered(std::uint64_t id, const Result<EtcdAnswer>& answer, Instant now);
     Outputs tick(Instant now) { return settle(now); }
     /// The daemon ends in order: another one may lead at once.
@@ -98,6 +100,7 @@ class EtcdCore {
     };
 
     Outputs settle(Instant now);
+    void expire(Instant now);
     void settle_lease(Instant now);
     void settle_campaign(Instant now);
     void settle_load(Instant now);
@@ -141,6 +144,7 @@ class EtcdCore {
     std::int64_t load_revision_ = 0;
     std::vector<KeyTold> pages_;
 
+    std::uint64_t load_count_ = 0;  ///< it may lead again under the same fence
     std::uint64_t serial_ = 0;
     std::int64_t serial_revision_ = 0;
     std::deque<Step> waiting_;

@@ -67,6 +67,7 @@ void EtcdCore::loaded(Instant now) {
     const auto serial = keys.find(key("serial"));
     serial_revision_ = serial == keys.end() ? 0 : serial->second.modified;
     serial_ = 0;
+    ++load_count_;
 
     Changes state;
     const auto prefix = state_key({});
@@ -98,6 +99,11 @@ void EtcdCore::loaded(Instant now) {
 }
 
 // ---- writing ----
+
+EtcdCore::Outputs EtcdCore::discard(Instant now) {
+    if (role_ == Role::leads) due_.push_back({{Erase{state_key({}), range_end(state_key({}))}}, 0});
+    return settle(now);
+}
 
 void EtcdCore::settle_write(Instant now) {
     const auto& errand = this->errand(Kind::write);

@@ -16,8 +16,9 @@ struct OpenedState {
     KeptState kept;
 };
 
-/// "memory" or "sqlite:PATH". `post` outlives the store. invalid_argument: neither, with what there is; else the errors
-/// of the store that was asked for.
-Result<OpenedState> open_state(const std::string& where, PostToDaemon post);
+/// "memory", "sqlite:PATH" or "etcd://HOST:PORT,...[/PREFIX]". `self` is where agents find this daemon, for the others
+/// that share its state. `post` outlives the store. invalid_argument: neither, with what there is; else the errors of
+/// the store that was asked for.
+Result<OpenedState> open_state(const std::string& where, const std::string& self, PostToDaemon post);
 
 }  // namespace muster::rendezvous

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/server.h"
 
 namespace muster::rendezvous {
@@ -23,6 +25,16 @@ class StateStore {
     virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
 
     std::function<void(std::uint64_t sequence)> persisted;
+
+    // ---- where several daemons share the state, and one leads ----
+
+    /// This daemon begins as one that stands by, and leads when it is told so.
+    [[nodiscard]] virtual bool is_shared() const { return false; }
+    /// Whether it may speak as the leader at this moment. Asked before each word to an agent: a leader that was stopped
+    /// for longer than its lease must not answer when it goes on.
+    [[nodiscard]] virtual bool may_speak() const { return true; }
+    std::function<void(KeptState kept)> leads;          ///< from now on, and goes on from this
+    std::function<void(std::string leader)> stands_by;  ///< from now on; `leader` is where agents go, empty: unknown
 };
 
 /// Keeps nothing: a restarted daemon is taught anew by its agents.

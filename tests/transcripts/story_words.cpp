@@ -62,6 +62,7 @@ struct Words {
                    " restarts: ", m.why, first);
     }
     std::string operator()(const native::Refused& m) const { return cat(" ", word(m.reason), ": ", m.why); }
+    std::string operator()(const native::NotLeader& m) const { return cat(" ", m.leader); }
     std::string operator()(const native::Peers& m) const {
         auto text = cat(" round ", m.round, ":");
         for (const auto& peer : m.peers) text += cat(" ", peer.group_rank, "=", peer.address, ":", peer.port);

@@ -35,6 +35,7 @@ constexpr std::array<Kind, std::variant_size_v<Message>> kinds{{
     {0x22, Sender::peer, "PeerAnswer"},       {0x0B, Sender::agent, "Proof"},
     {0x0C, Sender::agent, "Command"},         {0x1A, Sender::daemon, "Challenge"},
     {0x1B, Sender::daemon, "NoticeGiven"},    {0x1C, Sender::daemon, "CommandAnswer"},
+    {0x1D, Sender::daemon, "NotLeader"},
 }};
 
 constexpr std::size_t frame_bytes_max(Sender sender) {

@@ -255,6 +255,10 @@ void fields(auto& v, Is<CommandAnswer> auto& m) {
     v.sentence(m.text);
 }
 
+void fields(auto& v, Is<NotLeader> auto& m) {
+    v.sentence(m.leader);
+}
+
 // ---- agent <-> agent ----
 
 void fields(auto& v, Is<PeerAsk> auto& m) {

@@ -283,6 +283,12 @@ struct CommandAnswer {
     friend bool operator==(const CommandAnswer&, const CommandAnswer&) = default;
 };
 
+/// This daemon stands by (STATES.md): another one leads. Nothing that was said to it counts; say it there.
+struct NotLeader {
+    std::string leader;  ///< where agents find that one, "gpu07:29400"; empty: not known
+    friend bool operator==(const NotLeader&, const NotLeader&) = default;
+};
+
 // ---- agent <-> agent, on the peer port ----
 
 /// "Have you lost the daemon too?"
@@ -301,6 +307,6 @@ struct PeerAnswer {
 using Message =
     std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave, EndAcknowledged,
                  AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain, JobEnded, Refused, PeerAsk,
-                 PeerAnswer, Proof, Command, Challenge, NoticeGiven, CommandAnswer>;
+                 PeerAnswer, Proof, Command, Challenge, NoticeGiven, CommandAnswer, NotLeader>;
 
 }  // namespace muster::native

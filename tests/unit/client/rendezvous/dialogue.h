@@ -85,7 +85,9 @@ class Dialogue {
     native::Message last_sent;
 
   private:
-    std::string line(const Connect&) { return "connect"; }
+    std::string line(const Connect&) {
+        return config.others.empty() ? "connect" : cat("connect ", core->endpoint().host);
+    }
     std::string line(const Disconnect&) { return "disconnect"; }
     std::string line(const Send& send) {
         last_sent = send.message;

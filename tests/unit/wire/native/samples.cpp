@@ -98,7 +98,8 @@ std::vector<Message> samples() {
             Command{1, CommandVerb::drain_node, "n1", "fan"},
             Challenge{"n", "p"},
             NoticeGiven{"preempted"},
-            CommandAnswer{1, true, "ok"}};
+            CommandAnswer{1, true, "ok"},
+            NotLeader{"n2:29400"}};
 }
 
 Sender sender_of(const Message& message) {

@@ -1,0 +1,194 @@
+#include "rendezvous/state/etcd_state.h"
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/thread_start.h"
+#include "rendezvous/core/job_record.h"
+#include "rendezvous/state/http_call.h"
+
+namespace muster::rendezvous {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::uint16_t etcd_port = 2379;
+constexpr Duration farewell = 1s;
+
+Instant now() {
+    return std::chrono::steady_clock::now();
+}
+
+}  // namespace
+
+class EtcdState::Implementation {
+  public:
+    Implementation(EtcdPlace place, std::string self, PostToDaemon post)
+        : members_(std::move(place.members)),
+          prefix_(place.prefix),
+          core_({.prefix = std::move(place.prefix), .self = std::move(self), .endpoint_count = members_.size()}),
+          post_(std::move(post)) {}
+
+    /// `owner`'s callbacks are called on the daemon's thread, as long as it is there.
+    Result<void> start(EtcdState* owner) {
+        owner_ = std::make_shared<EtcdState*>(owner);
+        asio::post(io_, [this] { carry_out(core_.start(now())); });
+        auto thread = start_thread("etcd", [this] { io_.run(); });
+        if (!thread) return thread.error();
+        thread_ = *std::move(thread);
+        return {};
+    }
+
+    /// On the daemon's thread.
+    void stop() {
+        *owner_ = nullptr;
+        asio::post(io_, [this] {
+            stopping_ = true;
+            timer_.expires_after(farewell);
+            timer_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
+            carry_out(core_.resign(now()));
+            if (open_count_ == 0) io_.stop();
+        });
+        if (thread_.joinable()) thread_.join();
+    }
+
+    void write(std::uint64_t sequence, std::vector<Record> records) {
+        asio::post(io_, [this, sequence, records = std::move(records)]() mutable {
+            carry_out(core_.write(sequence, std::move(records), now()));
+        });
+    }
+
+    [[nodiscard]] bool may_speak() const {
+        return now().time_since_epoch().count() < speaks_until_.load(std::memory_order_relaxed);
+    }
+
+  private:
+    void carry_out(EtcdCore::Outputs outputs) {
+        // Before anything is told: who is told that it leads, may speak.
+        speaks_until_.store(core_.leads_until().time_since_epoch().count(), std::memory_order_relaxed);
+        for (auto& output : outputs) std::visit([this](auto& one) { carry_out(one); }, output);
+        arm();
+    }
+
+    void carry_out(const AskEtcd& ask) {
+        auto call = encode(ask.request);
+        ++open_count_;
+        http_post(io_, {members_[ask.endpoint], std::move(call.path), std::move(call.body)}, ask.timeout,
+                  [this, id = ask.id, request = ask.request](Result<HttpResponse> response) {
+                      --open_count_;
+                      if (stopping_) return open_count_ == 0 ? io_.stop() : void();
+                      Result<EtcdAnswer> answer = response ? decode_answer(request, response->status, response->body)
+                                                           : Result<EtcdAnswer>(response.error());
+                      carry_out(core_.answered(id, answer, now()));
+                  });
+    }
+    void carry_out(const Lead& lead) {
+        auto kept = std::make_shared<KeptState>();
+        if (auto found = decode_state(lead.records)) {
+            *kept = *std::move(found);
+        } else {
+            log(LogLevel::error, "the state below ", prefix_, " in etcd: ", found.error().context,
+                "; it is removed, and this daemon starts without it: agents of running jobs teach it what they know");
+            asio::post(io_, [this] { carry_out(core_.discard(now())); });
+        }
+        log(LogLevel::info, "this daemon leads; ", kept->jobs.size(),
+            kept->jobs.size() == 1 ? " job goes on" : " jobs go on");
+        tell([kept](EtcdState& state) {
+            if (state.leads) state.leads(std::move(*kept));
+        });
+    }
+    void carry_out(const StandBy& stand_by) {
+        if (!stand_by.leader.empty()) log(LogLevel::info, "this daemon stands by; ", stand_by.leader, " leads");
+        tell([leader = stand_by.leader](EtcdState& state) {
+            if (state.stands_by) state.stands_by(leader);
+        });
+    }
+    void carry_out(const Kept& kept) {
+        tell([sequence = kept.sequence](EtcdState& state) {
+            if (state.persisted) state.persisted(sequence);
+        });
+    }
+    void carry_out(const Remark& remark) { log(LogLevel::warning, remark.line); }
+
+    void tell(std::function<void(EtcdState&)> what) {
+        post_([owner = owner_, what = std::move(what)] {
+            if (*owner != nullptr) what(**owner);
+        });
+    }
+
+    void arm() {
+        const auto deadline = core_.deadline();
+        if (stopping_ || deadline == armed_for_) return;
+        armed_for_ = deadline;
+        timer_.cancel();
+        if (deadline == no_deadline) return;
+        timer_.expires_at(deadline);
+        timer_.async_wait([this](const boost::system::error_code& stopped) {
+            if (stopped || stopping_) return;
+            armed_for_ = no_deadline;
+            carry_out(core_.tick(now()));
+        });
+    }
+
+    const std::vector<Endpoint> members_;
+    const std::string prefix_;
+    EtcdCore core_;
+    PostToDaemon post_;
+    std::shared_ptr<EtcdState*> owner_;
+    std::atomic<Instant::rep> speaks_until_{Instant::min().time_since_epoch().count()};
+
+    // On the thread alone.
+    asio::io_context io_{1};
+    asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+    asio::steady_timer timer_{io_};
+    Instant armed_for_ = no_deadline;
+    std::size_t open_count_ = 0;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+Result<EtcdPlace> parse_etcd_place(std::string_view text) {
+    EtcdPlace place;
+    const auto slash = text.find('/');
+    if (slash != std::string_view::npos && slash + 1 < text.size()) {
+        place.prefix = text.substr(slash + 1);
+        if (place.prefix.back() != '/') place.prefix += '/';
+    }
+    for (const auto part : split(text.substr(0, slash), ',')) {
+        auto member = parse_endpoint(part, etcd_port);
+        if (!member) return with_context(member.error(), "etcd://");
+        place.members.push_back(*std::move(member));
+    }
+    return place;
+}
+
+Result<std::unique_ptr<EtcdState>> EtcdState::open(EtcdPlace place, std::string self, PostToDaemon post) {
+    auto state = std::unique_ptr<EtcdState>(
+        new EtcdState(std::make_unique<Implementation>(std::move(place), std::move(self), std::move(post))));
+    if (auto started = state->implementation_->start(state.get()); !started) return started.error();
+    return state;
+}
+
+EtcdState::EtcdState(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
+
+EtcdState::~EtcdState() {
+    implementation_->stop();
+}
+
+void EtcdState::write(std::uint64_t sequence, std::vector<Record> records) {
+    implementation_->write(sequence, std::move(records));
+}
+
+bool EtcdState::may_speak() const {
+    return implementation_->may_speak();
+}
+
+}  // namespace muster::rendezvous

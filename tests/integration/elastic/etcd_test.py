@@ -1,0 +1,133 @@
+"""Three daemons that share their state in a real etcd: whoever leads may go, and no worker notices."""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+import unittest
+import urllib.request
+
+from job import Job, free_port, wait_for
+
+FAST = ("--lease", 2)
+BACK = 20.0  # s; an election takes two to five
+
+
+def status(port):
+    with contextlib.suppress(OSError, ValueError):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=1) as answer:
+            return json.load(answer)
+    return {}
+
+
+class Cluster:
+    """One etcd member and three daemons of one job."""
+
+    def __init__(self, job):
+        self.job = job
+        client, peer = free_port(), free_port()
+        self.etcd_port = client
+        with open(job.directory / "etcd.log", "wb") as log:
+            self.etcd = subprocess.Popen(
+                ["etcd", "--data-dir", str(job.directory / "etcd"), "--listen-client-urls", f"http://127.0.0.1:{client}",
+                 "--advertise-client-urls", f"http://127.0.0.1:{client}", "--listen-peer-urls", f"http://127.0.0.1:{peer}",
+                 "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster",
+                 f"default=http://127.0.0.1:{peer}"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=job.environment(), start_new_session=True)
+        job.launchers.append(self.etcd)
+        self.etcd.err = job.directory / "etcd.log"
+        wait_for("healthy etcd", self.healthy)
+        self.ports = [free_port() for _ in range(3)]
+        self.daemons = [self.start(port) for port in self.ports]
+        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def healthy(self):
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.etcd_port}/health", timeout=1) as answer:
+                return b'"true"' in answer.read()
+        return False
+
+    def start(self, port):
+        return self.job.spawn("musterd", "--port", port, "--first-start", "--state",
+                              f"etcd://127.0.0.1:{self.etcd_port}", "--advertise", f"127.0.0.1:{port}")
+
+    def leader(self):
+        """Index of the daemon that leads, None while there is none."""
+        for i, port in enumerate(self.ports):
+            told = status(port)
+            if "jobs" in told and not told.get("standby"):
+                return i
+        return None
+
+    def wait_for_leader(self, but=None):
+        wait_for("leader", lambda: self.leader() not in (None, but), BACK)
+        return self.leader()
+
+    def all_back(self):
+        leader = self.leader()
+        jobs = status(self.ports[leader]).get("jobs", []) if leader is not None else []
+        return len(jobs) == 1 and len(jobs[0]["nodes"]) == 2 and all(node["connected"] for node in jobs[0]["nodes"])
+
+    def nodes(self, *options):
+        return [self.job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                               self.endpoints, "--rdzv-id", self.job.id, *FAST, *options, "--no-python",
+                               os.environ["MUSTER_WORKERS"] + "/elastic", "--until", "done") for _ in range(2)]
+
+
+@unittest.skipUnless(shutil.which("etcd") or os.environ.get("CI"), "etcd is missing (apt-get install etcd-server)")
+class SharedState(unittest.TestCase):
+    def takeover(self, how):
+        with Job() as job:
+            cluster = Cluster(job)
+            first_leader = cluster.wait_for_leader()
+            nodes = cluster.nodes("--max-restarts", 3)
+            first = job.round(0, 4)
+            os.kill(first[1]["pid"], signal.SIGKILL)
+            second = job.round(1, 4)
+            began = time.monotonic()
+            cluster.daemons[first_leader].send_signal(how)
+            cluster.wait_for_leader(but=first_leader)
+            led = time.monotonic() - began
+            wait_for("agents that are back", cluster.all_back, BACK)
+            print(f"{how.name}: next leader after {led:.2f} s, agents back after {time.monotonic() - began:.2f} s")
+            self.assertLessEqual({line["pid"] for line in second.values()}, set(job.processes()))
+            os.kill(second[2]["pid"], signal.SIGKILL)
+            third = job.round(2, 4)
+            self.assertEqual({line["restart"] for line in third.values()}, {2})
+            cluster.daemons[first_leader].send_signal(signal.SIGCONT)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[cluster.etcd, *cluster.daemons])
+
+    def test_no_worker_notices_that_the_leader_was_killed(self):
+        self.takeover(signal.SIGKILL)
+
+    def test_no_worker_notices_that_the_leader_ended_in_order(self):
+        self.takeover(signal.SIGTERM)
+
+    def test_a_leader_that_was_stopped_for_longer_than_its_lease_leads_no_more(self):
+        self.takeover(signal.SIGSTOP)
+
+    def test_no_worker_notices_that_etcd_was_away_for_a_while(self):
+        with Job() as job:
+            cluster = Cluster(job)
+            cluster.wait_for_leader()
+            nodes = cluster.nodes()
+            first = job.round(0, 4)
+            cluster.etcd.send_signal(signal.SIGSTOP)
+            wait_for("daemons that do not lead", lambda: cluster.leader() is None, BACK)
+            cluster.etcd.send_signal(signal.SIGCONT)
+            cluster.wait_for_leader()
+            wait_for("agents that are back", cluster.all_back, BACK)
+            self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[cluster.etcd, *cluster.daemons])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
