@@ -71,6 +71,28 @@ std::string error_line(const Failure& failure) {
     return out;
 }
 
+FailureGroups::FailureGroups(std::vector<Kept> kept) {
+    for (auto& group : kept) {
+        Group made{group.kind, std::move(group.error), group.error_rank, group.count, {}};
+        for (const auto& range : group.ranges) {
+            made.ranges[range.first] = range.last;
+            rank_count_ +=
+                static_cast<std::size_t>(std::max<std::int64_t>(std::int64_t{range.last} - range.first + 1, 0));
+        }
+        groups_.emplace(std::move(group.key), std::move(made));
+    }
+}
+
+std::vector<FailureGroups::Kept> FailureGroups::kept() const {
+    std::vector<Kept> all;
+    for (const auto& [key, group] : groups_) {
+        auto& made = all.emplace_back(Kept{key, group.kind, group.error, group.error_rank, group.count, {}});
+        for (auto range = group.ranges.begin(); range != group.ranges.end() && made.ranges.size() < pieces_max; ++range)
+            made.ranges.push_back({range->first, range->second});
+    }
+    return all;
+}
+
 std::string FailureGroups::key_of(const Failure& failure, std::string_view line) {
     // A node is a group of its own: its host is what there is to say.
     const auto words = failure.rank < 0 ? std::string(line) : without_numbers(line);

@@ -26,6 +26,25 @@ class FailureGroups {
     /// Ranks of one group that are kept by number: 20,000 nodes with 10 workers each.
     static constexpr std::size_t ranks_max = 200'000;
 
+    /// A group as it is kept for the next daemon (job_record.h). Of its ranks as many as are ever told.
+    struct Kept {
+        struct Range {
+            std::int32_t first = 0;
+            std::int32_t last = 0;
+        };
+        std::string key;
+        FailureKind kind = FailureKind::worker_error;
+        std::string error;
+        std::int32_t error_rank = 0;
+        std::uint32_t count = 0;
+        std::vector<Range> ranges;
+    };
+
+    FailureGroups() = default;
+    /// `kept` in order of their ranks, whatever they are: what makes no sense is told wrong and does no harm.
+    explicit FailureGroups(std::vector<Kept> kept);
+    [[nodiscard]] std::vector<Kept> kept() const;
+
     /// Each failure once.
     void add(const Failure& failure);
 

@@ -25,8 +25,13 @@ std::uint64_t fingerprint(const Failure& failure) {
 
 }  // namespace
 
-FailureLedger::FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> known, std::size_t count)
-    : kept_(std::move(kept)), known_(std::move(known)), count_(count), revision_(kept_.size()) {
+FailureLedger::FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> known, std::size_t count,
+                             FailureGroups groups)
+    : kept_(std::move(kept)),
+      known_(std::move(known)),
+      count_(count),
+      revision_(kept_.size()),
+      groups_(std::move(groups)) {
     for (const auto& failure : kept_) known_.insert(fingerprint(failure));
 }
 

@@ -30,7 +30,7 @@ class FailureLedger {
 
     FailureLedger() = default;
     /// As a daemon kept it: `known` may be fewer than `count`.
-    FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> known, std::size_t count);
+    FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> known, std::size_t count, FailureGroups groups);
 
     /// Adds what is not known yet; a report may be sent again after a reconnect.
     void add(Failure failure);
@@ -47,6 +47,7 @@ class FailureLedger {
     /// How often kept() has changed.
     [[nodiscard]] std::uint64_t revision() const { return revision_; }
     /// All that were added, by what they say (failure_groups.h).
+    [[nodiscard]] std::vector<FailureGroups::Kept> kept_groups() const { return groups_.kept(); }
     [[nodiscard]] std::vector<FailureGroup> groups(Duration victim_window) const {
         return groups_.list(first_cause(victim_window));
     }

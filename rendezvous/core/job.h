@@ -233,6 +233,8 @@ class Job {
     std::string record_;                  ///< as last written; each member has its own
     std::string failures_record_;
     std::uint64_t failures_revision_ = 0;  ///< of that record
+    std::string groups_record_;
+    std::size_t groups_count_ = 0;  ///< how many failures it tells of
 };
 
 }  // namespace muster::rendezvous

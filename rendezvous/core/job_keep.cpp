@@ -36,7 +36,11 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         charged_at_.push_back(now - std::chrono::nanoseconds(before));
     round_.ended_at = now;
     failures_revision_ = round_.failures.revision();
-    if (!round_.failures.empty()) failures_record_ = encode_failures(id_, round_.failures);
+    if (!round_.failures.empty()) {
+        failures_record_ = encode_failures(id_, round_.failures);
+        groups_record_ = encode_groups(id_, round_.failures);
+    }
+    groups_count_ = round_.failures.count();
     for (auto& member : kept.members) {
         member.record = encode_member(id_, member);
         member.last_word = now;
@@ -82,6 +86,11 @@ void Job::keep_records(const Turn& turn) {
         keep(failures_key(id_), failures.empty() ? std::string{} : encode_failures(id_, failures), failures_record_,
              turn);
     }
+    if (groups_count_ != round_.failures.count()) {
+        groups_count_ = round_.failures.count();
+        keep(groups_key(id_), groups_count_ == 0 ? std::string{} : encode_groups(id_, round_.failures), groups_record_,
+             turn);
+    }
     keep(job_key(id_), encode_job(facts(), round_), record_, turn);
 }
 
@@ -96,6 +105,7 @@ void Job::drop_records(const Turn& turn) {
         if (!member.record.empty()) turn.step.records.push_back({member_key(id_, incarnation), {}});
     for (const auto incarnation : gone_) turn.step.records.push_back({member_key(id_, incarnation), {}});
     if (!failures_record_.empty()) turn.step.records.push_back({failures_key(id_), {}});
+    if (!groups_record_.empty()) turn.step.records.push_back({groups_key(id_), {}});
     if (!record_.empty()) turn.step.records.push_back({job_key(id_), {}});
 }
 

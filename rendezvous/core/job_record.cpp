@@ -13,9 +13,24 @@
 
 namespace muster::rendezvous {
 
+// Beside their types, where the visitors look for them.
+static void fields(auto& v, native::Is<FailureGroups::Kept::Range> auto& m) {
+    v.number(m.first);
+    v.number(m.last);
+}
+
+static void fields(auto& v, native::Is<FailureGroups::Kept> auto& m) {
+    v.sentence(m.key);
+    v.choice(m.kind, FailureKind::communication_error);
+    v.sentence(m.error);
+    v.number(m.error_rank);
+    v.number(m.count);
+    v.list(m.ranges, FailureGroups::pieces_max);
+}
+
 namespace {
 
-enum class Kind : std::uint8_t { job = 1, member = 2, failures = 3, complete = 4 };
+enum class Kind : std::uint8_t { job = 1, member = 2, failures = 3, complete = 4, groups = 5 };
 
 constexpr const char* complete_key = "complete";
 
@@ -70,6 +85,11 @@ struct MemberRow {
 struct FailuresRow {
     std::string job;
     std::vector<Failure> kept;
+};
+
+struct GroupsRow {
+    std::string job;
+    std::vector<FailureGroups::Kept> groups;
 };
 
 template <class M, class T>
@@ -145,6 +165,11 @@ void fields(auto& v, Is<FailuresRow> auto& m) {
     v.list(m.kept, FailureLedger::kept_per_kind_max * 4);
 }
 
+void fields(auto& v, Is<GroupsRow> auto& m) {
+    v.name(m.job);
+    v.list(m.groups, FailureGroups::kept_max);
+}
+
 template <class Row>
 std::string encode(Kind kind, const Row& row) {
     std::string out;
@@ -163,7 +188,7 @@ bool decode(std::string_view bytes, Row& row) {
     return decoder.accepted();
 }
 
-SealedRound from_row(RoundRow row, std::vector<Failure> failures) {
+SealedRound from_row(RoundRow row, std::vector<Failure> failures, std::vector<FailureGroups::Kept> groups) {
     SealedRound round;
     round.number = row.end.round;
     round.reason = row.end.reason;
@@ -177,7 +202,8 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures) {
     round.settled_budget = row.settled_budget;
     std::set<std::uint64_t> known;
     for (const auto& fingerprint : row.known_failures) known.insert(fingerprint.value);
-    round.failures = FailureLedger(std::move(failures), std::move(known), row.failure_count);
+    round.failures =
+        FailureLedger(std::move(failures), std::move(known), row.failure_count, FailureGroups(std::move(groups)));
     round.stopped_count = row.stopped_count;
     round.checkpoint_step = row.checkpoint_step;
     round.notes = std::move(row.notes);
@@ -199,6 +225,7 @@ class Collector {
             case Kind::job: return take_job(record.key, rest);
             case Kind::member: return take_member(record.key, rest);
             case Kind::failures: return take_failures(record.key, rest);
+            case Kind::groups: return take_groups(record.key, rest);
             case Kind::complete: state_.complete = true; return record.key == complete_key && rest.empty();
         }
         return false;
@@ -206,8 +233,10 @@ class Collector {
 
     Result<KeptState> finish() {
         for (auto& [id, row] : rows_) {
-            KeptJob job{std::move(row.facts), from_row(std::move(row.round), std::exchange(failures_[id], {})),
-                        std::exchange(members_[id], {})};
+            KeptJob job{
+                std::move(row.facts),
+                from_row(std::move(row.round), std::exchange(failures_[id], {}), std::exchange(groups_[id], {})),
+                std::exchange(members_[id], {})};
             for (const auto& member : job.members) {
                 job.facts.next_arrival = std::max(job.facts.next_arrival, member.arrival + 1);
                 if (member.place == Place::succeeded) job.round.through.insert(member.group_rank);
@@ -218,7 +247,8 @@ class Collector {
             state_.jobs.push_back(std::move(job));
         }
         const auto lacks_job = [this](const auto& part) { return !rows_.contains(part.first); };
-        if (std::ranges::any_of(members_, lacks_job) || std::ranges::any_of(failures_, lacks_job))
+        if (std::ranges::any_of(members_, lacks_job) || std::ranges::any_of(failures_, lacks_job) ||
+            std::ranges::any_of(groups_, lacks_job))
             return Error{Errc::bad_frame, "there are records of a job that has none itself"};
         return std::move(state_);
     }
@@ -246,9 +276,17 @@ class Collector {
         return true;
     }
 
+    bool take_groups(const std::string& key, std::string_view rest) {
+        GroupsRow row;
+        if (!decode(rest, row) || key != groups_key(row.job)) return false;
+        groups_[row.job] = std::move(row.groups);
+        return true;
+    }
+
     std::map<std::string, JobRow> rows_;
     std::map<std::string, std::vector<Member>> members_;
     std::map<std::string, std::vector<Failure>> failures_;
+    std::map<std::string, std::vector<FailureGroups::Kept>> groups_;
     KeptState state_;
 };
 
@@ -268,6 +306,10 @@ std::string member_key(const std::string& job, Incarnation incarnation) {
 
 std::string failures_key(const std::string& job) {
     return cat("failures/", job);
+}
+
+std::string groups_key(const std::string& job) {
+    return cat("groups/", job);
 }
 
 Record complete_record() {
@@ -308,6 +350,10 @@ std::string encode_member(const std::string& job, const Member& member) {
 
 std::string encode_failures(const std::string& job, const FailureLedger& failures) {
     return encode(Kind::failures, FailuresRow{job, failures.kept()});
+}
+
+std::string encode_groups(const std::string& job, const FailureLedger& failures) {
+    return encode(Kind::groups, GroupsRow{job, failures.kept_groups()});
 }
 
 Result<KeptState> decode_state(const std::vector<Record>& records) {

