@@ -5,12 +5,15 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <tuple>
 
 #include "agent/agent_persister.h"
+#include "agent/command_socket.h"
 #include "agent/end_evidence.h"
 #include "agent/hang_watcher.h"
 #include "agent/log_directory.h"
+#include "agent/signal_handlers.h"
 #include "agent/timer_fifo.h"
 #include "agent/worker_commands.h"
 #include "rendezvous/base/log.h"
@@ -68,6 +71,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
         };
     }
     void listen();
+    void take_commands();
+    void answer(native::CommandAnswer answer);
     void wait_for_signal();
     void feed();
     void arm_deadline();
@@ -86,6 +91,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void carry_out(const NotifyWorkers& action);
     void carry_out(const SignalWorkers& action);
     void carry_out(const SignalGroup& action);
+    void carry_out(const PreemptWorkers& action);
+    void carry_out(const SendCommand& action);
     void carry_out(const KillTree& action);
     void carry_out(const ReportFailed& action);
     void carry_out(const ReportSucceeded& action);
@@ -113,17 +120,22 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     std::deque<SupervisorEvent> pending_;  // an action may bring the next event at once (OpenStore)
     bool stepping_ = false;
     bool finishing_ = false;  // what is left to do is the persister's
+    std::unique_ptr<CommandSocket> command_socket_;
+    std::map<std::uint32_t, std::int32_t> worker_pids_;  // by local rank, those that run
 };
 
 void Agent::Driver::start() {
     listen();
-    for (const int signal : config_.handled_signals) {
+    auto handled = config_.handled_signals;
+    if (config_.preemption_signal != 0) handled.push_back(config_.preemption_signal);
+    for (const int signal : handled) {
         boost::system::error_code failure;
         signals_.add(signal, failure);
         if (failure) log(LogLevel::warning, "signal ", signal, " cannot be handled: ", failure.message());
     }
     wait_for_signal();
     feed();
+    take_commands();
     hangs_.ask = [this](std::uint32_t local_rank) { return commands_.told(local_rank); };
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
@@ -138,7 +150,14 @@ void Agent::Driver::start() {
 }
 
 void Agent::Driver::listen() {
-    link_.on_message = forward<DaemonSaid>();
+    link_.on_message = [weak = weak_from_this()](native::Message message) {
+        auto self = weak.lock();
+        if (!self) return;
+        if (auto* answer = std::get_if<native::CommandAnswer>(&message))
+            self->answer(std::move(*answer));
+        else
+            self->happen(DaemonSaid{std::move(message)});
+    };
     link_.on_fenced = forward<ClientFenced>();
     link_.on_lost = forward<ClientLost>();
     link_.on_progress = [weak = weak_from_this()](std::string line) {
@@ -154,13 +173,32 @@ void Agent::Driver::listen() {
     };
 }
 
+/// Nobody's job depends on it.
+void Agent::Driver::take_commands() {
+    auto opened = CommandSocket::open(loop_, config_.workers.job, [weak = weak_from_this()](native::Command command) {
+        if (auto self = weak.lock()) self->link_.command(std::move(command));
+    });
+    if (opened.has_error())
+        log(LogLevel::warning, "no commands can be given to this agent: ", muster::describe(opened.error()));
+    else
+        command_socket_ = std::move(opened.value());
+}
+
+void Agent::Driver::answer(native::CommandAnswer answer) {
+    log(LogLevel::info, "a command was ", answer.done ? "carried out: " : "not carried out: ", answer.text);
+    if (command_socket_) command_socket_->answer(std::move(answer));
+}
+
 void Agent::Driver::wait_for_signal() {
     signals_.async_wait([weak = weak_from_this()](boost::system::error_code failure, int signal) {
         auto self = weak.lock();
         if (failure || !self) return;
         self->wait_for_signal();
         if (self->finishing_) return self->persister_.hurry();
-        self->happen(StopRequested{signal});
+        if (signal == self->config_.preemption_signal)
+            self->happen(PreemptionAnnounced{signal});
+        else
+            self->happen(StopRequested{signal});
     });
 }
 
@@ -204,9 +242,11 @@ void Agent::Driver::happen(SupervisorEvent event) {
 void Agent::Driver::host_said(ProcessEvent event) {
     WorkerNotes notes;
     if (const auto* started = std::get_if<WorkerStarted>(&event)) {
+        worker_pids_[started->local_rank] = started->pid;
         hangs_.worker_started(started->local_rank, started->pid);
         timers_.worker_started(started->local_rank, started->pid);
     } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
+        worker_pids_.erase(ended->local_rank);
         const auto hung = hangs_.worker_ended(ended->local_rank);
         const auto expired = timers_.worker_ended(ended->pid);
         if (!succeeded(ended->end)) {
@@ -283,6 +323,23 @@ void Agent::Driver::carry_out(const SignalGroup& action) {
     host_.signal_group(action.local_rank, action.signal);
 }
 
+void Agent::Driver::carry_out(const PreemptWorkers& action) {
+    commands_.tell_all(local::Notice{.why = action.why});
+    const int signal = config_.preemption_signal;
+    if (signal == 0) return;
+    std::string deaf;
+    for (const auto& [local_rank, pid] : worker_pids_)
+        if (!handles_signal(pid, signal)) deaf += cat(deaf.empty() ? "" : ", ", local_rank);
+    // To those without a handler it would be the end; and no rank may save without the others.
+    if (deaf.empty()) return host_.signal_leaders(signal);
+    if (agent_.on_progress)
+        agent_.on_progress(cat(signal_name(signal), " was not passed on: local rank ", deaf, " has no handler for it"));
+}
+
+void Agent::Driver::carry_out(const SendCommand& action) {
+    link_.command(action.command);
+}
+
 void Agent::Driver::carry_out(const KillTree&) {
     hangs_.rest();
     host_.kill_tree();
@@ -322,6 +379,7 @@ void Agent::Driver::carry_out(const Finish& action) {
     hangs_.rest();
     feeding_.cancel();
     deadline_.cancel();
+    command_socket_.reset();
     logs_.remove_if_empty();
     if (!std::holds_alternative<JobSucceeded>(action.ending))
         persister_.start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::at_the_end);

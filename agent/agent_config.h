@@ -16,6 +16,7 @@ struct AgentConfig {
     LogChoices logs;
     std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
     HangConfig hang;                   ///< what is told of workers that do nothing, and when one is ended
+    int preemption_signal = 0;         ///< a notice to all workers of the job; 0: none
     Duration lease = 5s;               ///< the guardian is fed each lease/10
     Duration persist_limit = 60s;      ///< for bringing copies in memory to the disk; zero: they are not
 };

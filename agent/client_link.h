@@ -17,6 +17,7 @@ class ClientLink final : public RendezvousLink {
     void round_report(native::RoundReport report) override { client_.round_report(std::move(report)); }
     void leave(std::string why) override { client_.leave(std::move(why)); }
     void end_acknowledged() override { client_.end_acknowledged(); }
+    void command(native::Command command) override { client_.command(std::move(command)); }
     void close(std::function<void()> closed) override { client_.flush(1s, std::move(closed)); }
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const override {
         return client_.daemon_time(at);

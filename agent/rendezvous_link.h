@@ -25,6 +25,7 @@ class RendezvousLink {
     virtual void round_report(native::RoundReport report) = 0;
     virtual void leave(std::string why) = 0;
     virtual void end_acknowledged() = 0;
+    virtual void command(native::Command command) = 0;
     /// Sends what is queued, then closes; `closed` is called once, at the latest after one second; inside
     /// this call if there is nothing to wait for.
     virtual void close(std::function<void()> closed) = 0;
@@ -35,7 +36,7 @@ class RendezvousLink {
     [[nodiscard]] virtual bool may_feed() const { return true; }
 
     // Called from the loop, never from inside the calls above. All must be set before the first join.
-    std::function<void(native::Message)> on_message;    ///< Assigned, Parked, RoundEnded, Drain, JobEnded, Refused
+    std::function<void(native::Message)> on_message;    ///< rendezvous::Deliver has the list
     std::function<void(std::string why)> on_fenced;     ///< SIGKILL the workers now
     std::function<void(std::string why)> on_lost;       ///< no rendezvous to be had any more
     std::function<void(std::string line)> on_progress;  ///< for a person who waits

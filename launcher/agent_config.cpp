@@ -88,6 +88,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.logs.stderr_is_terminal = node.stderr_is_terminal;
 
     agent.handled_signals = config.handled_signals;
+    agent.preemption_signal = config.preemption_signal;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;
     agent.hang.deadline_min = config.hang_timeout;

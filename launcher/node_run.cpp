@@ -82,6 +82,7 @@ class NodeRun::Body {
     void hold_signals() {
         ::sigemptyset(&held_signals_);
         for (const int signal : config_.handled_signals) ::sigaddset(&held_signals_, signal);
+        if (config_.preemption_signal != 0) ::sigaddset(&held_signals_, config_.preemption_signal);
         ::pthread_sigmask(SIG_BLOCK, &held_signals_, nullptr);
     }
 

@@ -14,6 +14,7 @@
 #include "agent/core/failure_report.h"
 #include "agent/core/report_file.h"
 #include "launcher/checkpoint_command.h"
+#include "launcher/drain_command.h"
 #include "launcher/entry.h"
 #include "launcher/environment.h"
 #include "launcher/environment_probe.h"
@@ -139,6 +140,7 @@ int run(int argc, const char* const* argv) {
     open_missing_standard_streams();
     if (argc > 1 && std::string_view(argv[1]) == "flight") return run_flight({argv + 2, argv + argc});
     if (argc > 1 && std::string_view(argv[1]) == "checkpoint") return run_checkpoint({argv + 2, argv + argc});
+    if (argc > 1 && std::string_view(argv[1]) == "drain") return run_drain({argv + 2, argv + argc});
     const auto environment = process_environment();
     auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {

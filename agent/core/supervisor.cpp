@@ -94,9 +94,15 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
     } else if (const auto* ended = std::get_if<native::RoundEnded>(&event.message)) {
         on_round_ended(*ended, now);
     } else if (const auto* drain = std::get_if<native::Drain>(&event.message)) {
-        say(cat("this node is to leave: ", drain->why));
+        // Not a round that is over: the workers may save, which may take their peers on other nodes.
+        const bool running = round_ && !round_->drain;
+        tell(cat("this node is to leave: ", drain->why, running ? "; stopping its workers" : ""));
         end(Drained{drain->why});
-        begin_drain(sigterm, Tell::round_over, cat("this node is to leave: ", drain->why), now);
+        begin_drain(sigterm, Tell::notice, cat("this node is to leave: ", drain->why), now);
+    } else if (const auto* notice = std::get_if<native::NoticeGiven>(&event.message)) {
+        if (!round_ || round_->drain || all_ended()) return;
+        tell(cat("notice to this node's workers: ", notice->why));
+        act(PreemptWorkers{notice->why});
     } else if (const auto* over = std::get_if<native::JobEnded>(&event.message)) {
         on_job_ended(*over, now);
     } else if (const auto* refused = std::get_if<native::Refused>(&event.message)) {
@@ -188,6 +194,12 @@ void Supervisor::on(const StopRequested& event, Instant now) {
         tell(cat(signal_name(event.signal), " again: killing what is left"));
         kill_now(now);
     }
+}
+
+void Supervisor::on(const PreemptionAnnounced& event, Instant) {
+    auto why = cat(signal_name(event.signal), " to ", config_.host);
+    tell(cat(signal_name(event.signal), ": a notice to all workers of the job"));
+    act(SendCommand{{.number = 0, .verb = native::CommandVerb::notify_job, .node = {}, .why = std::move(why)}});
 }
 
 void Supervisor::on(const HostSaid& event, Instant now) {

@@ -102,9 +102,13 @@ struct StoreOpened {
 struct StopRequested {
     int signal = 0;
 };
+/// The preemption signal reached the launcher: all workers of the job are to hear it.
+struct PreemptionAnnounced {
+    int signal = 0;
+};
 struct Elapsed {};
 using SupervisorEvent = std::variant<Begin, SetUpRefused, DaemonSaid, ClientFenced, ClientLost, HostSaid, StoreOpened,
-                                     StopRequested, Elapsed>;
+                                     StopRequested, PreemptionAnnounced, Elapsed>;
 
 // ---- actions, carried out in order ----
 /// Bind a fresh, empty store for the round that is about to be joined; answer StoreOpened.
@@ -135,6 +139,13 @@ struct SignalGroup {
     std::uint32_t local_rank = 0;
     int signal = 0;
 };
+/// A notice, no stop: the message on the channel, and the preemption signal to workers that handle it.
+struct PreemptWorkers {
+    std::string why;
+};
+struct SendCommand {
+    native::Command command;
+};
 struct KillTree {};
 struct ReportFailed {
     std::vector<Failure> failures;
@@ -153,7 +164,8 @@ struct Finish {
 };
 using SupervisorAction =
     std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, NotifyWorkers, SignalWorkers, SignalGroup,
-                 KillTree, ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+                 PreemptWorkers, SendCommand, KillTree, ReportFailed, ReportSucceeded, ReportRound, SendLeave,
+                 AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -215,6 +227,7 @@ class Supervisor {
     void on(const HostSaid& event, Instant now);
     void on(const StoreOpened& event, Instant now);
     void on(const StopRequested& event, Instant now);
+    void on(const PreemptionAnnounced& event, Instant now);
     void on(const Elapsed& event, Instant now);
     void on_assigned(const native::Assigned& assignment, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);

@@ -280,6 +280,9 @@ void Client::round_report(native::RoundReport report) {
 void Client::leave(std::string why) {
     implementation_->carry_out(implementation_->core().leave(std::move(why), now()));
 }
+void Client::command(native::Command command) {
+    implementation_->carry_out(implementation_->core().command(std::move(command), now()));
+}
 void Client::end_acknowledged() {
     implementation_->carry_out(implementation_->core().end_acknowledged(now()));
 }

@@ -42,6 +42,7 @@ class Client {
     void round_report(native::RoundReport report);
     void leave(std::string why);
     void end_acknowledged();
+    void command(native::Command command);
 
     /// The answer to a peer that asks (RoundStoreConfig::answer).
     [[nodiscard]] native::PeerAnswer answer(const native::PeerAsk& ask) const;

@@ -83,6 +83,14 @@ std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
     return settle(now);
 }
 
+std::vector<ClientOutput> ClientCore::command(native::Command command, Instant now) {
+    constexpr std::size_t commands_max = 16;
+    if (commands_.size() == commands_max) commands_.erase(commands_.begin());
+    if (link_ == Link::open) say(command);
+    commands_.push_back(std::move(command));
+    return settle(now);
+}
+
 std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now) {
     std::visit([&](const auto& happened) { on(happened, now); }, input);
     return settle(now);
@@ -151,6 +159,7 @@ void ClientCore::introduce(Instant now) {
         case Standing::idle:
         case Standing::over: return;
     }
+    for (const auto& command : commands_) say(command);
     ping(now);
 }
 
@@ -229,6 +238,8 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     const auto& message = input.message;
     if (const auto* pong = std::get_if<native::Pong>(&message))
         on_pong(*pong, now);
+    else if (const auto* answer = std::get_if<native::CommandAnswer>(&message))
+        on_command_answer(*answer);
     else if (standing_ == Standing::over || standing_ == Standing::leaving)
         return;
     else if (const auto* assigned = std::get_if<native::Assigned>(&message))
@@ -247,8 +258,13 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         if (standing_ == Standing::joining) out_.push_back(Deliver{message});
     } else if (std::holds_alternative<native::JobEnded>(message) || std::holds_alternative<native::Refused>(message))
         on_job_over(message);
-    else if (std::holds_alternative<native::Drain>(message))
+    else if (std::holds_alternative<native::Drain>(message) || std::holds_alternative<native::NoticeGiven>(message))
         out_.push_back(Deliver{message});
+}
+
+void ClientCore::on_command_answer(const native::CommandAnswer& answer) {
+    std::erase_if(commands_, [&](const native::Command& command) { return command.number == answer.number; });
+    out_.push_back(Deliver{answer});
 }
 
 void ClientCore::on_pong(const native::Pong& pong, Instant now) {

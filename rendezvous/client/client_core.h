@@ -72,7 +72,8 @@ struct AskPeer {
     native::PeerAsk ask;
     Duration timeout;
 };
-/// For the supervisor: a message of the daemon (Assigned, Parked, RoundEnded, Drain, JobEnded, Refused).
+/// For the supervisor: a message of the daemon (Assigned, Parked, RoundEnded, Drain, NoticeGiven, JobEnded, Refused);
+/// and CommandAnswer, for whoever gave the command.
 struct Deliver {
     native::Message message;
 };
@@ -101,6 +102,8 @@ class ClientCore {
     std::vector<ClientOutput> round_report(native::RoundReport report, Instant now);
     std::vector<ClientOutput> leave(std::string why, Instant now);
     std::vector<ClientOutput> end_acknowledged(Instant now);
+    /// Passed on for somebody: said again after a reconnect until its answer, which has its number, is delivered.
+    std::vector<ClientOutput> command(native::Command command, Instant now);
 
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 
@@ -142,6 +145,7 @@ class ClientCore {
     void on_assigned(const native::Assigned& assigned, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);
     void on_job_over(native::Message message);
+    void on_command_answer(const native::CommandAnswer& answer);
 
     // Every verb and step ends here: what is due now, derived from the state.
     Outputs settle(Instant now);
@@ -179,7 +183,8 @@ class ClientCore {
     std::optional<native::RoundReport> report_;
     std::optional<std::string> leave_;
     bool leave_said_ = false;
-    bool end_known_ = false;  ///< JobEnded was delivered
+    std::vector<native::Command> commands_;  ///< not yet answered
+    bool end_known_ = false;                 ///< JobEnded was delivered
     bool acknowledged_ = false;
     bool final_ = false;  ///< the round's end was announced as the last
     Instant drained_at_;

@@ -28,6 +28,7 @@ void Job::count(const Member& member, int by) {
     const auto add = [by](std::uint32_t& tally) { tally += static_cast<std::uint32_t>(by); };
     switch (member.place) {
         case Place::waiting:
+            if (member.leaving) break;  // it is only waited for until it has said so
             add(member.connected() ? tally_.gathered : tally_.away);
             if (member.connected() && member.newly_started && member.round == no_round &&
                 member.join.last_round == no_round)
@@ -116,6 +117,7 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
                 CloseConnection{member.connection, "replaced by a newer one of the same agent"});
         member.peer = arrival.peer;
         set_connection(member, arrival.connection, arrival.number);
+        if (member.leaving) turn.send(member.connection, native::Drain{member.leaves_because});
         // It was out of the round already; it must still stop its workers and join again like everybody else.
         if (member.place == Place::lost) set_place(member, Place::draining);
     }

@@ -56,6 +56,9 @@ class Job {
     void on_end_acknowledged(Incarnation said_by, const Turn& turn);
     void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
 
+    /// `from` gets the CommandAnswer.
+    void on_command(ConnectionId from, const native::Command& command, const Turn& turn);
+
     /// A known agent speaks on another connection: false if that connection is not newer than the one it has (somebody
     /// else uses its incarnation). An older connection is closed.
     bool take_connection(const Arrival& arrival, const Turn& turn);
@@ -135,6 +138,11 @@ class Job {
     void judge_nodes(const Turn& turn);
     [[nodiscard]] std::string why_left_out(const Member& member) const;
     [[nodiscard]] std::vector<std::string> notes_on_nodes(const std::vector<Member*>& sealed) const;
+
+    // job_command.cpp: what people ask for
+    native::CommandAnswer drain_node(const native::Command& command, const Turn& turn);
+    native::CommandAnswer notify(const native::Command& command, const Turn& turn);
+    [[nodiscard]] bool left_for_drain() const;
 
     // job_seal.cpp
     void seal(const Turn& turn);

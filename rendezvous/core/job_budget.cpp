@@ -25,6 +25,7 @@ void Job::decide_budget(const Turn& turn) {
     // were heard: they all save and leave in the same step.
     // Not where a node joined: nobody is preempted then, and a stop signal may have been taken for a notice.
     const bool progressed = note_progress();
+    if (left_for_drain()) return;
     if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
         return finish(JobOutcome::failed, why_no_restart(), turn);
     }

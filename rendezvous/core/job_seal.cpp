@@ -21,7 +21,7 @@ bool Job::is_host(const Member& member) const {
 std::vector<Member*> Job::chosen() {
     std::vector<Member*> all;
     for (auto& [incarnation, member] : members_)
-        if (member.place == Place::waiting && member.connected()) all.push_back(&member);
+        if (member.place == Place::waiting && member.connected() && !member.leaving) all.push_back(&member);
     const auto order = [this](const Member* member) {
         const bool held = round_.number != no_round && member->round == round_.number;
         const bool wants = terms_.fixed_world && member->join.node_rank >= 0;

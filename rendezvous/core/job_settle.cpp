@@ -144,7 +144,7 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     round_.ended_at = turn.now;
     // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
     round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
-                   (budget_spent() || failed_early());
+                   (budget_spent() || failed_early()) && !left_for_drain();
     if (round_.final) round_.final_why = why_no_restart();
     round_.settled_budget = round_.final;
     taught_ = false;

@@ -59,7 +59,7 @@ void Job::tell_waiting(const Turn& turn) {
 
     std::vector<Member*> waiting;
     for (auto& [incarnation, member] : members_)
-        if (member.place == Place::waiting && member.connected()) waiting.push_back(&member);
+        if (member.place == Place::waiting && member.connected() && !member.leaving) waiting.push_back(&member);
     std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) {
         return std::tuple(a->left_out, a->arrival) < std::tuple(b->left_out, b->arrival);
     });

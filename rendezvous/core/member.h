@@ -50,6 +50,8 @@ struct Member {
     std::vector<Round>
         first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
     bool left_out = false;  ///< of the next rounds, because these are too many
+    bool leaving = false;   ///< it was told to leave (muster drain), and is in no further round
+    std::string leaves_because;
 
     [[nodiscard]] bool connected() const { return connection != 0; }
 };

@@ -24,6 +24,7 @@ struct SealedRound {
     bool final = false;           ///< announced as the last one: its members wait for JobEnded
     std::string final_why;        ///< what is said of it then, as it was known at that moment
     bool left = false;            ///< one of its nodes left of its own will: where there are only victims, they are its
+    bool drained = false;         ///< one of its nodes was told to leave: the others may save and leave with it
     bool settled_budget = false;  ///< whether it costs a restart has been decided
     std::string why;
     Instant ended_at;

@@ -220,9 +220,16 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
             entry->job.on_leave(said_by, message, turn);
         else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
             entry->job.on_end_acknowledged(said_by, turn);
+        else if constexpr (std::is_same_v<Message, native::Command>)
+            entry->job.on_command(from->first, message, turn);
         else
             refuse(from, RefusalReason::malformed, "only a daemon says that", turn);
         update(*entry, turn);
+    }
+    if constexpr (std::is_same_v<Message, native::Command>) {
+        if (entry == nullptr || !entry->job.knows(said_by))
+            refuse(from, RefusalReason::secret,
+                   "commands are taken from the job's own agents; give yours on a node of the job", turn);
     }
     if (last_word) close(from, "its agent is through", turn);
 }

@@ -244,6 +244,8 @@ void AgentProcess::act(agent::SupervisorAction& action) {
         post([this] { tell(agent::StoreOpened{agent::RoundPorts{port_, port_}}); });
     } else if (std::holds_alternative<agent::CloseStore>(action)) {
         world_.network.unlisten({setting_.host, port_});
+    } else if (auto* asked = std::get_if<agent::SendCommand>(&action)) {
+        carry_out(client_.command(std::move(asked->command), now()));
     } else if (auto* end = std::get_if<agent::Finish>(&action)) {
         finish(std::move(end->ending));
     }

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "agent/core/supervisor.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/client/client_core.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/simulation/guardian.h"
@@ -54,6 +55,8 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
 
     AgentProcess(Surroundings& world, Random random, Setting setting);
 
+    /// As a command names it.
+    [[nodiscard]] std::string node() const { return cat(setting_.client.node.host, ':', setting_.client.node.pid); }
     void begin();
     // -- what befalls it --
     void request_stop(int signal);

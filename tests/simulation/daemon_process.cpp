@@ -48,11 +48,12 @@ void DaemonProcess::kill() {
     world_.network.process_gone(this);
 }
 
-void DaemonProcess::drain(Incarnation agent) {
-    post([this, agent] {
+void DaemonProcess::drain(Incarnation agent, std::string node) {
+    post([this, agent, node = std::move(node)] {
         const auto newest = newest_.find(agent);
         if (newest == newest_.end() || !readers_.contains(newest->second)) return;
-        send({{newest->second}, native::Drain{"maintenance"}});
+        give(rendezvous::Received{newest->second,
+                                  native::Command{1, native::CommandVerb::drain_node, node, "maintenance"}});
     });
 }
 

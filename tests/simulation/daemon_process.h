@@ -26,7 +26,7 @@ class DaemonProcess final : public StreamHandler {
     /// SIGKILL: its memory is lost.
     void kill();
     /// Tells the agent to leave, if it has a connection.
-    void drain(Incarnation agent);
+    void drain(Incarnation agent, std::string node);
     void pause();
     void go_on();
     [[nodiscard]] bool running() const { return server_ != nullptr; }

@@ -199,11 +199,10 @@ void World::request_stop() {
     demand_stopped(index, agent);
 }
 
-/// An operator takes a node out of its job through the daemon. No core asks for it by itself yet (PROTOCOL.md, Drain);
-/// that agents obey it, and that their jobs get over it, is shown already.
+/// An operator takes a node out of its job, through that node's own agent.
 void World::drain_node() {
     const Node* const node = pick_alive();
-    if (node != nullptr) daemon_.drain(node->agent()->incarnation());
+    if (node != nullptr) daemon_.drain(node->agent()->incarnation(), node->agent()->node());
 }
 
 /// It begins as every agent does, with its first connection, and so is told apart from the one that is there.

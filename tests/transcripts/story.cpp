@@ -133,6 +133,10 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         hear(agent, native::WorkersSucceeded{agent.assigned.round});
     else if (verb == "leave")
         hear(agent, native::Leave{"stopped by SIGTERM"});
+    else if (verb == "drain")
+        hear(agent, native::Command{7, native::CommandVerb::drain_node, words.at("node"), "maintenance"});
+    else if (verb == "notify")
+        hear(agent, native::Command{8, native::CommandVerb::notify_job, "", "SIGUSR1 to gpu07"});
     else if (verb == "ack")
         hear(agent, native::EndAcknowledged{});
     else if (verb == "report" || verb == "rejoin") {

@@ -11,6 +11,7 @@
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm] [early] [ago=20ms] [error=1ms]   WorkersFailed
 //   succeed n0 | leave n0 | ack n0
+//   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
 //   resume n0 [done]                            a new connection, Hello and Resume
 //   died n0                                     the guardian speaks; with the connection broken before: kill n0

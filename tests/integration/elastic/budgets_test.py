@@ -49,8 +49,7 @@ class Budgets(unittest.TestCase):
             first = job.round(0, 2)
             group = next(line["group"] for line in first.values() if job.parent(job.parent(line["pid"])) == broken.pid)
             job.touch("break")
-            job.round(1, 2)  # in place, and fails again at once
-            third = job.round(2, 2)
+            third = job.round(2, 2)  # after round 1, in place, in which it failed again at once
             taken = next(line for line in third.values() if job.parent(job.parent(line["pid"])) == spare.pid)
             self.assertEqual(taken["group"], group)
             self.assertEqual(taken["restart"], 2)

@@ -31,6 +31,7 @@ struct FakeLink : RendezvousLink {
     void round_report(native::RoundReport report) override { diary.push_back(cat("report of round ", report.round)); }
     void leave(std::string) override { diary.push_back("leave"); }
     void end_acknowledged() override { diary.push_back("acknowledge"); }
+    void command(native::Command command) override { diary.push_back(cat("command: ", command.why)); }
     void close(std::function<void()> closed) override {
         diary.push_back("close link");
         closed();

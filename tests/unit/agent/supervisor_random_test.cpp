@@ -42,7 +42,7 @@ class Life {
 
     void anything() {
         now_ += std::chrono::milliseconds(random_() % 3000);
-        switch (random_() % 16) {
+        switch (random_() % 17) {
             case 0: return deliver(store_opened_if_asked());
             case 1:
             case 2:
@@ -58,6 +58,9 @@ class Life {
             case 12: return chance(5) ? deliver(DaemonSaid{native::JobEnded{}}) : deliver(Elapsed{});
             case 13: return group_empties();
             case 14: return chance(5) ? guardian_replaced() : deliver(Elapsed{});
+            case 15:
+                return chance(50) ? deliver(DaemonSaid{native::NoticeGiven{"x"}})
+                                  : deliver(PreemptionAnnounced{SIGUSR1});
             default: return chance(5) ? deliver(DaemonSaid{native::Drain{"x"}}) : deliver(Elapsed{});
         }
     }
@@ -149,7 +152,7 @@ class Life {
             joined_ = false;
             tree_ = true;
             processes_[0] = processes_[1] = Process{false, false, false};
-        } else if (std::holds_alternative<SignalWorkers>(action)) {
+        } else if (std::holds_alternative<SignalWorkers>(action) || std::holds_alternative<NotifyWorkers>(action)) {
             REQUIRE(tree_);
             REQUIRE((!processes_[0].ended || !processes_[1].ended));
         } else if (const auto* group = std::get_if<SignalGroup>(&action)) {

@@ -45,6 +45,11 @@ inline std::string show(const SupervisorAction& action) {
         std::string operator()(const SignalGroup& a) const {
             return cat("SignalGroup(", a.local_rank, ", ", signal_name(a.signal), ")");
         }
+        std::string operator()(const PreemptWorkers& a) const { return cat("PreemptWorkers(", a.why, ")"); }
+        std::string operator()(const SendCommand& a) const {
+            return cat("SendCommand(", a.command.verb == native::CommandVerb::notify_job ? "notify" : "drain", ": ",
+                       a.command.why, ")");
+        }
         std::string operator()(const KillTree&) const { return "KillTree"; }
         std::string operator()(const ReportFailed& a) const { return cat("ReportFailed(", show(a.failures), ")"); }
         std::string operator()(const ReportSucceeded&) const { return "ReportSucceeded"; }

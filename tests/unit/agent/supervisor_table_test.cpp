@@ -75,10 +75,26 @@ TEST_CASE("the end of the job ends the agent, after its workers") {
 TEST_CASE("a drained node stops its workers and leaves") {
     const std::string leave = "SendLeave(maintenance); CloseStore; Finish(Drained maintenance)";
     CHECK(Story::joining().drain() == leave);
-    CHECK(Story::starting().drain() == term);
-    CHECK(Story::running().drain() == term);
+    CHECK(Story::starting().drain() == "Signal(SIGTERM)");  // no "round over": they may save
+    CHECK(Story::running().drain() == "Signal(SIGTERM)");
     CHECK(Story::draining().drain() == "");
     CHECK(Story::drained().drain() == leave);
+}
+
+TEST_CASE("a notice goes on to the workers that still run, and stops nobody") {
+    const DaemonSaid notice{native::NoticeGiven{"SIGUSR1 to gpu07"}};
+    CHECK(Story::joining().step(notice) == "");
+    for (auto state : {Story::starting, Story::running}) {
+        Story story = state();
+        CHECK(story.step(notice) == "PreemptWorkers(SIGUSR1 to gpu07)");
+        CHECK(story.phase() != Phase::draining);
+    }
+    CHECK(Story::draining().step(notice) == "");
+    CHECK(Story::drained().step(notice) == "");
+}
+
+TEST_CASE("the preemption signal is told to the daemon, which tells every node, this one too") {
+    CHECK(Story::running().step(PreemptionAnnounced{SIGUSR1}) == "SendCommand(notify: SIGUSR1 to a)");
 }
 
 TEST_CASE("a refusal ends the agent, and nothing is said to those who refused") {

@@ -1,0 +1,30 @@
+// Where an agent takes commands from people on its own host: an abstract Unix address that says whose it is and which
+// job it serves, so that whoever looks for it (muster drain) finds all of them in /proc/net/unix.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster::agent {
+
+struct CommandAddress {
+    std::uint32_t user = 0;
+    std::int32_t pid = 0;
+    std::string job;  ///< one that is too long for an address is cut, and its hash put behind it
+    friend bool operator==(const CommandAddress&, const CommandAddress&) = default;
+};
+
+/// The name as an address has it: `job` itself, unless it is too long.
+std::string job_in_address(std::string_view job);
+
+/// "muster/agent/1000/4711/JOB", without the zero byte in front; bytes that are neither letters, digits nor one of
+/// "._-" stand as %HH.
+std::string write_command_address(const CommandAddress& address);
+
+/// Those of the listening sockets among the lines of /proc/net/unix, each once.
+std::vector<CommandAddress> command_addresses(std::string_view proc_net_unix);
+
+}  // namespace muster::agent

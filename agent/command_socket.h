@@ -1,0 +1,39 @@
+// Takes commands for the job from people on this host, over a Unix socket: from this user and from root alone, which
+// the kernel vouches for. One datagram is one native frame: a Command, and the CommandAnswer to it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace boost::asio {
+class io_context;
+}
+
+namespace muster::agent {
+
+class CommandSocket {
+  public:
+    /// Called from the loop for each command; its number is this socket's. `answer` is to be called with it later.
+    using OnCommand = std::function<void(native::Command)>;
+
+    /// Listens at once. An error (limit_exceeded, io) names the address.
+    static Result<std::unique_ptr<CommandSocket>> open(boost::asio::io_context& loop, const std::string& job,
+                                                       OnCommand on_command);
+    ~CommandSocket();
+    CommandSocket(const CommandSocket&) = delete;
+    CommandSocket& operator=(const CommandSocket&) = delete;
+
+    /// To whoever gave the command of that number; who has gone gets nothing.
+    void answer(native::CommandAnswer answer);
+
+  private:
+    class Body;
+    explicit CommandSocket(std::shared_ptr<Body> body);
+    std::shared_ptr<Body> body_;  // shared with the handlers under way
+};
+
+}  // namespace muster::agent

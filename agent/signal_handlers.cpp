@@ -1,0 +1,30 @@
+#include "agent/signal_handlers.h"
+
+#include <charconv>
+#include <fstream>
+#include <sstream>
+
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+bool status_handles_signal(std::string_view status, int signal) {
+    constexpr std::string_view caught = "SigCgt:";
+    for (const auto line : split(status, '\n')) {
+        if (!line.starts_with(caught)) continue;
+        const auto digits = trim(line.substr(caught.size()));
+        std::uint64_t mask = 0;
+        const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), mask, 16);
+        return read.ec == std::errc{} && signal >= 1 && signal <= 64 && ((mask >> (signal - 1)) & 1U) != 0;
+    }
+    return false;
+}
+
+bool handles_signal(std::int32_t pid, int signal) {
+    std::ifstream file(cat("/proc/", pid, "/status"));
+    std::ostringstream text;
+    text << file.rdbuf();
+    return status_handles_signal(text.str(), signal);
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,99 @@
+// What people ask of a job: to let one node go, or to tell all workers that they will be stopped soon. server.cpp has
+// made sure that whoever asks may.
+#include <algorithm>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/core/job.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+/// Named in an answer; the rest is a count.
+constexpr std::size_t nodes_named_max = 20;
+
+/// As a command names it where its host alone is not enough.
+std::string name_of(const Member& member) {
+    return cat(member.node.host, ':', member.node.pid);
+}
+
+std::string list(const std::vector<const Member*>& members) {
+    std::vector<std::string> names;
+    for (const auto* member : members) {
+        if (names.size() == nodes_named_max) break;
+        names.push_back(name_of(*member));
+    }
+    auto text = join(names, ", ");
+    if (members.size() > names.size()) text += cat(" and ", members.size() - names.size(), " more");
+    return text;
+}
+
+}  // namespace
+
+void Job::on_command(ConnectionId from, const native::Command& command, const Turn& turn) {
+    native::CommandAnswer answer{command.number, false, {}};
+    if (ending_)
+        answer.text = cat("job '", id_, "' is over: ", ending_->why);
+    else if (command.verb == native::CommandVerb::drain_node)
+        answer = drain_node(command, turn);
+    else
+        answer = notify(command, turn);
+    turn.send(from, std::move(answer));
+    settle(turn);
+}
+
+native::CommandAnswer Job::drain_node(const native::Command& command, const Turn& turn) {
+    std::vector<const Member*> all;
+    std::vector<Member*> meant;
+    for (auto& [incarnation, member] : members_) {
+        all.push_back(&member);
+        if (command.node == member.node.host || command.node == name_of(member)) meant.push_back(&member);
+    }
+    const auto no = [&](std::string why) { return native::CommandAnswer{command.number, false, std::move(why)}; };
+    if (meant.empty())
+        return no(cat("job '", id_, "' has no node '", command.node, "'; it has ", all.empty() ? "none" : list(all)));
+    if (meant.size() > 1)
+        return no(cat(meant.size(), " agents of job '", id_, "' run on ", command.node,
+                      "; name one of them: ", list({meant.begin(), meant.end()})));
+    auto& member = *meant.front();
+    if (is_host(member))
+        return no(cat(name_of(member),
+                      " serves the rendezvous, and the job would lose that with it; stop its muster with a "
+                      "signal instead, or run a musterd and name it with --rdzv-endpoint"));
+    if (!member.leaving) {
+        count(member, -1);
+        member.leaving = true;
+        count(member, +1);
+        member.leaves_because = command.why.empty() ? "somebody asked for it (muster drain)" : command.why;
+        waiting_changed_ = true;
+        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " is to leave: ", member.leaves_because));
+    }
+    if (round_.running() && in_running_round(member)) round_.drained = true;
+    turn.send(member.connection, native::Drain{member.leaves_because});
+    const auto left = std::count_if(all.begin(), all.end(), [](const Member* one) { return !one->leaving; });
+    const bool enough = static_cast<std::uint32_t>(left) >= nodes_needed();
+    return {command.number, true,
+            cat(name_of(member), " was told to stop its workers and leave",
+                enough ? ""
+                       : cat("; the job then waits for another node, because ", left, left == 1 ? " is" : " are",
+                             " left and it needs ", nodes_needed()))};
+}
+
+native::CommandAnswer Job::notify(const native::Command& command, const Turn& turn) {
+    if (!round_.running()) return {command.number, false, cat("no round of job '", id_, "' is running")};
+    SendTo told{{}, native::NoticeGiven{command.why}};
+    for (const auto& [incarnation, member] : members_)
+        if (member.place == Place::running && member.connected()) told.connections.push_back(member.connection);
+    const auto nodes = told.connections.size();
+    turn.step.why.push_back(cat("job '", id_, "': notice to all workers: ", command.why));
+    if (nodes > 0) turn.step.actions.push_back(std::move(told));
+    return {command.number, true, cat("the workers of ", nodes, nodes == 1 ? " node" : " nodes", " are told")};
+}
+
+/// Its workers saved and left because one node is to go: nothing has failed, and the job goes on.
+bool Job::left_for_drain() const {
+    return round_.drained && !round_.failures.empty() &&
+           saved_and_left(round_.failures.first_cause(config_.victim_window).end);
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,112 @@
+"""One node leaves and the job goes on; all workers are told that the end is near."""
+import os
+import signal
+import subprocess
+import unittest
+
+from job import BIN, Job, wait_for
+from nodes_test import job_status
+
+FAST = ("--lease", 1)
+
+
+def drain(job, *arguments, **extra):
+    return subprocess.run([BIN / "muster", "drain", *map(str, arguments)], capture_output=True, text=True, timeout=30,
+                          env=job.environment(**extra))
+
+
+def node_name(job, launcher):
+    return f"{os.uname().nodename}:{launcher.pid}"
+
+
+class Drain(unittest.TestCase):
+    def test_a_drained_node_saves_and_leaves_and_a_spare_takes_its_rank(self):
+        with Job() as job:
+            daemon = job.daemon()
+            options = (*FAST, "--spares", 1)
+            saving = ("--save", job.directory / "saved", 100, "--until", "done")
+            stays = job.node(*options, nproc=1)
+            leaves = job.node(*options, nproc=1, worker=saving)
+            wait_for("both nodes", lambda: job_status(job).count('"host"') == 2)
+            spare = job.node(*options, nproc=1)
+            first = job.round(0, 2)
+            group = next(line["group"] for line in first.values() if job.parent(job.parent(line["pid"])) == leaves.pid)
+            done = drain(job, node_name(job, leaves), "--job", job.id)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"{node_name(job, leaves)} was told to stop its workers and leave", done.stdout)
+            job.expect_exit(leaves, 76)
+            self.assertEqual((job.directory / "saved").read_text(), "1\n")  # one signal, and its grace
+            second = job.round(1, 2)
+            taken = next(line for line in second.values() if job.parent(job.parent(line["pid"])) == spare.pid)
+            self.assertEqual((taken["group"], taken["restart"]), (group, 0))
+            job.finish()
+            job.expect_exit(stays, 0)
+            job.expect_exit(spare, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_a_node_or_job_that_does_not_exist_is_answered_with_those_that_do(self):
+        with Job() as job:
+            job.daemon()
+            node = job.node(*FAST, nnodes="1:1", nproc=1)
+            job.round(0, 1)
+            wrong = drain(job, "gpu99", "--job", job.id)
+            self.assertEqual(wrong.returncode, 1)
+            self.assertIn(f"job '{job.id}' has no node 'gpu99'; it has {node_name(job, node)}", wrong.stderr)
+            wrong = drain(job, "gpu99", "--job", "nosuchjob")
+            self.assertEqual(wrong.returncode, 1)
+            self.assertIn("no job 'nosuchjob' has an agent on this host; there are", wrong.stderr)
+            self.assertIn(job.id, wrong.stderr)
+            for words in ((), ("a", "b"), ("--what",), ("a", "--job")):
+                self.assertEqual(drain(job, *words).returncode, 2, words)
+            job.finish()
+            job.expect_exit(node, 0)
+
+    def test_the_node_that_serves_the_rendezvous_is_not_drained(self):
+        with Job() as job:
+            host = job.node(*FAST, nnodes="1:1", nproc=1)
+            job.round(0, 1)
+            wrong = drain(job, node_name(job, host), "--job", job.id)
+            self.assertEqual(wrong.returncode, 1)
+            self.assertIn("serves the rendezvous", wrong.stderr)
+            job.finish()
+            job.expect_exit(host, 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, "needs another user")
+    def test_another_users_command_is_not_taken(self):
+        with Job() as job:
+            job.daemon()
+            node = job.node(*FAST, nnodes="1:1", nproc=1)
+            job.round(0, 1)
+            refused = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BIN / "muster",
+                                      "drain", node_name(job, node)], capture_output=True, text=True, timeout=30)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("no agent of yours runs on this host", refused.stderr)
+            job.finish()
+            job.expect_exit(node, 0)
+
+    def test_the_preemption_signal_reaches_the_workers_of_all_nodes(self):
+        with Job() as job:
+            daemon = job.daemon()
+            nodes = [job.node(*FAST, "--preemption-signal", "SIGTERM", "--signals-to-handle", "SIGINT", nproc=1,
+                              worker=("--save", job.directory / f"saved{index}", 10)) for index in range(2)]
+            job.round(0, 2)
+            nodes[0].send_signal(signal.SIGTERM)
+            for index, node in enumerate(nodes):
+                job.expect_exit(node, 0)  # they save and exit 0 by themselves
+                self.assertEqual((job.directory / f"saved{index}").read_text(), "1\n")
+                self.assertIn("notice to this node's workers: SIGTERM to", node.err.read_text())
+            job.expect_gone(but=[daemon])
+
+    def test_workers_without_a_handler_survive_the_notice(self):
+        with Job() as job:
+            node = job.node(*FAST, "--preemption-signal", "SIGUSR1", nnodes="1:1", nproc=2)
+            job.round(0, 2)
+            node.send_signal(signal.SIGUSR1)
+            wait_for("line about the missing handler",
+                     lambda: "SIGUSR1 was not passed on: local rank 0, 1 has no handler" in node.err.read_text())
+            job.finish()
+            job.expect_exit(node, 0)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,87 @@
+// Dialogues about what people ask of a job: one node to go, all workers to be told.
+#include "tests/support/catch.h"
+#include "tests/transcripts/story.h"
+
+namespace muster::test {
+namespace {
+
+bool says(const std::string& answers, std::string_view what) {
+    return answers.find(what) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a drained node leaves, its spare takes its rank, and nothing is charged") {
+    Story story("min=2 max=2 spares=1 restarts=0");
+    story.answers("join n0\njoin n1\njoin n2");
+    const auto answers = story.answers("drain n0 node=n1");
+    CHECK(says(answers, "n1 <- Drain: maintenance"));
+    CHECK(says(answers, "n0 <- CommandAnswer 7 done: n1:102 was told to stop its workers and leave\n"));
+    CHECK_FALSE(says(answers, "RoundEnded"));  // the round goes on: its workers may save
+    CHECK(says(story.answers("leave n1"), "n0 <- RoundEnded 0 node_left"));
+    const auto sealed = story.answers("rejoin n0");
+    CHECK(says(sealed, "round 1 sealed with 2 nodes, 0 of 0 restarts used"));
+    CHECK(says(sealed, "n2 <- Assigned round 1: group rank 1 of 2"));
+}
+
+TEST_CASE("workers that save and leave because one node is drained do not end the job, and cost nothing") {
+    Story story("min=1 max=2 restarts=0");
+    story.answers("join n0\njoin n1\ndrain n0 node=n1");
+    const auto ended = story.answers("fail n0 code=76");
+    CHECK(says(ended, "n0 n1 <- RoundEnded 0 worker_failed: "));
+    CHECK_FALSE(says(ended, "final"));
+    story.answers("rejoin n0");
+    CHECK(says(story.answers("leave n1"), "round 1 sealed with 1 node, 0 of 0 restarts used"));
+    // In the next round nobody is drained, and 76 is a last word again.
+    CHECK(says(story.answers("fail n0 code=76\nreport n0"), "n0 <- JobEnded failed after 0 restarts"));
+}
+
+TEST_CASE("a real failure while a node is drained is a failure") {
+    Story story("min=1 max=2 restarts=0");
+    story.answers("join n0\njoin n1\ndrain n0 node=n1");
+    CHECK(says(story.answers("fail n0"), "n0 n1 <- RoundEnded 0 worker_failed final"));
+}
+
+TEST_CASE("a node that is told to leave is in no further round, and is told again when it comes back") {
+    Story story("min=1 max=2 restarts=3");
+    story.answers("join n0\njoin n1\ndrain n0 node=n1\nclose n1\nfail n0");
+    CHECK(says(story.answers("resume n1"), "n1 <- Drain: maintenance"));
+    story.answers("rejoin n0");
+    CHECK(says(story.answers("rejoin n1"), "round 1 sealed with 1 node"));
+    CHECK_FALSE(says(story.answers("advance 60s"), "ended"));  // and it is no late joiner
+}
+
+TEST_CASE("a command for what does not exist is answered with what does") {
+    Story story("min=1 max=3");
+    story.answers("join n0\njoin n1");
+    CHECK(says(story.answers("drain n0 node=gpu99"),
+               "n0 <- CommandAnswer 7 not done: job 'job' has no node 'gpu99'; it has n0:101, n1:102"));
+    CHECK(says(story.answers("notify n0"), "CommandAnswer 8 not done: no round of job 'job' is running"));
+}
+
+TEST_CASE("who drains below the minimum is told that the job then waits") {
+    Story story("min=2 max=2");
+    story.answers("join n0\njoin n1");
+    CHECK(says(story.answers("drain n1 node=n0:101"),
+               "done: n0:101 was told to stop its workers and leave; the job then waits for another node, because 1 is "
+               "left and it needs 2"));
+}
+
+TEST_CASE("the node of an embedded daemon is not drained") {
+    Story story("min=1 max=2 embedded");
+    story.answers("join n0 hosts\njoin n1");
+    const auto answers = story.answers("drain n1 node=n0");
+    CHECK(says(answers, "not done: n0:101 serves the rendezvous"));
+    CHECK_FALSE(says(answers, "<- Drain"));
+}
+
+TEST_CASE("a notice goes to every node of the round") {
+    Story story("min=2 max=2");
+    story.answers("join n0\njoin n1\njoin n2");
+    const auto answers = story.answers("notify n1");
+    CHECK(says(answers, "n0 n1 <- NoticeGiven: SIGUSR1 to gpu07"));
+    CHECK(says(answers, "n1 <- CommandAnswer 8 done: the workers of 2 nodes are told"));
+    CHECK_FALSE(says(answers, "RoundEnded"));
+}
+
+}  // namespace muster::test
