@@ -14,11 +14,14 @@
 #include <sstream>
 
 #include "agent/command_address.h"
+#include "launcher/daemon_command.h"
 #include "launcher/exit_code.h"
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/net/job_secret.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::launcher {
@@ -26,11 +29,15 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::string_view usage =
-    "usage: muster drain NODE [--job ID]\n"
+    "usage: muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT]]\n"
     "NODE (HOST, or HOST:PID where several agents are on one host) stops its workers, with their grace, and leaves "
     "the\n"
     "job, which goes on elsewhere. To be given on any node of the job, by its user or by root. The id (--rdzv-id) is\n"
-    "needed where agents of several jobs run on this host.\n";
+    "needed where agents of several jobs run on this host. With --rdzv-endpoint the command may be given anywhere, "
+    "and\n"
+    "needs the job's secret: MUSTER_SECRET_FILE in the environment.\n";
+
+constexpr std::uint16_t default_port = 29'400;
 
 constexpr Duration answer_limit = 10s;  // the agent may be looking for its daemon
 constexpr std::size_t answer_bytes_max = 16 * 1024;
@@ -42,7 +49,8 @@ int complain(int code, std::string_view line) {
 
 struct Order {
     std::string node;
-    std::string job;  ///< empty: the only one here
+    std::string job;       ///< empty: the only one here
+    std::string endpoint;  ///< empty: through an agent on this host
 };
 
 /// The order, or an error for the person.
@@ -51,11 +59,16 @@ Result<Order> read_order(const std::vector<std::string>& words) {
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
     for (std::size_t at = 0; at < words.size(); ++at) {
         const std::string_view word = words[at];
-        if (word == "--job" && at + 1 == words.size()) return wrong("--job: a value is missing");
+        if ((word == "--job" || word == "--rdzv-endpoint") && at + 1 == words.size())
+            return wrong(cat(word, ": a value is missing"));
         if (word == "--job")
             order.job = words[++at];
         else if (word.starts_with("--job="))
             order.job = word.substr(6);
+        else if (word == "--rdzv-endpoint")
+            order.endpoint = words[++at];
+        else if (word.starts_with("--rdzv-endpoint="))
+            order.endpoint = word.substr(16);
         else if (word.starts_with('-'))
             return wrong(cat("unknown option '", word, "' (muster drain --help lists all)"));
         else if (!order.node.empty())
@@ -117,18 +130,41 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
     return Error{Errc::bad_frame, cat(who, " answered in another language; is it of another version?")};
 }
 
+int tell(const native::CommandAnswer& answer) {
+    if (!answer.done) return complain(1, answer.text);
+    std::printf("%s\n", answer.text.c_str());
+    return exit_codes::success;
+}
+
+int drain_through_daemon(const Order& order, const native::Command& command, const std::string& secret_file) {
+    if (order.job.empty()) return complain(exit_codes::usage, "which job? with --rdzv-endpoint write --job ID, too");
+    const auto endpoint = parse_endpoint(order.endpoint, default_port);
+    if (!endpoint) return complain(exit_codes::usage, cat("--rdzv-endpoint: ", endpoint.error().context));
+    if (secret_file.empty())
+        return complain(
+            exit_codes::usage,
+            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or give the command on a node of "
+            "the job without --rdzv-endpoint");
+    const auto secret = rendezvous::read_job_secret(secret_file);
+    if (!secret) return complain(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    const auto answer = command_daemon(*endpoint, order.job, command, *secret, answer_limit);
+    return answer ? tell(*answer) : complain(1, answer.error().context);
+}
+
 }  // namespace
 
-int run_drain(const std::vector<std::string>& arguments) {
+int run_drain(const std::vector<std::string>& arguments, const Environment& environment) {
     if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
         std::fwrite(usage.data(), 1, usage.size(), stdout);
         return exit_codes::success;
     }
     const auto order = read_order(arguments);
     if (!order) return complain(exit_codes::usage, order.error().context);
+    const native::Command command{1, native::CommandVerb::drain_node, order->node, "muster drain"};
+    if (!order->endpoint.empty())
+        return drain_through_daemon(*order, command, std::string(value_or_empty(environment, "MUSTER_SECRET_FILE")));
     const auto agents = find_agents(*order);
     if (!agents) return complain(1, agents.error().context);
-    const native::Command command{1, native::CommandVerb::drain_node, order->node, "muster drain"};
     std::string trouble;
     for (const auto& agent : *agents) {
         const auto answer = ask(agent, command);
@@ -136,9 +172,7 @@ int run_drain(const std::vector<std::string>& arguments) {
             trouble = answer.error().context;
             continue;  // it may just have gone
         }
-        if (!answer->done) return complain(1, answer->text);
-        std::printf("%s\n", answer->text.c_str());
-        return exit_codes::success;
+        return tell(*answer);
     }
     return complain(1, trouble);
 }

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "rendezvous/client/blocking_socket.h"
+#include "rendezvous/net/job_secret.h"
 
 namespace muster::launcher {
 
@@ -82,6 +83,8 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     // nothing but this node cannot, because this node was in that round.
     daemon.server.quiet_start = config.standalone ? rendezvous::QuietStart::none : rendezvous::QuietStart::until_full;
     daemon.server.embedded_for = config.job;
+    daemon.server.secret = config.secret;
+    daemon.server.secret_seed = rendezvous::random_nonce();
     daemon.on_job_forgotten = on_job_forgotten;
     return daemon;
 }

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "rendezvous/base/endpoint.h"
@@ -72,6 +74,9 @@ struct LaunchConfig {
     Duration lost_timeout = 60s;
     PortRange store_ports;    ///< --store-port; {0, 0}: any free one
     bool share_store = true;  ///< false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port
+
+    std::string secret_file;  ///< MUSTER_SECRET_FILE; empty: everybody who reaches the rendezvous may join
+    std::function<std::string(std::string_view)> secret;  ///< the hash that is keyed with what is in it
 
     // -- what runs --
     EntryKind entry = EntryKind::by_content;

@@ -23,6 +23,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/event_loop.h"
+#include "rendezvous/net/job_secret.h"
 
 namespace muster::launcher {
 
@@ -55,7 +56,9 @@ class NodeRun::Body {
             return NotLaunched{exit_codes::internal, started.error().context};
 
         agent::PosixProcessHost host(io_, std::move(guardian));
-        agent::ClientLink link(io_, client_config(config_, facts_));
+        auto client = client_config(config_, facts_);
+        client.secret_seed = rendezvous::random_nonce();
+        agent::ClientLink link(io_, std::move(client));
         RoundStores stores(config_,
                            {.loop = net_loop_,
                             .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
@@ -123,6 +126,7 @@ class NodeRun::Body {
         native::Hello hello;
         hello.job = config_.job;
         hello.node = facts_.identity;
+        if (config_.secret) hello.challenge = config_.secret(cat("muster testament ", facts_.identity.incarnation));
         return write_testament({.addresses = endpoint_addresses_,
                                 .port = config_.endpoint.port,
                                 .hello = std::move(hello),
@@ -188,9 +192,8 @@ agent::GuardianConfig guardian_config(const LaunchConfig& config) {
     agent::GuardianConfig guardian;
     guardian.unfed_max = config.lease * 8 / 10;
     guardian.on_agent_death_max = 2s;
-    guardian.on_agent_death = [limit = guardian.on_agent_death_max](std::string_view testament) {
-        deliver_testament(testament, limit);
-    };
+    guardian.on_agent_death = [limit = guardian.on_agent_death_max, secret = config.secret](
+                                  std::string_view testament) { deliver_testament(testament, limit, secret); };
     return guardian;
 }
 

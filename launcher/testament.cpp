@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/socket_address.h"
@@ -43,8 +44,46 @@ bool send_all(int fd, std::string_view bytes, const Deadline& deadline) {
     return true;
 }
 
+/// The next message of the daemon; nothing when none comes in time.
+std::optional<native::Message> receive(int fd, const Deadline& deadline) {
+    native::FrameReader reader(native::Sender::daemon);
+    char bytes[512];
+    for (;;) {
+        auto message = reader.next();
+        if (!message) return std::nullopt;
+        if (message.value()) return std::move(message.value());
+        if (!wait_for(fd, POLLIN, deadline)) return std::nullopt;
+        const auto size = ::recv(fd, bytes, sizeof bytes, 0);
+        if (size <= 0) return std::nullopt;
+        reader.append({bytes, static_cast<std::size_t>(size)});
+    }
+}
+
+/// Says the frames, Hello and AgentDied; between them the proof, where there is a secret.
+bool say(int fd, std::string_view frames, const native::KeyedHash& secret, const Deadline& deadline) {
+    if (!secret) return send_all(fd, frames, deadline);
+    native::FrameReader reader(native::Sender::agent);
+    reader.append(frames);
+    auto first = reader.next();
+    auto last = reader.next();
+    const auto* hello = first && first.value() ? std::get_if<native::Hello>(&*first.value()) : nullptr;
+    if (hello == nullptr || !last || !last.value()) return false;
+    std::string bytes;
+    native::append_frame(bytes, *hello);
+    if (!send_all(fd, bytes, deadline)) return false;
+    const auto answer = receive(fd, deadline);
+    const auto* challenge = answer ? std::get_if<native::Challenge>(&*answer) : nullptr;
+    if (challenge == nullptr) return false;
+    bytes.clear();
+    native::append_frame(bytes,
+                         native::Proof{native::proof_of(secret, native::Prover::agent, *hello, challenge->nonce)});
+    native::append_frame(bytes, *last.value());
+    return send_all(fd, bytes, deadline);
+}
+
 /// True when the daemon has taken the bytes: it closes the connection after AgentDied, or keeps it until we do.
-bool send_to(const SocketAddress& name, std::string_view frames, const Deadline& deadline) {
+bool send_to(const SocketAddress& name, std::string_view frames, const native::KeyedHash& secret,
+             const Deadline& deadline) {
     const FileDescriptor socket(::socket(name.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const int fd = socket.get();
     if (fd < 0) return false;
@@ -53,7 +92,7 @@ bool send_to(const SocketAddress& name, std::string_view frames, const Deadline&
     const int begun = ::connect(fd, name.data(), name.size());
     bool sent = begun == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline));
     sent = sent && ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &failure_size) == 0 && failure == 0;
-    sent = sent && send_all(fd, frames, deadline);
+    sent = sent && say(fd, frames, secret, deadline);
     if (sent) {
         // Closing with unread bytes would reset the connection under the frames; so read until the daemon has done.
         ::shutdown(fd, SHUT_WR);
@@ -73,7 +112,7 @@ std::string write_testament(const TestamentPlan& plan) {
     return testament;
 }
 
-void deliver_testament(std::string_view testament, Duration limit) {
+void deliver_testament(std::string_view testament, Duration limit, const native::KeyedHash& secret) {
     const auto line_end = testament.find('\n');
     if (line_end == std::string_view::npos) return;
     const auto words = split(testament.substr(0, line_end), ' ');
@@ -86,7 +125,7 @@ void deliver_testament(std::string_view testament, Duration limit) {
         const auto name = SocketAddress::from_numeric(std::string(words[at]), port);
         const Deadline one(std::min<Duration>(limit / std::max<std::int64_t>(address_count, 1),
                                               std::chrono::milliseconds(all.left_ms())));
-        if (name && send_to(*name, frames, one)) return;
+        if (name && send_to(*name, frames, secret, one)) return;
     }
 }
 

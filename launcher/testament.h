@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/messages.h"
+#include "rendezvous/wire/native/secret.h"
 
 namespace muster::launcher {
 
@@ -23,7 +24,8 @@ struct TestamentPlan {
 std::string write_testament(const TestamentPlan& plan);
 
 /// For the guardian, whose other threads do not exist: connects to each address in turn and sends the frames, within
-/// `limit` in all. Whatever fails, the lease is the fallback; so nothing is reported.
-void deliver_testament(std::string_view testament, Duration limit);
+/// `limit` in all. Whatever fails, the lease is the fallback; so nothing is reported. With a secret the daemon asks for
+/// a proof between the two frames.
+void deliver_testament(std::string_view testament, Duration limit, const native::KeyedHash& secret = {});
 
 }  // namespace muster::launcher

@@ -27,6 +27,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/net/job_secret.h"
 
 namespace muster::launcher {
 
@@ -101,6 +102,10 @@ int launch(Launch launch, const Environment& environment) {
     const auto report_file = report_file_path(config);
     if (const auto trouble = report_trouble(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
+    if (auto secret = rendezvous::read_job_secret(config.secret_file))
+        config.secret = std::move(*secret);
+    else
+        return refuse(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
@@ -140,7 +145,8 @@ int run(int argc, const char* const* argv) {
     open_missing_standard_streams();
     if (argc > 1 && std::string_view(argv[1]) == "flight") return run_flight({argv + 2, argv + argc});
     if (argc > 1 && std::string_view(argv[1]) == "checkpoint") return run_checkpoint({argv + 2, argv + argc});
-    if (argc > 1 && std::string_view(argv[1]) == "drain") return run_drain({argv + 2, argv + argc});
+    if (argc > 1 && std::string_view(argv[1]) == "drain")
+        return run_drain({argv + 2, argv + argc}, process_environment());
     const auto environment = process_environment();
     auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {

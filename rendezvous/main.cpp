@@ -16,6 +16,7 @@
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/daemon.h"
+#include "rendezvous/net/job_secret.h"
 #include "rendezvous/net/service.h"
 #include "rendezvous/state/open_state.h"
 
@@ -129,6 +130,11 @@ int run(const options::variables_map& given) {
     }
     set_log_level(level);
     set_log_name("musterd");
+    const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
+    auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
+    if (!secret) return complain(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    config.server.secret = std::move(*secret);
+    config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
     config.server.quiet_start =
         given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;

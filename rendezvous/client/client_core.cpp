@@ -123,23 +123,55 @@ bool ClientCore::wants_connection() const {
 
 void ClientCore::on(const ConnectionOpened&, Instant now) {
     if (link_ != Link::connecting) return;
-    link_ = Link::open;
+    link_ = config_.secret ? Link::greeting : Link::open;
     opened_at_ = now;
     link_heard_at_ = now;
     link_answered_ = false;
     offset_.forget_at_next_sample();
     ++connection_count_;
-    introduce(now);
+    greet();
+    if (link_ == Link::open) introduce(now);
+}
+
+void ClientCore::greet() {
+    hello_ = {};
+    hello_.job = config_.job;
+    hello_.node = config_.node;
+    hello_.connection = connection_count_;
+    hello_.versions = config_.versions;
+    trusted_ = !config_.secret;
+    nonce_.clear();
+    if (config_.secret)
+        hello_.challenge = config_.secret(cat("muster challenge ", connection_count_, ' ', config_.secret_seed));
+    say(hello_);
+}
+
+/// The first one asks for our proof, the second one brings the daemon's.
+void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
+    if (!config_.secret) return distrust("it asks for a secret (MUSTER_SECRET_FILE), and this node has none", now);
+    if (link_ == Link::greeting) {
+        link_ = Link::open;
+        opened_at_ = now;
+        nonce_ = challenge.nonce;
+        say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
+        introduce(now);
+    } else if (native::same_proof(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_),
+                                  challenge.proof)) {
+        trusted_ = true;
+    } else {
+        distrust("it does not know the job's secret", now);
+    }
+}
+
+void ClientCore::distrust(std::string why, Instant now) {
+    out_.push_back(Disconnect{});
+    tried_ = cat("connected, but ", why);
+    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    retry_later(now);
 }
 
 /// All that the daemon must know, in one write: it may never have heard of us, or have missed any part of it.
 void ClientCore::introduce(Instant now) {
-    native::Hello hello;
-    hello.job = config_.job;
-    hello.node = config_.node;
-    hello.connection = connection_count_;
-    hello.versions = config_.versions;
-    say(std::move(hello));
     switch (standing_) {
         case Standing::joining:
             if (report_) say(*report_);
@@ -197,7 +229,7 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
 }
 
 void ClientCore::on(const ConnectionClosed& input, Instant now) {
-    if (link_ != Link::open) return;
+    if (link_ != Link::open && link_ != Link::greeting) return;
     if (link_answered_)
         tried_ = cat("the connection ended: ", input.why);
     else if (input.foreign)
@@ -227,8 +259,13 @@ void ClientCore::retry_later(Instant now) {
 // ---- the daemon's words ----
 
 void ClientCore::on(const MessageReceived& input, Instant now) {
-    if (link_ != Link::open) return;
+    if (link_ != Link::open && link_ != Link::greeting) return;
+    if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
+    // Whoever is named has to prove himself.
     if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
+    // Also a refusal counts from whom we cannot trust: without an answer this node could only wait.
+    if (!trusted_ && !std::holds_alternative<native::Refused>(input.message))
+        return distrust("it does not prove that it knows the job's secret", now);
     link_heard_at_ = now;
     link_answered_ = true;
     ever_heard_ = true;

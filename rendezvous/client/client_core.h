@@ -21,6 +21,7 @@
 #include "rendezvous/client/fencing.h"
 #include "rendezvous/client/waiting_lines.h"
 #include "rendezvous/wire/native/messages.h"
+#include "rendezvous/wire/native/secret.h"
 
 namespace muster::rendezvous {
 
@@ -36,6 +37,8 @@ struct ClientConfig {
     Duration backoff_max = 500ms;
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
+    native::KeyedHash secret;     ///< of the job; empty: none
+    std::string secret_seed;      ///< beside a secret: random bytes, for this agent's challenges
 };
 
 // ---- what happens to it ----
@@ -130,7 +133,8 @@ class ClientCore {
         leaving,   ///< Leave is to be said, or was
         over,      ///< JobEnded, Refused, or given up; nothing more is asked of the daemon
     };
-    enum class Link { none, connecting, open };
+    /// greeting: connected, and with a secret nothing is said before the daemon's challenge.
+    enum class Link { none, connecting, greeting, open };
 
     using Outputs = std::vector<ClientOutput>;
 
@@ -155,7 +159,10 @@ class ClientCore {
     void settle_patience(Instant now);
     void settle_lines(Instant now);
 
+    void greet();
     void introduce(Instant now);
+    void on_challenge(const native::Challenge& challenge, Instant now);
+    void distrust(std::string why, Instant now);
     void say(native::Message message);
     void ping(Instant now);
     void give_up(std::string why);
@@ -199,6 +206,9 @@ class ClientCore {
     Instant opened_at_;
     Instant link_heard_at_;       ///< when something was received on this connection, or it was opened
     bool link_answered_ = false;  ///< a message of the daemon has come on this connection
+    native::Hello hello_;         ///< of this connection
+    std::string nonce_;           ///< the daemon's, of this connection
+    bool trusted_ = true;         ///< the daemon has proved that it knows the secret, or there is none
     std::uint64_t ping_sequence_ = 0;
     Instant pinged_at_ = Instant::min();
     std::string tried_;

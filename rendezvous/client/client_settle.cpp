@@ -25,7 +25,7 @@ void ClientCore::say(native::Message message) {
 void ClientCore::settle_link(Instant now) {
     // A connection over which nothing comes for half a lease may be dead without our knowing (a NAT that forgot it): a
     // new one is tried while there is still time before the lease ends.
-    if (link_ == Link::open && wants_connection() && now >= link_stale_at()) {
+    if ((link_ == Link::open || link_ == Link::greeting) && wants_connection() && now >= link_stale_at()) {
         out_.push_back(Disconnect{});
         tried_ = "connected, but no answer";
         lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
@@ -111,6 +111,7 @@ Instant ClientCore::deadline() const {
         if (when > settled_at_) first = std::min(first, when);
     };
     if (link_ == Link::none && wants_connection()) consider(retry_at_);
+    if (link_ == Link::greeting && wants_connection()) consider(link_stale_at());
     if (link_ == Link::open && wants_connection()) {
         consider(ping_due());
         consider(link_stale_at());

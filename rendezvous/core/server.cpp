@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/gate.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/status.h"
@@ -31,7 +32,9 @@ class Server::Implementation {
         std::string peer;
         std::optional<native::Hello> hello;
         bool speaks_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
-        bool closing = false;           ///< nothing that still arrives on it is read
+        std::string nonce;              ///< its challenge, until it has proved to know the secret
+        bool proven = false;
+        bool closing = false;  ///< nothing that still arrives on it is read
     };
     struct Entry {
         Job job;
@@ -45,6 +48,10 @@ class Server::Implementation {
     void on(const Elapsed& event, const Turn& turn);
 
     void hello(Connections::iterator from, const native::Hello& hello, const Turn& turn);
+    void challenge(Connections::iterator from, const Turn& turn);
+    void proof(Connections::iterator from, const native::Proof& proof, const Turn& turn);
+    void wrong_secret(Connections::iterator from, std::string why, const Turn& turn);
+    void command(Connections::iterator from, const native::Command& command, const Turn& turn);
     void join(Connections::iterator from, const native::Join& join, const Turn& turn);
     void resume(Connections::iterator from, const native::Resume& resume, const Turn& turn);
     void ping(Connections::iterator from, const native::Ping& ping, const Turn& turn);
@@ -64,6 +71,7 @@ class Server::Implementation {
     ServerConfig config_;
     Instant started_;
     bool complete_;  ///< no job runs that is not in jobs_ (or this is not kept)
+    Gate gate_;
     Connections connections_;
     std::map<std::string, Entry> jobs_;
     std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
@@ -73,7 +81,10 @@ class Server::Implementation {
 constexpr Duration complete_after = 60s;
 
 Server::Implementation::Implementation(ServerConfig config, Instant started, KeptState kept)
-    : config_(std::move(config)), started_(started), complete_(kept.complete || !config_.keep_records) {
+    : config_(std::move(config)),
+      started_(started),
+      complete_(kept.complete || !config_.keep_records),
+      gate_(config_.secret, config_.secret_seed) {
     if (kept.complete) config_.quiet_start = QuietStart::none;
     for (auto& job : kept.jobs) {
         const auto id = job.facts.id;
@@ -130,6 +141,11 @@ void Server::Implementation::on(const Received& event, const Turn& turn) {
     if (from == connections_.end() || from->second.closing) return;
     if (const auto* first = std::get_if<native::Hello>(&event.message)) return hello(from, *first, turn);
     if (!from->second.hello) return refuse(from, RefusalReason::malformed, "the first message must be Hello", turn);
+    if (const auto* shown = std::get_if<native::Proof>(&event.message)) return proof(from, *shown, turn);
+    if (gate_.is_locked() && !from->second.proven)
+        return refuse(from, RefusalReason::secret, "the proof of the job's secret must come before anything else",
+                      turn);
+    if (const auto* order = std::get_if<native::Command>(&event.message)) return command(from, *order, turn);
     std::visit(
         [&]<class M>(const M& message) {
             if constexpr (std::is_same_v<M, native::Join>)
@@ -158,6 +174,75 @@ void Server::Implementation::hello(Connections::iterator from, const native::Hel
     if (from->second.hello) return refuse(from, RefusalReason::malformed, "a connection says Hello once", turn);
     if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
     from->second.hello = hello;
+    if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
+}
+
+void Server::Implementation::challenge(Connections::iterator from, const Turn& turn) {
+    auto& connection = from->second;
+    const auto& hello = *connection.hello;
+    if (!gate_.is_locked())
+        return refuse(from, RefusalReason::secret,
+                      cat("this rendezvous has no secret, and ", label(hello.node),
+                          " has one; give the same MUSTER_SECRET_FILE to the daemon and on every node, or to nobody"),
+                      turn);
+    if (hello.challenge.empty())
+        return wrong_secret(from,
+                            cat(label(hello.node),
+                                " has no secret, and this rendezvous has one; set "
+                                "MUSTER_SECRET_FILE on every node"),
+                            turn);
+    // Closed without a word: an agent of the job from there tries again, and so finds the gate open later.
+    if (gate_.is_shut_for(connection.peer, turn.now))
+        return close(from, "too many wrong secrets from its address", turn);
+    connection.nonce = gate_.nonce();
+    turn.send(from->first, native::Challenge{connection.nonce, {}});
+}
+
+void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
+    auto& connection = from->second;
+    if (!gate_.is_locked() || connection.nonce.empty())
+        return refuse(from, RefusalReason::malformed, "a proof that nobody asked for", turn);
+    if (!gate_.is_right(*connection.hello, connection.nonce, proof.proof))
+        return wrong_secret(from,
+                            cat(label(connection.hello->node),
+                                " has another secret than this rendezvous; "
+                                "MUSTER_SECRET_FILE must hold the same on every node"),
+                            turn);
+    connection.proven = true;
+    turn.send(from->first, native::Challenge{{}, gate_.proof(*connection.hello, connection.nonce)});
+    connection.nonce.clear();
+}
+
+void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
+    const auto& source = from->second.peer;
+    gate_.note_wrong(source, turn.now);
+    turn.step.why.push_back(
+        cat("refused from ", source, ", job '", from->second.hello->job, "': ", why,
+            gate_.is_shut_for(source, turn.now) ? "; its address is not answered for some time" : ""));
+    refuse(from, RefusalReason::secret, std::move(why), turn);
+}
+
+/// From an agent of the job; or from anybody who has proved to know the secret.
+void Server::Implementation::command(Connections::iterator from, const native::Command& command, const Turn& turn) {
+    auto* entry = find(from->second);
+    const bool is_agent = entry != nullptr && from->second.speaks_for_agent;
+    if (!is_agent && !from->second.proven)
+        return refuse(
+            from, RefusalReason::secret,
+            "commands are taken from the job's own agents, or with its secret (MUSTER_SECRET_FILE); give yours on "
+            "a node of the job",
+            turn);
+    if (entry == nullptr) {
+        std::vector<std::string> names;
+        for (const auto& [id, job] : jobs_) names.push_back(id);
+        turn.send(from->first,
+                  native::CommandAnswer{command.number, false,
+                                        cat("no job '", from->second.hello->job, "' is here; there ",
+                                            names.empty() ? "is none" : cat("are ", muster::join(names, ", ")))});
+        return;
+    }
+    entry->job.on_command(from->first, command, turn);
+    update(*entry);
 }
 
 void Server::Implementation::join(Connections::iterator from, const native::Join& join, const Turn& turn) {
@@ -220,16 +305,9 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
             entry->job.on_leave(said_by, message, turn);
         else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
             entry->job.on_end_acknowledged(said_by, turn);
-        else if constexpr (std::is_same_v<Message, native::Command>)
-            entry->job.on_command(from->first, message, turn);
         else
             refuse(from, RefusalReason::malformed, "only a daemon says that", turn);
         update(*entry, turn);
-    }
-    if constexpr (std::is_same_v<Message, native::Command>) {
-        if (entry == nullptr || !entry->job.knows(said_by))
-            refuse(from, RefusalReason::secret,
-                   "commands are taken from the job's own agents; give yours on a node of the job", turn);
     }
     if (last_word) close(from, "its agent is through", turn);
 }

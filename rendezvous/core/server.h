@@ -12,6 +12,7 @@
 
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/messages.h"
+#include "rendezvous/wire/native/secret.h"
 
 namespace muster::rendezvous {
 
@@ -36,6 +37,8 @@ struct ServerConfig {
     /// In a node's muster: the job of that node, empty in a musterd. The daemon ends with that job, so no other job's
     /// nodes should rely on it (GET /status says that it is embedded), and every round of it has that node in it.
     std::string embedded_for;
+    native::KeyedHash secret;  ///< of the jobs; empty: everybody may join
+    std::string secret_seed;   ///< beside a secret: random bytes, for its challenges
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool keep_records = false;         ///< steps carry records: there is somewhere to keep them

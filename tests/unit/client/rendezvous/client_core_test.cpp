@@ -272,4 +272,72 @@ TEST_CASE("the daemon's clock is known to half of the round trip") {
     CHECK(talk.core->daemon_time(talk.now).second < 2'000'000);
 }
 
+TEST_CASE("with a secret nothing is said before the challenge, and nobody is believed before the proof") {
+    const native::KeyedHash hash = [](std::string_view text) {
+        return std::to_string(std::hash<std::string_view>{}(text));
+    };
+    const auto with_secret = [&] {
+        Dialogue talk;
+        talk.config.secret = hash;
+        talk.core.emplace(talk.config);
+        talk.join();
+        return talk;
+    };
+    auto talk = with_secret();
+    CHECK(talk.open() == Lines{"send Hello"});
+    CHECK(talk.lines(talk.core->command({}, talk.now)).empty());
+    CHECK(talk.daemon(native::Challenge{"nonce", ""}) == Lines{"send Proof", "send Join", "send Command", "send Ping"});
+    // Whoever asked may be anybody.
+    CHECK(talk.daemon(Dialogue::assigned()).front() == "disconnect");
+
+    auto fooled = with_secret();
+    fooled.open();
+    fooled.daemon(native::Challenge{"nonce", ""});
+    CHECK(fooled.daemon(native::Challenge{"", "made up"}).front() == "disconnect");
+
+    auto honest = with_secret();
+    native::Hello hello;
+    for (const auto& output : honest.core->step(ConnectionOpened{"10.0.0.1"}, honest.now))
+        if (const auto* send = std::get_if<Send>(&output)) hello = std::get<native::Hello>(send->message);
+    CHECK_FALSE(hello.challenge.empty());
+    honest.daemon(native::Challenge{"nonce", ""});
+    CHECK(honest.daemon(native::Challenge{"", native::proof_of(hash, native::Prover::daemon, hello, "nonce")}).empty());
+    CHECK(honest.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
+}
+
+TEST_CASE("a daemon that asks for nothing is left after half a lease, and a refusal is heard from anybody") {
+    Dialogue talk;
+    talk.config.secret = [](std::string_view) { return std::string("x"); };
+    talk.core.emplace(talk.config);
+    talk.join();
+    talk.open();
+    const auto later = talk.pass(talk.config.lease);
+    CHECK(std::find(later.begin(), later.end(), "disconnect") != later.end());
+    talk.open();
+    CHECK(talk.daemon(native::Refused{native::RefusalReason::secret, "no"}) == Lines{"deliver Refused"});
+}
+
+TEST_CASE("a daemon that asks for a secret which this node has not is not served") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    CHECK(talk.daemon(native::Challenge{"nonce", ""}).front() == "disconnect");
+}
+
+TEST_CASE("a command is said again after a reconnect until it is answered") {
+    Dialogue talk;
+    talk.settle_in();
+    CHECK(talk.lines(talk.core->command({.number = 3, .verb = {}, .node = "a", .why = {}}, talk.now)) ==
+          Lines{"send Command"});
+    talk.broken();
+    talk.pass(100ms);
+    const auto again = talk.open();
+    CHECK(std::count(again.begin(), again.end(), "send Command") == 1);
+    CHECK(talk.daemon(native::CommandAnswer{3, true, "done"}) == Lines{"deliver CommandAnswer"});
+    talk.broken();
+    talk.pass(100ms);
+    const auto quiet = talk.open();
+    CHECK(std::count(quiet.begin(), quiet.end(), "send Command") == 0);
+}
+
 }  // namespace muster::test

@@ -1,0 +1,29 @@
+#include "rendezvous/wire/native/secret.h"
+
+#include "rendezvous/base/bytes.h"
+
+namespace muster::native {
+
+std::string proof_of(const KeyedHash& hash, Prover prover, const Hello& hello, std::string_view nonce) {
+    std::string text;
+    ByteWriter out(text);
+    // Each with its length, so that no two different sets of parts make the same text.
+    out.blob<std::uint32_t>(prover == Prover::agent ? "muster agent" : "muster daemon");
+    out.blob<std::uint32_t>(hello.job);
+    out.blob<std::uint32_t>(hello.node.host);
+    out.number(hello.node.incarnation);
+    out.number(hello.connection);
+    out.blob<std::uint32_t>(hello.challenge);
+    out.blob<std::uint32_t>(nonce);
+    return hash(text);
+}
+
+bool same_proof(std::string_view one, std::string_view other) {
+    if (one.size() != other.size() || one.empty()) return false;
+    unsigned difference = 0;
+    for (std::size_t i = 0; i < one.size(); ++i)
+        difference |= static_cast<unsigned>(static_cast<unsigned char>(one[i]) ^ static_cast<unsigned char>(other[i]));
+    return difference == 0;
+}
+
+}  // namespace muster::native

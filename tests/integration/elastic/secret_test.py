@@ -1,0 +1,107 @@
+"""Who may take part, where the job has a secret."""
+import os
+import re
+import unittest
+
+from drain_test import drain, node_name
+from job import Job, wait_for
+from nodes_test import job_status
+
+FAST = ("--lease", 1)
+
+
+def secret_file(job, name, content, mode=0o600):
+    path = job.directory / name
+    path.write_text(content)
+    path.chmod(mode)
+    return {"MUSTER_SECRET_FILE": str(path)}
+
+
+class Secret(unittest.TestCase):
+    def test_agents_with_the_secret_join_and_their_guardians_are_believed(self):
+        with Job() as job:
+            secret = secret_file(job, "secret", "a long and random text\n")
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", job.answers)
+            survivor = job.node("--lease", 5, nnodes="1:2", nproc=1, **secret)
+            victim = job.node("--lease", 5, nnodes="1:2", nproc=1, **secret)
+            job.round(0, 2)
+            victim.kill()
+            job.round(1, 1)
+            self.assertIn("its agent died", daemon.err.read_text())  # by its guardian's proof, not by a lease
+            job.finish()
+            job.expect_exit(survivor, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_a_node_is_drained_from_anywhere_with_the_secret_and_not_without(self):
+        with Job() as job:
+            secret = secret_file(job, "secret", "a long and random text\n")
+            wrong = secret_file(job, "other", "another text\n")
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", job.answers)
+            stays = job.node(*FAST, nnodes="1:2", nproc=1, **secret)
+            leaves = job.node(*FAST, nnodes="1:2", nproc=1, **secret)
+            job.round(0, 2)
+            words = (node_name(job, leaves), "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--job")
+            refused = drain(job, *words, job.id, **wrong)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("has another secret than this rendezvous", refused.stderr)
+            self.assertEqual(drain(job, *words, job.id).returncode, 2)
+            nowhere = drain(job, *words, "nosuchjob", **secret)
+            self.assertEqual(nowhere.returncode, 1)
+            self.assertIn(f"no job 'nosuchjob' is here; there are {job.id}", nowhere.stderr)
+            done = drain(job, *words, job.id, **secret)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            job.expect_exit(leaves, 76)
+            job.round(1, 1)
+            job.finish()
+            job.expect_exit(stays, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_an_embedded_daemon_asks_for_the_secret_too(self):
+        with Job() as job:
+            secret = secret_file(job, "secret", "a long and random text\n")
+            nodes = [job.node(*FAST, nproc=1, **secret)]
+            wait_for("the host's daemon", job.answers)
+            nodes.append(job.node(*FAST, nproc=1, **secret))
+            job.round(0, 2)
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+
+    def test_agents_without_it_or_with_another_one_cannot_join_and_are_told_why(self):
+        with Job() as job:
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret_file(job, "secret", "right\n"))
+            wait_for("listening musterd", job.answers)
+            without = job.node(*FAST, nproc=1)
+            job.expect_exit(without, 78)
+            self.assertIn("has no secret, and this rendezvous has one; set MUSTER_SECRET_FILE", without.err.read_text())
+            wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "wrong\n"))
+            job.expect_exit(wrong, 78)
+            self.assertIn("has another secret than this rendezvous", wrong.err.read_text())
+            self.assertEqual(len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())), 2)
+            self.assertNotIn(job.id, job_status(job))
+
+    def test_a_daemon_without_the_secret_is_not_trusted(self):
+        with Job() as job:
+            job.daemon()
+            node = job.node(*FAST, nproc=1, **secret_file(job, "secret", "right\n"))
+            job.expect_exit(node, 78)
+            self.assertIn("this rendezvous has no secret, and", node.err.read_text())
+
+    def test_a_file_that_others_may_read_is_refused_at_once(self):
+        with Job() as job:
+            for extra, says in ((secret_file(job, "open", "x\n", 0o644), "chmod 600"),
+                                (secret_file(job, "empty", "\n"), "is empty"),
+                                ({"MUSTER_SECRET_FILE": str(job.directory / "none")}, "No such file")):
+                node = job.node(*FAST, **extra)
+                job.expect_exit(node, 2)
+                self.assertIn("MUSTER_SECRET_FILE: ", node.err.read_text())
+                self.assertIn(says, node.err.read_text())
+                daemon = job.spawn("musterd", "--port", "0", **extra)
+                job.expect_exit(daemon, 2)
+                self.assertIn(says, daemon.err.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
