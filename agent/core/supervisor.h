@@ -34,7 +34,7 @@ struct WorkerNotes {
     std::int64_t at_ns = 0;            ///< of the end, on the daemon's clock
     std::int64_t uncertainty_ns = -1;  ///< -1: the daemon's clock is not known yet
     std::int64_t wall_time_s = 0;
-    FailureCause cause;  ///< of a TreeStuck: what is known of the processes
+    FailureCause cause;    ///< of a TreeStuck: what is known of the processes
     bool stepped = false;  ///< it had told of a step
 };
 
@@ -162,10 +162,9 @@ struct AcknowledgeEnd {};
 struct Finish {
     Ending ending;
 };
-using SupervisorAction =
-    std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, NotifyWorkers, SignalWorkers, SignalGroup,
-                 PreemptWorkers, SendCommand, KillTree, ReportFailed, ReportSucceeded, ReportRound, SendLeave,
-                 AcknowledgeEnd, Finish>;
+using SupervisorAction = std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, NotifyWorkers,
+                                      SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, ReportFailed,
+                                      ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;

@@ -242,7 +242,7 @@ void Server::Implementation::command(Connections::iterator from, const native::C
         return;
     }
     entry->job.on_command(from->first, command, turn);
-    update(*entry);
+    update(*entry, turn);
 }
 
 void Server::Implementation::join(Connections::iterator from, const native::Join& join, const Turn& turn) {

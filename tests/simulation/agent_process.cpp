@@ -268,7 +268,10 @@ void AgentProcess::start_workers(const native::Assigned& assignment) {
 
 agent::WorkerNotes AgentProcess::notes(Instant at) const {
     const auto [at_ns, uncertainty_ns] = client_.daemon_time(at);
-    return {.message = {}, .error_file = {}, .log_directory = {}, .at_ns = at_ns, .uncertainty_ns = uncertainty_ns};
+    agent::WorkerNotes notes;
+    notes.at_ns = at_ns;
+    notes.uncertainty_ns = uncertainty_ns;
+    return notes;
 }
 
 /// What is queued still goes out; then the process is gone, and its guardian with it.

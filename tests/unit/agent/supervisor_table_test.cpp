@@ -105,69 +105,6 @@ TEST_CASE("a refusal ends the agent, and nothing is said to those who refused") 
     CHECK(Story::drained().refused() == finish);
 }
 
-TEST_CASE("a worker's failure is reported at once, before the others are signalled") {
-    for (auto state : {Story::starting, Story::running})
-        CHECK(state().ended(0, Exited{7}) == "ReportFailed(rank 2: exit code 7); " + term);
-    Story never = Story::starting();
-    CHECK(never.ended(1, NotStarted{2, "execvpe"}).starts_with("ReportFailed(rank 3: not started"));
-}
-
-TEST_CASE("what ends after the signal was stopped, whatever its exit code") {
-    Story story = Story::draining();
-    CHECK(story.ended(0, Exited{1}) == "");
-    CHECK(story.ended(1, Exited{0}) == "KillTree");
-    CHECK(story.tree_empty() == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
-}
-
-TEST_CASE("an exit after the signal whose cause is known is a failure of its own") {
-    Story story = Story::draining();
-    WorkerNotes notes;
-    notes.cause = {CauseKind::disk_full, "full", ""};
-    const WorkerEnded ended{.local_rank = 0, .pid = 42, .end = Exited{1}, .at = story.now, .stderr_tail = ""};
-    story.step(HostSaid{ended, notes});
-    CHECK(std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).cause.kind == CauseKind::disk_full);
-}
-
-TEST_CASE("a rank that differed and that the signal met on its way out has failed, and another that it met has not") {
-    for (const auto cause : {CauseKind::collective_mismatch, CauseKind::disk_full}) {
-        Story story = Story::draining();
-        WorkerNotes notes;
-        notes.cause = {cause, "why", ""};
-        const WorkerEnded ended{
-            .local_rank = 0, .pid = 42, .end = Signaled{SIGTERM, false}, .at = story.now, .stderr_tail = ""};
-        story.step(HostSaid{ended, notes});
-        CHECK(story.last().actions.empty() == (cause != CauseKind::collective_mismatch));
-    }
-}
-
-TEST_CASE("a death by a signal that muster has not sent is a failure of its own, also after the signal") {
-    Story story = Story::draining();
-    CHECK(story.ended(0, Signaled{SIGSEGV, false}) == "ReportFailed(rank 2: signal 11 (SIGSEGV))");
-    CHECK(story.ended(1, Signaled{SIGKILL, false}) == "ReportFailed(rank 3: signal 9 (SIGKILL)); KillTree");
-}
-
-TEST_CASE("a worker that never started failed by itself, even after the signal") {
-    Story story = Story::starting();
-    story.round_ended(0);
-    CHECK(story.ended(0, NotStarted{2, "execvpe"}).starts_with("ReportFailed(rank 2: not started"));
-}
-
-TEST_CASE("what had ended before the signal failed by itself") {
-    Story story = Story::draining();
-    CHECK(story.ended_at(0, Exited{3}, story.now - 2s) == "ReportFailed(rank 2: exit code 3)");
-    CHECK(story.ended(1, Signaled{SIGTERM, false}) == "KillTree");
-    CHECK(story.tree_empty() == "ReportRound(0, failed [rank 2: exit code 3], stopped 1); CloseStore; OpenStore");
-}
-
-TEST_CASE("a second failure is reported at once, and not again with the round") {
-    Story story = Story::running();
-    const Instant before = story.now - 1ms;
-    story.ended_at(0, Exited{1}, before);
-    CHECK(story.ended_at(1, Signaled{SIGSEGV, false}, before) == "ReportFailed(rank 3: signal 11 (SIGSEGV)); KillTree");
-    story.tree_empty();
-    CHECK(story.round_ended(0) == "ReportRound(0, failed [], stopped 0); CloseStore; OpenStore");
-}
-
 TEST_CASE("the last success is reported and the agent waits, and leftovers go when the job ends") {
     Story story = Story::running();
     CHECK(story.ended(0, Exited{0}) == "");

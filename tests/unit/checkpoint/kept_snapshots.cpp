@@ -18,8 +18,7 @@ class Agents::Link final : public runtime::SnapshotLink {
   public:
     Link(Agents& agents, int rank) : agents_(agents), rank_(rank) {}
 
-    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
-              const std::string&) override {
+    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, const std::string&) override {
         return give_copy(memory, size_bytes, step, rank_);
     }
     bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) override {
