@@ -110,7 +110,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
 }
 
 void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
-    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}});
+    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .nonce = {}});
 }
 
 void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
