@@ -78,6 +78,8 @@ Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& w
                                          [&loop](std::function<void()> work) { loop.post(std::move(work)); });
     if (!opened) return opened.error();
     config.server.keep_records = opened->keeps_records;
+    config.server.to_wall_clock =
+        std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
     config.kept = std::move(opened->kept);
     if (opened->keeps_records)
         log(LogLevel::info, "the state lies in ", where.place, "; ", config.kept.jobs.size(),

@@ -32,8 +32,9 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       ended_at_(now),
       empty_since_(kept.members.empty() ? now : no_deadline),
       left_(kept.facts.left) {
-    for (const auto before : kept.facts.charges_before_newest_ns)
-        charged_at_.push_back(now - std::chrono::nanoseconds(before));
+    // Never later than now: a wall clock may have been set back.
+    for (const auto at : kept.facts.charges_at_ns)
+        charged_at_.push_back(std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock)));
     round_.ended_at = now;
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
@@ -52,16 +53,16 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
 }
 
 JobFacts Job::facts() const {
-    std::vector<std::uint64_t> charges;
+    std::vector<std::int64_t> charges;
     for (const auto charged : charged_at_)
-        charges.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(charged_at_.back() - charged).count()));
+        charges.push_back(std::chrono::nanoseconds(charged.time_since_epoch() + config_.to_wall_clock).count());
     return {.id = id_,
             .terms = terms_,
             .terms_by = terms_by_,
             .next_arrival = next_arrival_,
             .next_round = next_round_,
             .restarts_used = restarts_used_,
-            .charges_before_newest_ns = std::move(charges),
+            .charges_at_ns = std::move(charges),
             .checkpoint_step = checkpoint_step_,
             .restarts_stalled = restarts_stalled_,
             .unsure = quiet_until_ > settled_at_,

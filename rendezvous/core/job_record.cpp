@@ -44,8 +44,8 @@ constexpr std::size_t charges_max = 10'000;
 struct GroupRank {
     std::uint32_t value = 0;
 };
-struct ChargeAge {
-    std::uint64_t before_newest_ns = 0;
+struct ChargeTime {
+    std::int64_t at_ns = 0;
 };
 struct FailedRound {
     Round value = 0;
@@ -72,7 +72,7 @@ struct RoundRow {
 
 struct JobRow {
     JobFacts facts;
-    std::vector<ChargeAge> charges;
+    std::vector<ChargeTime> charges;
     RoundRow round;
 };
 
@@ -101,8 +101,8 @@ void fields(auto& v, Is<GroupRank> auto& m) {
 void fields(auto& v, Is<Fingerprint> auto& m) {
     v.number(m.value);
 }
-void fields(auto& v, Is<ChargeAge> auto& m) {
-    v.number(m.before_newest_ns);
+void fields(auto& v, Is<ChargeTime> auto& m) {
+    v.number(m.at_ns);
 }
 void fields(auto& v, Is<FailedRound> auto& m) {
     v.number(m.value);
@@ -257,7 +257,7 @@ class Collector {
     bool take_job(const std::string& key, std::string_view rest) {
         JobRow row;
         if (!decode(rest, row) || row.facts.id.empty() || key != job_key(row.facts.id)) return false;
-        for (const auto& charge : row.charges) row.facts.charges_before_newest_ns.push_back(charge.before_newest_ns);
+        for (const auto& charge : row.charges) row.facts.charges_at_ns.push_back(charge.at_ns);
         const auto id = row.facts.id;
         rows_[id] = std::move(row);
         return true;
@@ -331,7 +331,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .checkpoint_step = round.checkpoint_step,
                 .notes = round.notes,
                 .final_why = round.final_why}};
-    const auto& charges = facts.charges_before_newest_ns;
+    const auto& charges = facts.charges_at_ns;
     for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
         row.charges.push_back({charges[at]});
     for (const auto rank : round.through_gone) row.round.through_gone.push_back({rank});

@@ -35,9 +35,8 @@ struct JobFacts {
     std::uint64_t next_arrival = 1;
     Round next_round = 0;
     std::uint32_t restarts_used = 0;
-    /// Those of them that the budget's window covered when the newest was made. The next daemon counts that one from
-    /// its own beginning: it does not know for how long there was none.
-    std::vector<std::uint64_t> charges_before_newest_ns;
+    /// When those were that the budget's window still covers, on the wall clock.
+    std::vector<std::int64_t> charges_at_ns;
     std::int64_t checkpoint_step = -1;
     std::uint32_t restarts_stalled = 0;
     bool unsure = false;  ///< its daemon was new: members of a running round may still be on their way to it

@@ -1,5 +1,6 @@
 #include "rendezvous/core/job_record_rules.h"
 
+#include <algorithm>
 #include <set>
 
 #include "rendezvous/core/terms.h"
@@ -37,6 +38,9 @@ std::string_view impossible_in(const KeptJob& kept) {
     const bool sealed = round.number != no_round;
     if (sealed ? round.node_count < 1 || round.node_count > job.terms.nodes_max : round.node_count != 0 || round.ended)
         return "a round of a size that cannot be";
+    constexpr auto time_max = std::int64_t{1} << 62;
+    if (std::ranges::any_of(job.charges_at_ns, [](auto at) { return at < -time_max || at > time_max; }))
+        return "a restart at no time at all";
     if (round.final && !round.ended) return "a last round that has not ended";
     if (!round.through_gone.empty() && *round.through_gone.rbegin() >= round.node_count)
         return "a rank beyond its round";

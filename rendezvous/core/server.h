@@ -42,6 +42,9 @@ struct ServerConfig {
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
+    /// The host's wall clock less its monotonic one. In records alone, so that the next daemon, maybe on another host,
+    /// knows how long ago something was.
+    Duration to_wall_clock{};
 };
 
 // ---- events ----
