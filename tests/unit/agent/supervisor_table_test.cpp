@@ -75,8 +75,8 @@ TEST_CASE("the end of the job ends the agent, after its workers") {
 TEST_CASE("a drained node stops its workers and leaves") {
     const std::string leave = "SendLeave(maintenance); CloseStore; Finish(Drained maintenance)";
     CHECK(Story::joining().drain() == leave);
-    CHECK(Story::starting().drain() == "Signal(SIGTERM)");  // no "round over": they may save
-    CHECK(Story::running().drain() == "Signal(SIGTERM)");
+    CHECK(Story::starting().drain() == "NotifyWorkers; Signal(SIGTERM)");  // no "round over": they may save
+    CHECK(Story::running().drain() == "NotifyWorkers; Signal(SIGTERM)");
     CHECK(Story::draining().drain() == "");
     CHECK(Story::drained().drain() == leave);
 }
