@@ -126,6 +126,8 @@ class AgentPersister::Body : public std::enable_shared_from_this<Body> {
         asio::steady_timer late;
         std::string directory, copies;
         When when = When::between_rounds;
+        /// Goes with it: of two handlers that are ready at once the second one finds out.
+        std::shared_ptr<bool> alive = std::make_shared<bool>(true);
     };
     using Place = std::list<Run>::iterator;
 
@@ -177,17 +179,19 @@ void AgentPersister::Body::start(const std::string& directory, const std::vector
 }
 
 void AgentPersister::Body::watch(Place run) {
+    const std::weak_ptr<bool> alive = run->alive;
     run->ended.async_wait(asio::posix::stream_descriptor::wait_read,
-                          [self = shared_from_this(), run](boost::system::error_code failure) {
-                              if (!failure && self->owner_ != nullptr) self->over(run);
+                          [self = shared_from_this(), run, alive](boost::system::error_code failure) {
+                              if (failure || alive.expired() || self->owner_ == nullptr) return;
+                              self->over(run);
                           });
     run->late.expires_after(limit_ + slack);
-    run->late.async_wait([self = shared_from_this(), run](boost::system::error_code failure) {
-        if (failure || self->owner_ == nullptr) return;
+    run->late.async_wait([self = shared_from_this(), run, alive](boost::system::error_code failure) {
+        if (failure || alive.expired() || self->owner_ == nullptr) return;
         // Nobody waits for what does not even end of this: it hangs in a call to its file system.
         ::kill(run->pid, SIGKILL);
-        log(LogLevel::warning, "muster-persist for ", run->directory, " did not end in ", describe(self->limit_),
-            "; its step is not on the disk");
+        log(LogLevel::warning, "muster-persist for ", run->directory, " did not end in ",
+            muster::describe(self->limit_), "; its step is not on the disk");
         self->runs_.erase(run);
         self->settle();
     });

@@ -38,7 +38,7 @@ bool may_command(int socket) {
     return false;
 }
 
-Result<FileDescriptor> listen_at(const std::string& address) {
+Result<FileDescriptor> listen_for_commands(const std::string& address) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     address.copy(name.sun_path + 1, sizeof name.sun_path - 2);  // the first byte stays zero: an abstract address
@@ -145,7 +145,7 @@ void CommandSocket::Body::close() {
 
 Result<std::unique_ptr<CommandSocket>> CommandSocket::open(asio::io_context& loop, const std::string& job,
                                                            OnCommand on_command) {
-    auto socket = listen_at(write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job}));
+    auto socket = listen_for_commands(write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job}));
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(socket.value()), std::move(on_command));
     body->wait();

@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "agent/core/core_dump.h"
 #include "agent/memory_group.h"
+#include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -28,11 +28,6 @@ constexpr std::size_t record_bytes_max = 8192;  // what one read of /dev/kmsg ma
 constexpr std::size_t first_line_bytes_max = 256;
 /// The first namespace's number, the same on every Linux (include/linux/proc_ns.h). The log has its pids.
 constexpr std::string_view first_pid_namespace = "pid:[4026531836]";
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 bool in_first_pid_namespace() {
     std::error_code failure;

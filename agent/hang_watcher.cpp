@@ -5,11 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -17,11 +16,6 @@ namespace muster::agent {
 namespace {
 
 constexpr Duration look_pause = 1s;
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 FileDescriptor open_process(std::int32_t pid) {
     return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));

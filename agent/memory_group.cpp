@@ -2,20 +2,13 @@
 
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
-
 #include "agent/process/worker_cgroup.h"
+#include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
 namespace {
-
-std::string read_file(const std::string& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// What v1 writes for "none" is the largest multiple of a page; everything above an exbibyte is meant so.
 constexpr std::int64_t no_limit_bytes = std::int64_t{1} << 60;

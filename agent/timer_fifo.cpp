@@ -114,6 +114,7 @@ void TimerFifo::end_expired() {
             continue;
         }
         if (::kill(expired.pid, expired.signal) != 0) continue;
+        if (expired.pid != leader->first) continue;  // its leader may well live on
         ended_why_[leader->first] = cat("its timer '", expired.scope, "' has run out (set by process ", expired.pid,
                                         " with torch.distributed.elastic.timer)");
     }

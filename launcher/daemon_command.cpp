@@ -34,6 +34,10 @@ class Talk {
                 if (auto* wanted = std::get_if<Wanted>(&*whole)) return std::move(*wanted);
                 if (const auto* refused = std::get_if<native::Refused>(&*whole))
                     return Error{Errc::permission_denied, refused->why};
+                if (const auto* other = std::get_if<native::NotLeader>(&*whole))
+                    return Error{Errc::unreachable, other->leader.empty()
+                                                        ? std::string("it does not lead just now")
+                                                        : cat("it does not lead; ask ", other->leader)};
                 return Error{Errc::bad_frame, cat("got ", native::name(*whole), " where another answer was due")};
             }
             const auto bytes = socket_.receive(deadline_);

@@ -42,7 +42,7 @@ constexpr std::uint16_t default_port = 29'400;
 constexpr Duration answer_limit = 10s;  // the agent may be looking for its daemon
 constexpr std::size_t answer_bytes_max = 16 * 1024;
 
-int complain(int code, std::string_view line) {
+int drain_complaint(int code, std::string_view line) {
     std::fprintf(stderr, "muster drain: %s\n", std::string(line).c_str());
     return code;
 }
@@ -131,24 +131,25 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
 }
 
 int tell(const native::CommandAnswer& answer) {
-    if (!answer.done) return complain(1, answer.text);
+    if (!answer.done) return drain_complaint(1, answer.text);
     std::printf("%s\n", answer.text.c_str());
     return exit_codes::success;
 }
 
 int drain_through_daemon(const Order& order, const native::Command& command, const std::string& secret_file) {
-    if (order.job.empty()) return complain(exit_codes::usage, "which job? with --rdzv-endpoint write --job ID, too");
+    if (order.job.empty())
+        return drain_complaint(exit_codes::usage, "which job? with --rdzv-endpoint write --job ID, too");
     const auto endpoint = parse_endpoint(order.endpoint, default_port);
-    if (!endpoint) return complain(exit_codes::usage, cat("--rdzv-endpoint: ", endpoint.error().context));
+    if (!endpoint) return drain_complaint(exit_codes::usage, cat("--rdzv-endpoint: ", endpoint.error().context));
     if (secret_file.empty())
-        return complain(
+        return drain_complaint(
             exit_codes::usage,
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or give the command on a node of "
             "the job without --rdzv-endpoint");
     const auto secret = rendezvous::read_job_secret(secret_file);
-    if (!secret) return complain(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    if (!secret) return drain_complaint(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context));
     const auto answer = command_daemon(*endpoint, order.job, command, *secret, answer_limit);
-    return answer ? tell(*answer) : complain(1, answer.error().context);
+    return answer ? tell(*answer) : drain_complaint(1, answer.error().context);
 }
 
 }  // namespace
@@ -159,12 +160,12 @@ int run_drain(const std::vector<std::string>& arguments, const Environment& envi
         return exit_codes::success;
     }
     const auto order = read_order(arguments);
-    if (!order) return complain(exit_codes::usage, order.error().context);
+    if (!order) return drain_complaint(exit_codes::usage, order.error().context);
     const native::Command command{1, native::CommandVerb::drain_node, order->node, "muster drain"};
     if (!order->endpoint.empty())
         return drain_through_daemon(*order, command, std::string(value_or_empty(environment, "MUSTER_SECRET_FILE")));
     const auto agents = find_agents(*order);
-    if (!agents) return complain(1, agents.error().context);
+    if (!agents) return drain_complaint(1, agents.error().context);
     std::string trouble;
     for (const auto& agent : *agents) {
         const auto answer = ask(agent, command);
@@ -174,7 +175,7 @@ int run_drain(const std::vector<std::string>& arguments, const Environment& envi
         }
         return tell(*answer);
     }
-    return complain(1, trouble);
+    return drain_complaint(1, trouble);
 }
 
 }  // namespace muster::launcher

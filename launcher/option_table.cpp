@@ -310,7 +310,7 @@ constexpr std::array rows{
               accept_shutdown_timeout},
     OptionRow{"hang-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
               "A worker that others wait for in a collective of muster's runtime and that does nothing for so long, and for 3 times "
-              "its longest pause, is ended. Slow is not hung: whoever uses a CPU or reads or writes is waited for. 0: never.", "10",
+              "its longest pause, is named; one that a signal has stopped is ended. Whoever uses a CPU or reads or writes is waited for. 0: neither.", "10",
               [](auto value, auto& to) -> Accepted { const auto wait = seconds(value);
                   if (!wait || *wait < Duration::zero()) return "seconds, e.g. 10, or 0 for never";
                   to.config.hang_timeout = *wait; return std::nullopt; }},

@@ -11,7 +11,7 @@ namespace muster::agent {
 namespace {
 
 constexpr std::int32_t sigbus = 7;  // the same on every Linux; cores know no <csignal>
-constexpr std::int32_t sigkill = 9;
+constexpr std::int32_t kill_signal = 9;
 constexpr std::int32_t shell_base = 128;  // a shell exits 128+n for a program that signal n ended
 /// Less than this is full: what a tensor or a queue asks for is larger.
 constexpr std::int64_t shm_low_bytes = 1 << 20;
@@ -100,7 +100,7 @@ std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
 
 /// Only where SIGKILL was the end: a victim of the same moment must not take the blame of the one that was killed.
 std::optional<FailureCause> told_by_counters(const EndFacts& facts) {
-    if (fatal_signal(facts.end) != sigkill || facts.oom_kills.value_or(0) <= 0) return std::nullopt;
+    if (fatal_signal(facts.end) != kill_signal || facts.oom_kills.value_or(0) <= 0) return std::nullopt;
     return FailureCause{CauseKind::out_of_memory,
                         cat("the kernel killed it because memory ran out, so the counter of ",
                             facts.memory_group ? facts.memory_group->path : "the host", " says; ", limit_words(facts)),
@@ -134,7 +134,7 @@ FailureCause told_by_words(const EndFacts& facts, const LastWord& word) {
 /// Nothing was said by anybody.
 FailureCause told_by_silence(const EndFacts& facts) {
     const auto signal = fatal_signal(facts.end);
-    if (signal == sigkill && (facts.kernel_log_read || facts.oom_kills))
+    if (signal == kill_signal && (facts.kernel_log_read || facts.oom_kills))
         return {CauseKind::killed_from_outside,
                 "sent by somebody (a person, a scheduler, another program): the kernel counted no out-of-memory kill",
                 {}};
@@ -173,7 +173,7 @@ FailureCause decide(const EndFacts& facts) {
     const bool about_shm = word && word->kind == CauseKind::shared_memory_full;
     if (auto cause = shared_memory(facts, about_shm)) return *cause;
     if (const auto* fault = event_about<MemoryFault>(facts)) return memory_fault(*fault);
-    if (word && fatal_signal(facts.end) != sigkill) return told_by_words(facts, *word);
+    if (word && fatal_signal(facts.end) != kill_signal) return told_by_words(facts, *word);
     return told_by_silence(facts);
 }
 

@@ -73,7 +73,7 @@ HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
     for (const auto& look : looks) {
         const auto [found, is_new] = workers_.try_emplace(look.local_rank);
         if (is_new || found->second.last.pid != look.pid)
-            found->second = Known{look, now, std::nullopt, false, {}, false};
+            found->second = Known{.last = look, .active_at = now};
         else
             note(found->second, look, now);
     }
@@ -160,11 +160,16 @@ void HangWatch::tell_straggler(Instant now, HangStep& step) {
 
 void HangWatch::order_ends(Instant now, HangStep& step) {
     for (auto& [local_rank, known] : workers_) {
-        if (known.end_ordered) continue;
         auto why = why_hung(known, now);
-        if (!why) continue;
-        known.end_ordered = true;
-        step.ends.push_back({local_rank, std::move(*why)});
+        if (!why) {
+            known.judged = false;
+            continue;
+        }
+        if (std::exchange(known.judged, true)) continue;
+        if (known.last.state == 'T')
+            step.ends.push_back({local_rank, cat("it ", *why, "; muster has ended it (--hang-timeout)")});
+        else
+            step.notices.push_back(cat(who(known.last), " ", *why));
     }
 }
 
@@ -187,10 +192,10 @@ std::optional<std::string> HangWatch::why_hung(const Known& known, Instant now) 
     const auto* waiter = waiting_beside(known);
     const bool missing = !look.operation->inside && waiter != nullptr;
     if (!missing && look.state != 'T') return std::nullopt;
-    auto why = cat("it has done nothing for ", muster::describe(idle), " (", place(look), ")");
+    auto why = cat("has done nothing for ", muster::describe(idle), " (", place(look), ")");
     if (missing)
         why += cat("; it is missing from ", waiter->last.operation->name, ", in which ", who(waiter->last), " waits");
-    return cat(why, "; muster has ended it (--hang-timeout)");
+    return why;
 }
 
 }  // namespace muster::agent

@@ -2,8 +2,8 @@
 // person at the launcher and orders to end a worker go out. FAILURES.md tells what is found, and what is left alone.
 //
 // Slow is never taken for hung. A worker is active where it used 2 % of a CPU, read or wrote something, or began an
-// operation since the last look; whoever is active is waited for without end. What is not active is told of; it is
-// ended only where its communicators' flight record shows that others wait for it.
+// operation since the last look; whoever is active is waited for without end. What is not active is told of: a GPU, a
+// peer's stage or a server may be at work for it unseen. Only what a signal has stopped is ended.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@ namespace muster::agent {
 struct HangConfig {
     Duration stuck_after = 10s;    ///< stopped (T) or in uninterruptible sleep (D) for so long: told
     Duration silent_after = 120s;  ///< all workers of the node inactive for so long: told, with what each waits in
-    /// A worker that others wait for is ended when it has been inactive for this long, or for gap_factor times the
-    /// longest pause between two of its operations so far, whichever is longer. Zero: never ended.
+    /// A worker that others wait for is told of, and one that is stopped ended, when it has been inactive for this
+    /// long, or for gap_factor times the longest pause between two of its operations so far, whichever is longer. Zero:
+    /// neither.
     Duration deadline_min = 10s;
     std::int64_t gap_factor = 3;
     /// Over so long a rank is a straggler when the others of its node were inside operations for this share of the time
@@ -80,7 +81,7 @@ class HangWatch {
         std::optional<Instant> stuck_since;  ///< in state T or D at each look since, and not active
         bool stuck_told = false;
         Duration longest_gap{};
-        bool end_ordered = false;
+        bool judged = false;   ///< its end was ordered, or it was told of
         double share_sum = 0;  ///< of inside_share, over the looks of this straggler_window
         std::uint64_t share_count = 0;
     };

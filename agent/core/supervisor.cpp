@@ -156,6 +156,8 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
     else
         tell(cat(over, all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
     round_->ended = ended;
+    // Workers of a node that leaves may save, but not with peers that are gone.
+    if (round_->drain && !all_ended() && ended.reason == native::RoundEndReason::node_lost) act(TellWorkers{ended.why});
     begin_drain(sigterm, Tell::round_over, ended.why, now);
 }
 

@@ -10,13 +10,11 @@ namespace muster::agent {
 
 namespace {
 
-using nlohmann::json;
-
 constexpr std::size_t scope_bytes_max = 200;
 constexpr int signal_max = 64;
 
 /// The member `name`, if it is a number.
-std::optional<double> number(const json& object, const char* name) {
+std::optional<double> number(const nlohmann::json& object, const char* name) {
     const auto found = object.find(name);
     if (found == object.end() || !found->is_number()) return std::nullopt;
     return found->get<double>();
@@ -46,7 +44,7 @@ std::size_t WorkerTimers::read(std::string_view bytes) {
 bool WorkerTimers::read_line(std::string_view line) {
     // A request is flat: nesting is somebody's attempt on our stack.
     if (std::count(line.begin(), line.end(), '{') > 1 || line.find('[') != std::string_view::npos) return false;
-    const json request = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto request = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!request.is_object()) return false;
     const auto pid = number(request, "pid");
     const auto expiration = number(request, "expiration_time");

@@ -5,21 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <utility>
 
+#include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
 namespace {
-
-std::string read_file(const char* path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// Nested groups beyond this are somebody's mistake, or an attack on our stack.
 constexpr int depth_max = 16;

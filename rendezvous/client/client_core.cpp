@@ -86,7 +86,7 @@ std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
 std::vector<ClientOutput> ClientCore::command(native::Command command, Instant now) {
     constexpr std::size_t commands_max = 16;
     if (commands_.size() == commands_max) commands_.erase(commands_.begin());
-    if (link_ == Link::open) say(command);
+    if (link_ == Link::open && !holds_join()) say(command);
     commands_.push_back(std::move(command));
     return settle(now);
 }
@@ -167,6 +167,7 @@ void ClientCore::distrust(std::string why, Instant now) {
     out_.push_back(Disconnect{});
     tried_ = cat("connected, but ", why);
     lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    try_next_endpoint();
     retry_later(now);
 }
 
@@ -191,8 +192,13 @@ void ClientCore::introduce(Instant now) {
         case Standing::idle:
         case Standing::over: return;
     }
-    for (const auto& command : commands_) say(command);
+    // A daemon takes commands from agents that it knows.
+    if (!holds_join()) say_commands();
     ping(now);
+}
+
+void ClientCore::say_commands() {
+    for (const auto& command : commands_) say(command);
 }
 
 void ClientCore::on(const ConnectionFailed& input, Instant now) {
@@ -243,6 +249,7 @@ void ClientCore::on(const ConnectionClosed& input, Instant now) {
         retry_at_ = now + config_.backoff_min;
         backoff_ = config_.backoff_min;
     } else {
+        try_next_endpoint();
         retry_later(now);
     }
 }
@@ -263,9 +270,11 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
     // Whoever is named has to prove himself.
     if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
-    // Also a refusal counts from whom we cannot trust: without an answer this node could only wait.
-    if (!trusted_ && !std::holds_alternative<native::Refused>(input.message))
-        return distrust("it does not prove that it knows the job's secret", now);
+    // At the start a refusal counts also from whom we cannot trust: without an answer this node could only wait. Later
+    // it would end workers for a stranger who has taken the port, or for a daemon that was started without its secret.
+    const auto* refused = std::get_if<native::Refused>(&input.message);
+    if (!trusted_ && (refused == nullptr || ever_heard_))
+        return distrust(refused != nullptr ? refused->why : "it does not prove that it knows the job's secret", now);
     link_heard_at_ = now;
     link_answered_ = true;
     ever_heard_ = true;

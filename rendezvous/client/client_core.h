@@ -165,6 +165,9 @@ class ClientCore {
     void distrust(std::string why, Instant now);
     void say(native::Message message);
     void ping(Instant now);
+    void say_commands();
+    /// The daemon does not know this agent yet, and takes no commands from it.
+    [[nodiscard]] bool holds_join() const { return standing_ == Standing::joining && join_held_; }
     void give_up(std::string why);
     void retry_later(Instant now);
     void try_next_endpoint();

@@ -40,6 +40,7 @@ void ClientCore::settle_link(Instant now) {
     if (link_ == Link::open && standing_ == Standing::joining && join_held_ && now >= promised_until_) {
         join_held_ = false;
         say(join_);
+        say_commands();
     }
 }
 

@@ -61,6 +61,7 @@ struct RoundRow {
     std::uint32_t node_count = 0;
     std::vector<GroupRank> through_gone;
     bool left = false;
+    bool drained = false;
     bool settled_budget = false;
     std::uint64_t failure_count = 0;
     std::vector<Fingerprint> known_failures;
@@ -114,6 +115,7 @@ void fields(auto& v, Is<RoundRow> auto& m) {
     v.number(m.node_count);
     v.list(m.through_gone, native::peers_max);
     v.flag(m.left);
+    v.flag(m.drained);
     v.flag(m.settled_budget);
     v.number(m.failure_count);
     v.list(m.known_failures, fingerprints_max);
@@ -158,6 +160,8 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.flag(m.member.reported);
     v.list(m.first_cause_of, node_failures_of_max);
     v.flag(m.member.left_out);
+    v.flag(m.member.leaving);
+    v.sentence(m.member.leaves_because);
 }
 
 void fields(auto& v, Is<FailuresRow> auto& m) {
@@ -199,6 +203,7 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, std::vector<Fa
     for (const auto& rank : row.through_gone) round.through_gone.insert(rank.value);
     round.through = round.through_gone;
     round.left = row.left;
+    round.drained = row.drained;
     round.settled_budget = row.settled_budget;
     std::set<std::uint64_t> known;
     for (const auto& fingerprint : row.known_failures) known.insert(fingerprint.value);
@@ -324,6 +329,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .node_count = round.node_count,
                 .through_gone = {},
                 .left = round.left,
+                .drained = round.drained,
                 .settled_budget = round.settled_budget,
                 .failure_count = round.failures.count(),
                 .known_failures = {},

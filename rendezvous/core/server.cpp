@@ -185,15 +185,15 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
                       cat("this rendezvous has no secret, and ", label(hello.node),
                           " has one; give the same MUSTER_SECRET_FILE to the daemon and on every node, or to nobody"),
                       turn);
+    // Closed without a word: an agent of the job from there tries again, and so finds the gate open later.
+    if (gate_.is_shut_for(connection.peer, turn.now))
+        return close(from, "too many wrong secrets from its address", turn);
     if (hello.challenge.empty())
         return wrong_secret(from,
                             cat(label(hello.node),
                                 " has no secret, and this rendezvous has one; set "
                                 "MUSTER_SECRET_FILE on every node"),
                             turn);
-    // Closed without a word: an agent of the job from there tries again, and so finds the gate open later.
-    if (gate_.is_shut_for(connection.peer, turn.now))
-        return close(from, "too many wrong secrets from its address", turn);
     connection.nonce = gate_.nonce();
     turn.send(from->first, native::Challenge{connection.nonce, {}});
 }

@@ -6,6 +6,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/tcp_options.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/net/job_secret.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {
@@ -32,7 +33,8 @@ class AgentDialect::Talk final : public Session {
     // False when the connection hears no more.
     bool take(native::Message message, Instant now) {
         ++dialect_.message_count_;
-        connection_.establish();
+        // Whoever says Hello and no more has not said anything yet.
+        if (!std::holds_alternative<native::Hello>(message)) connection_.establish();
         if (dialect_.gate_.waiting_count() >= dialect_.station_->limits().unpersisted_steps_max) {
             dialect_.station_->refuse(connection_, "the state store does not keep up", now);
             return false;
@@ -67,6 +69,8 @@ AgentDialect::~AgentDialect() = default;
 /// Everybody begins anew: connections that were turned away are closed already, and others are introduced when they
 /// speak.
 void AgentDialect::lead(KeptState kept, Instant now) {
+    // A nonce of the reign before would let its words be said again.
+    if (config_.secret) config_.secret_seed = random_nonce();
     server_.emplace(config_, now, std::move(kept));
     gate_ = {};
     deadline_ = server_->deadline();

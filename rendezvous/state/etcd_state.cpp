@@ -61,8 +61,9 @@ class EtcdState::Implementation {
     }
 
     void write(std::uint64_t sequence, std::vector<Record> records) {
-        asio::post(io_, [this, sequence, records = std::move(records)]() mutable {
-            carry_out(core_.write(sequence, std::move(records), now()));
+        // What was decided before this daemon led anew is not the new reign's.
+        asio::post(io_, [this, sequence, reign = served_, records = std::move(records)]() mutable {
+            if (reign == reign_) carry_out(core_.write(sequence, std::move(records), now()));
         });
     }
 
@@ -101,7 +102,8 @@ class EtcdState::Implementation {
         }
         log(LogLevel::info, "this daemon leads; ", kept->jobs.size(),
             kept->jobs.size() == 1 ? " job goes on" : " jobs go on");
-        tell([kept](EtcdState& state) {
+        tell([this, kept, reign = ++reign_](EtcdState& state) {
+            served_ = reign;
             if (state.leads) state.leads(std::move(*kept));
         });
     }
@@ -143,6 +145,8 @@ class EtcdState::Implementation {
     EtcdCore core_;
     PostToDaemon post_;
     std::shared_ptr<EtcdState*> owner_;
+    std::uint64_t reign_ = 0;   // the last one's number; on the thread of etcd
+    std::uint64_t served_ = 0;  // whose steps are written; on the daemon's
     std::atomic<Instant::rep> speaks_until_{Instant::min().time_since_epoch().count()};
 
     // On the thread alone.

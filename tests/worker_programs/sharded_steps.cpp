@@ -89,6 +89,8 @@ int train(Context& context, std::int64_t steps) {
         if (auto taken = model.take_step(context.world(), step); !taken) return fail(taken.error());
         if (speaks) std::printf("step %lld\n", static_cast<long long>(step));
         if (speaks) std::fflush(stdout);
+        // One snapshot is left out while another is being given: its copy may be there before that is through.
+        if (auto through = checkpointer->finish(); !through) return fail(through.error());
         auto kept = checkpointer->snapshot(step, state);
         if (!kept) return fail(kept.error());
         auto there = copies ? all_copied(context.world(), *checkpointer, step) : Result<bool>(true);

@@ -107,6 +107,7 @@ Result<void> CheckpointerBody::reach_neighbours(const CheckpointNeighbours& neig
     };
     NeighbourCopies::Terms terms;
     terms.target = place_of(target);
+    terms.ranks_here = static_cast<int>(std::count(nodes.begin(), nodes.end(), mine[0]));
     for (const int rank : ring) {
         if (targets[static_cast<std::size_t>(rank)] == world_.rank()) terms.sources.push_back({place_of(rank), rank});
     }

@@ -75,6 +75,8 @@ class CheckpointerBody {
         return from_rank_0(world_, own, options_.persist_timeout);
     }
     [[nodiscard]] bool copies_idle() const { return !copies_ || copies_->idle(); }
+    /// That memory is still on its way to the next node, and must not be written or unmapped.
+    [[nodiscard]] bool is_sent(std::size_t memory) const { return memory == sent_ && !copies_idle(); }
     Result<Go> may_begin(const Result<void>& arguments, bool busy);
     void hand_over(Snapshot snapshot, const CheckpointState& state, Instant began);
     Result<bool> try_near(const MemoryTier& tier, Nearness nearness, CheckpointState& state, const PlaceTensors& place,
@@ -97,9 +99,10 @@ class CheckpointerBody {
     /// Three where an agent keeps the last two copies: they must stay whole while the next one is made.
     std::array<SharedSegment, 3> memories_;
     std::size_t turn_ = 0;
-    std::string opening_;      // of the directory, the same on all ranks
-    std::uint64_t saves_ = 0;  // and snapshots, so far
-    int until_shared_ = 0;     // so many saves go no further than the local directory
+    std::size_t sent_ = memories_.size();  // which went to the next node last; none yet
+    std::string opening_;                  // of the directory, the same on all ranks
+    std::uint64_t saves_ = 0;              // and snapshots, so far
+    int until_shared_ = 0;                 // so many saves go no further than the local directory
     Instant last_snapshot_{};
     std::unique_ptr<NeighbourCopies> copies_;  // null where none go to another node
     std::unique_ptr<SaveWorker> worker_;

@@ -79,16 +79,20 @@ Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
     return {};
 }
 
-/// The next memory in turn; where there is too little for that, the one that was written longest ago.
+/// The next memory in turn; where there is too little for that, the one that was written longest ago. One that is still
+/// sent to the next node comes last, and is waited for: to lose the save would be worse.
 Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
     auto made = make_room(memories_[turn_], bytes);
     for (std::size_t i = 1; !made && i < memories_.size(); ++i) {
         const auto other = (turn_ + i) % memories_.size();
-        if (memories_[other].size_bytes() < bytes) continue;
+        if (memories_[other].size_bytes() < bytes || is_sent(other)) continue;
         turn_ = other;
         return {};
     }
-    return made;
+    if (made || !copies_ || sent_ == memories_.size() || memories_[sent_].size_bytes() < bytes) return made;
+    copies_->finish();
+    turn_ = sent_;
+    return {};
 }
 
 /// A collective: whether all ranks may begin a save, and send copies of it; no where one is busy. An error where one
@@ -109,9 +113,14 @@ Result<CheckpointerBody::Go> CheckpointerBody::may_begin(const Result<void>& arg
 
 Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
     const auto began = Clock::now();
-    // What still hangs after that leaves this save out, on all ranks.
-    if (when_busy == WhenBusy::wait) (void)worker_->finish();
-    auto begin = may_begin(check_save(step, state), !worker_->idle());
+    // One that goes no further than the local disks needs its copy on the next node as a snapshot does: a node that is
+    // lost takes its disk along.
+    const bool near_only = !options_.local_directory.empty() && until_shared_ != 0;
+    // What still hangs after that leaves this save out, on all ranks. A snapshot takes but a moment, and is not worth a
+    // save: where every step has one, all saves might be left out.
+    if (when_busy == WhenBusy::wait || worker_->in_memory_only()) (void)worker_->finish();
+    if (when_busy == WhenBusy::wait && near_only && copies_) copies_->finish();
+    auto begin = may_begin(check_save(step, state), !worker_->idle() || (near_only && !copies_idle()));
     if (!begin) return begin.error();
     if (begin->begin) {
         Snapshot snapshot;
@@ -120,7 +129,8 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
         hand_over(std::move(snapshot), state, began);
         return {};
     }
-    const std::string why = "the save before it was still being written";
+    const std::string why = cat("the save before it was still being written",
+                                near_only && copies_ ? ", or on its way to the next node" : "");
     log(world_.rank() == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", step, " was left out: ", why);
     SaveReport report;
     report.step = step;
@@ -149,7 +159,8 @@ Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState
 
 /// What goes wrong from here on is in the report.
 void CheckpointerBody::hand_over(Snapshot snapshot, const CheckpointState& state, Instant began) {
-    if (worker_->gave_last() || !copies_idle()) turn_ = (turn_ + 1) % memories_.size();
+    if (worker_->gave_last()) turn_ = (turn_ + 1) % memories_.size();
+    if (is_sent(turn_)) turn_ = (turn_ + 1) % memories_.size();
     ++saves_;
     if (snapshot.to_disk && !options_.local_directory.empty()) {
         snapshot.to_shared = until_shared_ == 0;
@@ -157,6 +168,7 @@ void CheckpointerBody::hand_over(Snapshot snapshot, const CheckpointState& state
     }
     snapshot.file = plan(snapshot.file.step, state);
     if (auto copied = copy(state, snapshot); !copied) snapshot.failure = copied.error();
+    if (snapshot.to_next_node) sent_ = turn_;
     snapshot.taken = Clock::now();
     snapshot.report.step = snapshot.file.step;
     snapshot.report.bytes = snapshot.file.size_bytes;

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -22,7 +23,7 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::string_view rank_mark = ".rank_", end_mark = ".safetensors";
+constexpr std::string_view rank_mark = ".rank_", end_mark = ".safetensors", fresh_mark = ".new";
 
 /// The step that a file's name begins with; nothing for a name of another kind, or of a file that was not finished.
 std::optional<std::int64_t> step_of(std::string_view name) {
@@ -63,20 +64,45 @@ Result<LocalDirectory> LocalDirectory::open(const std::string& directory, const 
 Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte> memory,
                                  const Interruption& interruption) {
     const auto path = cat(folder_, '/', to_string(CheckpointName{.step = file.step}), '.', rank_file_name(file.rank));
-    const auto fresh = path + ".new";
+    const auto fresh = cat(path, fresh_mark);
     if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return error_from_errno(errno, cat("remove ", fresh));
-    if (auto written = write_new_file(fresh, memory, file.size_bytes, interruption); !written) return written;
-    if (::rename(fresh.c_str(), path.c_str()) != 0) return error_from_errno(errno, cat("rename ", fresh));
+    if (auto written = write_new_file(fresh, memory, file.size_bytes, interruption); !written) {
+        ::unlink(fresh.c_str());  // half a file would only take room, on a disk that may be full
+        return written;
+    }
+    if (::rename(fresh.c_str(), path.c_str()) != 0) {
+        auto refused = error_from_errno(errno, cat("rename ", fresh));
+        ::unlink(fresh.c_str());
+        return refused;
+    }
     if (auto flushed = flush_folder(folder_); !flushed) return flushed;
     auto names = names_in(folder_);
     if (!names) return names.error();
-    for (const auto& name : *names) {
+    // After training has gone back nothing is known of the steps before this one.
+    const auto whole = last_step_ < file.step ? last_step_ : -1;
+    const bool needed = put_before_ == whole || put_before_ == last_put_ || put_before_ == file.step;
+    const auto given_up = needed ? -1 : put_before_;
+    const auto own_fresh = cat('.', rank_file_name(file.rank), fresh_mark);
+    const auto is_gone = [&](const std::string& name) {
+        // This rank writes none now; another rank may.
+        if (name.ends_with(own_fresh)) return true;
         const auto step = step_of(name);
         // Another rank's of a later step: it has gone back with us, and has not saved since.
-        if (step && (*step < last_step_ || *step > file.step)) ::unlink(cat(folder_, '/', name).c_str());
+        return step && (*step < whole || *step > file.step || *step == given_up);
+    };
+    for (const auto& name : *names) {
+        if (is_gone(name)) ::unlink(cat(folder_, '/', name).c_str());
     }
-    last_step_ = file.step;
+    put_before_ = std::exchange(last_put_, file.step);
     return {};
+}
+
+std::int64_t LocalDirectory::newest() const {
+    std::int64_t newest = -1;
+    const auto names = names_in(folder_);
+    if (!names) return newest;
+    for (const auto& name : *names) newest = std::max(newest, step_of(name).value_or(-1));
+    return newest;
 }
 
 std::vector<OfferedSnapshot> LocalDirectory::take(std::size_t most) {

@@ -25,10 +25,18 @@ class LocalDirectory {
     /// Makes the folder below `directory`. Errors name what cannot be made.
     static Result<LocalDirectory> open(const std::string& directory, const std::string& directory_sum);
 
-    /// Brings this rank's file there, flushed, from memory as write_new_file() takes it. Files of steps before this
-    /// rank's last one go, and of later ones: training has gone back behind those. All ranks save the same steps, one
-    /// after the other, so the last one is whole on all when this one is.
+    /// Brings this rank's file there, flushed, from memory as write_new_file() takes it. Files of steps before the last
+    /// whole() one go, and of later ones than this: training has gone back behind those. Of steps put since then that
+    /// were not told to be whole the newest stays: this rank may have missed the word. No half file of this rank stays,
+    /// be it this process's or that of one that was killed.
     Result<void> put(const RankFile& file, std::span<const std::byte> memory, const Interruption& interruption);
+
+    /// All ranks have told that their part of `step` is safe, here or in the directory that all share: only now is a
+    /// step before it of no more use.
+    void whole(std::int64_t step) { last_step_ = step; }
+
+    /// The newest step that a file here is named by, of whatever rank; -1: there is none.
+    [[nodiscard]] std::int64_t newest() const;
 
     /// At most `most` files as copies in memory, the newest steps first, of whatever ranks; other processes of this
     /// node get others, until release(). What cannot be read is left out, with a warning.
@@ -41,8 +49,9 @@ class LocalDirectory {
     explicit LocalDirectory(std::string folder) : folder_(std::move(folder)) {}
 
     std::string folder_;
-    std::int64_t last_step_ = -1;
-    std::vector<FileDescriptor> taken_;  ///< locked
+    std::int64_t last_step_ = -1;                   ///< that was whole
+    std::int64_t last_put_ = -1, put_before_ = -1;  ///< whole or not
+    std::vector<FileDescriptor> taken_;             ///< locked
 };
 
 }  // namespace muster::runtime

@@ -78,9 +78,10 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_sum) 
 }  // namespace
 
 Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSnapshot> offers,
-                                      const std::string& directory_sum) {
+                                      const std::string& directory_sum, Duration timeout) {
     auto most = std::min(static_cast<std::int64_t>(offers.size()), offers_max);
-    if (auto agreed = world.run(all_reduce(buffer(std::span(&most, 1)), ReduceOp::max)); !agreed) return agreed.error();
+    const auto agreed = world.run(all_reduce(buffer(std::span(&most, 1)), ReduceOp::max), timeout);
+    if (!agreed) return agreed.error();
     const auto slots = static_cast<std::size_t>(most);
     if (slots == 0) return MemoryTier();
     std::vector<Brought> brought(slots);
@@ -90,7 +91,8 @@ Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSn
         mine[i] = brought[i].ticket;
     }
     std::vector<Ticket> all(static_cast<std::size_t>(world.size()) * slots);
-    const auto shared = world.run(all_gather(buffer(bytes_of(std::span(mine))), buffer(bytes_of(std::span(all)))));
+    const auto shared =
+        world.run(all_gather(buffer(bytes_of(std::span(mine))), buffer(bytes_of(std::span(all)))), timeout);
     if (!shared) return shared.error();
     MemoryTier tier;
     for (const auto index : newest_whole(all)) {

@@ -10,6 +10,7 @@
 #include "muster/checkpoint.h"
 #include "muster/communicator.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 #include "worker_runtime/checkpoint/manifest.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
 #include "worker_runtime/checkpoint/verify.h"
@@ -21,9 +22,10 @@ class MemoryTier {
   public:
     /// A collective: every rank brings what it was offered, its own snapshots and copies of others',
     /// offers_max at most. What does not read as a rank file, or is
-    /// damaged, counts as nothing. Afterwards all ranks know the newest step of which they have all parts.
+    /// damaged, counts as nothing. Afterwards all ranks know the newest step of which they have all parts. `timeout`:
+    /// how much longer than this rank another one may take to get its offers and to read them.
     static Result<MemoryTier> gather(Communicator& world, std::vector<OfferedSnapshot> offers,
-                                     const std::string& directory_sum);
+                                     const std::string& directory_sum, Duration timeout);
 
     /// -1: there is none.
     [[nodiscard]] std::int64_t step() const { return step_; }

@@ -5,15 +5,17 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "worker_runtime/checkpoint/agreement.h"
 #include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/cpu/available_memory.h"
 
 namespace muster::runtime {
 
 namespace {
 
-constexpr std::uint64_t chunk_bytes = 1u << 20;
+constexpr std::uint64_t copy_chunk_bytes = 1u << 20;
 /// A neighbour that is silent for so long costs the copies of this round.
 constexpr Duration chunk_time = 60s;
 
@@ -44,7 +46,7 @@ Buffer bytes(std::span<std::byte> memory) {
 
 /// Of `size` bytes, those of the chunk that begins at `at`.
 std::size_t chunk_size(std::uint64_t size, std::uint64_t at) {
-    return at < size ? static_cast<std::size_t>(std::min(chunk_bytes, size - at)) : 0;
+    return at < size ? static_cast<std::size_t>(std::min(copy_chunk_bytes, size - at)) : 0;
 }
 
 }  // namespace
@@ -134,6 +136,19 @@ Result<bool> NeighbourCopies::exchange(const Image& image) {
     return exchange_receipts();
 }
 
+/// All ranks of this node look before any of them takes: each leaves room for all, and as much again for training.
+Result<SharedSegment> NeighbourCopies::take_memory(std::uint64_t size) const {
+    // A little more, for longer texts beside the tensors.
+    const auto bytes = in_whole_blocks(size) + 16 * file_alignment;
+    const auto share = available_memory_bytes() / (2 * static_cast<std::size_t>(std::max(terms_.ranks_here, 1)));
+    if (bytes >= share) {
+        return Error{Errc::limit_exceeded,
+                     cat("cannot reserve ", bytes >> 10, " KiB for a copy of another node's snapshot: each of the ",
+                         terms_.ranks_here, " ranks here may take ", share >> 10, " KiB of what is left")};
+    }
+    return SharedSegment::create(bytes, "a copy of another node's snapshot");
+}
+
 /// Where there is too little memory the copy is received all the same, and dropped.
 void NeighbourCopies::make_room(Incoming& incoming) const {
     auto& room = incoming.rooms[incoming.turn];
@@ -141,9 +156,7 @@ void NeighbourCopies::make_room(Incoming& incoming) const {
     incoming.taken = 0;
     if (size == 0 || room.size_bytes() >= size) return;
     room = {};
-    // A little more, for longer texts beside the tensors.
-    auto memory =
-        SharedSegment::create(in_whole_blocks(size) + 16 * file_alignment, "a copy of another node's snapshot");
+    auto memory = take_memory(size);
     if (memory) {
         room = std::move(*memory);
     } else {
@@ -164,7 +177,7 @@ Result<void> NeighbourCopies::exchange_bytes(const Image& image) {
     std::uint64_t longest = image.memory.size();
     for (const auto& each : incoming_) longest = std::max(longest, each.head.size_bytes);
     const auto began = std::chrono::steady_clock::now();
-    for (std::uint64_t at = 0; at < longest; at += chunk_bytes) {
+    for (std::uint64_t at = 0; at < longest; at += copy_chunk_bytes) {
         Batch batch(*terms_.group);
         if (const auto size = chunk_size(image.memory.size(), at); size > 0) {
             pace(began, at);

@@ -31,6 +31,7 @@ class NeighbourCopies {
     struct Terms {
         std::unique_ptr<Communicator> group;  ///< nobody else's
         int target = 0;                       ///< who gets this rank's, in the group
+        int ranks_here = 1;                   ///< of the world on this node, which all take memory at the same time
         std::vector<Source> sources;
         std::shared_ptr<SnapshotLink> snapshots;
         std::uint64_t bytes_per_second = 0;  ///< that are sent at most; 0: as fast as they go
@@ -77,6 +78,7 @@ class NeighbourCopies {
     Result<bool> exchange(const Image& image);
     Result<void> exchange_bytes(const Image& image);
     Result<bool> exchange_receipts();
+    [[nodiscard]] Result<SharedSegment> take_memory(std::uint64_t size) const;
     void make_room(Incoming& incoming) const;
     void pace(Instant began, std::uint64_t sent);
 

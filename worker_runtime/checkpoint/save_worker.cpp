@@ -62,14 +62,19 @@ SaveWorker::~SaveWorker() {
 void SaveWorker::begin(Snapshot snapshot) {
     const std::lock_guard lock(mutex_);
     MUSTER_CHECK(!snapshot_, "a save is under way");
+    if (snapshot.to_disk) left_out_.clear();  // a snapshot does not make up for a save
     snapshot_ = std::move(snapshot);
-    left_out_.clear();
     changed_.notify_all();
 }
 
 bool SaveWorker::idle() const {
     const std::lock_guard lock(mutex_);
     return !snapshot_;
+}
+
+bool SaveWorker::in_memory_only() const {
+    const std::lock_guard lock(mutex_);
+    return snapshot_ && !snapshot_->to_disk;
 }
 
 Result<void> SaveWorker::finish() {
@@ -135,6 +140,7 @@ void SaveWorker::run() {
         report.persist_ms = milliseconds(std::chrono::steady_clock::now() - snapshot.taken);
         report.persisted = outcome.has_value();
         if (outcome) {
+            if (terms_.local) terms_.local->whole(report.step);
             report.path = *outcome;
         } else {
             report.trouble = outcome.error().context;
@@ -189,6 +195,10 @@ Result<void> SaveWorker::write_local(const Snapshot& snapshot, const Interruptio
     if (written || !snapshot.to_shared) return written;
     log(LogLevel::warning, "step ", snapshot.file.step, " is not on the local disk: ", written.error().context);
     return {};
+}
+
+std::int64_t SaveWorker::newest_local() const {
+    return terms_.local ? terms_.local->newest() : -1;
 }
 
 std::vector<OfferedSnapshot> SaveWorker::take_local(std::size_t most) {

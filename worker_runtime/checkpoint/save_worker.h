@@ -62,6 +62,8 @@ class SaveWorker {
     /// `snapshot.memory` must not be touched until idle(). Only while idle.
     void begin(Snapshot snapshot);
     [[nodiscard]] bool idle() const;
+    /// What is under way is for agents alone, so it ends soon.
+    [[nodiscard]] bool in_memory_only() const;
     /// The agent has taken the last copy, so its memory must not be written. While idle.
     [[nodiscard]] bool gave_last() const { return gave_last_; }
     /// Waits until it is idle. timed_out: the save under way has not even ended by the deadlines that it has itself, so
@@ -75,6 +77,8 @@ class SaveWorker {
     [[nodiscard]] std::string newest_trouble() const;
     /// Rank 0, while idle: what reading a checkpoint has shown.
     void note(const KeptCheckpoint& checkpoint);
+    /// While idle: the newest step of which its host's disk has a file, by name; -1: of none.
+    [[nodiscard]] std::int64_t newest_local() const;
     /// While idle: what this rank can bring from its host's disk, two at most, and the end of that.
     std::vector<OfferedSnapshot> take_local(std::size_t most);
     void release_local();
@@ -103,7 +107,7 @@ class SaveWorker {
     std::optional<Snapshot> snapshot_;  // under way
     std::vector<SaveReport> reports_;
     std::string newest_trouble_;  // of those that were begun
-    std::string left_out_;        // why nothing was begun since, on all ranks alike
+    std::string left_out_;        // why no save was begun since, on all ranks alike
     bool stopping_ = false;
     std::thread thread_;
 };

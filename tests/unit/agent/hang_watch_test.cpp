@@ -1,5 +1,7 @@
 #include "agent/core/hang_watch.h"
 
+#include <algorithm>
+
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -45,6 +47,12 @@ struct Node {
         auto step = watch.look(looks, now);
         for (auto& line : step.notices) notices.push_back(line);
         for (auto& order : step.ends) ends.push_back(order);
+    }
+    /// How often a worker was told of that others wait for.
+    [[nodiscard]] std::ptrdiff_t missing() const {
+        return std::count_if(notices.begin(), notices.end(), [](const std::string& line) {
+            return line.find("; it is missing from ") != std::string::npos;
+        });
     }
     void seconds(int count) {
         for (int i = 0; i < count; ++i) second();
@@ -105,20 +113,20 @@ TEST_CASE("a node whose workers all do nothing for two minutes is told of, with 
 }
 
 TEST_CASE(
-    "a worker that others wait for and that does nothing is ended after the deadline, and what it is missing from is "
-    "named") {
+    "a worker that others wait for and that does nothing is told of after the deadline, with what it is missing from") {
     Node node;
     node.learn();
     node.wait_for(2);
     node.seconds(9);
-    CHECK(node.ends.empty());
+    CHECK(node.missing() == 0);
     node.seconds(1);
-    REQUIRE(node.ends.size() == 1);
-    CHECK(node.ends[0].local_rank == 2);
-    CHECK(node.ends[0].why.find("done nothing for 10 s (asleep, after all_reduce 40 of world); it is missing from "
-                                "all_reduce 41 of world, in which rank 4 (pid 100) waits") != std::string::npos);
+    REQUIRE(node.notices.size() == 1);
+    CHECK(node.notices[0] ==
+          "rank 6 (pid 102) has done nothing for 10 s (asleep, after all_reduce 40 of world); it is missing from "
+          "all_reduce 41 of world, in which rank 4 (pid 100) waits");
     node.seconds(60);
-    CHECK(node.ends.size() == 1);  // once
+    CHECK(node.missing() == 1);  // once
+    CHECK(node.ends.empty());    // a GPU or a server may be at work for it
 }
 
 TEST_CASE("a stopped worker is ended although nobody waits on this node, also inside an operation") {
@@ -142,7 +150,7 @@ TEST_CASE("slow is not hung: whoever computes, reads, is in a section, is debugg
             slow(node.looks[2]);
             node.second();
         }
-        return node.ends.empty();
+        return node.missing() == 0 && node.ends.empty();
     };
     CHECK(waits([](WorkerLook& look) { look.cpu += 30ms; }));
     CHECK(waits([](WorkerLook& look) { look.io_bytes += 4096; }));
@@ -155,7 +163,7 @@ TEST_CASE("slow is not hung: whoever computes, reads, is in a section, is debugg
     starting.second();
     starting.wait_for(2);
     starting.seconds(600);
-    CHECK(starting.ends.empty());
+    CHECK(starting.missing() == 0);
 }
 
 TEST_CASE("those who wait are not ended, however long, and nobody is where everybody waits for another node") {
@@ -163,7 +171,7 @@ TEST_CASE("those who wait are not ended, however long, and nobody is where every
     node.learn();
     node.wait_for(4);
     node.seconds(1000);
-    CHECK(node.ends.empty());
+    CHECK(node.missing() == 0);
 }
 
 TEST_CASE("the deadline grows with the pauses that were seen") {
@@ -175,9 +183,9 @@ TEST_CASE("the deadline grows with the pauses that were seen") {
     node.looks[2].operation->longest_gap = 100ms;  // the record is short, and yet it is remembered
     node.wait_for(2);
     node.seconds(58);
-    CHECK(node.ends.empty());
+    CHECK(node.missing() == 0);
     node.seconds(3);
-    CHECK(node.ends.size() == 1);
+    CHECK(node.missing() == 1);
 }
 
 TEST_CASE("a paused machine, a new round and a new process begin anew; zero ends nobody") {
@@ -187,18 +195,18 @@ TEST_CASE("a paused machine, a new round and a new process begin anew; zero ends
     node.seconds(9);
     node.now += 3600s;
     node.seconds(9);
-    CHECK(node.ends.empty());
+    CHECK(node.missing() == 0);
     node.looks[2].pid = 999;
     node.seconds(9);
-    CHECK(node.ends.empty());
+    CHECK(node.missing() == 0);
     node.watch.begin_round();
     node.seconds(9);
-    CHECK(node.ends.empty());
+    CHECK(node.missing() == 0);
     Node off({.deadline_min = 0s});
     off.learn();
     off.wait_for(2);
     off.seconds(1000);
-    CHECK(off.ends.empty());
+    CHECK(off.missing() == 0);
 }
 
 TEST_CASE("a straggler is told with what it costs the others, now and then, and is never ended") {

