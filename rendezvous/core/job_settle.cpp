@@ -181,7 +181,7 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
 }
 
 Instant Job::deadline() const {
-    if (forgotten_) return Instant::min();
+    if (forgotten_) return settled_at_;  // at once
     auto first = no_deadline;
     const auto consider = [&](Instant when) {
         if (when > settled_at_) first = std::min(first, when);

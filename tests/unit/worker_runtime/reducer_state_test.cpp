@@ -18,8 +18,8 @@ struct Run {
 };
 
 float value_of(int step, int rank, std::size_t parameter, std::size_t i) {
-    auto bits = static_cast<std::uint32_t>(step * 7919 + rank * 104729 + static_cast<int>(parameter) * 1299709 +
-                                           static_cast<int>(i) * 15485863);
+    const auto of = [](auto number) { return static_cast<std::uint32_t>(number); };
+    auto bits = of(step) * 7919U + of(rank) * 104729U + of(parameter) * 1299709U + of(i) * 15485863U;
     bits = (bits ^ (bits >> 15U)) * 2246822519U;
     return static_cast<float>(static_cast<std::int32_t>(bits ^ (bits >> 13U))) * 1e-9F;
 }
