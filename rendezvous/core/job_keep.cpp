@@ -36,6 +36,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
     for (const auto at : kept.facts.charges_at_ns)
         charged_at_.push_back(std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock)));
     round_.ended_at = now;
+    told_waiting_at_ = now;  // nobody is connected yet to whom it could be said
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
         failures_record_ = encode_failures(id_, round_.failures);
