@@ -23,13 +23,13 @@ Result<void> send_datagram_before(Instant deadline, int fd, std::string_view byt
         const int failed = send_datagram(fd, bytes, descriptors);
         if (failed == 0) return {};
         if (failed != EAGAIN && failed != ETOOMANYREFS) return error_from_errno(failed, "hand over shared memory");
-        if (!wait_ready(fd, POLLOUT, deadline)) return Error{Errc::timed_out, "it took no datagram"};
+        if (!wait_ready(fd, POLLOUT, deadline)) return Error{Errc::timed_out, "it took nothing by the deadline"};
     }
 }
 
 Result<Datagram> receive_datagram_before(Instant deadline, int fd) {
     for (;;) {
-        if (!wait_ready(fd, POLLIN, deadline)) return Error{Errc::timed_out, "nothing came"};
+        if (!wait_ready(fd, POLLIN, deadline)) return Error{Errc::timed_out, "nothing came by the deadline"};
         auto datagram = receive_datagram(fd, 2048, datagram_descriptors_max);
         if (!datagram && errno == EAGAIN) continue;
         if (!datagram) return error_from_errno(errno, "receive shared memory");

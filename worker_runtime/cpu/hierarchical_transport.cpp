@@ -61,10 +61,19 @@ class HierarchicalTransport final : public Transport {
     }
 
     /// While the ranks of this node wait for each other in their memory, nobody looks at TCP: then the watch does.
-    Result<void> watch_other_nodes() {
+    Result<void> watch_all() {
         if (node_ == nullptr) return {};
+        const auto everywhere = [first = layout_.first_of(node_number_)](std::vector<int> ranks) {
+            for (int& rank : ranks) rank += first;
+            return ranks;
+        };
+        tcp_.also_waits_for([this, everywhere] { return everywhere(node_->awaited()); });
+        node_->ask_whom_to_blame([this, everywhere](const std::vector<int>& late) -> Result<std::string> {
+            const auto guilty = tcp_.trace(everywhere(late), 0);
+            return guilty ? Result<std::string>(tcp_.who(*guilty)) : guilty.error();
+        });
         for (int rank = 0; rank < tcp_.size(); ++rank) {
-            if (layout_.node_of(rank) == node_number_) continue;
+            if (rank == tcp_.rank()) continue;
             auto id = watch_->add(tcp_.peer(rank).control, [this, rank] {
                 const auto over = tcp_.hear_or_lose(rank);
                 if (!over) node_->fail(over.error().code, over.error().context);
@@ -301,7 +310,7 @@ Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms&
     }
     auto transport = std::make_unique<HierarchicalTransport>(std::move(layout), std::move(*parts), std::move(shared),
                                                              std::move(watch));
-    if (auto watched = transport->watch_other_nodes(); !watched) return watched.error();
+    if (auto watched = transport->watch_all(); !watched) return watched.error();
     return std::unique_ptr<Transport>(std::move(transport));
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/base/boot_id.h"
@@ -24,6 +25,9 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t trouble_bytes_max = 1024;
+
+/// The leader waits for all others until the deadline, and then says who did not come: so much later at most.
+constexpr Duration leaders_word_timeout = 1s;
 
 std::string random_digits() {
     unsigned char bytes[16] = {};
@@ -140,14 +144,22 @@ Result<FileDescriptor> connect_to(const LocalIdentity& leader, int rank, Instant
     return socket;
 }
 
-/// On the wire a datagram is "." or the trouble of a rank.
-std::string words_of(const std::string& trouble) {
-    return trouble.empty() ? "." : trouble.substr(0, trouble_bytes_max);
+/// On the wire a datagram is "." or what is wrong: the error's number, a blank, and text.
+std::string words_of(const std::optional<Error>& wrong) {
+    return wrong ? cat(static_cast<int>(wrong->code), " ", wrong->context.substr(0, trouble_bytes_max)) : ".";
 }
 
-std::string trouble_in(const Datagram& datagram, std::size_t descriptor_count) {
-    if (datagram.bytes != ".") return datagram.bytes;
-    return datagram.descriptors.size() == descriptor_count ? "" : "descriptors were lost: too many open files?";
+std::optional<Error> wrong_in(const Datagram& datagram, std::size_t descriptor_count) {
+    const std::string_view bytes(datagram.bytes);
+    if (bytes == ".") {
+        if (datagram.descriptors.size() == descriptor_count) return std::nullopt;
+        return Error{Errc::limit_exceeded, "descriptors were lost: too many open files?"};
+    }
+    int code = 0;
+    const auto blank = std::min(bytes.find(' '), bytes.size());
+    if (!parse_number(bytes.substr(0, blank), code) || code < 0 || code > static_cast<int>(Errc::io))
+        return Error{Errc::bad_frame, "bytes that make no sense"};
+    return Error{static_cast<Errc>(code), std::string(bytes.substr(std::min(blank + 1, bytes.size())))};
 }
 
 Error about(const LocalIdentity& who, Error error) {
@@ -183,44 +195,51 @@ Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<Lo
 
 Result<std::vector<FileDescriptor>> LocalMeeting::share(const FileDescriptor& descriptor, const std::string& trouble,
                                                         Instant deadline) {
-    return rank_ == 0 ? lead(descriptor, trouble, deadline) : follow(descriptor, trouble, deadline);
+    std::optional<Error> wrong;
+    if (!trouble.empty()) wrong = Error{Errc::limit_exceeded, trouble};
+    return rank_ == 0 ? lead(descriptor, std::move(wrong), deadline) : follow(descriptor, wrong, deadline);
 }
 
-Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own, std::string trouble,
+Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own, std::optional<Error> wrong,
                                                        Instant deadline) {
-    if (!trouble.empty()) trouble = cat("rank ", identities_[0].rank, ": ", trouble);
+    const auto by = [this](std::size_t rank, const Error& error) {
+        return with_context(error, cat("rank ", identities_[rank].rank));
+    };
+    if (wrong) wrong = by(0, *wrong);
     std::vector<FileDescriptor> all(sockets_.size());
     all[0] = FileDescriptor(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0));
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
         auto parcel = receive_datagram_before(deadline, sockets_[rank].get());
-        if (!parcel) return about(identities_[rank], parcel.error());
-        const auto theirs = trouble_in(*parcel, 1);
-        if (theirs.empty()) all[rank] = std::move(parcel->descriptors[0]);
-        if (!theirs.empty() && trouble.empty()) trouble = cat("rank ", identities_[rank].rank, ": ", theirs);
+        if (!parcel) {  // that rank is late or gone: so are all, and learn of it
+            wrong = about(identities_[rank], parcel.error());
+            break;
+        }
+        const auto theirs = wrong_in(*parcel, 1);
+        if (!theirs) all[rank] = std::move(parcel->descriptors[0]);
+        if (theirs && !wrong) wrong = by(rank, *theirs);
     }
     std::vector<int> numbers;
     for (const auto& one : all) numbers.push_back(one.get());
-    if (!trouble.empty()) numbers.clear();
+    if (wrong) numbers.clear();
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
-        auto sent = send_datagram_before(deadline, sockets_[rank].get(), words_of(trouble), numbers);
-        if (!sent) return about(identities_[rank], sent.error());
+        auto sent = send_datagram_before(deadline, sockets_[rank].get(), words_of(wrong), numbers);
+        if (!sent && !wrong) return about(identities_[rank], sent.error());
     }
-    if (!trouble.empty()) return Error{Errc::limit_exceeded, trouble};
+    if (wrong) return *wrong;
     return all;
 }
 
-Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& own, const std::string& trouble,
+Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& own, const std::optional<Error>& wrong,
                                                          Instant deadline) {
     std::vector<int> numbers;
-    if (trouble.empty()) numbers.push_back(own.get());
-    if (auto sent = send_datagram_before(deadline, sockets_[0].get(), words_of(trouble), numbers); !sent) {
+    if (!wrong) numbers.push_back(own.get());
+    if (auto sent = send_datagram_before(deadline, sockets_[0].get(), words_of(wrong), numbers); !sent) {
         return about(identities_[0], sent.error());
     }
-    auto parcel = receive_datagram_before(deadline, sockets_[0].get());
+    const auto until = deadline < no_deadline - leaders_word_timeout ? deadline + leaders_word_timeout : no_deadline;
+    auto parcel = receive_datagram_before(until, sockets_[0].get());
     if (!parcel) return about(identities_[0], parcel.error());
-    if (auto theirs = trouble_in(*parcel, identities_.size()); !theirs.empty()) {
-        return Error{Errc::limit_exceeded, theirs};
-    }
+    if (auto theirs = wrong_in(*parcel, identities_.size()); theirs) return *theirs;
     return std::move(parcel->descriptors);
 }
 

@@ -3,6 +3,7 @@
 // store, so nobody can be met by mistake; that the address is reachable proves that both sit on one kernel.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,7 +55,8 @@ class LocalMeeting {
     static Result<LocalMeeting> hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities, Instant deadline);
 
     /// A collective: gives `descriptor` to all, and gets all ranks', in rank order. Where a rank calls with `trouble`
-    /// instead (its descriptor is then not looked at), every rank gets that rank's trouble as a limit_exceeded.
+    /// instead (its descriptor is then not looked at), every rank gets that rank's trouble as a limit_exceeded. A rank
+    /// that is late or gone is named to all others.
     Result<std::vector<FileDescriptor>> share(const FileDescriptor& descriptor, const std::string& trouble,
                                               Instant deadline);
 
@@ -62,8 +64,9 @@ class LocalMeeting {
 
   private:
     LocalMeeting(int rank, std::vector<LocalIdentity> identities) : rank_(rank), identities_(std::move(identities)) {}
-    Result<std::vector<FileDescriptor>> lead(const FileDescriptor& own, std::string trouble, Instant deadline);
-    Result<std::vector<FileDescriptor>> follow(const FileDescriptor& own, const std::string& trouble, Instant deadline);
+    Result<std::vector<FileDescriptor>> lead(const FileDescriptor& own, std::optional<Error> wrong, Instant deadline);
+    Result<std::vector<FileDescriptor>> follow(const FileDescriptor& own, const std::optional<Error>& wrong,
+                                               Instant deadline);
 
     int rank_;
     std::vector<LocalIdentity> identities_;

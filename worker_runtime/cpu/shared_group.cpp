@@ -16,8 +16,8 @@ namespace muster::runtime {
 
 namespace {
 
-/// How long a rank looks for the reason of a failure.
-constexpr Duration failure_text_limit = 1s;
+/// How long a rank looks for the reason of a failure: who is at its deadline may ask other nodes first.
+constexpr Duration failure_text_limit = 3s;
 
 int cores_of_this_process() {
     cpu_set_t set;
@@ -67,7 +67,9 @@ Result<std::vector<SharedSegment>> SharedGroup::share_memory(std::size_t own_byt
                                                              const std::string& purpose, Instant deadline) {
     auto own = SharedSegment::create(own_bytes, purpose);
     static const FileDescriptor nothing;
+    shares_ = true;
     auto all = meeting_.share(own ? own->descriptor() : nothing, own ? "" : own.error().context, deadline);
+    shares_ = false;
     if (!all) return all.error();
     std::vector<SharedSegment> segments(static_cast<std::size_t>(size_));
     for (std::size_t i = 0; i < segments.size(); ++i) {
@@ -175,8 +177,8 @@ Result<void> SharedGroup::advance(const RunTerms& terms) {
         if (other == rank_) continue;
         const auto end = await_step(line(other).step, steps_, budget, terms.deadline);
         if (end == WaitEnd::reached) continue;
-        return end_of_wait(end, end == WaitEnd::timed_out ? late_ranks() : who(other),
-                           cat("operation ", operations_, " (", describe(operation_), ")"));
+        const auto doing = cat("operation ", operations_, " (", describe(operation_), ")");
+        return end == WaitEnd::timed_out ? late(doing) : end_of_wait(end, who(other), doing);
     }
     return {};
 }
@@ -269,6 +271,8 @@ Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& ter
     const std::size_t mapped_bytes = std::max<std::size_t>((size_bytes + 4095) / 4096 * 4096, 4096);
     auto segments = share_memory(mapped_bytes, std::vector(static_cast<std::size_t>(size_), mapped_bytes),
                                  cat("buffers of communicator ", id_), terms.deadline);
+    if (!segments && segments.error().code != Errc::limit_exceeded)
+        return fail(segments.error().code, segments.error().context);
     if (!segments) return segments.error();
     auto region = std::make_shared<Region>();
     region->segments = std::move(*segments);
@@ -283,12 +287,23 @@ std::string SharedGroup::who(int rank) const {
     return describe(meeting_.identity(rank));
 }
 
-std::string SharedGroup::late_ranks() const {
-    std::vector<std::string> late;
-    for (int other = 0; other < size_; ++other) {
-        if (steps_of(line(other).step) < steps_) late.push_back(who(other));
-    }
-    return join(late, ", ");
+/// Lockstep: no rank is ahead of another but in a step where it waits for that one.
+std::vector<int> SharedGroup::awaited() const {
+    std::vector<int> ranks;
+    const auto own = steps_of(line(rank_).step);
+    for (int other = 0; other < size_; ++other)
+        if (steps_of(line(other).step) < own || (shares_ && other != rank_ && (rank_ == 0 || other == 0)))
+            ranks.push_back(other);
+    return ranks;
+}
+
+Error SharedGroup::late(const std::string& doing) {
+    const auto ranks = awaited();
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(who(rank));
+    Result<std::string> blamed = blame_ ? blame_(ranks) : Result<std::string>(join(names, ", "));
+    if (!blamed) return fail(blamed.error().code, blamed.error().context);
+    return end_of_wait(WaitEnd::timed_out, *blamed, doing);
 }
 
 Error SharedGroup::end_of_wait(WaitEnd end, const std::string& late, const std::string& doing) {

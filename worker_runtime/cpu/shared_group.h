@@ -6,7 +6,9 @@
 // again two turns later, because every rank has then passed another step.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,6 +72,13 @@ class SharedGroup {
     Error end_of_wait(WaitEnd end, const std::string& late, const std::string& doing);
     [[nodiscard]] Spin spin(Patience patience) const;
 
+    /// The ranks that this one waits for, from any thread.
+    [[nodiscard]] std::vector<int> awaited() const;
+    /// Who of `late`, or elsewhere, keeps the group waiting, in words; or what has ended it meanwhile.
+    using Blame = std::function<Result<std::string>(const std::vector<int>& late)>;
+    /// Asked at a deadline. Without it, the ranks that did not come are named.
+    void ask_whom_to_blame(Blame blame) { blame_ = std::move(blame); }
+
   private:
     struct Region;
     SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::shared_ptr<FdWatch> watch);
@@ -83,7 +92,7 @@ class SharedGroup {
     [[nodiscard]] GroupHeader& header() const;
     [[nodiscard]] const Signature& signature(int rank) const;
     void locate(const void* data, Signature& signature) const;
-    [[nodiscard]] std::string late_ranks() const;
+    Error late(const std::string& doing);
     void peer_ended(int rank);
 
     const int rank_;
@@ -100,7 +109,9 @@ class SharedGroup {
     std::uint64_t operations_ = 0;
     std::uint64_t steps_ = 0;
     std::uint64_t turns_ = 0;
-    bool crowded_ = false;  ///< more ranks than cores
+    std::atomic<bool> shares_ = false;  ///< memory, which all hand to the first rank and get from it
+    bool crowded_ = false;              ///< more ranks than cores
+    Blame blame_;
 };
 
 }  // namespace muster::runtime

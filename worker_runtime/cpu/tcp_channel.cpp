@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "rendezvous/base/text.h"
 #include "worker_runtime/cpu/poll_timeout.h"
+#include "worker_runtime/cpu/tcp_limits.h"
 
 namespace muster::runtime {
 
@@ -119,33 +122,74 @@ Result<void> TcpChannel::compare(const Progress& progress) {
                                                    group_.id(), ": ", sender, ", ", receiver));
 }
 
+// ---- waiting ----
+
+/// The message's connection, the group's end, and what the peer says, or everybody.
+struct TcpChannel::Ears {
+    std::vector<pollfd> polled;
+    std::vector<int> ranks;  ///< whose control connections are behind the first two
+};
+
+TcpChannel::Ears TcpChannel::ears(short events, bool to_all) const {
+    Ears ears{.polled = {{socket_, events, 0}, {group_.wake().get(), POLLIN, 0}}, .ranks = {}};
+    for (int rank = to_all ? 0 : peer_; rank < (to_all ? group_.size() : peer_ + 1); ++rank) {
+        if (rank == group_.rank() || ended_.contains(rank)) continue;
+        ears.polled.push_back({group_.peer(rank).control.get(), POLLIN, 0});
+        ears.ranks.push_back(rank);
+    }
+    return ears;
+}
+
+/// Hears who has spoken. True when somebody has for the last time.
+Result<bool> TcpChannel::listen(const Ears& ears) {
+    const auto ended_before = ended_.size();
+    for (std::size_t i = 0; i < ears.ranks.size(); ++i) {
+        if (ears.polled[i + 2].revents == 0) continue;
+        const auto over = group_.hear(ears.ranks[i]);
+        if (!over) return over.error();
+        if (*over) ended_.insert(ears.ranks[i]);
+    }
+    return ended_.size() != ended_before;
+}
+
+/// Whoever waits for long says so, and listens to all ranks: any of them may ask.
 Result<void> TcpChannel::wait(const Progress& progress, const RunTerms& terms) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= terms.deadline) {
-        return group_.fail(Errc::timed_out,
-                           cat(doing(progress.operation), " on communicator ", group_.id(),
-                               " was not over by its deadline: ", group_.who(peer_),
-                               progress.header_received < sizeof(HeaderBytes) ? " did not come" : " stopped in it"));
-    }
+    const auto began = std::chrono::steady_clock::now();
     const auto events = static_cast<short>((progress.reads() ? POLLIN : 0) | (progress.writes() ? POLLOUT : 0));
-    std::array<pollfd, 3> polled{{{socket_, events, 0}, {group_.wake().get(), POLLIN, 0}, {-1, POLLIN, 0}}};
-    if (!control_ended_) polled[2].fd = group_.peer(peer_).control.get();
     const Duration spin = group_.spin(terms.patience);
-    int ready = 0;
-    for (Instant current = now; ready == 0 && current - now < spin; current = std::chrono::steady_clock::now()) {
-        ready = ::poll(polled.data(), polled.size(), 0);
-        if (ready == 0) ::sched_yield();
+    bool told = false;
+    auto heard = ears(events, told);
+    for (auto now = began;; now = std::chrono::steady_clock::now()) {
+        if (now >= terms.deadline) return late(progress);
+        const bool spinning = now - began < spin;
+        if (!told && now - began >= wait_is_long_after) {
+            told = true;
+            group_.waits_for(this, {peer_});
+            heard = ears(events, told);
+        }
+        const Instant until = told ? terms.deadline : std::min(terms.deadline, began + wait_is_long_after);
+        const int ready = ::poll(heard.polled.data(), heard.polled.size(), spinning ? 0 : poll_timeout_ms(until, now));
+        if (ready < 0 && errno != EINTR) return error_from_errno(errno, "wait for a connection");
+        // What came before the news of a failure may be all that this message needs.
+        if (heard.polled[0].revents != 0) break;
+        if (heard.polled[1].revents != 0) return group_.failure();
+        const auto fewer = listen(heard);
+        if (!fewer) return fewer.error();
+        if (*fewer) heard = ears(events, told);
+        if (spinning) ::sched_yield();
     }
-    if (ready == 0) ready = ::poll(polled.data(), polled.size(), poll_timeout_ms(terms.deadline, now));
-    if (ready < 0 && errno != EINTR) return error_from_errno(errno, "wait for a connection");
-    // What came before the news of a failure may be all that this message needs.
-    if (polled[0].revents != 0) return {};
-    if (polled[1].revents != 0) return group_.failure();
-    if (polled[2].revents == 0) return {};
-    const auto heard = group_.hear(peer_);
-    if (!heard) return heard.error();
-    control_ended_ = *heard;
+    if (told) group_.waits_for(this, {});
     return {};
+}
+
+Error TcpChannel::late(const Progress& progress) {
+    group_.waits_for(this, {peer_});
+    const auto guilty = group_.trace({peer_}, 0);
+    if (!guilty) return guilty.error();
+    const bool came = *guilty == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
+    return group_.fail(Errc::timed_out, cat(doing(progress.operation), " on communicator ", group_.id(),
+                                            " was not over by its deadline: ", group_.who(*guilty),
+                                            came ? " stopped in it" : " did not come"));
 }
 
 }  // namespace muster::runtime

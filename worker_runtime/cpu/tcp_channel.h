@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 
 #include "muster/operation.h"
 #include "rendezvous/base/error.h"
@@ -30,12 +31,16 @@ class TcpChannel {
     Result<bool> receive_some(Progress& progress);
     Result<void> compare(const Progress& progress);
     Result<void> wait(const Progress& progress, const RunTerms& terms);
+    struct Ears;
+    [[nodiscard]] Ears ears(short events, bool to_all) const;
+    Result<bool> listen(const Ears& ears);
+    Error late(const Progress& progress);
     [[nodiscard]] std::string doing(const Operation& operation) const;
 
     TcpGroup& group_;
     const int peer_;
     const int socket_;
-    bool control_ended_ = false;  ///< a descriptor that stays readable would keep the wait from waiting
+    std::set<int> ended_;  ///< ranks whose control connections say no more, and stay readable
     std::uint64_t messages_ = 0;
 };
 

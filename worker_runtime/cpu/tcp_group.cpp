@@ -12,7 +12,6 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/cpu/poll_timeout.h"
@@ -21,20 +20,6 @@
 namespace muster::runtime {
 
 namespace {
-
-/// The one frame of a control connection: a failure's code, the collective that was given up, and text; a rank that
-/// leaves sends `leaving` and no text.
-constexpr std::uint8_t leaving = 0xff;
-constexpr std::size_t frame_head_bytes = 11;
-
-std::string frame(std::uint8_t code, std::uint64_t unfinished, std::string_view text) {
-    std::string bytes;
-    ByteWriter writer(bytes);
-    writer.number(code);
-    writer.number(unfinished);
-    writer.blob<std::uint16_t>(text.substr(0, failure_text_max));
-    return bytes;
-}
 
 std::vector<int> sockets_of(const TcpMesh& mesh) {
     std::vector<int> sockets;
@@ -62,15 +47,14 @@ TcpGroup::TcpGroup(int rank, std::string id, TcpMesh mesh, FileDescriptor wake)
       ranks_here_(static_cast<int>(
           std::count_if(mesh_.peers.begin(), mesh_.peers.end(),
                         [this](const TcpPeer& one) { return one.card.host == peer(rank_).card.host; }))),
-      fork_guard_(sockets_of(mesh_)) {}
+      fork_guard_(sockets_of(mesh_)),
+      inboxes_(mesh_.peers.size()) {}
 
 TcpGroup::~TcpGroup() {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
-    const auto bytes = frame(leaving, 0, {});
-    for (const auto& one : mesh_.peers) {
-        if (one.control.valid()) (void)::send(one.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    }
+    for (int peer = 0; peer < size(); ++peer)
+        send(peer, {.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}});
 }
 
 Duration TcpGroup::spin(Patience patience) const {
@@ -82,16 +66,25 @@ std::string TcpGroup::who(int rank) const {
     return describe_rank(rank, peer(rank).card);
 }
 
+std::string TcpGroup::who(const std::vector<int>& ranks) const {
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(who(rank));
+    return join(names, ", ");
+}
+
+// ---- the group's end ----
+
 Error TcpGroup::fail(Errc code, const std::string& text, std::uint64_t unfinished) {
     const std::lock_guard lock(mutex_);
+    return fail_locked(code, text, unfinished);
+}
+
+Error TcpGroup::fail_locked(Errc code, const std::string& text, std::uint64_t unfinished) {
     if (failure_) return *failure_;
     failure_ = Error{code, text};
-    unfinished_ = unfinished;
-    // These connections carry nothing else, so the frame fits; a peer that cannot be told any more needs no telling.
-    const auto bytes = frame(static_cast<std::uint8_t>(code), unfinished, text);
-    for (const auto& one : mesh_.peers) {
-        if (one.control.valid()) (void)::send(one.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    }
+    if (unfinished != 0) given_up_ = unfinished;
+    for (int peer = 0; peer < size(); ++peer)
+        send(peer, {.code = code, .unfinished = unfinished, .text = text, .waits_for = {}});
     const std::uint64_t one = 1;
     (void)!::write(wake_.get(), &one, sizeof one);
     return *failure_;
@@ -105,68 +98,96 @@ Error TcpGroup::failure() const {
 
 bool TcpGroup::gave_up(std::uint64_t number) const {
     const std::lock_guard lock(mutex_);
-    return failure_ && unfinished_ == number;
+    return given_up_ == number;
 }
 
-/// Peeks, because several threads may listen, and each must hear it.
-TcpGroup::News TcpGroup::listen(int rank) const {
-    std::array<char, frame_head_bytes + failure_text_max> bytes;
-    const auto got = ::recv(peer(rank).control.get(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
-    if (got < 0) {
-        if (errno == EAGAIN || errno == EINTR) return {};
-        return {.what = is_silence(errno) ? Told::silent : Told::ended, .text = std::strerror(errno)};
+/// These connections carry little, so a frame fits; a peer that cannot be told any more needs no telling.
+void TcpGroup::send(int rank, const ControlFrame& frame) const {
+    const auto& control = peer(rank).control;
+    if (!control.valid()) return;
+    const auto bytes = encode(frame);
+    (void)::send(control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// ---- listening ----
+
+/// Takes what has come. Several threads may listen: what one reads, all find in the inbox, and a failure wakes them.
+void TcpGroup::read(int rank) {
+    Inbox& box = inbox(rank);
+    while (box.told == Told::nothing) {
+        std::array<char, 4096> bytes;
+        const auto got = ::recv(peer(rank).control.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return;
+        if (got <= 0) {
+            box.told = got < 0 && is_silence(errno) ? Told::silent : Told::ended;
+            if (got < 0) box.silence = std::strerror(errno);
+            return;
+        }
+        box.bytes.append(bytes.data(), static_cast<std::size_t>(got));
+        while (box.told == Told::nothing) {
+            auto frame = take_frame(box.bytes);
+            if (!frame) break;
+            take(rank, std::move(*frame));
+        }
     }
-    if (got == 0) return {.what = Told::ended};
-    ByteReader reader({bytes.data(), static_cast<std::size_t>(got)});
-    const auto code = reader.number<std::uint8_t>();
-    const auto unfinished = reader.number<std::uint64_t>();
-    const auto text = reader.blob<std::uint16_t>(failure_text_max);
-    if (!reader.ok()) return {};  // the rest is on its way
-    if (code == leaving) return {.what = Told::left};
-    return {.what = Told::failed,
-            .code = code <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(code) : Errc::bad_frame,
-            .unfinished = unfinished,
-            .text = std::string(text)};
 }
 
-Result<bool> TcpGroup::take(int rank, const News& news) {
-    if (news.what == Told::failed) return fail(news.code, news.text, news.unfinished);
-    if (news.what == Told::silent)
-        return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", news.text));
-    return news.what != Told::nothing;
+void TcpGroup::take(int rank, ControlFrame frame) {
+    switch (frame.kind) {
+        case ControlFrame::Kind::left: inbox(rank).told = Told::left; break;
+        case ControlFrame::Kind::answers: inbox(rank).waits_for = std::move(frame.waits_for); break;
+        case ControlFrame::Kind::asks:
+            if (frame.unfinished != 0) given_up_ = frame.unfinished;
+            send(rank, {.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = waited_for()});
+            break;
+        case ControlFrame::Kind::failed:
+            inbox(rank).told = Told::failed;
+            fail_locked(frame.code, frame.text, frame.unfinished);
+            break;
+    }
+}
+
+Result<bool> TcpGroup::heard(int rank) {
+    const Inbox& box = inbox(rank);
+    if (box.told == Told::failed) return *failure_;
+    if (box.told == Told::silent)
+        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", box.silence), 0);
+    return box.told != Told::nothing;
 }
 
 Result<bool> TcpGroup::hear(int rank) {
-    return take(rank, listen(rank));
+    const std::lock_guard lock(mutex_);
+    read(rank);
+    return heard(rank);
 }
 
 Result<bool> TcpGroup::hear_or_lose(int rank) {
-    const News news = listen(rank);
-    if (news.what == Told::ended) return fail(Errc::peer_closed, cat(who(rank), " died"));
-    return take(rank, news);
+    const std::lock_guard lock(mutex_);
+    read(rank);
+    if (inbox(rank).told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died"), 0);
+    return heard(rank);
 }
 
 Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
     pollfd control{peer(rank).control.get(), POLLIN, 0};
     const auto now = std::chrono::steady_clock::now();
     ::poll(&control, 1, poll_timeout_ms(now + last_words_timeout, now));
-    const News news = listen(rank);
-    switch (news.what) {
-        case Told::failed: return fail(news.code, news.text, news.unfinished);
-        case Told::left:
-            return fail(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing));
-        case Told::silent:
-            return fail(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ", news.text));
-        case Told::ended:
-        case Told::nothing: break;
+    const std::lock_guard lock(mutex_);
+    read(rank);
+    const Inbox& box = inbox(rank);
+    if (box.told == Told::failed) return *failure_;
+    if (box.told == Told::left)
+        return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing), 0);
+    if (box.told == Told::silent || is_silence(failure)) {
+        const std::string words = box.told == Told::silent ? box.silence : std::strerror(failure);
+        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ", words), 0);
     }
-    if (is_silence(failure)) {
-        return fail(Errc::timed_out,
-                    cat(who(rank), " cannot be reached any more in ", doing, ": ", std::strerror(failure)));
-    }
-    if (news.what == Told::ended) return fail(Errc::peer_closed, cat(who(rank), " died in ", doing));
-    return fail(Errc::peer_closed, cat("the connection with ", who(rank), " broke in ", doing, ": ",
-                                       failure == 0 ? "closed" : std::strerror(failure)));
+    if (box.told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
+    return fail_locked(Errc::peer_closed,
+                       cat("the connection with ", who(rank), " broke in ", doing, ": ",
+                           failure == 0 ? "closed" : std::strerror(failure)),
+                       0);
 }
 
 }  // namespace muster::runtime

@@ -2,9 +2,15 @@
 //
 // Whoever finds a failure first tells all others over the control connections; each of them ends with that first
 // failure, in the same words. A rank that leaves in order says so; one whose connections end without a word has died.
+//
+// Whoever has waited until the deadline asks those it waits for whom they wait for, and these in turn, until it comes
+// to ranks that do not answer, or wait for nobody: it is them that the failure names (trace()). So every rank that
+// waits says for whom, and every rank that waits listens.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -14,6 +20,7 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/time.h"
 #include "worker_runtime/cpu/fork_guard.h"
+#include "worker_runtime/cpu/tcp_control.h"
 #include "worker_runtime/cpu/tcp_mesh.h"
 #include "worker_runtime/cpu/transport.h"
 
@@ -46,8 +53,10 @@ class TcpGroup {
     Error fail(Errc code, const std::string& text, std::uint64_t unfinished = 0);
     /// The first failure; the group must have one.
     [[nodiscard]] Error failure() const;
-    /// Has the group failed because a rank gave up collective `number`?
+    /// Has a rank given up collective `number`? Then the group has failed, or will as soon as the guilty rank is found.
     [[nodiscard]] bool gave_up(std::uint64_t number) const;
+    /// The failure that follows after that.
+    Error failure_soon();
     /// The control connection with `rank` has become readable. An error is the group's end; a rank that left in order,
     /// or died, is none until somebody needs it. True when nothing more will be heard from it.
     Result<bool> hear(int rank);
@@ -57,20 +66,45 @@ class TcpGroup {
     /// before the end.
     Error lost(int rank, int failure, const std::string& doing);
 
+    // ---- who is late ----
+
+    /// This rank has waited for these for a while, in one of its `waits`; none: that goes on.
+    void waits_for(const void* wait, std::vector<int> ranks);
+    /// Where this rank also waits in another way than by waits_for(): asked from any thread.
+    void also_waits_for(std::function<std::vector<int>()> ranks);
+    /// Those of `late`, or of those that they wait for, who keep all others waiting: first those that did not answer,
+    /// then those that wait for nobody; `late` itself where that leads nowhere. An error: the group has failed
+    /// meanwhile. Gives up collective `number` (0: none).
+    Result<std::vector<int>> trace(const std::vector<int>& late, std::uint64_t number);
+
     /// "rank 3 (pid 4711 on gpu07)".
     [[nodiscard]] std::string who(int rank) const;
+    [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
 
   private:
+    /// The last that a control connection will ever say.
     enum class Told { nothing, failed, left, silent, ended };
-    /// What a control connection says: with `failed` and `silent`, more.
-    struct News {
-        Told what = Told::nothing;
-        Errc code = Errc::io;
-        std::uint64_t unfinished = 0;
-        std::string text;
+    struct Inbox {
+        std::string bytes;
+        Told told = Told::nothing;
+        std::string silence;                        ///< the network's words
+        std::optional<std::vector<int>> waits_for;  ///< the answer to the last question
     };
-    [[nodiscard]] News listen(int rank) const;
-    Result<bool> take(int rank, const News& news);
+    /// What trace() wants to know of a rank.
+    struct Question {
+        Instant asked{};  ///< for the first time
+        Instant asked_last{};
+        bool answered = false;
+    };
+    [[nodiscard]] Inbox& inbox(int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
+    // With mutex_ held:
+    void read(int rank);
+    void take(int rank, ControlFrame frame);
+    void send(int rank, const ControlFrame& frame) const;
+    [[nodiscard]] std::vector<int> waited_for() const;
+    std::optional<std::vector<int>> pursue(int rank, Question& question, std::uint64_t number, Instant began);
+    Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);
+    Result<bool> heard(int rank);
 
     const int rank_;
     const std::string id_;
@@ -80,7 +114,10 @@ class TcpGroup {
     const ForkGuard fork_guard_;
     mutable std::mutex mutex_;
     std::optional<Error> failure_;
-    std::uint64_t unfinished_ = 0;  ///< the failure's
+    std::uint64_t given_up_ = 0;  ///< the last collective that some rank has given up
+    std::vector<Inbox> inboxes_;  ///< by rank
+    std::map<const void*, std::vector<int>> waits_;
+    std::function<std::vector<int>()> also_waits_for_;
 };
 
 }  // namespace muster::runtime

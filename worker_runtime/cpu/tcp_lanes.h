@@ -111,8 +111,9 @@ class TcpLanes {
     Result<void> note(std::uint64_t what, std::uint32_t events);
     Error lost(const Stream& stream, int failure);
     Result<void> check_deadline(const RunTerms& terms);
-    template <class Guilty>
-    [[nodiscard]] std::string accused(const Guilty& guilty) const;
+    template <class Owes>
+    [[nodiscard]] std::vector<int> ranks_that(const Owes& owes) const;
+    [[nodiscard]] std::vector<int> awaited() const;
     [[nodiscard]] std::string doing() const;
 
     TcpGroup& group_;

@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
@@ -27,11 +28,13 @@ Instant now() {
 Result<void> TcpLanes::wait(const RunTerms& terms) {
     const Duration spin = group_.spin(terms.patience);
     const Instant began = now();
-    Instant current = began;
-    for (;; current = now()) {
+    bool told = false;
+    for (Instant current = began;; current = now()) {
         if (auto in_time = check_deadline(terms); !in_time) return in_time;
-        const Instant until = current < terms.deadline ? terms.deadline : terms.deadline + witness_delay;
         const bool spinning = current - began < spin;
+        const bool is_long = current - began >= wait_is_long_after;
+        if (is_long && !std::exchange(told, true)) group_.waits_for(this, awaited());
+        const Instant until = is_long ? terms.deadline : std::min(terms.deadline, began + wait_is_long_after);
         std::array<epoll_event, 64> events;
         const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                        spinning ? 0 : poll_timeout_ms(until, current));
@@ -45,7 +48,10 @@ Result<void> TcpLanes::wait(const RunTerms& terms) {
         }
         // What the others sent before the failure may be all that this operation needs: the failure's news comes again.
         if (failure && !can_move) return *failure;
-        if (count > 0) return {};
+        if (can_move) {
+            if (told) group_.waits_for(this, {});
+            return {};
+        }
         if (spinning) ::sched_yield();
     }
 }
@@ -59,10 +65,10 @@ Result<void> TcpLanes::look_back() {
         count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
         for (int i = 0; i < count; ++i) {
             const auto& event = events[static_cast<std::size_t>(i)];
-            if (!note(event.data.u64, event.events) && group_.gave_up(operations_)) return group_.failure();
+            (void)note(event.data.u64, event.events);
         }
     } while (count == static_cast<int>(events.size()));
-    return {};
+    return group_.gave_up(operations_) ? Result<void>(group_.failure_soon()) : Result<void>();
 }
 
 Result<void> TcpLanes::note(std::uint64_t what, std::uint32_t events) {
@@ -88,34 +94,35 @@ Error TcpLanes::lost(const Stream& stream, int failure) {
     return group_.lost(stream.peer, failure, doing());
 }
 
-template <class Guilty>
-std::string TcpLanes::accused(const Guilty& guilty) const {
-    std::vector<std::string> names;
-    for (const auto& one : streams_) {
-        if (!guilty(one)) continue;
-        auto who = group_.who(one.peer);
-        if (names.empty() || names.back() != who) names.push_back(std::move(who));
-    }
-    return join(names, ", ");
+template <class Owes>
+std::vector<int> TcpLanes::ranks_that(const Owes& owes) const {
+    std::vector<int> ranks;
+    for (const auto& one : streams_)
+        if (owes(one) && (ranks.empty() || ranks.back() != one.peer)) ranks.push_back(one.peer);
+    return ranks;
 }
 
-/// Accuses those whose headers are missing. If all have come, those whose own data is, which depends on nobody else.
-/// Whoever waits for answers alone accuses nobody at first, and then all of these: they may themselves wait for the one
-/// that stopped.
+/// Those whose headers are missing. If all have come, those whose own data is; else those who owe an answer.
+std::vector<int> TcpLanes::awaited() const {
+    auto ranks = ranks_that([](const Stream& one) { return one.header_received < sizeof(HeaderBytes); });
+    if (ranks.empty()) ranks = ranks_that([](const Stream& one) { return one.lane == 0 && !one.in.next().empty(); });
+    if (ranks.empty()) ranks = ranks_that([](const Stream& one) { return !one.done(); });
+    return ranks;
+}
+
 Result<void> TcpLanes::check_deadline(const RunTerms& terms) {
-    const Instant current = now();
-    if (current < terms.deadline) return {};
-    const auto fail = [this](const std::string& late, std::string_view how) {
-        return group_.fail(Errc::timed_out,
-                           cat(doing(), " on communicator ", group_.id(), " was not over by its deadline: ", late, how),
-                           operations_);
-    };
-    auto late = accused([](const Stream& one) { return one.header_received < sizeof(HeaderBytes); });
-    if (!late.empty()) return fail(late, " did not come");
-    late = accused([](const Stream& one) { return one.lane == 0 && !one.in.next().empty(); });
-    if (late.empty() && current - terms.deadline < witness_delay) return {};
-    if (late.empty()) late = accused([](const Stream& one) { return !one.done(); });
-    return fail(late, " came, but stopped in it");
+    if (now() < terms.deadline) return {};
+    const auto owing = awaited();
+    group_.waits_for(this, owing);
+    const auto late = group_.trace(owing, operations_);
+    if (!late) return late.error();
+    const bool came = std::all_of(late->begin(), late->end(), [this](int peer) {
+        return peer != rank() && stream(peer, 0, 0).header_received == sizeof(HeaderBytes);
+    });
+    return group_.fail(Errc::timed_out,
+                       cat(doing(), " on communicator ", group_.id(), " was not over by its deadline: ",
+                           group_.who(*late), came ? " came, but stopped in it" : " did not come"),
+                       operations_);
 }
 
 }  // namespace muster::runtime

@@ -63,9 +63,17 @@ inline constexpr int silent_host_limit_ms = 15'000;
 /// How long a rank that has lost a peer's connection looks for that peer's last words: they were sent before it ended.
 inline constexpr Duration last_words_timeout = 100ms;
 
-/// At the deadline a rank that waits for an answer alone does not know who has stopped. It leaves the word for so long
-/// to the ranks that do.
-inline constexpr Duration witness_delay = 100ms;
+/// A rank that has waited for so long says for whom, should it be asked.
+inline constexpr Duration wait_is_long_after = 50ms;
+/// At its deadline a rank asks those it waits for whom they wait for. One that waits answers at once, as soon as it is
+/// given a core; a rank that is stopped, or computes, never does.
+inline constexpr Duration answer_limit = 1s;
+/// All questions, from rank to rank, take so long at most.
+inline constexpr Duration trace_limit = 1800ms;
+/// A rank that waits for nobody is asked again.
+inline constexpr Duration ask_again_after = 50ms;
+/// Who waits for an answer looks this often whether another thread has read it.
+inline constexpr Duration answer_look_interval = 10ms;
 
 /// Tries to connect are repeated at this distance: a route may come back.
 inline constexpr Duration connect_retry_delay = 200ms;

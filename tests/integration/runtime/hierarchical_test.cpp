@@ -9,6 +9,7 @@
 #include "rendezvous/base/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
+#include "tests/integration/runtime/node_ranks.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
@@ -23,28 +24,12 @@ namespace muster {
 using namespace runtime;
 using test::carry_out;
 using test::Findings;
+using test::join_over_nodes;
 using test::join_over_tcp;
 using test::run_as_threads;
 using test::uneven_values;
 
 namespace {
-
-int node_of(const std::vector<int>& nodes, int rank) {
-    int node = 0;
-    for (; rank >= nodes[static_cast<std::size_t>(node)]; ++node) rank -= nodes[static_cast<std::size_t>(node)];
-    return node;
-}
-
-/// `nodes`: how many ranks each has.
-std::unique_ptr<Transport> join(const GroupTerms& terms, const std::vector<int>& nodes) {
-    auto transport = make_transport(terms, {.choice = TransportChoice::hierarchical,
-                                            .address = "127.0.0.1",
-                                            .node = node_of(nodes, terms.rank),
-                                            .watch = FdWatch::start().value()})
-                         .value();
-    MUSTER_CHECK(transport->name() == "hierarchical", terms.rank);
-    return transport;
-}
 
 int world_of(const std::vector<int>& nodes) {
     return std::accumulate(nodes.begin(), nodes.end(), 0);
@@ -70,7 +55,7 @@ TEST_CASE("every collective over nodes equals the serial result, for each type a
         }
         Findings findings;
         run_as_threads(size, [&](const GroupTerms& terms) {
-            const auto transport = join(terms, nodes);
+            const auto transport = join_over_nodes(terms, nodes);
             for (const auto& one : cases) {
                 const auto fault = test::fault_in(
                     one, terms.rank, [&](const Operation& operation) { return carry_out(*transport, operation); });
@@ -90,7 +75,7 @@ TEST_CASE("an all_reduce has the bits of TCP alone, in shared memory, in the cal
     run_as_threads(world_of(nodes), [&](const GroupTerms& terms) {
         GroupTerms second = terms;
         second.id += "/tcp";
-        const auto transport = join(terms, nodes);
+        const auto transport = join_over_nodes(terms, nodes);
         const auto tcp = join_over_tcp(second);
         auto expected = uneven_values(terms.rank, count);
         const float weight = static_cast<float>(terms.rank) + 0.3f;
@@ -103,7 +88,7 @@ TEST_CASE("an all_reduce has the bits of TCP alone, in shared memory, in the cal
         for (const int own_on : {-1, 0, 1, 2}) {
             auto own = uneven_values(terms.rank, count);
             std::copy(own.begin(), own.end(), shared.begin());
-            const bool uses_own = own_on == 2 || node_of(nodes, terms.rank) == own_on;
+            const bool uses_own = own_on == 2 || test::node_of(nodes, terms.rank) == own_on;
             const std::span used = uses_own ? std::span(own) : shared;
             findings.expect(carry_out(*transport, all_reduce_weighted(buffer(used), weight)), "by nodes");
             findings.expect(std::equal(used.begin(), used.end(), expected.begin()), cat("it differs: ", own_on));
@@ -116,7 +101,7 @@ TEST_CASE("an all_reduce of more than one part") {
     constexpr std::size_t count = by_nodes_chunk_bytes / sizeof(std::int32_t) + 5'001;
     Findings findings;
     run_as_threads(3, [&](const GroupTerms& terms) {
-        const auto transport = join(terms, {2, 1});
+        const auto transport = join_over_nodes(terms, {2, 1});
         std::vector<std::int32_t> values(count);
         for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<std::int32_t>(i) * (terms.rank + 1);
         findings.expect(carry_out(*transport, all_reduce(buffer(std::span(values)), ReduceOp::sum)), "reduced");
@@ -133,7 +118,7 @@ TEST_CASE("messages go to ranks of the same node and of others") {
     const std::vector nodes{2, 2};
     Findings findings;
     run_as_threads(4, [&](const GroupTerms& terms) {
-        const auto transport = join(terms, nodes);
+        const auto transport = join_over_nodes(terms, nodes);
         for (int distance = 1; distance < 4; ++distance) {
             std::vector<std::int32_t> out(50'000, terms.rank), in(50'000, -1);
             const int to = (terms.rank + distance) % 4, from = (terms.rank + 4 - distance) % 4;
@@ -150,7 +135,7 @@ TEST_CASE("messages go to ranks of the same node and of others") {
 TEST_CASE("ranks of a node that differ, or do not come, are named with the numbers of the whole group") {
     Findings findings;
     run_as_threads(4, [&](const GroupTerms& terms) {
-        const auto transport = join(terms, {2, 2});
+        const auto transport = join_over_nodes(terms, {2, 2});
         std::vector<float> values(100'000 + (terms.rank == 3 ? 1 : 0));
         const auto done = carry_out(*transport, all_reduce(buffer(std::span(values)), ReduceOp::sum));
         findings.expect(done.has_error() && done.error().code == Errc::invalid_argument, "an error");
@@ -158,7 +143,7 @@ TEST_CASE("ranks of a node that differ, or do not come, are named with the numbe
             findings.expect(done.error().context.find("rank 3 (pid ") != std::string::npos, done.error().context);
     });
     run_as_threads(4, [&](const GroupTerms& terms) {
-        const auto transport = join(terms, {2, 2});
+        const auto transport = join_over_nodes(terms, {2, 2});
         std::vector<float> values(100'000);
         if (terms.rank == 3) {
             // Stays until the others are through: to leave is another failure than to be late.
@@ -190,7 +175,7 @@ TEST_CASE("survivors of a killed rank name it, on its node and on the other, wha
         // Now and then rank 0 stays away, so that rank 1 waits for it in memory, where no connection is looked at.
         const bool rank_0_waits = run % 2 == 1;
         test::RankProcesses ranks(4, [&](const GroupTerms& terms) {
-            const auto transport = join(terms, {2, 2});
+            const auto transport = join_over_nodes(terms, {2, 2});
             std::vector<float> values(200'000), all(800'000);
             const auto own = buffer(std::span(values));
             const Operation operations[] = {all_reduce(own, ReduceOp::sum), broadcast(own, 3),
@@ -228,13 +213,13 @@ TEST_CASE("groups of nodes whose peer was killed leave neither memory, descripto
             GroupTerms terms = given;
             terms.rank = given.rank + 1;
             terms.size = 4;
-            const auto transport = join(terms, {2, 2});
+            const auto transport = join_over_nodes(terms, {2, 2});
             while (carry_out(*transport, reduced)) {
             }
             return 0;
         });
         {
-            const auto transport = join(
+            const auto transport = join_over_nodes(
                 {.rank = 0, .size = 4, .id = "world", .place = std::make_shared<test::MeetingInFolder>(peers.file(""))},
                 {2, 2});
             for (int turn = 0;; ++turn) {

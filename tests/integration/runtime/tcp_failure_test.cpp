@@ -122,6 +122,22 @@ TEST_CASE("a rank that comes after the others have given up fails in that very o
     }
 }
 
+TEST_CASE("a rank that comes while the others still look for who is late fails in that very operation") {
+    Findings findings;
+    std::atomic<int> waiting = 0;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        if (terms.rank == 2) {
+            while (waiting < 2) std::this_thread::sleep_for(1ms);
+            std::this_thread::sleep_for(200ms);  // the moment is what counts: behind 20 ms, long before answer_limit
+        }
+        ++waiting;
+        const auto done = world->run(barrier(), within(terms.rank == 2 ? Duration(60s) : Duration(20ms)));
+        findings.expect_error(done, {"operation 1 (barrier)", "rank 2 (pid ", "deadline"});
+    });
+    CHECK(findings.text() == "");
+}
+
 TEST_CASE("a message that nobody takes, or sends, ends at the deadline") {
     Findings findings;
     for (const bool sends : {true, false}) {
@@ -189,6 +205,7 @@ TEST_CASE("an abort wakes the own threads while all others are busy elsewhere") 
 TEST_CASE("a rank that leaves in order is no failure until somebody needs it") {
     Findings findings;
     std::atomic<bool> gone = false;
+    std::atomic<int> received = 0;
     run_as_threads(3, [&](const GroupTerms& terms) {
         auto world = join_over_tcp(terms);
         std::vector<float> data(100'000, 1.0f);
@@ -203,6 +220,9 @@ TEST_CASE("a rank that leaves in order is no failure until somebody needs it") {
         const auto done = terms.rank == 0 ? carry_out(*world, send(buffer(std::span(data)), 1))
                                           : carry_out(*world, receive(buffer(std::span(data)), 0));
         findings.expect(done, "a message between those who stayed");
+        // Who has sent may fail in the barrier while the other still receives, and would end that too.
+        ++received;
+        while (received < 2) std::this_thread::sleep_for(1ms);
         findings.expect_error(carry_out(*world, barrier()), {"rank 2 (pid ", "closed communicator world"});
     });
     CHECK(findings.text() == "");

@@ -1,0 +1,32 @@
+// A hierarchical transport for ranks of tests, all on this host.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "rendezvous/base/check.h"
+#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/make_transport.h"
+
+namespace muster::test {
+
+inline int node_of(const std::vector<int>& nodes, int rank) {
+    int node = 0;
+    for (; rank >= nodes[static_cast<std::size_t>(node)]; ++node) rank -= nodes[static_cast<std::size_t>(node)];
+    return node;
+}
+
+/// Meets the other ranks of `terms`; `nodes`: how many ranks each has. Aborts the test program when that fails.
+inline std::unique_ptr<runtime::Transport> join_over_nodes(const runtime::GroupTerms& terms,
+                                                           const std::vector<int>& nodes) {
+    auto transport = runtime::make_transport(terms, {.choice = TransportChoice::hierarchical,
+                                                     .address = "127.0.0.1",
+                                                     .node = node_of(nodes, terms.rank),
+                                                     .watch = runtime::FdWatch::start().value()})
+                         .value();
+    MUSTER_CHECK(transport->name() == "hierarchical", terms.rank);
+    return transport;
+}
+
+}  // namespace muster::test
