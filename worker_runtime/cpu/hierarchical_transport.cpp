@@ -1,19 +1,14 @@
 #include "worker_runtime/cpu/hierarchical_transport.h"
 
-#include <algorithm>
-#include <bit>
 #include <cstring>
 #include <utility>
 
-#include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/node_reduction.h"
 #include "worker_runtime/cpu/shared_group.h"
 #include "worker_runtime/cpu/shared_memory_transport.h"
-#include "worker_runtime/cpu/tcp_chain.h"
 #include "worker_runtime/cpu/tcp_limits.h"
 #include "worker_runtime/cpu/tcp_parts.h"
 #include "worker_runtime/cpu/tcp_slices.h"
-#include "worker_runtime/engine/gradient_math.h"
 
 namespace muster::runtime {
 
@@ -47,11 +42,11 @@ class HierarchicalTransport final : public Transport {
     /// `node` is null where this rank is alone on its node.
     HierarchicalTransport(NodeLayout layout, TcpParts parts, std::unique_ptr<SharedGroup> node,
                           std::shared_ptr<FdWatch> watch)
-        : layout_(std::move(layout)),
-          tcp_(*parts.group),
-          lanes_(*parts.lanes),
-          node_(node.get()),
-          node_number_(layout_.node_of(parts.group->rank())),
+        : groups_{.layout = layout,
+                  .tcp = *parts.group,
+                  .lanes = *parts.lanes,
+                  .node = node.get(),
+                  .number = layout.node_of(parts.group->rank())},
           watch_(std::move(watch)),
           over_tcp_(tcp_transport_over(std::move(parts), TcpAlgorithm::automatic)) {
         if (node) on_node_ = shared_memory_transport_over(std::move(node));
@@ -62,21 +57,21 @@ class HierarchicalTransport final : public Transport {
 
     /// While the ranks of this node wait for each other in their memory, nobody looks at TCP: then the watch does.
     Result<void> watch_all() {
-        if (node_ == nullptr) return {};
-        const auto everywhere = [first = layout_.first_of(node_number_)](std::vector<int> ranks) {
+        if (groups_.node == nullptr) return {};
+        const auto everywhere = [first = groups_.layout.first_of(groups_.number)](std::vector<int> ranks) {
             for (int& rank : ranks) rank += first;
             return ranks;
         };
-        tcp_.also_waits_for([this, everywhere] { return everywhere(node_->awaited()); });
-        node_->ask_whom_to_blame([this, everywhere](const std::vector<int>& late) -> Result<std::string> {
-            const auto guilty = tcp_.trace(everywhere(late), 0);
-            return guilty ? Result<std::string>(tcp_.who(*guilty)) : guilty.error();
+        groups_.tcp.also_waits_for([this, everywhere] { return everywhere(groups_.node->awaited()); });
+        groups_.node->ask_whom_to_blame([this, everywhere](const std::vector<int>& late) -> Result<std::string> {
+            const auto guilty = groups_.tcp.trace(everywhere(late), 0);
+            return guilty ? Result<std::string>(groups_.tcp.who(*guilty)) : guilty.error();
         });
-        for (int rank = 0; rank < tcp_.size(); ++rank) {
-            if (rank == tcp_.rank()) continue;
-            auto id = watch_->add(tcp_.peer(rank).control, [this, rank] {
-                const auto over = tcp_.hear_or_lose(rank);
-                if (!over) node_->fail(over.error().code, over.error().context);
+        for (int rank = 0; rank < groups_.tcp.size(); ++rank) {
+            if (rank == groups_.tcp.rank()) continue;
+            auto id = watch_->add(groups_.tcp.peer(rank).control, [this, rank] {
+                const auto over = groups_.tcp.hear_or_lose(rank);
+                if (!over) groups_.node->fail(over.error().code, over.error().context);
                 return over && !*over;
             });
             if (!id) return id.error();
@@ -88,81 +83,63 @@ class HierarchicalTransport final : public Transport {
     [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
 
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
-        if (!goes_by_nodes(operation)) return tell_node(over_tcp_->run(operation, terms));
+        if (!goes_by_nodes(operation)) return groups_.tell_node(over_tcp_->run(operation, terms));
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
-        const std::size_t element = muster::size_of(operation.type);
-        const std::size_t chunk = by_nodes_chunk_bytes / std::max(element, sizeof(float));
-        for (std::size_t done = 0; done < operation.count; done += chunk) {
-            Operation part = operation;
-            part.count = std::min(chunk, operation.count - done);
-            part.input = part.output = static_cast<std::byte*>(operation.output) + done * element;
-            if (auto reduced = reduce_by_nodes(part, terms); !reduced) return reduced;
-        }
-        return {};
+        if (operation.kind == OperationKind::reduce_scatter) return reduction_.reduce_scatter(operation, terms);
+        return reduction_.all_reduce(operation, terms);
     }
 
     Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
-        if (node_ == nullptr || layout_.node_of(operation.peer) != node_number_)
-            return tell_node(over_tcp_->transfer(operation, terms));
+        if (groups_.node == nullptr || groups_.layout.node_of(operation.peer) != groups_.number)
+            return groups_.tell_node(over_tcp_->transfer(operation, terms));
         Operation inside = operation;
-        inside.peer -= layout_.first_of(node_number_);
-        return tell_others(on_node_->transfer(inside, terms));
+        inside.peer -= groups_.layout.first_of(groups_.number);
+        return groups_.tell_others(on_node_->transfer(inside, terms));
     }
 
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
-        if (node_ == nullptr) return over_tcp_->allocate(size_bytes, terms);
-        auto memory = node_->allocate(size_bytes, terms);
-        if (!memory) return tcp_.fail(memory.error().code, memory.error().context);
-        auto agreed = tell_node(agree_on_memory(tcp_, lanes_, size_bytes, true, terms));
+        if (groups_.node == nullptr) return over_tcp_->allocate(size_bytes, terms);
+        auto memory = groups_.node->allocate(size_bytes, terms);
+        if (!memory) return groups_.tcp.fail(memory.error().code, memory.error().context);
+        auto agreed = groups_.tell_node(agree_on_memory(groups_.tcp, groups_.lanes, size_bytes, true, terms));
         return agreed ? std::move(memory) : agreed.error();
     }
 
     void abort(std::string_view why) override {
         over_tcp_->abort(why);
-        if (node_ != nullptr) on_node_->abort(why);
+        if (groups_.node != nullptr) on_node_->abort(why);
     }
 
   private:
-    /// What ended the one group ends the other.
-    Result<void> tell_node(Result<void> result) {
-        if (!result && node_ != nullptr) node_->fail(result.error().code, result.error().context);
-        return result;
-    }
-    Result<void> tell_others(Result<void> result) {
-        if (!result) return tcp_.fail(result.error().code, result.error().context);
-        return result;
-    }
-
     /// The same on all ranks, whatever memory each of them uses.
     [[nodiscard]] bool goes_by_nodes(const Operation& operation) const {
         switch (operation.kind) {
             case OperationKind::all_reduce:
-                if (!can_chain(operation.type) && tcp_.size() < by_nodes_half_ranks_min * layout_.node_count())
-                    return false;
-                return bytes_of(operation) >= by_nodes_bytes_min;
+            case OperationKind::reduce_scatter: return reduction_.pays(operation);
             case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
             case OperationKind::all_gather:
-                return bytes_of(operation) * static_cast<std::size_t>(tcp_.size()) >= by_nodes_bytes_min;
+                return bytes_of(operation) * static_cast<std::size_t>(groups_.tcp.size()) >= by_nodes_bytes_min;
             default: return false;
         }
     }
-    [[nodiscard]] int leader_of(int node) const { return layout_.first_of(node); }
-    [[nodiscard]] bool leads() const { return tcp_.rank() == leader_of(node_number_); }
+    [[nodiscard]] int leader_of(int node) const { return groups_.layout.first_of(node); }
+    [[nodiscard]] bool leads() const { return groups_.tcp.rank() == leader_of(groups_.number); }
 
     /// From the root to the first rank of every other node, and on each node through its memory.
     Result<void> broadcast_by_nodes(const Operation& operation, const RunTerms& terms) {
         const std::size_t bytes = bytes_of(operation);
-        const int root_node = layout_.node_of(operation.peer);
+        const int root_node = groups_.layout.node_of(operation.peer);
         Transfers plan;
-        if (tcp_.rank() == operation.peer) {
-            for (int node = 0; node < layout_.node_count(); ++node)
+        if (groups_.tcp.rank() == operation.peer) {
+            for (int node = 0; node < groups_.layout.node_count(); ++node)
                 if (node != root_node) plan.send(leader_of(node), operation.output, bytes);
-        } else if (leads() && node_number_ != root_node) {
+        } else if (leads() && groups_.number != root_node) {
             plan.receive(operation.peer, operation.output, bytes);
         }
-        if (auto moved = tell_node(lanes_.carry(plan, header_of(operation, 0), terms)); !moved) return moved;
-        const int from = node_number_ == root_node ? operation.peer - leader_of(node_number_) : 0;
+        if (auto moved = groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
+            return moved;
+        const int from = groups_.number == root_node ? operation.peer - leader_of(groups_.number) : 0;
         return spread_on_node(operation, operation.output, operation.count, from, terms);
     }
 
@@ -172,121 +149,48 @@ class HierarchicalTransport final : public Transport {
         const auto block = [&](int node) {
             return static_cast<std::byte*>(operation.output) + static_cast<std::size_t>(leader_of(node)) * bytes;
         };
-        const auto ranks_on = [this](int node) { return static_cast<std::size_t>(layout_.size_of(node)); };
-        if (node_ != nullptr) {
+        const auto ranks_on = [this](int node) { return static_cast<std::size_t>(groups_.layout.size_of(node)); };
+        if (groups_.node != nullptr) {
             Operation inside = operation;
-            inside.output = block(node_number_);
-            if (auto gathered = tell_others(on_node_->run(inside, terms)); !gathered) return gathered;
-        } else if (operation.input != block(node_number_)) {
-            std::memcpy(block(node_number_), operation.input, bytes);
+            inside.output = block(groups_.number);
+            if (auto gathered = groups_.tell_others(on_node_->run(inside, terms)); !gathered) return gathered;
+        } else if (operation.input != block(groups_.number)) {
+            std::memcpy(block(groups_.number), operation.input, bytes);
         }
         Transfers plan;
-        for (int node = 0; leads() && node < layout_.node_count(); ++node) {
-            if (node == node_number_) continue;
-            plan.send(leader_of(node), block(node_number_), ranks_on(node_number_) * bytes);
+        for (int node = 0; leads() && node < groups_.layout.node_count(); ++node) {
+            if (node == groups_.number) continue;
+            plan.send(leader_of(node), block(groups_.number), ranks_on(groups_.number) * bytes);
             plan.receive(leader_of(node), block(node), ranks_on(node) * bytes);
         }
-        if (auto moved = tell_node(lanes_.carry(plan, header_of(operation, 0), terms)); !moved) return moved;
-        const auto before = static_cast<std::size_t>(leader_of(node_number_));
-        const auto after = static_cast<std::size_t>(tcp_.size()) - before - ranks_on(node_number_);
+        if (auto moved = groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
+            return moved;
+        const auto before = static_cast<std::size_t>(leader_of(groups_.number));
+        const auto after = static_cast<std::size_t>(groups_.tcp.size()) - before - ranks_on(groups_.number);
         if (auto spread = spread_on_node(operation, operation.output, before * operation.count, 0, terms); !spread)
             return spread;
-        auto* const behind = block(node_number_) + ranks_on(node_number_) * bytes;
+        auto* const behind = block(groups_.number) + ranks_on(groups_.number) * bytes;
         return spread_on_node(operation, behind, after * operation.count, 0, terms);
     }
 
     /// A broadcast among the ranks of this node, of `count` elements at `data`, from the one that is its number `from`.
     Result<void> spread_on_node(const Operation& operation, void* data, std::size_t count, int from,
                                 const RunTerms& terms) {
-        if (node_ == nullptr || count == 0) return {};
+        if (groups_.node == nullptr || count == 0) return {};
         Operation inside = operation;
         inside.kind = OperationKind::broadcast;
         inside.input = inside.output = data;
         inside.count = count;
         inside.peer = from;
-        return tell_others(on_node_->run(inside, terms));
+        return groups_.tell_others(on_node_->run(inside, terms));
     }
 
-    /// 16-bit types are carried as f32, so that they are rounded once, at the end.
-    Result<void> reduce_by_nodes(const Operation& operation, const RunTerms& terms) {
-        Operation carried = operation;
-        std::vector<void*> memory{operation.output};
-        if (node_ != nullptr) {
-            if (auto met = tell_others(node_->meet(operation, false, terms)); !met) return met;
-            memory = node_->common_memory();
-        }
-        const bool staged = memory.empty() || !can_chain(operation.type);
-        if (staged) {
-            if (auto copied = tell_others(stage(carried, terms)); !copied) return copied;
-            memory = node_ != nullptr ? node_->common_memory() : std::vector<void*>{carried.output};
-            MUSTER_CHECK(!memory.empty(), carried.count);
-        }
-        const auto place = place_in(carried, std::move(memory));
-        auto done = tell_node(run_chain(lanes_, carried, place, operation.type, terms));
-        if (done && node_ != nullptr) done = tell_others(node_->step(terms));
-        if (done && staged) copy_elements(carried, operation);
-        return done;
-    }
-
-    /// Makes `operation` one on memory that the node's ranks share, with the elements in it.
-    Result<void> stage(Operation& operation, const RunTerms& terms) {
-        const Operation given = operation;
-        if (!can_chain(operation.type)) operation.type = DataType::f32;
-        const std::size_t bytes = bytes_of(operation);
-        if (node_ == nullptr) {
-            if (own_staging_.size() < bytes) own_staging_.resize(bytes);
-            operation.output = own_staging_.data();
-        } else {
-            if (staging_.size_bytes() < bytes) {
-                auto memory = node_->allocate(std::bit_ceil(bytes), terms);
-                if (!memory) return memory.error();
-                staging_ = std::move(*memory);
-            }
-            operation.output = staging_.data();
-        }
-        operation.input = operation.output;
-        copy_elements(given, operation);
-        return node_ != nullptr ? node_->meet(operation, false, terms) : Result<void>();
-    }
-
-    static void copy_elements(const Operation& from, const Operation& to) {
-        if (from.type == to.type)
-            std::memcpy(to.output, from.output, bytes_of(from));
-        else
-            convert({from.output, from.count, from.type}, {to.output, to.count, to.type});
-    }
-
-    [[nodiscard]] static std::size_t bytes_of(const Operation& operation) {
-        return operation.count * muster::size_of(operation.type);
-    }
-
-    /// This rank's part of the work: its slice of every rank's memory on this node, or none.
-    [[nodiscard]] ChainPlace place_in(const Operation& operation, std::vector<void*> memory) const {
-        const int first = layout_.first_of(node_number_);
-        const int number = tcp_.rank() - first;
-        const int slices = layout_.smallest();
-        ChainPlace place{.memory = std::move(memory), .first_rank = first, .own = static_cast<std::size_t>(number)};
-        if (number >= slices) return place;
-        const Slices cut(operation.count, muster::size_of(operation.type), slices);
-        const std::size_t begin = cut.begin_bytes(number);
-        place.bytes = cut.begin_bytes(number + 1) - begin;
-        for (auto& one : place.memory) one = static_cast<std::byte*>(one) + begin;
-        if (node_number_ > 0) place.previous = layout_.first_of(node_number_ - 1) + number;
-        if (node_number_ + 1 < layout_.node_count()) place.next = layout_.first_of(node_number_ + 1) + number;
-        return place;
-    }
-
-    const NodeLayout layout_;
-    TcpGroup& tcp_;
-    TcpLanes& lanes_;
-    SharedGroup* const node_;
-    const int node_number_;
+    const NodeGroups groups_;
     const std::shared_ptr<FdWatch> watch_;
     std::vector<std::uint64_t> watched_;
-    std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns tcp_ and lanes_
-    std::unique_ptr<Transport> on_node_;   ///< between this node's; owns node_
-    Memory staging_;                       ///< for elements that are not in memory of the node, or are carried as f32
-    std::vector<std::byte> own_staging_;   ///< the same, where this rank is alone on its node
+    std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns groups_.tcp and lanes
+    std::unique_ptr<Transport> on_node_;   ///< between this node's; owns groups_.node
+    NodeReduction reduction_{groups_};
 };
 
 }  // namespace

@@ -34,9 +34,9 @@ inline constexpr int ring_ranks_min = 17;
 /// rank's work pays.
 inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
 
-/// From so many bytes on, an all_reduce, broadcast or all_gather between nodes with several ranks each goes from node
-/// to node. (A choice by size
-/// alone: it must be the same on all ranks, whatever memory each of them uses.)
+/// From so many bytes on, an all_reduce, reduce_scatter, broadcast or all_gather between nodes with several ranks each
+/// goes from node to node. (A choice by size alone: it must be the same on all ranks, whatever memory each of them
+/// uses.)
 inline constexpr std::size_t by_nodes_bytes_min = 64u << 10;
 /// ... of f16 and bf16 where nodes have so many ranks on average. By nodes a link carries them as f32, 4 bytes an
 /// element each way; between all ranks, 2 bytes for each rank of a node. Where copying is all that counts (loopback, 2

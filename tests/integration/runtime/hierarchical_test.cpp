@@ -68,6 +68,50 @@ TEST_CASE("every collective over nodes equals the serial result, for each type a
     }
 }
 
+TEST_CASE("a reduce_scatter among nodes of many ranks equals the serial result") {
+    for (const auto& nodes : {std::vector{5, 5}, {4, 6}}) {
+        const int size = world_of(nodes);
+        std::vector<test::CollectiveCase> cases;
+        for (const auto type : {DataType::f32, DataType::f64, DataType::bf16})
+            for (const std::size_t count : {3'001u, 20'000u})
+                for (auto& one : test::collective_cases(size, type, count, 11))
+                    if (one.operation.kind == OperationKind::reduce_scatter) cases.push_back(std::move(one));
+        REQUIRE_FALSE(cases.empty());
+        Findings findings;
+        run_as_threads(size, [&](const GroupTerms& terms) {
+            const auto transport = join_over_nodes(terms, nodes);
+            for (const auto& one : cases) {
+                const auto fault = test::fault_in(
+                    one, terms.rank, [&](const Operation& operation) { return carry_out(*transport, operation); });
+                findings.expect(fault.empty(), fault);
+                if (!fault.empty()) return;
+            }
+        });
+        REQUIRE(findings.text() == "");
+    }
+}
+
+TEST_CASE("a reduce_scatter of more than one part leaves its input as it was, and ranks' pieces lie across parts") {
+    const std::vector nodes{5, 5};
+    constexpr std::size_t count = by_nodes_chunk_bytes / sizeof(float) / 10 + 1001;
+    std::vector<float> input(count * 10);
+    for (std::size_t i = 0; i < input.size(); ++i) input[i] = static_cast<float>(i % 251);
+    const auto before = input;
+    Findings findings;
+    run_as_threads(world_of(nodes), [&](const GroupTerms& terms) {
+        const auto transport = join_over_nodes(terms, nodes);
+        std::vector<float> piece(count);
+        const ConstBuffer all(input.data(), input.size(), DataType::f32);
+        findings.expect(carry_out(*transport, reduce_scatter(all, buffer(std::span(piece)), ReduceOp::sum)), "done");
+        std::size_t wrong = 0;
+        for (std::size_t i = 0; i < count; ++i)
+            wrong += piece[i] != 10 * before[static_cast<std::size_t>(terms.rank) * count + i] ? 1 : 0;
+        findings.expect(wrong == 0, cat(wrong, " elements of rank ", terms.rank));
+    });
+    CHECK(findings.text() == "");
+    CHECK(input == before);
+}
+
 TEST_CASE("an all_reduce has the bits of TCP alone, in shared memory, in the caller's own, and in both at once") {
     constexpr std::size_t count = 300'007;
     const std::vector nodes{2, 3};
