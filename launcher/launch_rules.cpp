@@ -117,7 +117,7 @@ Complaint apply_conf(Settings& settings) {
     const bool fixed = config.backend == Backend::fixed;
     config.join_timeout = conf.join_timeout.value_or(fixed ? conf.timeout.value_or(static_join_timeout) : 600s);
     config.last_call = conf.last_call.value_or(config.last_call);
-    config.is_host = conf.is_host;
+    config.is_host = conf.is_host ? conf.is_host : settings.is_first_host;
     settings.join_timeout_given = conf.join_timeout.has_value();
     settings.last_call_given = conf.last_call.has_value();
     if (settings.lease)

@@ -9,6 +9,7 @@
 #include "launcher/command_line.h"
 #include "launcher/exit_code.h"
 #include "launcher/launch_rules.h"
+#include "launcher/scheduler/scheduler_defaults.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
@@ -137,6 +138,17 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
 
     Settings settings;
     use_loglevel(environment, settings);
+    const auto given = [&winning](std::string_view option) -> std::optional<std::string_view> {
+        const auto found = winning.find(find_option(option));
+        return found == winning.end() ? std::nullopt : std::optional<std::string_view>(found->second.value);
+    };
+    auto scheduler = scheduler_defaults(environment, given);
+    if (!scheduler) return usage_error(scheduler.error().context);
+    if (!scheduler->nothing_to_do.empty()) return NothingToDo{cat("muster: ", scheduler->nothing_to_do, "\n")};
+    for (auto& one : scheduler->values)
+        winning.try_emplace(find_option(one.option), Source{std::move(one.source), std::move(one.value)});
+    settings.warnings.insert(settings.warnings.end(), scheduler->notes.begin(), scheduler->notes.end());
+    settings.is_first_host = scheduler->is_host;
     if (const auto wrong = fill(winning, settings)) return usage_error(*wrong);
     if (!line.has_program)
         return usage_error(

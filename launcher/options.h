@@ -20,6 +20,11 @@ struct Launch {
     std::vector<std::string> warnings;
 };
 
+/// One of several tasks of a scheduler on this host: print it to stderr, exit 0.
+struct NothingToDo {
+    std::string line;
+};
+
 /// --help or --version: print it to stdout, exit 0.
 struct ShowText {
     std::string text;
@@ -30,7 +35,7 @@ struct UsageError {
     std::string line;
 };
 
-using ParsedOptions = std::variant<Launch, ShowText, UsageError>;
+using ParsedOptions = std::variant<Launch, ShowText, NothingToDo, UsageError>;
 
 /// `words` is argv without argv[0]. Looks at nothing but its arguments.
 ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment);

@@ -27,6 +27,7 @@ struct Settings {
     bool join_timeout_given = false;            ///< by --rdzv-conf, as the next one: defaults contradict nobody
     bool last_call_given = false;
     bool standalone_asked = false;
+    std::optional<bool> is_first_host;  ///< of those that a scheduler gave, where the nodes meet; --rdzv-conf beats it
     bool module = false;
     bool no_python = false;
     bool run_path = false;

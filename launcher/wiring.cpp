@@ -154,6 +154,10 @@ int run(int argc, const char* const* argv) {
         if (written && std::fflush(stdout) == 0) return exit_codes::success;
         return refuse(exit_codes::internal, cat("cannot write to stdout: ", std::strerror(errno)), {});
     }
+    if (const auto* nothing = std::get_if<NothingToDo>(&parsed)) {
+        say_last(nothing->line);
+        return exit_codes::success;
+    }
     if (const auto* wrong = std::get_if<UsageError>(&parsed)) {
         say_last(wrong->line);
         return exit_codes::usage;

@@ -1,0 +1,37 @@
+// What a scheduler's variables say for options that nobody has given. Pure.
+//
+// In a task of Slurm's srun, without flags: one agent for each host of the step, which meet on its first host. Whatever
+// is given wins, each option by itself; who gives an endpoint, or --nnodes=1, has a meeting place of their own.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/environment.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::launcher {
+
+struct SchedulerDefault {
+    std::string_view option;
+    std::string source;  ///< the variable, as messages name it
+    std::string value;
+};
+
+struct SchedulerDefaults {
+    std::vector<SchedulerDefault> values;
+    std::optional<bool> is_host;     ///< is the rendezvous on this host?
+    std::vector<std::string> notes;  ///< for the log
+    std::string nothing_to_do;       ///< one line for a task beside the one that is this host's agent; else empty
+};
+
+/// The value that the command line or a MUSTER_ or PET_ variable gives an option.
+using GivenValue = std::function<std::optional<std::string_view>(std::string_view option)>;
+
+/// The error is one line for the user.
+Result<SchedulerDefaults> scheduler_defaults(const Environment& environment, const GivenValue& given);
+
+}  // namespace muster::launcher

@@ -1,0 +1,101 @@
+#include "launcher/scheduler/slurm_task.h"
+
+#include <algorithm>
+
+#include "launcher/option_values.h"
+#include "launcher/scheduler/host_list.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// Step numbers from here on are Slurm's own: the batch script, an interactive shell, what it starts beside a job.
+constexpr std::int64_t special_steps = 0xffff'fff0;
+constexpr std::int64_t number_max = 0xffff'ffff;
+
+/// Below the ports that the kernel gives to outgoing connections. Jobs have consecutive numbers, those of an array
+/// too, so that any thousand that run side by side on a host have different ports.
+constexpr std::int64_t first_port = 20'480;
+constexpr std::int64_t port_count = 12'288;
+constexpr std::int64_t steps_of_a_job = 11;
+
+std::optional<std::int64_t> number(const Environment& environment, std::string_view name) {
+    return whole_number(value_or_empty(environment, name), 0, number_max);
+}
+
+Error unreadable(std::string_view variable, std::string_view value, std::string_view why) {
+    return {Errc::invalid_argument, cat(variable, ": got '", value, "'; ", why,
+                                        "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself")};
+}
+
+bool is_srun_task(const Environment& environment) {
+    const auto step = number(environment, "SLURM_STEP_ID");
+    return step && *step < special_steps && lookup(environment, "SLURM_JOB_ID") &&
+           lookup(environment, "SLURM_PROCID") && !lookup(environment, "MUSTER_AGENT_SOCKET");
+}
+
+Result<std::vector<std::string>> hosts_of(const Environment& environment) {
+    for (const std::string_view variable : {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"}) {
+        const auto text = lookup(environment, variable);
+        if (!text) continue;
+        auto hosts = parse_host_list(*text);
+        if (!hosts) return unreadable(variable, *text, cat("as a list of hosts it is wrong ", hosts.error().context));
+        return hosts;
+    }
+    return unreadable("SLURM_STEP_NODELIST", "", "accepted is the list of the step's hosts");
+}
+
+std::uint16_t port_of(const Environment& environment, std::int64_t job, std::int64_t step) {
+    const auto reserved = value_or_empty(environment, "SLURM_STEP_RESV_PORTS");
+    if (const auto port = whole_number(reserved.substr(0, reserved.find_first_of(",-")), 1, 65'535))
+        return static_cast<std::uint16_t>(*port);
+    return static_cast<std::uint16_t>(first_port + (job * steps_of_a_job + step) % port_count);
+}
+
+/// Slurm counts those of the allocation on this host; where it binds a task to some, CUDA_VISIBLE_DEVICES shows these.
+std::optional<std::uint32_t> gpus_of(const Environment& environment) {
+    const bool asked_for = lookup(environment, "SLURM_GPUS_ON_NODE") || lookup(environment, "SLURM_STEP_GPUS") ||
+                           lookup(environment, "SLURM_JOB_GPUS");
+    if (!asked_for) return std::nullopt;
+    const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
+    const auto on_host = number(environment, "SLURM_GPUS_ON_NODE");
+    if (!visible) return static_cast<std::uint32_t>(on_host.value_or(0));
+    const auto shown = visible->empty() ? 0 : static_cast<std::uint32_t>(split(*visible, ',').size());
+    return on_host ? std::min(shown, static_cast<std::uint32_t>(*on_host)) : shown;
+}
+
+}  // namespace
+
+Result<std::optional<SlurmTask>> slurm_task(const Environment& environment) {
+    if (!is_srun_task(environment)) return std::optional<SlurmTask>();
+    const auto job = number(environment, "SLURM_JOB_ID");
+    const auto step = number(environment, "SLURM_STEP_ID");
+    if (!job) return unreadable("SLURM_JOB_ID", value_or_empty(environment, "SLURM_JOB_ID"), "accepted is a number");
+    auto hosts = hosts_of(environment);
+    if (!hosts) return hosts.error();
+    SlurmTask task{.hosts = std::move(*hosts), .job = cat(*job, ".", *step), .gpu_count = gpus_of(environment)};
+    const auto host = number(environment, "SLURM_NODEID");
+    if (!host || *host >= static_cast<std::int64_t>(task.hosts.size()))
+        return unreadable("SLURM_NODEID", value_or_empty(environment, "SLURM_NODEID"),
+                          cat("accepted is a number below the ", task.hosts.size(), " hosts of the step"));
+    task.host_number = static_cast<std::uint32_t>(*host);
+    task.task_on_host = static_cast<std::uint32_t>(number(environment, "SLURM_LOCALID").value_or(0));
+    task.port = port_of(environment, *job, *step);
+    const auto restarts = number(environment, "SLURM_RESTART_COUNT").value_or(0);
+    if (restarts > 0) task.job += cat("-", restarts);
+    if (const auto counts = parse_repeated_numbers(value_or_empty(environment, "SLURM_STEP_TASKS_PER_NODE"));
+        counts && task.host_number < counts->size())
+        task.tasks_on_host = (*counts)[task.host_number];
+    return task;
+}
+
+std::uint32_t slurm_hosts_without_task(const Environment& environment) {
+    if (!lookup(environment, "SLURM_JOB_ID") || is_srun_task(environment) || lookup(environment, "MUSTER_AGENT_SOCKET"))
+        return 0;
+    for (const std::string_view variable : {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
+        if (const auto count = number(environment, variable)) return static_cast<std::uint32_t>(*count);
+    return 0;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,30 @@
+// What Slurm says about the step of which this process is a task: who else is in it, where to meet, how many GPUs. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/environment.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::launcher {
+
+struct SlurmTask {
+    std::vector<std::string> hosts;    ///< of the step
+    std::uint32_t host_number = 0;     ///< this host's place among them
+    std::uint32_t task_on_host = 0;    ///< this task's, among those of this host
+    std::uint32_t tasks_on_host = 1;   ///< how many those are, where Slurm says so
+    std::string job;                   ///< "4711.0"; "4711.0-1" after the first requeue
+    std::uint16_t port = 0;            ///< for the rendezvous on the first host
+    std::optional<std::uint32_t> gpu_count;  ///< that this task may use; nothing: none was asked for
+};
+
+/// Nothing outside `srun`, and within a worker of another muster. An error names the variable that does not read.
+Result<std::optional<SlurmTask>> slurm_task(const Environment& environment);
+
+/// How many hosts the allocation has, where this process is in it but in no task of srun's; 0 otherwise.
+std::uint32_t slurm_hosts_without_task(const Environment& environment);
+
+}  // namespace muster::launcher

@@ -1,0 +1,58 @@
+#include "launcher/scheduler/host_list.h"
+
+#include "rendezvous/base/text.h"
+#include "tests/support/catch.h"
+
+namespace muster::launcher {
+
+namespace {
+
+std::string hosts(std::string_view text) {
+    const auto parsed = parse_host_list(text);
+    if (!parsed) return cat("! ", parsed.error().context);
+    return join(*parsed, " ");
+}
+
+}  // namespace
+
+TEST_CASE("host lists expand as Slurm expands them") {
+    CHECK(hosts("gpu07") == "gpu07");
+    CHECK(hosts("a,b,a") == "a b a");
+    CHECK(hosts("gpu[1-3]") == "gpu1 gpu2 gpu3");
+    CHECK(hosts("gpu[08-11]") == "gpu08 gpu09 gpu10 gpu11");
+    CHECK(hosts("gpu[098-101,7]") == "gpu098 gpu099 gpu100 gpu101 gpu7");
+    CHECK(hosts("n[9-10]") == "n9 n10");
+    CHECK(hosts("gpu[1-2]-ib,login") == "gpu1-ib gpu2-ib login");
+    CHECK(hosts("r[1-2]n[1-2]") == "r1n1 r1n2 r2n1 r2n2");
+    CHECK(hosts("n[1-2,1[0-2]]") == "n1 n2 n10 n11 n12");
+    CHECK(hosts("[a,b[1-2]]x") == "ax b1x b2x");
+    CHECK(hosts("tux[1-2],dev[3,5-6],head") == "tux1 tux2 dev3 dev5 dev6 head");
+    CHECK(hosts("node-1-[2-3].example.org") == "node-1-2.example.org node-1-3.example.org");
+}
+
+TEST_CASE("a host list that does not read is refused with the place") {
+    CHECK(hosts("") == "! at character 1: a host's name is missing");
+    CHECK(hosts("a,,b") == "! at character 3: a host's name is missing");
+    CHECK(hosts("a,") == "! at character 3: a host's name is missing");
+    CHECK(hosts("gpu[1-3") == "! at character 4: '[' without its ']'");
+    CHECK(hosts("gpu1-3]") == "! at character 7: ']' closes no '['");
+    CHECK(hosts("gpu[]") == "! at character 5: a host's name is missing");
+    CHECK(hosts("gpu[3-1]") == "! at character 5: a range that runs backwards");
+    CHECK(hosts("gpu[1-010]") == "! at character 5: a range whose ends differ in width");
+    CHECK(hosts("gpu 1") == "! at character 4: no part of a host's name");
+    CHECK(hosts("n[1-9999999]") == "! at character 3: more than 100000 hosts");
+    CHECK(hosts("a[1-1000]b[1-1000]") == "! at character 19: more than 100000 hosts");
+    CHECK(hosts("n[1-99999999999999999999]") == "! at character 3: a number of too many digits");
+    CHECK(hosts("[[[[[[[[[[1]]]]]]]]]]").find("too many brackets") != std::string::npos);
+}
+
+TEST_CASE("numbers for each host are repeated as Slurm writes it") {
+    CHECK(parse_repeated_numbers("2(x3),1").value() == std::vector<std::uint32_t>{2, 2, 2, 1});
+    CHECK(parse_repeated_numbers("8").value() == std::vector<std::uint32_t>{8});
+    CHECK(parse_repeated_numbers("2(3)").error().context == "at character 1: no number");
+    CHECK(parse_repeated_numbers("1,2(x0)").error().context == "at character 3: accepted is NUMBER or NUMBER(xTIMES)");
+    CHECK(parse_repeated_numbers("1(x99999999)").has_error());
+    CHECK(parse_repeated_numbers("").has_error());
+}
+
+}  // namespace muster::launcher
