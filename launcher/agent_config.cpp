@@ -69,6 +69,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.checkpoint_local_dir = config.checkpoint_local_dir;
     agent.workers.virtual_local_rank = config.virtual_local_rank;
     agent.workers.agent_store = config.backend == Backend::fixed || config.share_store;
+    agent.workers.preemption_signal = config.preemption_signal;
     agent.workers.handled_signal_names = config.handled_signal_names;
     if (config.backend == Backend::fixed) {
         agent.workers.master_address = config.endpoint.host;

@@ -319,6 +319,9 @@ std::shared_ptr<runtime::SnapshotLink> Context::snapshots() const {
 std::shared_ptr<runtime::Notices> Context::notices() const {
     return body_->notices;
 }
+int Context::preemption_signal() const {
+    return body_->environment.preemption_signal;
+}
 Result<std::unique_ptr<Store>> Context::connect_store() const {
     if (!body_->store) return std::unique_ptr<Store>();
     auto connected = body_->connect_store(body_->meeting_timeout);

@@ -35,7 +35,7 @@ class Notices {
     void forget_signal() { signal_.store(0); }
 
   private:
-    static constexpr std::chrono::steady_clock::duration one_notice = std::chrono::milliseconds(500);
+    static constexpr std::chrono::steady_clock::duration one_notice = std::chrono::seconds(2);
 
     std::atomic<int> count_ = 0, signal_ = 0;
     std::atomic<std::chrono::steady_clock::rep> last_ = 0;

@@ -61,6 +61,10 @@ Result<PreemptionNotice> PreemptionNotice::watch(const Context& context, std::ve
         return Error{Errc::already_exists, "this process watches for preemption notices already"};
     }
     watcher.store(::getpid());
+    // A scheduler sends it to all processes of a job, not to muster alone.
+    const int launchers = context.preemption_signal();
+    if (launchers != 0 && std::find(signals.begin(), signals.end(), launchers) == signals.end())
+        signals.push_back(launchers);
     auto handlers = std::make_unique<Handlers>();
     for (const int signal : signals) {
         if (auto set = handlers->set(signal); !set) return set.error();

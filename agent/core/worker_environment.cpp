@@ -79,6 +79,10 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     set(variables, "TORCHELASTIC_RUN_ID", spec.job);
     set(variables, "TORCHELASTIC_ERROR_FILE", files.error_file);
     set(variables, "TORCHELASTIC_SIGNALS_TO_HANDLE", spec.handled_signal_names);
+    if (spec.preemption_signal != 0)
+        set_number(variables, "MUSTER_PREEMPTION_SIGNAL", spec.preemption_signal);
+    else
+        variables.erase("MUSTER_PREEMPTION_SIGNAL");
     set_default(variables, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     // One worker may take all cores; several with a thread for each core would fight for them.
     if (spec.worker_count > 1) set_default(variables, "OMP_NUM_THREADS", "1");

@@ -41,6 +41,7 @@ struct WorkerSpec {
     /// The static back end's MASTER_ADDR and MASTER_PORT; empty: those of the assignment.
     std::string master_address;
     std::uint16_t master_port = 0;
+    int preemption_signal = 0;  ///< MUSTER_PREEMPTION_SIGNAL, so that the runtime handles it; 0: none
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };
 

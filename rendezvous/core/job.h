@@ -231,6 +231,7 @@ class Job {
     Instant ended_at_;
     Instant empty_since_ = no_deadline;  ///< when the last member was lost; no_deadline while there are members
     bool left_ = false;                  ///< the last member to go left of its own will
+    Instant noticed_at_ = no_deadline;   ///< the workers of the running round were told last
     bool announced_ = false;             ///< JobForgotten has gone out
     bool forgotten_ = false;
     Instant settled_at_ = Instant::min();  ///< deadlines up to here have taken effect

@@ -28,6 +28,10 @@ std::string list(const std::vector<const Member*>& members) {
     return text;
 }
 
+/// A scheduler signals all nodes of a job, one after the other, and each passes it on: one notice, not a second one,
+/// which would hurry the workers.
+constexpr Duration notices_are_one_within = 2s;
+
 }  // namespace
 
 void Job::on_command(ConnectionId from, const native::Command& command, const Turn& turn) {
@@ -81,6 +85,9 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
 
 native::CommandAnswer Job::notify(const native::Command& command, const Turn& turn) {
     if (!round_.running()) return {command.number, false, cat("no round of job '", id_, "' is running")};
+    if (noticed_at_ != no_deadline && turn.now < noticed_at_ + notices_are_one_within)
+        return {command.number, true, "all workers have just been told"};
+    noticed_at_ = turn.now;
     SendTo told{{}, native::NoticeGiven{command.why}};
     for (const auto& [incarnation, member] : members_)
         if (member.place == Place::running && member.connected()) told.connections.push_back(member.connection);

@@ -73,6 +73,7 @@ void Job::seal(const Turn& turn) {
     call_ends_ = no_deadline;
     short_of_nodes_ = false;
     deaf_ = false;
+    noticed_at_ = no_deadline;
     quiet_until_ = Instant::min();  // what this daemon sealed it knows
 
     const std::vector<const Member*> by_rank(members.begin(), members.end());

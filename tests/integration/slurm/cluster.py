@@ -103,7 +103,7 @@ class Cluster:
             self.daemon("slurmctld", "slurmctld", "-D", "-f", self.conf)
             for name in self.nodes:
                 self.start_node(name)
-            self.until("idle nodes", lambda: self.states() == {name: "idle" for name in self.nodes}, 60)
+            self.until("idle nodes", self.idle, 60)
             undo.pop_all()
         return self
 
@@ -165,6 +165,9 @@ class Cluster:
     def states(self):
         done = self.run("sinfo", "-h", "-N", "-o", "%N %t")
         return dict(line.split()[:2] for line in done.stdout.splitlines())
+
+    def idle(self):
+        return self.states() == {name: "idle" for name in self.nodes}
 
     def until(self, what, reached, limit):
         end = time.monotonic() + limit

@@ -81,6 +81,8 @@ class Context {
     [[nodiscard]] std::shared_ptr<runtime::SnapshotLink> snapshots() const;
     /// For PreemptionNotice.
     [[nodiscard]] std::shared_ptr<runtime::Notices> notices() const;
+    /// The signal by which the launcher or its scheduler gives notice (muster --preemption-signal); 0: none.
+    [[nodiscard]] int preemption_signal() const;
 
   private:
     explicit Context(std::unique_ptr<runtime::ContextBody> body);

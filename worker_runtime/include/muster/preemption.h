@@ -34,7 +34,7 @@ inline constexpr int exit_saved_and_left = 76;
 
 class PreemptionNotice {
   public:
-    /// Handles `signals` in this process until the object goes. already_exists: another one does. invalid_argument: a
+    /// Handles `signals`, and the launcher's preemption signal, in this process until the object goes. already_exists: another one does. invalid_argument: a
     /// signal that cannot be handled.
     static Result<PreemptionNotice> watch(const Context& context, std::vector<int> signals = {SIGTERM});
     ~PreemptionNotice();

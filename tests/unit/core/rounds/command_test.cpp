@@ -82,6 +82,11 @@ TEST_CASE("a notice goes to every node of the round") {
     CHECK(says(answers, "n0 n1 <- NoticeGiven: SIGUSR1 to gpu07"));
     CHECK(says(answers, "n1 <- CommandAnswer 8 done: the workers of 2 nodes are told"));
     CHECK_FALSE(says(answers, "RoundEnded"));
+    // A scheduler signals every node. Later ones are a second notice.
+    const auto again = story.answers("notify n0");
+    CHECK(says(again, "n0 <- CommandAnswer 8 done: all workers have just been told"));
+    CHECK_FALSE(says(again, "NoticeGiven"));
+    CHECK(says(story.answers("advance 3s\nnotify n0"), "n0 n1 <- NoticeGiven: SIGUSR1 to gpu07"));
 }
 
 }  // namespace muster::test
