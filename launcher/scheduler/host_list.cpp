@@ -140,8 +140,8 @@ Result<std::vector<std::uint32_t>> parse_repeated_numbers(std::string_view text)
         std::uint32_t number = 0;
         std::uint32_t times = 1;
         if (!parse_number(word.substr(0, open), number)) return wrong("no number");
-        if (open < word.size() && (!word.ends_with(')') ||
-                                   !parse_number(word.substr(open + 2, word.size() - open - 3), times) || times == 0))
+        if (open < word.size() &&
+            (!word.ends_with(')') || !parse_number(word.substr(open + 2, word.size() - open - 3), times) || times == 0))
             return wrong("accepted is NUMBER or NUMBER(xTIMES)");
         if (numbers.size() + times > host_count_max) return wrong(cat("more than ", host_count_max, " numbers"));
         numbers.insert(numbers.end(), times, number);

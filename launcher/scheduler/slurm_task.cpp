@@ -25,8 +25,9 @@ std::optional<std::int64_t> number(const Environment& environment, std::string_v
 }
 
 Error unreadable(std::string_view variable, std::string_view value, std::string_view why) {
-    return {Errc::invalid_argument, cat(variable, ": got '", value, "'; ", why,
-                                        "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself")};
+    return {Errc::invalid_argument,
+            cat(variable, ": got '", value, "'; ", why,
+                "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself")};
 }
 
 bool is_srun_task(const Environment& environment) {

@@ -1,4 +1,5 @@
-// What Slurm says about the step of which this process is a task: who else is in it, where to meet, how many GPUs. Pure.
+// What Slurm says about the step of which this process is a task: who else is in it, where to meet, how many GPUs.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 namespace muster::launcher {
 
 struct SlurmTask {
-    std::vector<std::string> hosts;    ///< of the step
-    std::uint32_t host_number = 0;     ///< this host's place among them
-    std::uint32_t task_on_host = 0;    ///< this task's, among those of this host
-    std::uint32_t tasks_on_host = 1;   ///< how many those are, where Slurm says so
-    std::string job;                   ///< "4711.0"; "4711.0-1" after the first requeue
-    std::uint16_t port = 0;            ///< for the rendezvous on the first host
+    std::vector<std::string> hosts;          ///< of the step
+    std::uint32_t host_number = 0;           ///< this host's place among them
+    std::uint32_t task_on_host = 0;          ///< this task's, among those of this host
+    std::uint32_t tasks_on_host = 1;         ///< how many those are, where Slurm says so
+    std::string job;                         ///< "4711.0"; "4711.0-1" after the first requeue
+    std::uint16_t port = 0;                  ///< for the rendezvous on the first host
     std::optional<std::uint32_t> gpu_count;  ///< that this task may use; nothing: none was asked for
 };
 

@@ -34,8 +34,8 @@ inline constexpr int exit_saved_and_left = 76;
 
 class PreemptionNotice {
   public:
-    /// Handles `signals`, and the launcher's preemption signal, in this process until the object goes. already_exists: another one does. invalid_argument: a
-    /// signal that cannot be handled.
+    /// Handles `signals`, and the launcher's preemption signal, in this process until the object goes. already_exists:
+    /// another one does. invalid_argument: a signal that cannot be handled.
     static Result<PreemptionNotice> watch(const Context& context, std::vector<int> signals = {SIGTERM});
     ~PreemptionNotice();
     PreemptionNotice(PreemptionNotice&&) noexcept;

@@ -12,9 +12,8 @@ namespace {
 
 /// Task 2 of four, on hosts gpu07, gpu08, gpu09 and gpu10, of step 1 of job 4711.
 Environment in_step(const Environment& more = {}) {
-    Environment environment{{"SLURM_JOB_ID", "4711"},     {"SLURM_STEP_ID", "1"},
-                            {"SLURM_PROCID", "2"},        {"SLURM_NODEID", "2"},
-                            {"SLURM_LOCALID", "0"},       {"SLURM_STEP_NODELIST", "gpu[07-10]"},
+    Environment environment{{"SLURM_JOB_ID", "4711"},     {"SLURM_STEP_ID", "1"}, {"SLURM_PROCID", "2"},
+                            {"SLURM_NODEID", "2"},        {"SLURM_LOCALID", "0"}, {"SLURM_STEP_NODELIST", "gpu[07-10]"},
                             {"SLURM_STEP_NUM_NODES", "4"}};
     for (const auto& [name, value] : more) environment[name] = value;
     return environment;
@@ -76,7 +75,8 @@ TEST_CASE("what is given beats Slurm, each option by itself") {
     // A meeting place of their own, or none.
     const auto own = launched({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=other:1234", "x"}, in_step());
     CHECK((own.config.endpoint.host == "other" && own.config.node_rank == -1 && !own.config.is_host));
-    for (const std::string alone : {"--standalone", "--nnodes=1"}) CHECK(launched({alone, "x"}, in_step()).config.standalone);
+    for (const std::string alone : {"--standalone", "--nnodes=1"})
+        CHECK(launched({alone, "x"}, in_step()).config.standalone);
     CHECK(launched({"--from=none", "x"}, in_step()).config.standalone);
 }
 
@@ -122,16 +122,18 @@ TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely must
     CHECK(launched({"x"}, in_step({{"SLURM_STEP_ID", "4294967290"}})).config.standalone);
     // A worker's own muster is no task of srun's, though it inherits its variables.
     CHECK(launched({"x"}, in_step({{"MUSTER_AGENT_SOCKET", "x"}})).config.standalone);
-    CHECK(complaint({"--from=slurm", "x"}, {}).find("no task of a Slurm step (SLURM_STEP_ID is not set); write salloc") !=
-          std::string::npos);
+    CHECK(
+        complaint({"--from=slurm", "x"}, {}).find("no task of a Slurm step (SLURM_STEP_ID is not set); write salloc") !=
+        std::string::npos);
     CHECK(complaint({"--from=slurm", "x"}, batch).find("srun --ntasks-per-node=1") != std::string::npos);
     CHECK(complaint({"--from=pbs", "x"}, {}) == "muster: --from: got 'pbs'; accepted is auto, slurm or none\n");
 }
 
 TEST_CASE("variables that do not read are refused with their name and place") {
-    CHECK(complaint({"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu[07-10"}})) ==
-          "muster: SLURM_STEP_NODELIST: got 'gpu[07-10'; as a list of hosts it is wrong at character 4: '[' without its "
-          "']'; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself\n");
+    CHECK(
+        complaint({"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu[07-10"}})) ==
+        "muster: SLURM_STEP_NODELIST: got 'gpu[07-10'; as a list of hosts it is wrong at character 4: '[' without its "
+        "']'; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself\n");
     CHECK(complaint({"x"}, in_step({{"SLURM_NODEID", "4"}})).find("below the 4 hosts") != std::string::npos);
     CHECK(complaint({"x"}, in_step({{"SLURM_JOB_ID", "x"}})).find("SLURM_JOB_ID: got 'x'") != std::string::npos);
 }
