@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <map>
 #include <random>
+#include <set>
 #include <utility>
 
 #include "rendezvous/base/datagram.h"
@@ -47,13 +48,39 @@ bool is_our_user(int socket) {
     return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
 }
 
-/// A rank that dies may have given one less than the others.
+/// Of each directory. A rank that dies may have given one less than the others.
 constexpr std::size_t snapshots_kept = 2;
-/// Of all other ranks together: those of eight, whose node is larger than the next one.
-constexpr std::size_t copies_kept = 16;
+/// Of two directories, with two of a round before and the first of this one.
+constexpr std::size_t snapshots_kept_in_all = 6;
+/// Of all other ranks together: those of eight, whose node is larger than the next one, with one of this round each.
+constexpr std::size_t copies_kept_in_all = 24;
 
 /// Between two looks at a connection that cannot be taken because descriptors have run out.
 constexpr Duration accept_pause = 200ms;
+
+/// Of one rank and one directory.
+bool alike(const Gift& a, const Gift& b) {
+    return a.rank == b.rank && a.directory == b.directory;
+}
+
+/// Of those like `fresh` that rounds before gave, training has gone back behind the later steps; and of one step that
+/// several rounds came to the last counts: had all ranks had the one before, they had gone on from it.
+void drop_overtaken(std::vector<Gift>& gifts, const Gift& fresh) {
+    std::set<std::int64_t> steps;
+    for (auto gift = gifts.rbegin(); gift != gifts.rend(); ++gift) {
+        if (gift->earlier && alike(*gift, fresh) && !steps.insert(gift->step).second) gift->step = -1;
+    }
+    std::erase_if(gifts, [&](const Gift& gift) {
+        return gift.earlier && alike(gift, fresh) && (gift.step < 0 || gift.step > fresh.step);
+    });
+}
+
+/// Leaves the newest `most` of those like `model`, of a round before or of this one.
+void trim(std::vector<Gift>& gifts, const Gift& model, bool earlier, std::size_t most) {
+    const auto is_one = [&](const Gift& gift) { return gift.earlier == earlier && alike(gift, model); };
+    auto count = static_cast<std::size_t>(std::count_if(gifts.begin(), gifts.end(), is_one));
+    for (; count > most; --count) gifts.erase(std::find_if(gifts.begin(), gifts.end(), is_one));
+}
 
 }  // namespace
 
@@ -72,7 +99,6 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     std::string address_;
     WorkerFacts facts_;
     std::map<local::GiftKind, std::vector<Gift>> gifts_;  // the newest last
-    std::size_t old_copies_ = 0;                          // so many of the first are of a round before
     asio::posix::stream_descriptor listener_;
     asio::posix::stream_descriptor worker_;
     asio::steady_timer accept_timer_;
@@ -87,7 +113,6 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     void note(const local::Message& message);
     void keep(const local::Give& give, FileDescriptor memory);
     void offer(local::GiftKind kind);
-    std::size_t snapshots_given_ = 0;  // in this round
 };
 
 void AgentChannel::Body::wait_for_worker() {
@@ -167,29 +192,29 @@ bool AgentChannel::Body::take(Datagram datagram) {
 
 void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
     auto& gifts = gifts_[give.kind];
-    const auto drop = [&](std::size_t at) {
-        gifts.erase(gifts.begin() + static_cast<std::ptrdiff_t>(at));
-        if (give.kind == local::GiftKind::copy && at < old_copies_) --old_copies_;
-    };
-    if (give.kind == local::GiftKind::copy) {
-        const auto same_rank = [&](const Gift& gift) { return gift.rank == give.rank; };
-        const auto first = std::find_if(gifts.begin(), gifts.end(), same_rank);
-        if (static_cast<std::size_t>(std::count_if(first, gifts.end(), same_rank)) == snapshots_kept)
-            drop(static_cast<std::size_t>(first - gifts.begin()));
-        if (gifts.size() == copies_kept) drop(0);
-    } else if (gifts.size() == (give.kind == local::GiftKind::snapshot ? snapshots_kept : 1)) {
-        drop(0);
+    Gift fresh{.memory = std::move(memory),
+               .size_bytes = give.size_bytes,
+               .step = give.step,
+               .rank = give.rank,
+               .directory = give.directory};
+    if (give.kind == local::GiftKind::flight_record) {
+        gifts.clear();
+        gifts.push_back(std::move(fresh));
+        return;
     }
-    gifts.push_back({.memory = std::move(memory),
-                     .size_bytes = give.size_bytes,
-                     .step = give.step,
-                     .rank = give.rank,
-                     .directory = give.directory});
+    drop_overtaken(gifts, fresh);
+    trim(gifts, fresh, true, snapshots_kept);
+    trim(gifts, fresh, false, snapshots_kept - 1);
+    const bool snapshot = give.kind == local::GiftKind::snapshot;
+    if (gifts.size() == (snapshot ? snapshots_kept_in_all : copies_kept_in_all)) gifts.erase(gifts.begin());
+    const bool second =
+        std::any_of(gifts.begin(), gifts.end(), [&](const Gift& gift) { return !gift.earlier && alike(gift, fresh); });
     // Workers give a second one when all have the first: nobody goes back to a round before this one.
-    if (give.kind != local::GiftKind::snapshot || ++snapshots_given_ != snapshots_kept) return;
-    auto& copies = gifts_[local::GiftKind::copy];
-    copies.erase(copies.begin(), copies.begin() + static_cast<std::ptrdiff_t>(old_copies_));
-    old_copies_ = 0;
+    if (snapshot && second) {
+        trim(gifts, fresh, true, 0);
+        std::erase_if(gifts_[local::GiftKind::copy], [](const Gift& gift) { return gift.earlier; });
+    }
+    gifts.push_back(std::move(fresh));
 }
 
 void AgentChannel::Body::offer(local::GiftKind kind) {
@@ -228,8 +253,10 @@ Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop,
     auto socket = listen_at(address);
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(address), std::move(socket.value()));
+    for (auto* gifts : {&snapshots, &copies}) {
+        for (auto& gift : *gifts) gift.earlier = true;
+    }
     body->gifts_[local::GiftKind::snapshot] = std::move(snapshots);
-    body->old_copies_ = copies.size();
     body->gifts_[local::GiftKind::copy] = std::move(copies);
     return std::unique_ptr<AgentChannel>(new AgentChannel(std::move(body)));
 }

@@ -36,13 +36,15 @@ struct Gift {
     std::int64_t step = -1;  ///< of a snapshot or a copy
     std::int32_t rank = -1;  ///< of a copy: whose
     std::string directory;   ///< of a snapshot: where its checkpoints lie; empty: nowhere
+    bool earlier = false;    ///< given in a round before
 };
 
 class AgentChannel {
   public:
     /// Listens at once. An error (limit_exceeded, io) names the address. `snapshots`: what a worker in this place gave
     /// before; the new one is offered it, and it counts as this one's gift until that gives another. `copies`: what it
-    /// gave of other ranks', offered too, and kept until this one's own snapshots are two.
+    /// gave of other ranks', offered too. Both are kept until the new worker has given two snapshots: only then do all
+    /// ranks have the first of them, and nobody goes back to a round before.
     static Result<std::unique_ptr<AgentChannel>> open(boost::asio::io_context& loop, std::uint32_t local_rank,
                                                       std::vector<Gift> snapshots = {}, std::vector<Gift> copies = {});
     /// Closes everything, gifts included.
@@ -60,7 +62,8 @@ class AgentChannel {
     [[nodiscard]] const WorkerFacts& facts() const;
     /// The descriptor of the latest gift of this kind, owned by the channel; -1: none.
     [[nodiscard]] int gift(local::GiftKind kind) const;
-    /// Takes the newest two snapshots away from the channel, the older one first.
+    /// Takes the snapshots away from the channel, those that were given last at the end: of each directory the newest
+    /// two of this round, and while there are fewer, two at most of those before.
     std::vector<Gift> take_snapshots();
     /// Takes the copies of other ranks' snapshots.
     std::vector<Gift> take_copies();

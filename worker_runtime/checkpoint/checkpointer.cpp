@@ -11,10 +11,9 @@
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
 #include "worker_runtime/checkpoint/copy_pairs.h"
-#include "worker_runtime/checkpoint/crc32c.h"
 #include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/checkpoint/folders.h"
-#include "worker_runtime/checkpoint/json_text.h"
+#include "worker_runtime/checkpoint/identity.h"
 
 namespace muster {
 
@@ -48,18 +47,19 @@ Result<CheckpointOptions> complete(CheckpointOptions options) {
     if (options.keep_every < 0) {
         return Error{Errc::invalid_argument, cat("keep_every is ", options.keep_every, "; 0 or more")};
     }
+    if (options.copy_bytes_per_second > 0 && options.copy_bytes_per_second < copy_bytes_per_second_min) {
+        return Error{Errc::invalid_argument,
+                     cat("copy_bytes_per_second is ", options.copy_bytes_per_second, "; at least ",
+                         copy_bytes_per_second_min, ", or 0 for as fast as the network takes them")};
+    }
     return options;
 }
 
 }  // namespace
 
-std::string sum_of_path(const std::string& path) {
-    const auto absolute = absolute_path(path);
-    return crc_text(crc32c(std::as_bytes(std::span(absolute))));
-}
-
-Result<SaveWorker::Terms> CheckpointerBody::take_directory() const {
-    SaveWorker::Terms terms;
+Result<CheckpointerBody::Directory> CheckpointerBody::take_directory() const {
+    Directory directory;
+    auto& terms = directory.terms;
     if (auto made = make_folders(options_.directory); !made) {
         return with_context(made.error(), "make the checkpoint directory");
     }
@@ -70,7 +70,14 @@ Result<SaveWorker::Terms> CheckpointerBody::take_directory() const {
         terms.refusal = cat(options_.directory, " can be read but not written: ", claim.error().context);
         terms.nonce = fresh_token();
         log(LogLevel::warning, terms.refusal, "; nothing will be saved");
-        return terms;
+        directory.identity = identity_of(options_.directory);
+        return directory;
+    }
+    auto identity = keep_identity(options_.directory, *claim);
+    if (identity) {
+        directory.identity = std::move(*identity);
+    } else {
+        log(LogLevel::warning, "the identity of ", options_.directory, ": ", identity.error().context);
     }
     auto adopted = tidy_up(options_.directory, *claim);
     if (!adopted) return adopted.error();
@@ -83,7 +90,7 @@ Result<SaveWorker::Terms> CheckpointerBody::take_directory() const {
     for (const auto& name : listing->checkpoints) terms.known.push_back({.name = name});
     terms.nonce = claim->token();
     terms.claim = std::move(*claim);
-    return terms;
+    return directory;
 }
 
 /// Where all ranks can: each in a group with those that its copies go to and come from.
@@ -123,12 +130,13 @@ Result<void> CheckpointerBody::reach_neighbours(const CheckpointNeighbours& neig
 }
 
 Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const CheckpointNeighbours& neighbours) {
-    SaveWorker::Terms terms;
+    Directory directory;
+    auto& terms = directory.terms;
     Result<void> taken;
     if (world_.rank() == 0) {
         auto first = take_directory();
         if (first) {
-            terms = std::move(*first);
+            directory = std::move(*first);
         } else {
             taken = first.error();
         }
@@ -139,6 +147,9 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     auto refusal = hear_rank_0(terms.refusal.substr(0, sentence_bytes_max));
     if (!refusal) return refusal.error();
     terms.refusal = *refusal;
+    auto identity = hear_rank_0(directory.identity);
+    if (!identity) return identity.error();
+    word_ = directory_word(options_.directory, *identity);
     auto agreed = agree(reach_neighbours(neighbours));
     if (!agreed) return agreed.error();
     if (!agreed->all_well) {
@@ -147,7 +158,7 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
             log(LogLevel::warning, "no copies of snapshots go to the next node: ", agreed->failure.context);
         }
     }
-    auto local = open_local();
+    auto local = open_local(*identity);
     if (!local) return local.error();
     if (*local) terms.local = std::move(**local);
     terms.directory = options_.directory;
@@ -168,24 +179,27 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
 }
 
 /// A collective: the same tiers on all ranks, or none would know where a save is.
-Result<std::optional<LocalDirectory>> CheckpointerBody::open_local() const {
+Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::string& identity) {
     const auto own = cat(options_.local_directory.empty() ? 0 : options_.shared_every);
     auto first = hear_rank_0(own);
     if (!first) return first.error();
-    std::optional<LocalDirectory> local;
     Result<void> fine;
     if (own != *first) {
         fine = Error{Errc::invalid_argument,
                      "local_directory or shared_every is not what rank 0 has; all ranks need the same"};
-    } else if (!options_.local_directory.empty()) {
-        auto opened = LocalDirectory::open(options_.local_directory, sum_of_path(options_.directory));
-        if (opened) local = std::move(*opened);
-        if (!opened) fine = opened.error();
     }
     auto agreed = agree(fine);
     if (!agreed) return agreed.error();
     if (!agreed->all_well) return agreed->failure;
-    return local;
+    if (options_.local_directory.empty()) return std::optional<LocalDirectory>();
+    if (!identity.empty()) return std::optional(LocalDirectory::open(options_.local_directory, word_));
+    // Nobody could say later whose those files are.
+    if (world_.rank() == 0) {
+        log(LogLevel::warning, options_.directory, " has no file IDENTITY and cannot be given one, so nothing goes to ",
+            options_.local_directory);
+    }
+    options_.local_directory.clear();
+    return std::optional<LocalDirectory>();
 }
 
 Result<void> CheckpointerBody::still_needed() const {

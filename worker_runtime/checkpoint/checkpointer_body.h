@@ -26,9 +26,6 @@ inline double milliseconds_since(Instant then) {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - then).count();
 }
 
-/// A checksum of a directory's path, by which copies in memory are told apart.
-std::string sum_of_path(const std::string& path);
-
 /// All of its calls are collectives, or on this rank alone, as the functions of Checkpointer that lead to them say.
 class CheckpointerBody {
   public:
@@ -58,15 +55,21 @@ class CheckpointerBody {
     /// What all ranks are to do with a state.
     struct Go {
         bool begin = false;
-        bool copy = false;  ///< to the next node
+        bool copy = false;    ///< to the next node
+        bool shared = false;  ///< to the directory that all share
     };
 
-    [[nodiscard]] Result<std::optional<LocalDirectory>> open_local() const;
+    [[nodiscard]] Result<std::optional<LocalDirectory>> open_local(const std::string& identity);
     /// Where copies lie that make up a save without the shared directory.
     enum class Nearness { memory, local_disk };
     [[nodiscard]] Result<std::pair<MemoryTier, Nearness>> gather_near();
     Result<std::optional<LoadReport>> load_newest(CheckpointState& state, const PlaceTensors& place);
-    Result<SaveWorker::Terms> take_directory() const;
+    /// What rank 0 finds, or makes, in the directory.
+    struct Directory {
+        SaveWorker::Terms terms = {};
+        std::string identity = {};  // empty: it has none, and none can be written
+    };
+    Result<Directory> take_directory() const;
     Result<void> reach_neighbours(const CheckpointNeighbours& neighbours);
     [[nodiscard]] Result<Agreement> agree(const Result<void>& own) const {
         return all_agree(world_, own, options_.persist_timeout);
@@ -78,6 +81,7 @@ class CheckpointerBody {
     /// That memory is still on its way to the next node, and must not be written or unmapped.
     [[nodiscard]] bool is_sent(std::size_t memory) const { return memory == sent_ && !copies_idle(); }
     Result<Go> may_begin(const Result<void>& arguments, bool busy);
+    [[nodiscard]] bool shared_is_due() const;
     void hand_over(Snapshot snapshot, const CheckpointState& state, Instant began);
     Result<bool> try_near(const MemoryTier& tier, Nearness nearness, CheckpointState& state, const PlaceTensors& place,
                           LoadReport& report);
@@ -101,8 +105,9 @@ class CheckpointerBody {
     std::size_t turn_ = 0;
     std::size_t sent_ = memories_.size();  // which went to the next node last; none yet
     std::string opening_;                  // of the directory, the same on all ranks
+    std::string word_;                     // of the directory (identity.h)
     std::uint64_t saves_ = 0;              // and snapshots, so far
-    int until_shared_ = 0;                 // so many saves go no further than the local directory
+    int until_shared_ = 0;                 // so many calls of save() need go no further than the local directory
     Instant last_snapshot_{};
     std::unique_ptr<NeighbourCopies> copies_;  // null where none go to another node
     std::unique_ptr<SaveWorker> worker_;

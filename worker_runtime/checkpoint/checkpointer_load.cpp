@@ -110,10 +110,9 @@ Result<bool> CheckpointerBody::try_near(const MemoryTier& tier, Nearness nearnes
 
 /// What the agents have; the local disks where they have a newer step, which agents that were started anew do not know.
 Result<std::pair<MemoryTier, CheckpointerBody::Nearness>> CheckpointerBody::gather_near() {
-    const auto sum = sum_of_path(options_.directory);
     auto memory =
         MemoryTier::gather(world_, snapshots_ ? snapshots_->take_offers(offer_wait) : std::vector<OfferedSnapshot>(),
-                           sum, options_.persist_timeout);
+                           word_, options_.persist_timeout);
     if (!memory) return memory.error();
     if (options_.local_directory.empty()) return std::pair(std::move(*memory), Nearness::memory);
     // Names say enough: most of the time the disks have nothing newer, and no file is read.
@@ -121,7 +120,7 @@ Result<std::pair<MemoryTier, CheckpointerBody::Nearness>> CheckpointerBody::gath
     const auto shared = world_.run(all_reduce(buffer(std::span(&newest, 1)), ReduceOp::max), options_.persist_timeout);
     if (!shared) return shared.error();
     if (newest <= memory->step()) return std::pair(std::move(*memory), Nearness::memory);
-    auto disks = MemoryTier::gather(world_, worker_->take_local(local_parts_max), sum, options_.persist_timeout);
+    auto disks = MemoryTier::gather(world_, worker_->take_local(local_parts_max), word_, options_.persist_timeout);
     if (!disks) return disks.error();
     if (disks->step() <= memory->step()) return std::pair(std::move(*memory), Nearness::memory);
     return std::pair(std::move(*disks), Nearness::local_disk);

@@ -1,4 +1,5 @@
 // How a Checkpointer saves: a copy in memory that the save worker brings to the disk, or to the agent alone.
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <map>
@@ -51,7 +52,7 @@ RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state)
     file.rank_value = state.rank_value;
     file.opening = opening_;
     file.save = saves_;
-    file.directory_sum = sum_of_path(options_.directory);
+    file.directory_word = word_;
     if (world_.rank() == 0) file.values = state.values;
     lay_out(file, own_pieces(tensors_of(state, world_.rank()), world_.rank(), world_.size()));
     return file;
@@ -95,42 +96,52 @@ Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
     return {};
 }
 
-/// A collective: whether all ranks may begin a save, and send copies of it; no where one is busy. An error where one
-/// cannot: its own on that rank, and on the others that there is one.
+/// A collective: whether all ranks may begin a save, and send copies of it; no where one is busy. For a save also
+/// whether it goes to the shared directory: yes where one rank finds that it has to. An error where one cannot: its own
+/// on that rank, and on the others that there is one.
 Result<CheckpointerBody::Go> CheckpointerBody::may_begin(const Result<void>& arguments, bool busy) {
     enum : std::uint8_t { go_on = 0, leave_out = 1, refuse = 2 };
-    std::array<std::uint8_t, 2> votes{!arguments ? refuse
+    std::array<std::uint8_t, 3> votes{!arguments ? refuse
                                       : busy     ? leave_out
                                                  : go_on,
-                                      copies_idle() ? go_on : leave_out};
+                                      copies_idle() ? go_on : leave_out, shared_is_due() ? leave_out : go_on};
     auto shared = world_.run(all_reduce(buffer(std::span<std::uint8_t>(votes)), ReduceOp::max));
     if (!shared) return shared.error();
     if (!arguments) return arguments.error();
     if (votes[0] == refuse)
         return Error{Errc::invalid_argument, "another rank's state cannot be saved; its error says why"};
-    return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on};
+    return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on, .shared = votes[2] != go_on};
+}
+
+/// The counter counts what was left out too, so that saves which go no further than the local disks never keep the
+/// shared directory waiting. After one that failed the next one goes there: what a broken disk has not got is then on
+/// the other, and a shared directory that comes back has no k saves to wait for.
+bool CheckpointerBody::shared_is_due() const {
+    return options_.local_directory.empty() || until_shared_ == 0 || worker_->last_failed();
 }
 
 Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
     const auto began = Clock::now();
-    // One that goes no further than the local disks needs its copy on the next node as a snapshot does: a node that is
-    // lost takes its disk along.
-    const bool near_only = !options_.local_directory.empty() && until_shared_ != 0;
     // What still hangs after that leaves this save out, on all ranks. A snapshot takes but a moment, and is not worth a
     // save: where every step has one, all saves might be left out.
     if (when_busy == WhenBusy::wait || worker_->in_memory_only()) (void)worker_->finish();
-    if (when_busy == WhenBusy::wait && near_only && copies_) copies_->finish();
-    auto begin = may_begin(check_save(step, state), !worker_->idle() || (near_only && !copies_idle()));
+    if (when_busy == WhenBusy::wait && !shared_is_due() && copies_) copies_->finish();
+    auto begin = may_begin(check_save(step, state), !worker_->idle());
     if (!begin) return begin.error();
-    if (begin->begin) {
+    until_shared_ = std::max(0, until_shared_ - 1);
+    // One that goes no further than the local disks needs its copy on the next node as a snapshot does: a node that is
+    // lost takes its disk along.
+    if (begin->begin && (begin->shared || begin->copy)) {
+        if (begin->shared) until_shared_ = options_.shared_every - 1;
         Snapshot snapshot;
         snapshot.file.step = step;
+        snapshot.to_shared = begin->shared;
         snapshot.to_next_node = begin->copy;
         hand_over(std::move(snapshot), state, began);
         return {};
     }
     const std::string why = cat("the save before it was still being written",
-                                near_only && copies_ ? ", or on its way to the next node" : "");
+                                !begin->shared && copies_ ? ", or on its way to the next node" : "");
     log(world_.rank() == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", step, " was left out: ", why);
     SaveReport report;
     report.step = step;
@@ -162,10 +173,6 @@ void CheckpointerBody::hand_over(Snapshot snapshot, const CheckpointState& state
     if (worker_->gave_last()) turn_ = (turn_ + 1) % memories_.size();
     if (is_sent(turn_)) turn_ = (turn_ + 1) % memories_.size();
     ++saves_;
-    if (snapshot.to_disk && !options_.local_directory.empty()) {
-        snapshot.to_shared = until_shared_ == 0;
-        until_shared_ = (until_shared_ + 1) % options_.shared_every;
-    }
     snapshot.file = plan(snapshot.file.step, state);
     if (auto copied = copy(state, snapshot); !copied) snapshot.failure = copied.error();
     if (snapshot.to_next_node) sent_ = turn_;

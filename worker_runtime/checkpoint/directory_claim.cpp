@@ -252,6 +252,10 @@ Result<void> DirectoryClaim::exclusively(const std::function<Result<void>()>& ac
     });
 }
 
+bool DirectoryClaim::is_visitor() const {
+    return body_->visitor.has_value();
+}
+
 const std::string& DirectoryClaim::token() const {
     return body_->record.token;
 }

@@ -42,6 +42,8 @@ class DirectoryClaim {
     /// For a visitor also already_exists: who claimed it still lives.
     Result<void> exclusively(const std::function<Result<void>()>& action);
 
+    [[nodiscard]] bool is_visitor() const;
+
     /// A word that no other claim has; empty for a visitor.
     [[nodiscard]] const std::string& token() const;
 

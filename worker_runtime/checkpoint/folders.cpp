@@ -63,6 +63,25 @@ CheckpointName free_name(const std::string& directory, std::int64_t step) {
     return name;
 }
 
+Result<void> has_none_as_new(const std::string& directory, std::int64_t step) {
+    auto listing = list_directory(directory);
+    if (!listing) return listing.error();
+    if (listing->checkpoints.empty() || listing->checkpoints.front().step < step) return {};
+    return Error{Errc::already_exists, cat(directory, " has ", to_string(listing->checkpoints.front()),
+                                           " by now, and step ", step, " is no newer")};
+}
+
+/// It helps people, and no reader of ours: its failure takes nothing from the checkpoint. It is on the disk before an
+/// older checkpoint goes, so it never names one that has gone; rather than that, there is none. While nobody else can
+/// commit: of two who do, the later one has the last word.
+void point_latest(const std::string& directory, const CheckpointName& name) {
+    const auto latest = directory + "/LATEST";
+    if (auto told = replace_text(latest, to_string(name) + "\n"); !told) {
+        ::unlink(latest.c_str());
+        log(LogLevel::warning, told.error().context);
+    }
+}
+
 }  // namespace
 
 Result<DirectoryListing> list_directory(const std::string& directory) {
@@ -124,20 +143,17 @@ Result<CheckpointName> commit_draft(const std::string& directory, const DraftNam
                                     const std::function<Result<void>()>& first) {
     CheckpointName name;
     auto committed = claim.exclusively([&]() -> Result<void> {
+        if (auto newest = claim.is_visitor() ? has_none_as_new(directory, draft.step) : Result<void>(); !newest)
+            return newest;
         if (auto done = first ? first() : Result<void>(); !done) return done;
         name = free_name(directory, draft.step);
         const auto from = cat(directory, '/', to_string(draft)), to = cat(directory, '/', to_string(name));
         if (::rename(from.c_str(), to.c_str()) != 0) return error_from_errno(errno, cat("rename ", from));
-        return flush_folder(directory);
+        if (auto flushed = flush_folder(directory); !flushed) return flushed;
+        point_latest(directory, name);
+        return {};
     });
     if (!committed) return committed.error();
-    // It helps people, and no reader of ours: its failure takes nothing from the checkpoint. It is on the disk before
-    // an older checkpoint goes, so it never names one that has gone; rather than that, there is none.
-    const auto latest = directory + "/LATEST";
-    if (auto told = replace_text(latest, to_string(name) + "\n"); !told) {
-        ::unlink(latest.c_str());
-        log(LogLevel::warning, told.error().context);
-    }
     return name;
 }
 

@@ -1,6 +1,7 @@
 // A checkpoint directory as it lies on the disk: what is in it, and the steps by which a draft becomes a checkpoint.
 //
 //   LOCK                            directory_claim.h
+//   IDENTITY                        which directory it is (identity.h)
 //   LATEST                          the newest checkpoint's name, for people and scripts; nothing here reads it
 //   step_00000120/                  a checkpoint: rank_00000.safetensors ..., manifest.json
 //   step_00000140.tmp-7-5eed1234/   a draft: being written, or what a round that ended left of it
@@ -40,8 +41,9 @@ Result<RankFile> read_rank_file(const std::string& path);
 /// says of the files comes from the files and `checksums`. Errors name the rank whose file is missing or wrong.
 Result<void> complete_draft(const std::string& folder, const std::vector<std::uint32_t>& checksums);
 
-/// The draft becomes the checkpoint that is returned: one rename, the directory flushed, LATEST replaced. `first` comes
-/// before the rename, when nobody else can commit; its error ends it.
+/// The draft becomes the checkpoint that is returned: one rename, the directory flushed, LATEST replaced, all of it
+/// while nobody else can commit. `first` comes before the rename; its error ends it. already_exists: a visitor's draft
+/// is not newer than every checkpoint; it never goes back behind what others have committed meanwhile.
 Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
                                     const std::function<Result<void>()>& first = {});
 

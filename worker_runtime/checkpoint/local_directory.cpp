@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -23,14 +22,18 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::string_view rank_mark = ".rank_", end_mark = ".safetensors", fresh_mark = ".new";
+constexpr std::string_view fresh_mark = ".new";
 
-/// The step that a file's name begins with; nothing for a name of another kind, or of a file that was not finished.
-std::optional<std::int64_t> step_of(std::string_view name) {
-    const auto mark = name.find(rank_mark);
-    if (mark == std::string_view::npos || !name.ends_with(end_mark)) return std::nullopt;
-    const auto named = parse_checkpoint_name(name.substr(0, mark));
-    return named ? std::optional(named->step) : std::nullopt;
+/// What lies there of a time when the checkpoint directory of this path was another one.
+void tell_of_others(const std::string& directory, const std::string& word) {
+    const auto names = names_in(directory);
+    if (!names) return;
+    const auto sum = word.substr(0, word.find('-'));
+    for (const auto& name : *names) {
+        if (name == word || name.substr(0, name.find('-')) != sum) continue;
+        log(LogLevel::warning, directory, '/', name, " is of checkpoints that the directory had before it was emptied ",
+            "or replaced: nothing of it is taken; remove it when nobody needs it");
+    }
 }
 
 /// All of a file, in memory that can be mapped like an agent's copy.
@@ -54,16 +57,22 @@ Result<OfferedSnapshot> read_copy(const std::string& path, int file) {
 
 }  // namespace
 
-Result<LocalDirectory> LocalDirectory::open(const std::string& directory, const std::string& directory_sum) {
-    auto folder = cat(absolute_path(directory), '/', directory_sum);
-    if (auto made = make_folders(folder); !made)
-        return with_context(made.error(), "make the local checkpoint directory");
-    return LocalDirectory(std::move(folder));
+LocalDirectory LocalDirectory::open(const std::string& directory, const std::string& word) {
+    const auto above = absolute_path(directory);
+    LocalDirectory local(cat(above, '/', word));
+    // Once for each host: whoever makes the folder.
+    if (!exists(local.folder_)) tell_of_others(above, word);
+    if (auto made = make_folders(local.folder_); !made)
+        log(LogLevel::warning, "make the local checkpoint directory: ", made.error().context);
+    return local;
 }
 
 Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte> memory,
                                  const Interruption& interruption) {
-    const auto path = cat(folder_, '/', to_string(CheckpointName{.step = file.step}), '.', rank_file_name(file.rank));
+    if (!exists(folder_)) {
+        if (auto made = make_folders(folder_); !made) return made;
+    }
+    const auto path = cat(folder_, '/', to_string(LocalName{.step = file.step, .rank = file.rank}));
     const auto fresh = cat(path, fresh_mark);
     if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return error_from_errno(errno, cat("remove ", fresh));
     if (auto written = write_new_file(fresh, memory, file.size_bytes, interruption); !written) {
@@ -86,9 +95,9 @@ Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte
     const auto is_gone = [&](const std::string& name) {
         // This rank writes none now; another rank may.
         if (name.ends_with(own_fresh)) return true;
-        const auto step = step_of(name);
+        const auto other = parse_local_name(name);
         // Another rank's of a later step: it has gone back with us, and has not saved since.
-        return step && (*step < whole || *step > file.step || *step == given_up);
+        return other && (other->step < whole || other->step > file.step || other->step == given_up);
     };
     for (const auto& name : *names) {
         if (is_gone(name)) ::unlink(cat(folder_, '/', name).c_str());
@@ -101,7 +110,9 @@ std::int64_t LocalDirectory::newest() const {
     std::int64_t newest = -1;
     const auto names = names_in(folder_);
     if (!names) return newest;
-    for (const auto& name : *names) newest = std::max(newest, step_of(name).value_or(-1));
+    for (const auto& name : *names) {
+        if (const auto file = parse_local_name(name)) newest = std::max(newest, file->step);
+    }
     return newest;
 }
 
@@ -109,9 +120,10 @@ std::vector<OfferedSnapshot> LocalDirectory::take(std::size_t most) {
     std::vector<OfferedSnapshot> copies;
     auto names = names_in(folder_);
     if (!names) return copies;
-    std::erase_if(*names, [](const std::string& name) { return !step_of(name); });
-    std::stable_sort(names->begin(), names->end(),
-                     [](const std::string& a, const std::string& b) { return *step_of(a) > *step_of(b); });
+    std::erase_if(*names, [](const std::string& name) { return !parse_local_name(name); });
+    std::stable_sort(names->begin(), names->end(), [](const std::string& a, const std::string& b) {
+        return parse_local_name(a)->step > parse_local_name(b)->step;
+    });
     for (const auto& name : *names) {
         if (copies.size() == most) break;
         const auto path = cat(folder_, '/', name);

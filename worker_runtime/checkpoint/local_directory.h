@@ -1,7 +1,7 @@
 // The rank files of one node on a disk of its own: faster than the directory that all hosts share, and gone with the
 // node.
 //
-//   LOCAL/4f1d2c3b/                              one folder for each checkpoint directory, by the sum of its path
+//   LOCAL/4f1d2c3b-5eed1234cafe4321/             one folder for each checkpoint directory (identity.h)
 //      step_00000120.rank_00003.safetensors      a whole rank file (rank_file.h); *.new: being written
 //
 // Whose files make up a save is agreed by the ranks when they load (memory_tier.h), as it is for the agents' copies.
@@ -22,8 +22,9 @@ namespace muster::runtime {
 
 class LocalDirectory {
   public:
-    /// Makes the folder below `directory`. Errors name what cannot be made.
-    static Result<LocalDirectory> open(const std::string& directory, const std::string& directory_sum);
+    /// The folder below `directory` for `word`, as directory_word() makes it. Where it cannot be made, a warning: each
+    /// put() tries again. Folders that this path had with another identity are left alone, with a warning too.
+    static LocalDirectory open(const std::string& directory, const std::string& word);
 
     /// Brings this rank's file there, flushed, from memory as write_new_file() takes it. Files of steps before the last
     /// whole() one go, and of later ones than this: training has gone back behind those. Of steps put since then that

@@ -17,8 +17,8 @@ namespace muster::runtime {
 namespace {
 
 constexpr std::size_t chunk_bytes = 16u << 20;
-/// Two of this rank's own, and of eight others'.
-constexpr std::int64_t offers_max = 18;
+/// As many as an agent keeps of snapshots and copies together.
+constexpr std::int64_t offers_max = 30;
 
 /// What one rank brings, of fixed size, as collectives want it.
 struct Ticket {
@@ -56,14 +56,14 @@ struct Brought {
     SharedSegment memory;
 };
 
-Brought examine(const OfferedSnapshot& offer, const std::string& directory_sum) {
+Brought examine(const OfferedSnapshot& offer, const std::string& directory_word) {
     auto memory = SharedSegment::map(offer.memory, offer.size_bytes);
     const auto file = memory ? read_whole({memory->data(), offer.size_bytes}) : memory.error();
     if (!file) {
         log(LogLevel::warning, "a snapshot of the worker before this one is not whole: ", file.error().context);
         return {};
     }
-    if (file->directory_sum != directory_sum) return {};  // another checkpointer's of this worker
+    if (file->directory_word != directory_word) return {};  // another checkpointer's of this worker
     Ticket ticket{.step = file->step,
                   .round = file->round,
                   .save = file->save,
@@ -78,7 +78,7 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_sum) 
 }  // namespace
 
 Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSnapshot> offers,
-                                      const std::string& directory_sum, Duration timeout) {
+                                      const std::string& directory_word, Duration timeout) {
     auto most = std::min(static_cast<std::int64_t>(offers.size()), offers_max);
     const auto agreed = world.run(all_reduce(buffer(std::span(&most, 1)), ReduceOp::max), timeout);
     if (!agreed) return agreed.error();
@@ -87,7 +87,7 @@ Result<MemoryTier> MemoryTier::gather(Communicator& world, std::vector<OfferedSn
     std::vector<Brought> brought(slots);
     std::vector<Ticket> mine(slots);
     for (std::size_t i = 0; i < std::min(offers.size(), slots); ++i) {
-        brought[i] = examine(offers[i], directory_sum);
+        brought[i] = examine(offers[i], directory_word);
         mine[i] = brought[i].ticket;
     }
     std::vector<Ticket> all(static_cast<std::size_t>(world.size()) * slots);

@@ -25,7 +25,7 @@ class MemoryTier {
     /// damaged, counts as nothing. Afterwards all ranks know the newest step of which they have all parts. `timeout`:
     /// how much longer than this rank another one may take to get its offers and to read them.
     static Result<MemoryTier> gather(Communicator& world, std::vector<OfferedSnapshot> offers,
-                                     const std::string& directory_sum, Duration timeout);
+                                     const std::string& directory_word, Duration timeout);
 
     /// -1: there is none.
     [[nodiscard]] std::int64_t step() const { return step_; }

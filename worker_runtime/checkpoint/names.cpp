@@ -12,6 +12,8 @@ namespace {
 constexpr std::string_view prefix = "step_";
 constexpr std::string_view draft_mark = ".tmp-";
 constexpr std::size_t digits_min = 8;
+constexpr std::string_view rank_mark = ".rank_", file_mark = ".safetensors";
+constexpr std::size_t rank_digits_min = 5;
 
 std::string step_text(std::int64_t step) {
     return cat(prefix, in_digits(static_cast<std::uint64_t>(step), digits_min));
@@ -50,6 +52,22 @@ std::optional<CheckpointName> parse_checkpoint_name(std::string_view text) {
     if (dot == std::string_view::npos) return name;
     const auto edition = text.substr(dot + 1);
     if (!all_digits(edition) || !parse_number(edition, name.edition) || name.edition < 2) return std::nullopt;
+    return to_string(name) == text ? std::optional(name) : std::nullopt;
+}
+
+std::string to_string(const LocalName& name) {
+    return cat(step_text(name.step), rank_mark, in_digits(static_cast<std::uint64_t>(name.rank), rank_digits_min),
+               file_mark);
+}
+
+std::optional<LocalName> parse_local_name(std::string_view text) {
+    const auto mark = text.find(rank_mark);
+    if (mark == std::string_view::npos || !text.ends_with(file_mark)) return std::nullopt;
+    const auto step = step_of(text.substr(0, mark));
+    LocalName name;
+    const auto digits = text.substr(mark + rank_mark.size(), text.size() - file_mark.size() - mark - rank_mark.size());
+    if (!step || !all_digits(digits) || !parse_number(digits, name.rank)) return std::nullopt;
+    name.step = *step;
     return to_string(name) == text ? std::optional(name) : std::nullopt;
 }
 

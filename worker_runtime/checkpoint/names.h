@@ -34,6 +34,15 @@ struct DraftName {
 std::string to_string(const DraftName& name);
 std::optional<DraftName> parse_draft_name(std::string_view text);
 
+/// "step_00000120.rank_00003.safetensors": a rank's file on a disk of its host.
+struct LocalName {
+    std::int64_t step = 0;
+    int rank = 0;
+};
+std::string to_string(const LocalName& name);
+/// Nothing for a name of another kind, or of a file that was not finished.
+std::optional<LocalName> parse_local_name(std::string_view text);
+
 /// A folder that is on its way out: ".trash-" and its former name.
 inline constexpr std::string_view trash_prefix = ".trash-";
 

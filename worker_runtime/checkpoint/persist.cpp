@@ -92,7 +92,8 @@ class Bringer {
 
   private:
     Result<void> make_draft(const std::string& folder);
-    [[nodiscard]] Result<bool> disk_has(std::int64_t step) const;
+    /// -1: there is none.
+    [[nodiscard]] Result<std::int64_t> newest_on_disk() const;
     Result<void> write(const Part& part, const std::string& folder);
     /// The deadline, and whether the directory is still this round's: a job that goes on must not wait for the disk.
     Result<void> go_on();
@@ -106,10 +107,10 @@ Result<void> Bringer::go_on() {
     return claim_.exclusively([] { return Result<void>(); });
 }
 
-Result<bool> Bringer::disk_has(std::int64_t step) const {
+Result<std::int64_t> Bringer::newest_on_disk() const {
     auto listing = list_directory(terms_.directory);
     if (!listing) return listing.error();
-    return !listing->checkpoints.empty() && listing->checkpoints.front().step >= step;
+    return listing->checkpoints.empty() ? -1 : listing->checkpoints.front().step;
 }
 
 /// Rank 0 may end a little later than the workers of this node, and until then it is its draft.
@@ -134,9 +135,9 @@ Result<void> Bringer::write(const Part& part, const std::string& folder) {
 
 Result<Persisted> Bringer::bring(const Save& save) {
     const auto& file = save.begin()->second.file;
-    auto there = disk_has(file.step);
-    if (!there) return there.error();
-    if (*there) return Persisted();
+    auto newest = newest_on_disk();
+    if (!newest) return newest.error();
+    if (*newest >= file.step) return Persisted();
     const DraftName draft{.step = file.step, .round = file.round, .nonce = file.opening};
     const auto folder = cat(terms_.directory, '/', to_string(draft));
     if (auto made = make_draft(folder); !made) return made.error();
@@ -147,8 +148,10 @@ Result<Persisted> Bringer::bring(const Save& save) {
     auto finished = finish_draft(terms_.directory, draft, claim_, [this] { return go_on(); });
     if (finished) return Persisted{.step = file.step, .checkpoint = *finished};
     // Another node's parts are missing or half written, or it has just finished the draft.
-    there = disk_has(file.step);
-    if (there && *there) return Persisted{.step = file.step, .checkpoint = CheckpointName{.step = file.step}};
+    newest = newest_on_disk();
+    if (newest && *newest > file.step) return Persisted();
+    if (newest && *newest == file.step)
+        return Persisted{.step = file.step, .checkpoint = CheckpointName{.step = file.step}};
     const auto code = finished.error().code;
     if (code == Errc::not_found || code == Errc::bad_frame) return Persisted{.step = file.step};
     return finished.error();

@@ -50,7 +50,7 @@ SafetensorsHeader header_of(const RankFile& file) {
                        {"muster_world", cat(file.world)},
                        {"muster_opening", file.opening},
                        {"muster_save", cat(file.save)},
-                       {"muster_directory", file.directory_sum},
+                       {"muster_directory", file.directory_word},
                        {"muster_values", Json(file.values).dump()},
                        {"muster_rank_value", file.rank_value},
                        {"muster_pieces", parts.dump()},
@@ -169,7 +169,7 @@ Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes
     // Files of the first days have not got these.
     (void)metadata.text("muster_opening", file.opening);
     (void)metadata.number<std::uint64_t>("muster_save", 0, file.save);
-    (void)metadata.text("muster_directory", file.directory_sum);
+    (void)metadata.text("muster_directory", file.directory_word);
     if (!JsonObject(values).texts(file.values)) return bad_rank_file("muster_values holds something else than texts");
     if (file.rank >= file.world) return bad_rank_file(cat("muster_rank ", file.rank, " of a world of ", file.world));
     if (checksums.size() != crc_digits * header->tensors.size())

@@ -50,7 +50,7 @@ struct RankFile {
     std::string rank_value;
     std::string opening;              ///< of the directory, a word that no other has
     std::uint64_t save = 0;           ///< the number of the save in that opening
-    std::string directory_sum;        ///< a checksum of the directory's path
+    std::string directory_word;       ///< which directory it is of (identity.h)
     std::vector<StoredPiece> pieces;  ///< in the order of their bytes
     std::uint64_t data_begin = 0;     ///< bytes of the header
     std::uint64_t size_bytes = 0;     ///< of the whole file

@@ -77,6 +77,11 @@ bool SaveWorker::in_memory_only() const {
     return snapshot_ && !snapshot_->to_disk;
 }
 
+bool SaveWorker::last_failed() const {
+    const std::lock_guard lock(mutex_);
+    return last_failed_;
+}
+
 Result<void> SaveWorker::finish() {
     std::unique_lock lock(mutex_);
     if (!snapshot_) return {};
@@ -135,6 +140,7 @@ void SaveWorker::run() {
             changed_.notify_all();
             continue;
         }
+        local_failed_ = false;
         auto outcome = persist(snapshot);
         auto report = std::move(snapshot.report);
         report.persist_ms = milliseconds(std::chrono::steady_clock::now() - snapshot.taken);
@@ -152,6 +158,7 @@ void SaveWorker::run() {
         add_report(std::move(report));
         lock.lock();
         newest_trouble_ = trouble;
+        last_failed_ = !trouble.empty() || local_failed_;
         snapshot_.reset();
         changed_.notify_all();
     }
@@ -192,6 +199,7 @@ Result<std::string> SaveWorker::finish_together(const Snapshot& snapshot, const 
 Result<void> SaveWorker::write_local(const Snapshot& snapshot, const Interruption& in_time) {
     if (!terms_.local) return {};
     auto written = terms_.local->put(snapshot.file, snapshot.memory, in_time);
+    local_failed_ = !written;
     if (written || !snapshot.to_shared) return written;
     log(LogLevel::warning, "step ", snapshot.file.step, " is not on the local disk: ", written.error().context);
     return {};

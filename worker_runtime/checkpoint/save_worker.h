@@ -66,6 +66,8 @@ class SaveWorker {
     [[nodiscard]] bool in_memory_only() const;
     /// The agent has taken the last copy, so its memory must not be written. While idle.
     [[nodiscard]] bool gave_last() const { return gave_last_; }
+    /// While idle: of the last save that went to a disk, what this rank knows of did not all go well.
+    [[nodiscard]] bool last_failed() const;
     /// Waits until it is idle. timed_out: the save under way has not even ended by the deadlines that it has itself, so
     /// the disk hangs; then this object must outlive the process.
     Result<void> finish();
@@ -107,7 +109,9 @@ class SaveWorker {
     std::optional<Snapshot> snapshot_;  // under way
     std::vector<SaveReport> reports_;
     std::string newest_trouble_;  // of those that were begun
-    std::string left_out_;        // why no save was begun since, on all ranks alike
+    bool last_failed_ = false;
+    bool local_failed_ = false;  // of the one under way; the thread's own
+    std::string left_out_;       // why no save was begun since, on all ranks alike
     bool stopping_ = false;
     std::thread thread_;
 };

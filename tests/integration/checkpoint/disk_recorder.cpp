@@ -269,7 +269,8 @@ std::string DiskRecorder::flush_of(const SyscallStop& stop) const {
     if (last->kind != DiskEvent::Kind::rename) {
         return inode_of(path + "/LOCK") ? "the directory at the start" : "a folder above";
     }
-    return last->new_name == "LATEST" ? "the directory behind LATEST" : "the directory behind a commit";
+    const bool text = last->new_name == "LATEST" || last->new_name == "IDENTITY";
+    return text ? cat("the directory behind ", last->new_name) : "the directory behind a commit";
 }
 
 }  // namespace muster::test

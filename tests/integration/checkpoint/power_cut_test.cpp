@@ -15,6 +15,8 @@
 #include "tests/support/scratch_folder.h"
 #include "worker_runtime/checkpoint/durable_file.h"
 #include "worker_runtime/checkpoint/folders.h"
+#include "worker_runtime/checkpoint/identity.h"
+#include "worker_runtime/checkpoint/rank_file.h"
 #include "worker_runtime/checkpoint/verify.h"
 
 using namespace muster;
@@ -94,6 +96,19 @@ std::string trouble_with_latest(const std::string& directory) {
     return {};
 }
 
+/// Parts on other disks are known by the word that the directory had when they were written, as its own parts have it.
+std::string trouble_with_identity(const std::string& directory) {
+    const auto listing = runtime::list_directory(directory);
+    if (!listing || listing->checkpoints.empty()) return {};
+    const auto name = to_string(listing->checkpoints.front());
+    const auto part = runtime::read_rank_file(cat(directory, '/', name, '/', runtime::rank_file_name(0)));
+    if (!part) return {};  // the reader looks at that
+    const auto now = runtime::identity_of(directory);
+    return part->directory_word.ends_with(cat('-', now)) && !now.empty()
+               ? std::string()
+               : cat("the directory is '", now, "', and ", name, " is of ", part->directory_word);
+}
+
 /// Asks the reader about states of the disk, about each once.
 class Reader {
   public:
@@ -121,6 +136,7 @@ class Reader {
         write_state(state, scratch.string());
         const SaverJob job{.directory = scratch / job_folder, .round = 9, .steps = {}};
         auto wrong = trouble_with_latest(job.directory);
+        if (wrong.empty()) wrong = trouble_with_identity(job.directory);
         if (!wrong.empty()) return {0, wrong};
         auto step = load_alone(alone_, job);
         return step ? Found{*step, ""} : Found{0, step.error().context};

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/local/codec.h"
 #include "tests/support/catch.h"
@@ -217,6 +218,64 @@ TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offere
     CHECK(copies.front().step == 20);
 }
 
+namespace {
+
+/// The worker of a round gives snapshots and, of rank 2, copies of these steps; what is kept afterwards, of either.
+void next_round(Rig& rig, std::vector<Gift>& snapshots, std::vector<Gift>& copies,
+                const std::vector<std::int64_t>& steps, const std::string& directory = "/ckpt") {
+    rig.channel = std::move(AgentChannel::open(rig.loop, 3, std::move(snapshots), std::move(copies)).value());
+    Worker worker(rig.channel->address());
+    for (const auto step : steps) {
+        const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
+        worker.give({local::GiftKind::copy, 7, step, 2}, memory.get());
+        worker.give({local::GiftKind::snapshot, 7, step, -1, directory}, memory.get());
+    }
+    worker.say(local::Progress{1});
+    REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
+    snapshots = rig.channel->take_snapshots();
+    copies = rig.channel->take_copies();
+}
+
+std::string steps_of(const std::vector<Gift>& gifts) {
+    std::string steps;
+    for (const auto& gift : gifts) steps += cat(steps.empty() ? "" : " ", gift.step);
+    return steps;
+}
+
+}  // namespace
+
+TEST_CASE("what a round went on from stays until that round has a snapshot that all its ranks have") {
+    Rig rig;
+    std::vector<Gift> snapshots, copies;
+    next_round(rig, snapshots, copies, {13, 14, 15});
+    CHECK(steps_of(snapshots) == "14 15");
+    SECTION("the first snapshot is one of this rank alone, the second one says that all have the first") {
+        next_round(rig, snapshots, copies, {20});
+        CHECK(steps_of(snapshots) == "14 15 20");
+        CHECK(steps_of(copies) == "14 15 20");
+        next_round(rig, snapshots, copies, {21, 22});
+        CHECK(steps_of(snapshots) == "21 22");
+        CHECK(steps_of(copies) == "21 22");
+    }
+    SECTION("round after round that ends behind its first snapshot goes on from the same step") {
+        for (int round = 0; round < 3; ++round) {
+            next_round(rig, snapshots, copies, {15});  // from 14, which all had
+            CHECK_THAT(steps_of(snapshots), Catch::StartsWith("14 15"));
+            CHECK_THAT(steps_of(copies), Catch::StartsWith("14 15"));
+            CHECK(snapshots.size() <= 4);
+        }
+    }
+    SECTION("a round that has given nothing leaves all") {
+        next_round(rig, snapshots, copies, {});
+        CHECK(steps_of(snapshots) == "14 15");
+        CHECK(steps_of(copies) == "14 15");
+    }
+    SECTION("two directories do not take each other's place") {
+        next_round(rig, snapshots, copies, {16, 17, 18}, "/average");
+        CHECK(steps_of(snapshots) == "14 15 17 18");
+    }
+}
+
 TEST_CASE("a worker that gives copies of many ranks has a limit") {
     Rig rig;
     Worker worker(rig.channel->address());
@@ -224,7 +283,7 @@ TEST_CASE("a worker that gives copies of many ranks has a limit") {
     for (std::int32_t rank = 0; rank < 40; ++rank) worker.give({local::GiftKind::copy, 7, 1, rank}, memory.get());
     worker.say(local::Progress{1});
     REQUIRE(rig.run_until([&] { return rig.facts().step == 1; }));
-    CHECK(rig.channel->take_copies().size() == 16);
+    CHECK(rig.channel->take_copies().size() == 24);
 }
 
 TEST_CASE("a gift without its memory breaks the rules") {

@@ -98,7 +98,7 @@ TEST_CASE("a damaged checkpoint does not count among those that are kept, and st
         },
         options);
     CHECK(wrong == "");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000020 step_00000020.2");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000020 step_00000020.2");
     CHECK(load_in(scratch / "c", 1, 2) == "step 20");
 }
 
@@ -123,13 +123,13 @@ TEST_CASE("a draft that lacks nothing but its manifest is finished by the next r
         back_to_draft("20");
         back_to_draft("30");
         CHECK(load_in(scratch / "c", 2, 1) == "step 30");
-        CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000030");
+        CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000030");
         return;
     }
     SECTION("a rank's file is missing") {
         fs::remove(back_to_draft("30") + "/rank_00001.safetensors");
         CHECK(load_in(scratch / "c", 2, 1) == "step 20");
-        CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000020");
+        CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000020");
         return;
     }
     SECTION("a rank's file is damaged") {
@@ -138,7 +138,7 @@ TEST_CASE("a draft that lacks nothing but its manifest is finished by the next r
         return;
     }
     CHECK(load_in(scratch / "c", 2, 1) == "step 30");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000020 step_00000030");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000020 step_00000030");
 }
 
 TEST_CASE("leftovers go, and what is not ours stays") {
@@ -148,7 +148,7 @@ TEST_CASE("leftovers go, and what is not ours stays") {
     fs::create_directories(scratch / "c/step_00000007.tmp-0-dead");
     fs::create_directories(scratch / "c/mine");
     CHECK(load_in(scratch / "c", 1, 1) == "step 10");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK mine step_00000010");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK mine step_00000010");
 }
 
 TEST_CASE("a save that fails is reported, training goes on, and the checkpoint before it stays") {
@@ -179,7 +179,7 @@ TEST_CASE("a save that fails is reported, training goes on, and the checkpoint b
         });
     CHECK(wrong == "");
     CHECK_THAT(told, Catch::Contains("make the folder") && Catch::Contains("No such file or directory"));
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000030");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000030");
 }
 
 TEST_CASE("a checkpoint of another model is refused, naming the first tensor that differs, and memory is untouched") {

@@ -26,7 +26,7 @@ TEST_CASE("what was saved comes back, in worlds of 1 to 4") {
         INFO("world " << world);
         CHECK(load_in(directory, world, 0) == "none");
         CHECK(save_steps(directory, world, 1, {10, 20}) == "");
-        CHECK(names_of(directory) == "LATEST LOCK step_00000010 step_00000020");
+        CHECK(names_of(directory) == "IDENTITY LATEST LOCK step_00000010 step_00000020");
         CHECK(load_in(directory, world, 2) == "step 20");
     }
 }
@@ -89,14 +89,14 @@ TEST_CASE("only the newest few are kept") {
     options.keep_last = 2;
     options.keep_every = 20;
     CHECK(save_steps(scratch / "c", 2, 0, {10, 20, 30, 40, 50, 60, 70}, options) == "");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000020 step_00000040 step_00000060 step_00000070");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000020 step_00000040 step_00000060 step_00000070");
 }
 
 TEST_CASE("a step that comes again gets a folder of its own, and that one is loaded") {
     const ScratchFolder scratch;
     CHECK(save_steps(scratch / "c", 2, 0, {10}) == "");
     CHECK(save_steps(scratch / "c", 2, 1, {10}) == "");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000010.2");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000010.2");
     const auto wrong =
         with_checkpointers(scratch / "c", 2, 2, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
             auto state = model.state();
@@ -181,7 +181,7 @@ TEST_CASE("a state that one rank cannot save is an error on all, and the next sa
             return saved ? "" : saved.error().context;
         });
     CHECK(wrong == "");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000002");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000002");
 }
 
 TEST_CASE("wrong options and arguments are refused with a sentence") {
@@ -228,7 +228,7 @@ TEST_CASE("a directory that cannot be written can be loaded from, and saving to 
     if (root) REQUIRE(::seteuid(0) == 0);
     writable(true);
     CHECK(wrong == "");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010");
 }
 
 TEST_CASE("a disk that hangs in a save keeps nobody for longer than a save may take") {

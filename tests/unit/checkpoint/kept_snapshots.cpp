@@ -118,4 +118,21 @@ std::string round_with_agents(const std::string& directory, int world, std::int6
     });
 }
 
+std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world) {
+    std::string told;
+    const auto wrong = round_with_agents(
+        directory, world, 1, agents, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            auto state = model.state();
+            auto report = checkpointer.load(state);
+            if (!report) return report.error().context;
+            if (model.rank == 0) told = "none";
+            if (!report->has_value()) return {};
+            model.take(state);
+            if (!model.is_at((*report)->step, same_world)) return cat("rank ", model.rank, " has another model");
+            if (model.rank == 0) told = cat((*report)->from_memory ? "memory " : "disk ", (*report)->step);
+            return {};
+        });
+    return wrong.empty() ? told : wrong;
+}
+
 }  // namespace muster::test

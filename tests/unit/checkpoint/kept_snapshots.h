@@ -43,4 +43,8 @@ std::string round_with_agents(const std::string& directory, int world, std::int6
                               const std::function<std::string(Checkpointer&, SavedModel&)>& body,
                               const std::vector<int>& nodes = {}, CheckpointOptions options = {});
 
+/// Loads into fresh models: "memory 15", "disk 10" or "none", when all ranks say so and have the right model; else a
+/// complaint.
+std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world = true);
+
 }  // namespace muster::test

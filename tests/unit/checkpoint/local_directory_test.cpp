@@ -84,7 +84,7 @@ TEST_CASE("a round goes on from the hosts' own disks, and every third save is on
         Disks disks;
         disks.hosts = world > 1 ? 2 : 1;
         REQUIRE(disks.save(world, 0, {10, 20, 30, 40, 50}) == "");
-        CHECK(names_of(disks.shared()) == "LATEST LOCK step_00000010 step_00000040");
+        CHECK(names_of(disks.shared()) == "IDENTITY LATEST LOCK step_00000010 step_00000040");
         CHECK(disks.load(world, 1) == "local 50");
         CHECK(disks.load(world, 2) == "local 50");  // loading takes nothing away
     }
@@ -143,23 +143,116 @@ TEST_CASE("the shared directory is taken where it is newer, and other directorie
     CHECK(disks.load(2, 3) == "shared 30");
 }
 
-TEST_CASE("a local disk that fails costs the save that has no other place, and no other") {
+namespace {
+
+/// Trains to `step` and saves it: empty where that came to a disk.
+std::string saved(Checkpointer& checkpointer, SavedModel& model, std::int64_t step) {
+    model.train_to(step);
+    auto done = checkpointer.save(step, model.state());
+    if (done) done = checkpointer.finish();
+    return done ? "" : done.error().context;
+}
+
+/// A file where a folder is to be, and the other way round.
+void break_folder(const std::string& path) {
+    std::filesystem::remove_all(path);
+    std::ofstream(path) << "no folder";
+}
+
+}  // namespace
+
+TEST_CASE("a local disk that fails costs the save that has no other place, and the next ones go to the shared one") {
     Disks disks;
     REQUIRE(disks.save(1, 0, {10}) == "");
-    const auto folder = disks.files().front().parent_path();
+    const auto local = disks.local(0, 1);
     const auto wrong = disks.round(1, 1, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
-        std::filesystem::remove_all(folder);
-        for (const std::int64_t step : {20, 30}) {
-            model.train_to(step);
-            auto saved = checkpointer.save(step, model.state());
-            const auto done = checkpointer.finish();
-            if (!saved) return saved.error().context;
-            if (done.has_value() != (step == 20)) return cat("step ", step);
+        if (auto first = saved(checkpointer, model, 20); !first.empty()) return first;
+        break_folder(local);
+        if (saved(checkpointer, model, 30).empty()) return "a save without any place is said to be safe";
+        if (auto shared = saved(checkpointer, model, 40); !shared.empty()) return shared;
+        if (auto again = saved(checkpointer, model, 50); !again.empty()) return again;
+        std::filesystem::remove(local);
+        if (auto both = saved(checkpointer, model, 60); !both.empty()) return both;
+        return saved(checkpointer, model, 70);
+    });
+    CHECK(wrong == "");
+    CHECK(names_of(disks.shared()) == "IDENTITY LATEST LOCK step_00000050 step_00000060");
+    CHECK(disks.load(1, 2) == "local 70");
+}
+
+TEST_CASE("a local disk that cannot even be opened keeps nobody from training") {
+    Disks disks;
+    std::filesystem::create_directories(disks.scratch.string());
+    break_folder(disks.local(0, 1));
+    REQUIRE(disks.save(1, 0, {10, 20, 30}) == "");
+    CHECK(names_of(disks.shared()) == "IDENTITY LATEST LOCK step_00000020 step_00000030");
+}
+
+TEST_CASE("a save that did not come to the shared directory is made up for by the next one") {
+    Disks disks;
+    const auto wrong = disks.round(1, 0, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+        for (const std::int64_t step : {10, 20, 30}) {
+            if (auto trouble = saved(checkpointer, model, step); !trouble.empty()) return trouble;
+        }
+        std::filesystem::rename(disks.shared(), disks.shared() + ".away");
+        if (saved(checkpointer, model, 40).empty()) return "there is no directory, and a save to it is said to be safe";
+        std::filesystem::rename(disks.shared() + ".away", disks.shared());
+        for (const std::int64_t step : {50, 60, 70}) {
+            if (auto trouble = saved(checkpointer, model, step); !trouble.empty()) return trouble;
         }
         return {};
     });
     CHECK(wrong == "");
-    CHECK(names_of(disks.shared()) == "LATEST LOCK step_00000010 step_00000020");
+    CHECK(names_of(disks.shared()) == "IDENTITY LATEST LOCK step_00000010 step_00000050");
+}
+
+TEST_CASE("a directory that was emptied begins anew, whatever the hosts' disks still have of it") {
+    Disks disks;
+    REQUIRE(disks.save(2, 0, {10, 20}) == "");
+    REQUIRE(disks.load(2, 1) == "local 20");
+    SECTION("removed") {
+        std::filesystem::remove_all(disks.shared());
+    }
+    SECTION("all that is in it removed") {
+        for (const auto& entry : std::filesystem::directory_iterator(disks.shared())) remove_all(entry.path());
+    }
+    SECTION("its checkpoints removed") {
+        std::filesystem::remove_all(disks.shared() + "/step_00000010");
+    }
+    CHECK(disks.load(2, 2) == "none");
+    CHECK(disks.load(2, 3) == "none");
+    REQUIRE(disks.save(2, 4, {5, 6}) == "");
+    CHECK(disks.load(2, 5) == "local 6");
+    CHECK(disks.files().size() == 8);  // nobody's files are removed
+}
+
+TEST_CASE("another job that has the same path takes nothing of the first one, which finds its own when it comes back") {
+    Disks disks;
+    REQUIRE(disks.save(2, 0, {10, 20}) == "");
+    const auto moved = disks.shared() + ".first";
+    std::filesystem::rename(disks.shared(), moved);
+    CHECK(disks.load(2, 0) == "none");
+    REQUIRE(disks.save(2, 1, {30}) == "");
+    CHECK(disks.load(2, 2) == "local 30");
+    std::filesystem::remove_all(disks.shared());
+    std::filesystem::rename(moved, disks.shared());
+    CHECK(disks.load(2, 1) == "local 20");
+    // A copy of a directory is another one.
+    std::filesystem::copy(disks.shared(), disks.scratch / "copy", std::filesystem::copy_options::recursive);
+    CHECK(load_in(disks.scratch / "copy", 2, 2) == "step 10");
+}
+
+TEST_CASE("an identity that does not read counts as none, and the next one stays") {
+    Disks disks;
+    REQUIRE(disks.save(1, 0, {10, 20}) == "");
+    for (const auto* text :
+         {"", "../../../../etc\n", "5eed1234cafe432\n", "5EED1234CAFE4321\n", "5eed1234cafe4321 \n"}) {
+        std::ofstream(disks.shared() + "/IDENTITY") << text;
+        CHECK(disks.load(1, 1) == "shared 10");
+    }
+    REQUIRE(disks.save(1, 2, {20, 30}) == "");
+    CHECK(disks.load(1, 3) == "local 30");
+    CHECK(disks.load(1, 4) == "local 30");
 }
 
 TEST_CASE("ranks that disagree about local directories are told so") {

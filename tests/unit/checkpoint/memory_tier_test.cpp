@@ -1,4 +1,6 @@
 // Copies that outlive their workers, with ranks that are threads and an agent that is a map.
+#include <filesystem>
+
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/checkpoint/kept_snapshots.h"
@@ -23,23 +25,6 @@ std::string train_to_15(const std::string& directory, int world, Agents& agents)
                              });
 }
 
-/// "memory 15" or "disk 10", when all ranks say so and have the right model.
-std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world = true) {
-    std::string told;
-    const auto wrong = round_with_agents(
-        directory, world, 1, agents, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
-            auto state = model.state();
-            auto report = checkpointer.load(state);
-            if (!report) return report.error().context;
-            if (!report->has_value()) return "none";
-            model.take(state);
-            if (!model.is_at((*report)->step, same_world)) return cat("rank ", model.rank, " has another model");
-            if (model.rank == 0) told = cat((*report)->from_memory ? "memory " : "disk ", (*report)->step);
-            return {};
-        });
-    return wrong.empty() ? told : wrong;
-}
-
 }  // namespace
 
 TEST_CASE("a round goes on from what the agents kept, where that is newer than the disk") {
@@ -47,7 +32,7 @@ TEST_CASE("a round goes on from what the agents kept, where that is newer than t
         const ScratchFolder scratch;
         Agents agents;
         REQUIRE(train_to_15(scratch / "c", world, agents) == "");
-        CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010");
+        CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010");
         CHECK(loaded(scratch / "c", world, agents) == "memory 15");
     }
 }
@@ -142,4 +127,12 @@ TEST_CASE("without an agent a snapshot is nothing, and costs nothing") {
         });
     CHECK_THAT(wrong, Catch::Contains("step -1"));
     CHECK(load_in(scratch / "c", 2, 1) == "none");
+}
+
+TEST_CASE("copies of a directory that was emptied since are not taken") {
+    const ScratchFolder scratch;
+    Agents agents;
+    REQUIRE(train_to_15(scratch / "c", 2, agents) == "");
+    std::filesystem::remove_all(scratch / "c");
+    CHECK(loaded(scratch / "c", 2, agents) == "none");
 }

@@ -46,23 +46,6 @@ std::string train_to_15(const std::string& directory, Agents& agents, const std:
         [&all](Checkpointer& checkpointer, SavedModel& model) { return train(checkpointer, model, 15, all); }, nodes);
 }
 
-/// "memory 15" or "disk 10", when all ranks say so and have the right model.
-std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world = true) {
-    std::string told;
-    const auto wrong = round_with_agents(
-        directory, world, 1, agents, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
-            auto state = model.state();
-            auto report = checkpointer.load(state);
-            if (!report) return report.error().context;
-            if (!report->has_value()) return "none";
-            model.take(state);
-            if (!model.is_at((*report)->step, same_world)) return cat("rank ", model.rank, " has another model");
-            if (model.rank == 0) told = cat((*report)->from_memory ? "memory " : "disk ", (*report)->step);
-            return {};
-        });
-    return wrong.empty() ? told : wrong;
-}
-
 }  // namespace
 
 TEST_CASE("a whole node is lost, and its replacement goes on from the memory of the next one") {
@@ -126,4 +109,31 @@ TEST_CASE("an owner that dies while it sends leaves the copy before, and the sur
     CHECK(agents.copies(0) == "1@10");
     agents.lose(1);
     CHECK(loaded(scratch / "c", 2, agents) == "memory 10");
+}
+
+TEST_CASE("saves that wait for copies to the next node do not keep the shared directory waiting") {
+    const ScratchFolder scratch;
+    Agents agents;
+    // Slower than all that follows.
+    const CheckpointOptions slow{
+        .local_directory = scratch / "l", .shared_every = 3, .copy_bytes_per_second = copy_bytes_per_second_min};
+    std::string left_out;
+    const auto wrong = round_with_agents(
+        scratch / "c", 2, 0, agents,
+        [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            for (const std::int64_t step : {10, 20, 30, 40}) {
+                model.train_to(step);
+                const auto saved = checkpointer.save(step, model.state(), WhenBusy::skip);
+                if (!saved) return saved.error().context;
+                (void)checkpointer.finish();
+            }
+            if (model.rank != 0) return {};
+            for (const auto& report : checkpointer.reports())
+                if (!report.persisted) left_out += cat(report.step, ' ');
+            return {};
+        },
+        {0, 1}, slow);
+    CHECK(wrong == "");
+    CHECK(left_out == "20 30 ");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000040");
 }

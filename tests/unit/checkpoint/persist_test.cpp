@@ -3,8 +3,10 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -110,7 +112,7 @@ TEST_CASE("copies of a whole save become a checkpoint that the next start loads"
         std::vector<int> ranks;
         for (int rank = 0; rank < world; ++rank) ranks.push_back(rank);
         CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies(ranks))) == "step_00000015");
-        CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000015");
+        CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000015");
         CHECK(load_in(scratch / "c", world, 4) == "step 15");
         CHECK(told(persist_copies(terms(scratch / "c", 4), keepers.copies(ranks))) == "nothing");
     }
@@ -150,7 +152,7 @@ TEST_CASE("a step that only some ranks of this node had come to is not begun") {
     REQUIRE(train(scratch / "c", 2, keepers, {14, 15}) == "");
     keepers.of(1).pop_back();
     CHECK(told(persist_copies(terms(scratch / "c"), keepers.copies({0, 1}))) == "step_00000014");
-    CHECK(names_of(scratch / "c") == "LATEST LOCK step_00000010 step_00000014");
+    CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000014");
 }
 
 TEST_CASE("what a killed worker had written is taken where it is whole, and written again where it is not") {
@@ -217,4 +219,60 @@ TEST_CASE("a directory that cannot be written, or has gone, is an error that nam
     CHECK_THAT(told(persist_copies(terms(scratch / "c", 3, Duration::zero()), keepers.copies({0}))),
                Catch::Contains("too slow"));
     CHECK(load_in(scratch / "c", 1, 4) == "step 10");
+}
+
+namespace {
+
+std::string latest_in(const std::string& directory) {
+    std::string name;
+    std::ifstream(directory + "/LATEST") >> name;
+    return name;
+}
+
+/// As a visitor, drafts of `first`, `first` + 2 and so on.
+void commit_drafts(const std::string& directory, std::int64_t first, std::int64_t last) {
+    auto claim = DirectoryClaim::visit(directory, {.job = "job", .round = 3});
+    for (auto step = first; claim && step <= last; step += 2) {
+        const DraftName draft{.step = step, .round = 3, .nonce = "5eed1234"};
+        std::filesystem::create_directory(directory + "/" + to_string(draft));
+        (void)commit_draft(directory, draft, *claim);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("LATEST never goes back behind what another process has committed meanwhile") {
+    const ScratchFolder scratch;
+    const auto directory = scratch / "c";
+    REQUIRE(save_steps(directory, 1, 3, {20}) == "");
+    {
+        auto claim = DirectoryClaim::visit(directory, {.job = "job", .round = 3});
+        REQUIRE(claim.has_value());
+        const DraftName draft{.step = 15, .round = 3, .nonce = "5eed1234"};
+        std::filesystem::create_directory(directory + "/" + to_string(draft));
+        const auto late = commit_draft(directory, draft, *claim);
+        REQUIRE(late.has_error());
+        CHECK_THAT(late.error().context, Catch::Contains("has step_00000020 by now"));
+        CHECK(latest_in(directory) == "step_00000020");
+    }
+    std::array<pid_t, 2> children{};
+    for (std::size_t i = 0; i < children.size(); ++i) {
+        children[i] = ::fork();
+        if (children[i] != 0) continue;
+        commit_drafts(directory, 21 + static_cast<std::int64_t>(i), 60);
+        ::_exit(0);
+    }
+    auto claim = DirectoryClaim::visit(directory, {.job = "job", .round = 3});
+    REQUIRE(claim.has_value());
+    int running = 2;
+    while (running > 0) {
+        // Whoever may commit finds LATEST as new as the newest.
+        const auto looked = claim->exclusively([&]() -> Result<void> {
+            CHECK(latest_in(directory) == to_string(list_directory(directory)->checkpoints.front()));
+            return {};
+        });
+        REQUIRE(looked.has_value());
+        while (running > 0 && ::waitpid(-1, nullptr, WNOHANG) > 0) --running;
+    }
+    CHECK(latest_in(directory) == "step_00000060");
 }

@@ -71,11 +71,17 @@ struct CheckpointState {
     std::vector<std::byte> rank_bytes = {};
 };
 
-/// What save() does while the one before is still being written.
+/// What save() does while the one before is still being written. One that goes no further than the local disks also
+/// needs the copies on the next node to have come, and is left out, or waits, for these too: a node that is lost takes
+/// its disk along. What was left out counts as one of `shared_every`, so that it delays no save to the shared
+/// directory. For a snapshot, which is over in a moment, both wait.
 enum class WhenBusy {
     skip,  ///< says so in its report, and training goes on; all ranks skip the same ones
     wait,  ///< so that none is left out
 };
+
+/// Slower than this the next node would have to take a copy for dead.
+inline constexpr std::uint64_t copy_bytes_per_second_min = 64u << 10;
 
 struct CheckpointOptions {
     /// One that all hosts of the job share. Empty: MUSTER_CHECKPOINT_DIR, which `muster --checkpoint-dir` sets.
@@ -83,7 +89,9 @@ struct CheckpointOptions {
     /// On a disk of this host: each rank's part goes there first, and a round on these hosts goes on from it. Empty:
     /// MUSTER_CHECKPOINT_LOCAL_DIR, which `muster --checkpoint-local-dir` sets; else there is none.
     std::string local_directory = {};
-    int shared_every = 1;         ///< with a local directory: of that many saves the first goes to `directory` too
+    /// With a local directory: of that many saves the first goes to `directory` too. So does the one after a save that
+    /// failed, there or on a local disk.
+    int shared_every = 1;
     int keep_last = 2;            ///< at least 1
     std::int64_t keep_every = 0;  ///< also keep those whose step is a multiple; 0: none
     WhenBusy when_busy = WhenBusy::skip;
@@ -94,7 +102,8 @@ struct CheckpointOptions {
     /// Copies in memory also go to the next node, so that the loss of a whole one need not cost the steps since the
     /// last checkpoint. Takes memory of three more shares. Nothing on one node, and without agents.
     bool copy_to_next_node = true;
-    /// What a rank sends of them at most; 0: as fast as the network takes them. The next snapshot() waits for its turn.
+    /// What a rank sends of them at most; 0: as fast as the network takes them, else copy_bytes_per_second_min at
+    /// least. The next snapshot() waits for its turn.
     std::uint64_t copy_bytes_per_second = 0;
 };
 
@@ -114,7 +123,8 @@ struct LoadReport {
     std::int64_t step = 0;
     bool from_memory = false;          ///< of the agents, which had kept the copies of workers that ended
     bool from_local_disk = false;      ///< of the hosts' local directories
-    std::string path;                  ///< of the checkpoint's folder, where it is from the disk
+    std::string path;                  ///< of the checkpoint's folder in the shared directory; else empty: parts that
+                                       ///< were in memory or on several local disks have no one place
     std::vector<std::string> skipped;  ///< newer ones that were not taken, each with the reason
     double load_ms = 0;
 };
