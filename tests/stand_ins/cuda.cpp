@@ -5,8 +5,10 @@
 // memory waits until every stream is idle: who frees while an operation is stuck hangs.
 //
 // MUSTER_STANDIN_GPUS    how many GPUs there are (8)
+// MUSTER_STANDIN_PINS    0: no host memory can be pinned
 // MUSTER_STANDIN_HIDDEN  1: the host cannot touch device memory, as on a real GPU: it dies of SIGSEGV
 #include <cuda_runtime_api.h>
+#include <sys/mman.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -15,10 +17,13 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include "tests/stand_ins/device_memory.h"
 
@@ -92,6 +97,23 @@ struct Gpu {
 Gpu& gpu() {
     static Gpu& one = *new Gpu;  // streams may outlive static objects
     return one;
+}
+
+/// Host memory that is pinned, by its first byte.
+struct Pins {
+    std::mutex mutex;
+    std::map<void*, std::size_t> sizes;
+    int mistakes = 0;  ///< twice, without having been pinned, or after the memory had gone
+};
+
+Pins& pins() {
+    static Pins& all = *new Pins;
+    return all;
+}
+
+bool is_mapped(void* memory, std::size_t size) {
+    std::vector<unsigned char> pages((size + 4095) / 4096);
+    return ::mincore(memory, size, pages.data()) == 0;
 }
 
 thread_local int current_device = 0;
@@ -227,6 +249,32 @@ cudaError_t cudaFree(void* memory) {
     wait_until_all_streams_are_idle();
     --frees_waiting;
     return muster::stand_ins::give_back(memory) ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaHostRegister(void* memory, std::size_t size, unsigned /*flags*/) {
+    const char* const text = std::getenv("MUSTER_STANDIN_PINS");
+    if (text != nullptr && std::string_view(text) == "0") return cudaErrorMemoryAllocation;
+    const std::lock_guard lock(pins().mutex);
+    const bool fresh = is_mapped(memory, size) && pins().sizes.emplace(memory, size).second;
+    if (!fresh) ++pins().mistakes;
+    return fresh ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered;
+}
+
+cudaError_t cudaHostUnregister(void* memory) {
+    const std::lock_guard lock(pins().mutex);
+    const auto found = pins().sizes.find(memory);
+    const bool there = found != pins().sizes.end() && is_mapped(memory, found->second);
+    if (!there) ++pins().mistakes;
+    if (found != pins().sizes.end()) pins().sizes.erase(found);
+    return there ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+}
+
+/// How many bytes are pinned; -1 after a mistake.
+long standin_pinned_bytes() {
+    const std::lock_guard lock(pins().mutex);
+    long bytes = 0;
+    for (const auto& [memory, size] : pins().sizes) bytes += static_cast<long>(size);
+    return pins().mistakes > 0 ? -1 : bytes;
 }
 
 cudaError_t cudaDeviceSynchronize() {

@@ -18,7 +18,7 @@
 #include "worker_runtime/checkpoint/neighbour_copies.h"
 #include "worker_runtime/checkpoint/save_worker.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
-#include "worker_runtime/cpu/shared_segment.h"
+#include "worker_runtime/checkpoint/snapshot_memory.h"
 
 namespace muster::runtime {
 
@@ -87,7 +87,6 @@ class CheckpointerBody {
                           LoadReport& report);
     void take_texts(const Manifest& manifest, CheckpointState& state) const;
     RankFile plan(std::int64_t step, const CheckpointState& state) const;
-    static Result<void> make_room(SharedSegment& room, std::uint64_t bytes);
     Result<void> choose_room(std::uint64_t bytes);
     Result<void> copy(const CheckpointState& state, Snapshot& snapshot);
     static Result<void> place_tensors(const Manifest& manifest, CheckpointState& state, const PlaceTensors& place);
@@ -101,7 +100,7 @@ class CheckpointerBody {
     CheckpointOptions options_;
     std::shared_ptr<SnapshotLink> snapshots_;
     /// Three where an agent keeps the last two copies: they must stay whole while the next one is made.
-    std::array<SharedSegment, 3> memories_;
+    std::array<SnapshotMemory, 3> memories_;
     std::size_t turn_ = 0;
     std::size_t sent_ = memories_.size();  // which went to the next node last; none yet
     std::string opening_;                  // of the directory, the same on all ranks

@@ -58,24 +58,13 @@ RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state)
     return file;
 }
 
-Result<void> CheckpointerBody::make_room(SharedSegment& room, std::uint64_t bytes) {
-    if (room.size_bytes() >= bytes) return {};
-    room = {};
-    // A little more, so that a longer text beside the tensors does not take everything anew.
-    auto memory = SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
-                                        "the copy that a checkpoint is written from");
-    if (!memory) return memory.error();
-    room = std::move(*memory);
-    return {};
-}
-
 Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
     if (auto fine = check_state(state); !fine) return fine;
     if (auto done = worker_->finish(); !done) return done;
     if (copies_) copies_->finish();
     const auto bytes = in_whole_blocks(plan(0, state).size_bytes);
     for (std::size_t i = 0; i < (snapshots_ ? memories_.size() : 1); ++i) {
-        if (auto made = make_room(memories_[i], bytes); !made) return made;
+        if (auto made = memories_[i].grow(bytes); !made) return made;
     }
     return {};
 }
@@ -83,7 +72,7 @@ Result<void> CheckpointerBody::reserve(const CheckpointState& state) {
 /// The next memory in turn; where there is too little for that, the one that was written longest ago. One that is still
 /// sent to the next node comes last, and is waited for: to lose the save would be worse.
 Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
-    auto made = make_room(memories_[turn_], bytes);
+    auto made = memories_[turn_].grow(bytes);
     for (std::size_t i = 1; !made && i < memories_.size(); ++i) {
         const auto other = (turn_ + i) % memories_.size();
         if (memories_[other].size_bytes() < bytes || is_sent(other)) continue;

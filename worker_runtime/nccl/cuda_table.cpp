@@ -57,6 +57,8 @@ Result<CudaTable> CudaTable::load(const std::string& named) {
     find(table.free, "cudaFree");
     find(table.copy, "cudaMemcpyAsync");
     find(table.fill, "cudaMemsetAsync");
+    find(table.pin, "cudaHostRegister");
+    find(table.unpin, "cudaHostUnregister");
     find(table.synchronize, "cudaDeviceSynchronize");
     find(table.pointer_attributes, "cudaPointerGetAttributes");
     table.path = library->path();

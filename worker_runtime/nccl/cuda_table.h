@@ -29,6 +29,8 @@ struct CudaTable {
     decltype(&::cudaFree) free = nullptr;
     decltype(&::cudaMemcpyAsync) copy = nullptr;
     decltype(&::cudaMemsetAsync) fill = nullptr;
+    decltype(&::cudaHostRegister) pin = nullptr;
+    decltype(&::cudaHostUnregister) unpin = nullptr;
     decltype(&::cudaDeviceSynchronize) synchronize = nullptr;
     decltype(&::cudaPointerGetAttributes) pointer_attributes = nullptr;
     std::string path;

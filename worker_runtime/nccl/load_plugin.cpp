@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <filesystem>
 #include <mutex>
 #include <utility>
@@ -12,6 +13,9 @@
 namespace muster::runtime {
 
 namespace {
+
+/// Null until a communicator has asked for it.
+std::atomic<const NcclPlugin*> plugin_in_use = nullptr;
 
 std::string variable(const char* name) {
     const char* const value = ::getenv(name);
@@ -67,10 +71,17 @@ Result<const NcclPlugin*> open_plugin() {
 Result<std::unique_ptr<Transport>> make_nccl_transport(const GroupTerms& group, NcclTerms terms) {
     static const Result<const NcclPlugin*> plugin = open_plugin();
     if (!plugin) return plugin.error();
+    plugin_in_use = *plugin;
     terms.cuda_library = variable("MUSTER_CUDA_LIBRARY");
     terms.nccl_library = variable("MUSTER_NCCL_LIBRARY");
     if (!terms.log) terms.log = [](LogLevel level, std::string_view line) { log(level, line); };
     return (*plugin)->make(group, terms);
+}
+
+Result<std::unique_ptr<HostPin>> pin_host_memory(void* memory, std::size_t size_bytes) {
+    const NcclPlugin* const plugin = plugin_in_use;
+    if (plugin == nullptr) return std::unique_ptr<HostPin>();
+    return plugin->pin(memory, size_bytes);
 }
 
 }  // namespace muster::runtime

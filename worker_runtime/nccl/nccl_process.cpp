@@ -24,12 +24,55 @@ std::string settings() {
     return found.empty() ? "no NCCL_* set" : join(found, ", ");
 }
 
+/// The one that is in use, if any.
+struct InUse {
+    std::mutex mutex;
+    std::weak_ptr<NcclProcess> process;
+};
+
+InUse& in_use() {
+    static InUse one;
+    return one;
+}
+
+class CudaPin final : public HostPin {
+  public:
+    CudaPin(const std::shared_ptr<NcclProcess>& process, void* memory)
+        : process_(process), cuda_(process->cuda()), device_(process->terms().device), memory_(memory) {}
+    ~CudaPin() override {
+        // After a failure this may wait for a kernel that is stuck, and the process is about to leave anyway.
+        const auto process = process_.lock();
+        if (process && process->failed()) return;
+        if (cuda_.set_device(device_) == cudaSuccess) (void)cuda_.unpin(memory_);
+    }
+
+  private:
+    std::weak_ptr<NcclProcess> process_;
+    CudaTable cuda_;  // the library stays, whatever becomes of communicators
+    int device_;
+    void* memory_;
+};
+
 }  // namespace
 
+Result<std::unique_ptr<HostPin>> NcclProcess::pin(void* memory, std::size_t size_bytes) {
+    std::shared_ptr<NcclProcess> process;
+    {
+        const std::lock_guard lock(in_use().mutex);
+        process = in_use().process.lock();
+    }
+    if (!process || process->failed()) return std::unique_ptr<HostPin>();
+    if (auto used = process->use_device(); !used) return used.error();
+    const auto& cuda = process->cuda();
+    auto pinned = cuda.check(cuda.pin(memory, size_bytes, cudaHostRegisterPortable),
+                             cat("pin ", size_bytes >> 10, " KiB of host memory"));
+    if (!pinned) return pinned.error();
+    return std::unique_ptr<HostPin>(std::make_unique<CudaPin>(process, memory));
+}
+
 Result<std::shared_ptr<NcclProcess>> NcclProcess::open(const NcclTerms& terms) {
-    static std::mutex mutex;
-    static std::weak_ptr<NcclProcess> current;
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(in_use().mutex);
+    auto& current = in_use().process;
     if (auto process = current.lock()) {
         if (!process->failed()) return process;
         process->wait_over();

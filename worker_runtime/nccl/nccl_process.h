@@ -37,6 +37,8 @@ class NcclProcess {
   public:
     /// The one that is in use, or a new one. unsupported: a library is missing or too old, or there is no usable GPU.
     static Result<std::shared_ptr<NcclProcess>> open(const NcclTerms& terms);
+    /// PinHostMemory, for the GPU of the one that is in use.
+    static Result<std::unique_ptr<HostPin>> pin(void* memory, std::size_t size_bytes);
     /// Everything that uses it has gone.
     ~NcclProcess();
     NcclProcess(const NcclProcess&) = delete;

@@ -3,6 +3,7 @@
 // loader refuses any other.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,9 +35,22 @@ struct NcclTerms {
 /// In the plugin: a collective over the group.
 using MakeNcclTransport = Result<std::unique_ptr<Transport>> (*)(const GroupTerms&, const NcclTerms&);
 
+/// Host memory that CUDA copies from and to at its full rate, as long as this lives. It must go before the memory does.
+class HostPin {
+  public:
+    HostPin() = default;
+    virtual ~HostPin() = default;
+    HostPin(const HostPin&) = delete;
+    HostPin& operator=(const HostPin&) = delete;
+};
+/// In the plugin: null where this process has no communicator of NCCL. An error is CUDA's: a limit of locked memory,
+/// say.
+using PinHostMemory = Result<std::unique_ptr<HostPin>> (*)(void* memory, std::size_t size_bytes);
+
 struct NcclPlugin {
     const char* build;
     MakeNcclTransport make;
+    PinHostMemory pin;
 };
 
 /// This source tree's version with this compiler: what two halves must have in common to hand each other C++ objects.
@@ -48,5 +62,9 @@ inline constexpr const char* nccl_plugin_symbol = "muster_nccl_plugin";
 /// In the runtime: loads the plugin once (MUSTER_NCCL_PLUGIN, else beside this program or library, else where the
 /// system looks) and gives it MUSTER_CUDA_LIBRARY and MUSTER_NCCL_LIBRARY. unsupported says what is missing.
 Result<std::unique_ptr<Transport>> make_nccl_transport(const GroupTerms& group, NcclTerms terms);
+
+/// Pins host memory where this process uses a GPU through the plugin. Else null: it never loads the plugin, for that
+/// would cost a process without use for it a GPU's context.
+Result<std::unique_ptr<HostPin>> pin_host_memory(void* memory, std::size_t size_bytes);
 
 }  // namespace muster::runtime

@@ -1,0 +1,28 @@
+#include "worker_runtime/checkpoint/snapshot_memory.h"
+
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "worker_runtime/checkpoint/rank_file.h"
+
+namespace muster::runtime {
+
+Result<void> SnapshotMemory::grow(std::uint64_t bytes) {
+    if (size_bytes() >= bytes) return {};
+    pin_.reset();
+    segment_ = {};
+    // A little more, so that a longer text beside the tensors does not take everything anew.
+    auto memory = SharedSegment::create(in_whole_blocks(bytes) + 16 * file_alignment,
+                                        "the copy that a checkpoint is written from");
+    if (!memory) return memory.error();
+    segment_ = std::move(*memory);
+    auto pin = pin_host_memory(segment_.data(), segment_.size_bytes());
+    if (pin) {
+        pin_ = std::move(*pin);
+    } else {
+        log(LogLevel::warning, pin.error().context, "; copies from the GPU into checkpoints are slower without it");
+    }
+    return {};
+}
+
+}  // namespace muster::runtime
