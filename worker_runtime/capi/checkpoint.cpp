@@ -15,7 +15,7 @@ struct CheckpointerObject {
     std::shared_ptr<Context> context;  // outlives the checkpointer
     std::mutex mutex = {};             // threads of the caller may share it
     std::optional<Checkpointer> checkpointer = {};
-    CheckpointState loaded = {};  // texts alone
+    CheckpointState loaded = {};  // without tensors
     LoadReport load_report = {};
     std::vector<SaveReport> reports = {};
 };
@@ -61,6 +61,8 @@ Result<CheckpointOptions> read_options(const muster_checkpointer_options* option
     chosen.persist_timeout = *timeout;
     chosen.copy_to_next_node = given->no_copies == 0;
     chosen.copy_bytes_per_second = given->copy_bytes_per_second;
+    if (given->local_directory != nullptr) chosen.local_directory = given->local_directory;
+    if (given->shared_every != 0) chosen.shared_every = given->shared_every;
     return chosen;
 }
 
@@ -101,6 +103,9 @@ Result<CheckpointState> read_state(const muster_checkpoint_state* state) {
         if (!all.values.emplace(key, value).second) return invalid(cat("the value '", key, "' is there twice"));
     }
     if (given->rank_value != nullptr) all.rank_value = given->rank_value;
+    if (given->rank_bytes == nullptr && given->rank_bytes_size > 0) return invalid("`rank_bytes` is NULL");
+    const auto* const bytes = static_cast<const std::byte*>(given->rank_bytes);
+    if (given->rank_bytes_size > 0) all.rank_bytes.assign(bytes, bytes + given->rank_bytes_size);
     return all;
 }
 
@@ -255,6 +260,27 @@ muster_status muster_checkpointer_loaded_rank_value(muster_checkpointer* checkpo
                                                     size_t* needed) {
     return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) {
         return write_text(found.loaded.rank_value, text, capacity, needed);
+    });
+}
+
+muster_status muster_checkpointer_loaded_rank_bytes(muster_checkpointer* checkpointer, const void** bytes,
+                                                    size_t* size) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
+        if (bytes == nullptr || size == nullptr) return invalid("`bytes` or `size` is NULL");
+        *bytes = found.loaded.rank_bytes.data();
+        *size = found.loaded.rank_bytes.size();
+        return {};
+    });
+}
+
+muster_status muster_checkpointer_loaded_from(muster_checkpointer* checkpointer, int* from) {
+    return with_checkpointer(__func__, checkpointer, [&](const CheckpointerObject& found) -> Result<void> {
+        if (from == nullptr) return invalid("`from` is NULL");
+        const auto& report = found.load_report;
+        *from = report.from_memory       ? MUSTER_FROM_MEMORY
+                : report.from_local_disk ? MUSTER_FROM_LOCAL_DISK
+                                         : MUSTER_FROM_SHARED;
+        return {};
     });
 }
 

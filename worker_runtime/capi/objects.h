@@ -22,6 +22,7 @@ struct CommunicatorObject {
 struct ReducerObject {
     std::shared_ptr<CommunicatorObject> communicator;
     GradientReducer reducer;
+    ReducerState kept = {};  ///< what the caller was shown last
 };
 
 struct OptimizerObject {

@@ -187,6 +187,30 @@ muster_status muster_reducer_description(muster_reducer* reducer, char* text, si
                         [&](auto& own) { return write_text(own.description(), text, capacity, needed); });
 }
 
+muster_status muster_reducer_keep(muster_reducer* reducer, muster_reducer_state* state) {
+    return guarded("muster_reducer_keep", [&]() -> Result<void> {
+        const auto found = reducers().find(reducer);
+        if (!found) return found.error();
+        auto& kept = (*found)->kept;
+        (*found)->reducer.keep(kept);
+        return write({.size = 0, .plan = kept.plan.c_str(), .own = kept.own.data(), .own_size = kept.own.size()},
+                     state);
+    });
+}
+
+muster_status muster_reducer_restore(muster_reducer* reducer, const muster_reducer_state* state) {
+    return with_reducer("muster_reducer_restore", reducer, [&](auto& own) -> Result<void> {
+        const auto given = read(state);
+        if (!given) return given.error();
+        if (given->own == nullptr && given->own_size > 0) return invalid("`own` is NULL");
+        ReducerState from;
+        if (given->plan != nullptr) from.plan = given->plan;
+        const auto* const bytes = static_cast<const std::byte*>(given->own);
+        if (given->own_size > 0) from.own.assign(bytes, bytes + given->own_size);
+        return own.restore(from);
+    });
+}
+
 muster_status muster_reducer_release(muster_reducer* reducer) {
     return guarded("muster_reducer_release", [&] { return reducers().release(reducer); });
 }

@@ -52,6 +52,9 @@ class Module(OnRanks):
     def test_a_first_start_finds_nothing(self):
         self.check(2, "first_start")
 
+    def test_a_reducer_goes_on_from_what_was_kept_of_it(self):
+        self.check(2, "reducer_state")
+
     def test_mistakes_are_exceptions_with_a_sentence(self):
         self.check(1, "mistakes")
 

@@ -111,6 +111,56 @@ def first_start(context):
     checkpointer.close()
 
 
+def averages(reducer, rank, steps):
+    """What the ranks get in these steps, whose gradients int8 cannot hold."""
+    results = []
+    for step in steps:
+        reducer.begin_step()
+        gradient = reducer.gradient("w")
+        for i in range(len(gradient)):
+            gradient[i] = 0.001 * (i + 1) * (rank + 1) + 0.01 * step
+        reducer.mark_ready("w")
+        reducer.finish()
+        results.append(list(gradient))
+    return results
+
+
+def reducer_state(context):
+    """A reducer that goes on from what was kept has the bits of one that never stopped; a local disk is told apart."""
+    def reducer():
+        return muster.GradientReducer(context.world, {"w": array.array("f", [0] * 1000)}, wire="int8")
+
+    straight = averages(reducer(), context.rank, range(6))
+    first = reducer()
+    head = averages(first, context.rank, range(3))
+    kept = first.keep()
+    assert isinstance(kept, muster.ReducerState) and kept.plan and len(kept.own) >= 4000
+    state = {"step": 3, "one": array.array("f", [1])}
+    terms = dict(local_directory=f"{FOLDER}.local", shared_every=2)
+    checkpointer = muster.Checkpointer(context, FOLDER, **terms)
+    for step in (3, 4):
+        checkpointer.save(step, state, values={"reducer": kept.plan}, rank_bytes=kept.own)
+        checkpointer.finish()
+    loaded = checkpointer.load(state)
+    assert (loaded.step, loaded.source, loaded.path) == (4, "local", "") and loaded.rank_bytes == kept.own
+    checkpointer.close()
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    loaded = checkpointer.load(state)
+    assert (loaded.step, loaded.source, loaded.path) == (3, "shared", f"{FOLDER}/step_00000003"), loaded
+    second = reducer()
+    second.restore(loaded.values["reducer"], loaded.rank_bytes)
+    assert head + averages(second, context.rank, range(3, 6)) == straight
+    forgetful = reducer()
+    forgetful.restore("")
+    assert head + averages(forgetful, context.rank, range(3, 6)) != straight
+    error = raises(muster.MusterError, "", reducer().restore, "no plan")
+    assert error.code == "invalid_argument", error.code
+    raises(TypeError, "rank_bytes is a list", checkpointer.save, 1, state, rank_bytes=[1])
+    raises(ValueError, "shared_every is 0", muster.Checkpointer, context, FOLDER, shared_every=0)
+    raises(muster.MusterError, "copy_bytes_per_second is 5; at least 65536", muster.Checkpointer, context, FOLDER + ".b",
+           copy_bytes_per_second=5)
+
+
 def mistakes(context):
     raises(ValueError, "keep_last is 0", muster.Checkpointer, context, FOLDER, keep_last=0)
     raises(ValueError, "when_busy is 'later'", muster.Checkpointer, context, FOLDER, when_busy="later")
@@ -160,7 +210,7 @@ def snapshots(context):
     state = model(0, context.rank, context.world_size)
     loaded = checkpointer.load(state)
     if loaded is not None:
-        assert loaded.step == 5 and loaded.path == "" and loaded.values == {"note": "of 5"}, loaded
+        assert loaded.step == 5 and loaded.source == "memory" and loaded.path == "" and loaded.values == {"note": "of 5"}, loaded
         assert loaded.rank_value == f"rank {context.rank}" and same(state, model(5, context.rank, context.world_size))
         return
     assert checkpointer.copied_step == -1

@@ -75,6 +75,8 @@ static void mistake_handles(void* wrong, const char* words) {
     INVALID(muster_checkpointer_loaded_value(wrong, "key", NULL, 0, NULL), words);
     INVALID(muster_checkpointer_loaded_key(wrong, 0, NULL, 0, NULL), words);
     INVALID(muster_checkpointer_loaded_rank_value(wrong, NULL, 0, NULL), words);
+    INVALID(muster_checkpointer_loaded_rank_bytes(wrong, NULL, NULL), words);
+    INVALID(muster_checkpointer_loaded_from(wrong, &number), words);
     INVALID(muster_checkpointer_loaded_path(wrong, NULL, 0, NULL), words);
     INVALID(muster_checkpointer_loaded_skipped(wrong, NULL, 0, NULL), words);
     INVALID(muster_checkpointer_finish(wrong), words);
@@ -99,6 +101,9 @@ static void mistake_states(muster_checkpointer* checkpointer, struct job job) {
     INVALID(muster_checkpointer_copied_step(checkpointer, NULL), "`step` is NULL");
     INVALID(muster_checkpointer_load(checkpointer, &state, NULL), "`step` is NULL");
     INVALID(muster_checkpointer_load_as_saved(checkpointer, NULL, NULL, &step), "`place` is NULL");
+    state.rank_bytes_size = 1;
+    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "`rank_bytes` is NULL");
+    state.rank_bytes_size = 0;
     state.values = values;
     state.value_count = 2;
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "the value 'key' is there twice");
@@ -130,8 +135,14 @@ static void save(muster_checkpointer* checkpointer, int step, struct job job) {
     struct model model;
     make_model(&model, step, &job);
     const muster_value values[2] = {{"cursor", "12"}, {"epoch", "3"}};
-    const muster_checkpoint_state state = {
-        sizeof state, model.tensors, 3, values, 2, job.place.rank == 0 ? "dice of 0" : "dice of 1"};
+    const muster_checkpoint_state state = {sizeof state,
+                                           model.tensors,
+                                           3,
+                                           values,
+                                           2,
+                                           job.place.rank == 0 ? "dice of 0" : "dice of 1",
+                                           job.place.rank == 0 ? "held\0back" : "held\0bits",
+                                           9};
     GOOD(muster_checkpointer_save(checkpointer, step, &state, MUSTER_BUSY_WAIT));
     memset(&model, 0xff, sizeof model);  // it was copied
     GOOD(muster_checkpointer_finish(checkpointer));
@@ -171,6 +182,15 @@ static void load(muster_checkpointer* checkpointer, const char* path, struct job
     GOOD(muster_checkpointer_loaded_rank_value(checkpointer, text, sizeof text, &needed));
     EXPECT(strcmp(text, job.place.rank == 0 ? "dice of 0" : "dice of 1") == 0 && needed == 10);
     BAD(muster_checkpointer_loaded_rank_value(checkpointer, text, 4, NULL), MUSTER_LIMIT_EXCEEDED, "needs 10 bytes");
+    const void* bytes = NULL;
+    size_t size = 0;
+    int from = -1;
+    INVALID(muster_checkpointer_loaded_rank_bytes(checkpointer, NULL, &size), "`bytes` or `size` is NULL");
+    GOOD(muster_checkpointer_loaded_rank_bytes(checkpointer, &bytes, &size));
+    EXPECT(size == 9 && memcmp(bytes, job.place.rank == 0 ? "held\0back" : "held\0bits", size) == 0);
+    INVALID(muster_checkpointer_loaded_from(checkpointer, NULL), "`from` is NULL");
+    GOOD(muster_checkpointer_loaded_from(checkpointer, &from));
+    EXPECT(from == MUSTER_FROM_SHARED);
     GOOD(muster_checkpointer_loaded_path(checkpointer, text, sizeof text, NULL));
     EXPECT(strcmp(text, path) == 0);
     GOOD(muster_checkpointer_loaded_skipped(checkpointer, text, sizeof text, NULL));
@@ -178,6 +198,36 @@ static void load(muster_checkpointer* checkpointer, const char* path, struct job
     model.tensors[1].type = MUSTER_I16;
     INVALID(muster_checkpointer_load(checkpointer, &state, &step), "tensor 'part' is U16[7] there and I16[7] here");
     EXPECT(step == -1);
+}
+
+// Two saves, of which the second goes to this host's disk alone.
+static void use_local_disk(const char* folder, struct job job) {
+    char near[4096], shared[4096];
+    snprintf(near, sizeof near, "%s.near", folder);
+    snprintf(shared, sizeof shared, "%s.shared", folder);
+    muster_checkpointer_options options = {
+        .size = sizeof options, .directory = shared, .local_directory = near, .shared_every = -1};
+    muster_checkpointer* checkpointer = NULL;
+    INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "shared_every is -1");
+    options.shared_every = 2;
+    options.copy_bytes_per_second = 65535;
+    INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "at least 65536");
+    options.copy_bytes_per_second = 65536;
+    GOOD(muster_checkpointer_open(job.context, &options, &checkpointer));
+    save(checkpointer, 8, job);
+    save(checkpointer, 9, job);
+    struct model model;
+    make_model(&model, 0, &job);
+    const muster_checkpoint_state state = {.size = sizeof state, .tensors = model.tensors, .tensor_count = 3};
+    int64_t step = 0;
+    int from = -1;
+    char text[8] = "?";
+    GOOD(muster_checkpointer_load(checkpointer, &state, &step));
+    GOOD(muster_checkpointer_loaded_from(checkpointer, &from));
+    GOOD(muster_checkpointer_loaded_path(checkpointer, text, sizeof text, NULL));
+    EXPECT(step == 9 && from == MUSTER_FROM_LOCAL_DISK && text[0] == 0);
+    expect_step(&model, 9, &job);
+    GOOD(muster_checkpointer_release(checkpointer));
 }
 
 // Memory for a model that is not known before.
@@ -259,6 +309,7 @@ int main(int argc, char** argv) {
     load(checkpointer, path, job);
     load_as_saved(checkpointer);
     watch(job);
+    use_local_disk(argv[1], job);
     GOOD(muster_checkpointer_release(checkpointer));
     INVALID(muster_checkpointer_release(checkpointer), "this is no checkpointer, or one that was released");
     return close_job(job);

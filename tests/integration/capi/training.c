@@ -88,6 +88,28 @@ static void accumulate(struct job job) {
     GOOD(muster_reducer_release(model.reducer));
 }
 
+// Another reducer goes on with what the model's has learned and holds back.
+static void keep_and_restore(struct job job, struct model* model, const muster_reducer_options* options) {
+    muster_reducer_state state = {.size = sizeof state}, again = {.size = sizeof again};
+    struct model next;
+    BAD(muster_reducer_keep(model->reducer, NULL), MUSTER_INVALID_ARGUMENT, "is NULL");
+    GOOD(muster_reducer_keep(model->reducer, &state));
+    EXPECT(state.plan[0] != 0);
+    EXPECT((state.own_size > 0) == (options->wire == MUSTER_WIRE_INT8 || options->wire == MUSTER_WIRE_POWER));
+    make_model(job, &next, options);
+    GOOD(muster_reducer_restore(next.reducer, NULL));
+    GOOD(muster_reducer_restore(next.reducer, &state));
+    GOOD(muster_reducer_keep(next.reducer, &again));
+    EXPECT(strcmp(state.plan, again.plan) == 0 && state.own_size == again.own_size);
+    EXPECT(state.own_size == 0 || memcmp(state.own, again.own, state.own_size) == 0);
+    state.plan = "no plan";
+    BAD(muster_reducer_restore(next.reducer, &state), MUSTER_INVALID_ARGUMENT, "");
+    state.own = NULL;
+    state.own_size = 1;
+    BAD(muster_reducer_restore(next.reducer, &state), MUSTER_INVALID_ARGUMENT, "`own` is NULL");
+    GOOD(muster_reducer_release(next.reducer));
+}
+
 static void compress(struct job job) {
     for (int wire = MUSTER_WIRE_SAME; wire <= MUSTER_WIRE_POWER; ++wire) {
         const muster_reducer_options options = {.size = sizeof options,
@@ -107,6 +129,7 @@ static void compress(struct job job) {
         static const char* const words[] = {"2 parameters", "wire bf16", "wire f16", "wire int8", "rank 2"};
         GOOD(muster_reducer_description(model.reducer, text, sizeof text, NULL));
         EXPECT(strstr(text, words[wire]) != NULL);
+        keep_and_restore(job, &model, &options);
         GOOD(muster_reducer_release(model.reducer));
     }
 }

@@ -30,7 +30,7 @@ extern "C" {
 
 // Grows by one when something is added. A program needs muster_api_version() >= the MUSTER_API_VERSION it was made
 // with.
-#define MUSTER_API_VERSION 2
+#define MUSTER_API_VERSION 3
 int muster_api_version(void);
 
 typedef int muster_status;
@@ -304,6 +304,22 @@ muster_status muster_reducer_clip_grad_norm(muster_reducer* reducer, double max_
 
 // "161 parameters, 97.5 MiB in 6 buckets (cap 25 MiB), wire bf16, shared memory".
 muster_status muster_reducer_description(muster_reducer* reducer, char* text, size_t capacity, size_t* needed);
+
+// What a reducer remembers from step to step, for checkpoints: with it a training that goes on has the bits of one that
+// never stopped. Since version 3.
+typedef struct muster_reducer_state {
+    size_t size;
+    const char* plan;  // a text that is rank 0's: a muster_value of the checkpoint
+    const void* own;   // this rank's own bytes, what its wire held back in rounding: rank_bytes of the checkpoint
+    size_t own_size;   // 0 where the wire holds nothing back
+} muster_reducer_state;
+
+// Between steps that average. The memory is the reducer's, until the next call of this or its release.
+muster_status muster_reducer_keep(muster_reducer* reducer, muster_reducer_state* state);
+// A collective, right after muster_reducer_make(), with rank 0's `plan` on all ranks ("" or NULL: nothing is done). No
+// `own` in a world of another size: what was held back is lost once. MUSTER_INVALID_ARGUMENT: it is of other parameters
+// or another wire. Gradients move: ask for them again.
+muster_status muster_reducer_restore(muster_reducer* reducer, const muster_reducer_state* state);
 
 muster_status muster_reducer_release(muster_reducer* reducer);
 

@@ -57,6 +57,8 @@ typedef struct muster_checkpoint_state {
     const muster_value* values;
     size_t value_count;
     const char* rank_value;  // this rank's own text, such as its random generators; NULL: ""
+    const void* rank_bytes;  // this rank's own memory, such as a reducer's; copied before save returns; since version 3
+    size_t rank_bytes_size;
 } muster_checkpoint_state;
 
 typedef struct muster_checkpointer muster_checkpointer;
@@ -69,7 +71,11 @@ typedef struct muster_checkpointer_options {
     int when_busy;
     int64_t persist_timeout_ms;      // from save to all ranks' parts being on the disk; 0: 1,800,000
     int no_copies;                   // 1: copies in memory stay on their node
-    uint64_t copy_bytes_per_second;  // that a rank sends of them to the next node at most; 0: no limit
+    uint64_t copy_bytes_per_second;  // that a rank sends of them to the next node at most, >= 65,536; 0: no limit
+    // Since version 3. A disk of this host, where each rank's part goes first; NULL or "": MUSTER_CHECKPOINT_LOCAL_DIR,
+    // which muster --checkpoint-local-dir sets.
+    const char* local_directory;
+    int shared_every;  // with one: of that many saves the first goes to `directory` too; 0: 1, all of them
 } muster_checkpointer_options;
 
 // A collective. MUSTER_ALREADY_EXISTS: another job has the directory. `options` may be NULL.
@@ -112,7 +118,18 @@ muster_status muster_checkpointer_loaded_key(muster_checkpointer* checkpointer, 
                                              size_t capacity, size_t* needed);
 muster_status muster_checkpointer_loaded_rank_value(muster_checkpointer* checkpointer, char* text, size_t capacity,
                                                     size_t* needed);
-// Empty where it came from the agents' memory.
+// What this rank had as rank_bytes; 0 bytes in a world of another size. Until the next load, or the release; since
+// version 3.
+muster_status muster_checkpointer_loaded_rank_bytes(muster_checkpointer* checkpointer, const void** bytes,
+                                                    size_t* size);
+// Where the last load that found one took it from; since version 3.
+enum {
+    MUSTER_FROM_SHARED = 0,      // the directory that all hosts share
+    MUSTER_FROM_MEMORY = 1,      // of the agents
+    MUSTER_FROM_LOCAL_DISK = 2,  // of the hosts
+};
+muster_status muster_checkpointer_loaded_from(muster_checkpointer* checkpointer, int* from);
+// Empty unless it came from the shared directory: parts in memory or on local disks have no one place.
 muster_status muster_checkpointer_loaded_path(muster_checkpointer* checkpointer, char* text, size_t capacity,
                                               size_t* needed);
 // The newer ones that were passed over, each with the reason: a line each.

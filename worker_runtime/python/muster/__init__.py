@@ -12,11 +12,11 @@ from muster.library import MusterError
 from muster.optimizer import OptimizerPiece, ShardedOptimizer
 from muster.preemption import EXIT_SAVED_AND_LEFT, PreemptionNotice
 from muster.random_state import random_state, set_random_state
-from muster.reducer import GradientReducer, ScalingReport, StepCost
+from muster.reducer import GradientReducer, ReducerState, ScalingReport, StepCost
 from muster.sampler import DistributedSampler, ElasticSampler
 from muster.store import Store
 from muster.tensors import Shard
 
 __all__ = ["EXIT_SAVED_AND_LEFT", "Checkpointer", "Communicator", "Context", "DistributedSampler", "ElasticSampler",
-           "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "SaveReport",
-           "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "random_state", "set_random_state"]
+           "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
+           "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "random_state", "set_random_state"]

@@ -9,6 +9,7 @@ from muster.communicator import number_of
 from muster.library import (PLACE, CheckpointerOptions, CheckpointStateFields, Handle, MusterError, SaveReportFields,
                             TensorFields, ValueFields, ask, call, make, text_of)
 
+_SOURCES = ("shared", "memory", "local")
 _TREE = "muster.state"  # the value that holds what is no tensor (nested.py)
 
 
@@ -29,8 +30,10 @@ class Loaded(NamedTuple):
     state: dict
     values: dict
     rank_value: str  # "" on a rank that the saved world had not
-    path: str  # of the checkpoint; empty where the agents had kept copies as new
+    path: str  # of the checkpoint; empty unless `source` is "shared"
     skipped: list  # newer ones that were not taken, each with the reason
+    source: str  # "shared": the directory of all hosts; "memory": of the agents; "local": the hosts' own disks
+    rank_bytes: bytes  # b"" in a world of another size
 
 
 def _busy(when_busy):
@@ -48,7 +51,7 @@ def _bytes(text, what):
 class _Fields:
     """A state as the library reads it, and all that must live meanwhile."""
 
-    def __init__(self, found, filled, values=None, rank_value=None):
+    def __init__(self, found, filled, values=None, rank_value=None, rank_bytes=None):
         self.memories = []
         self._keep = []
         fields = (TensorFields * len(found))()
@@ -59,7 +62,7 @@ class _Fields:
             pair.key, pair.value = _bytes(key, "a value's key"), _bytes(value, f"the value of {key!r}")
         rank_text = None if rank_value is None else _bytes(rank_value, "rank_value")
         self.state = CheckpointStateFields(ctypes.sizeof(CheckpointStateFields), fields, len(fields), pairs, len(pairs),
-                                           rank_text)
+                                           rank_text, rank_bytes, len(rank_bytes or b""))
 
     def _tensor(self, field, name, thing, filled):
         shard = thing if isinstance(thing, tensors.Shard) else None
@@ -88,37 +91,43 @@ class Checkpointer:
 
     keep_last and keep_every (every n-th step): which checkpoints stay. when_busy: what save() does while the one before
     is being written, "skip" or "wait". persist_timeout: seconds until all ranks' parts must be on the disk.
-    copy_to_next_node: snapshots also go to another node, at copy_bytes_per_second at most (0: no limit).
+    copy_to_next_node: snapshots also go to another node, at copy_bytes_per_second at most (0: no limit). local_directory:
+    on a disk of this host, where each rank's part goes first (None: MUSTER_CHECKPOINT_LOCAL_DIR); with shared_every=k the
+    first of every k saves goes to `directory` too.
     """
 
     def __init__(self, context, directory=None, keep_last=2, keep_every=0, when_busy="skip", persist_timeout=None,
-                 copy_to_next_node=True, copy_bytes_per_second=0):
+                 copy_to_next_node=True, copy_bytes_per_second=0, local_directory=None, shared_every=1):
         if keep_last < 1:
             raise ValueError(f"keep_last is {keep_last}; at least 1 must be kept")
+        if shared_every < 1:
+            raise ValueError(f"shared_every is {shared_every}; at least 1")
         place = _bytes(str(directory), "the directory") if directory is not None else None
+        near = _bytes(str(local_directory), "the local directory") if local_directory is not None else None
         options = CheckpointerOptions(ctypes.sizeof(CheckpointerOptions), place, keep_last, keep_every,
                                       _busy(when_busy),
                                       0 if persist_timeout is None else max(1, round(persist_timeout * 1000)),
-                                      0 if copy_to_next_node else 1, copy_bytes_per_second)
+                                      0 if copy_to_next_node else 1, copy_bytes_per_second, near, shared_every)
         self._handle = Handle("checkpointer", make("checkpointer_open", context._handle.value, ctypes.byref(options)))
 
-    def save(self, step, state, values=None, rank_value=None, when_busy=None):
+    def save(self, step, state, values=None, rank_value=None, when_busy=None, rank_bytes=None):
         """Copies this rank's share of `state` and returns; a thread writes it, and reports() says how that went. `values`:
-        more short texts, by name, equal on all ranks. `rank_value`: a text of this rank's own (random_state())."""
-        fields = self._fields(state, values, rank_value)
+        more short texts, by name, equal on all ranks. `rank_value`: a text of this rank's own (random_state());
+        `rank_bytes`: bytes of its own (GradientReducer.keep())."""
+        fields = self._fields(state, values, rank_value, rank_bytes)
         call("checkpointer_save", self._handle.value, step, ctypes.byref(fields.state),
              _busy(when_busy))
 
-    def snapshot(self, step, state, values=None, rank_value=None):
+    def snapshot(self, step, state, values=None, rank_value=None, rank_bytes=None):
         """The same without a disk: the copy is for the agents, of this node and of the next one. Cheap enough for every
         step; after a failure the next round goes on from it. Left out, on all ranks alike, while another is under way."""
-        fields = self._fields(state, values, rank_value)
+        fields = self._fields(state, values, rank_value, rank_bytes)
         call("checkpointer_snapshot", self._handle.value, step, ctypes.byref(fields.state))
 
-    def reserve(self, state, values=None, rank_value=None):
+    def reserve(self, state, values=None, rank_value=None, rank_bytes=None):
         """Takes the memory for copies of such a state before the first save() or snapshot(). MusterError
         ("limit_exceeded"): there is too little."""
-        fields = self._fields(state, values, rank_value)
+        fields = self._fields(state, values, rank_value, rank_bytes)
         call("checkpointer_reserve", self._handle.value, ctypes.byref(fields.state))
 
     @property
@@ -195,13 +204,15 @@ class Checkpointer:
         self._handle.release()
 
     @staticmethod
-    def _fields(state, values, rank_value):
+    def _fields(state, values, rank_value, rank_bytes):
         tree, found = nested.pack(state)
         texts = dict(values or {})
         if _TREE in texts:
             raise ValueError(f"the value {_TREE!r} is the checkpointer's own")
         texts[_TREE] = json.dumps(tree, separators=(",", ":"))
-        return _Fields(found, False, texts, rank_value)
+        if rank_bytes is not None and not isinstance(rank_bytes, bytes):
+            raise TypeError(f"rank_bytes is a {type(rank_bytes).__name__}; it must be bytes")
+        return _Fields(found, False, texts, rank_value, rank_bytes)
 
     def _texts(self):
         """(tree or None, the other values) of the last load."""
@@ -220,4 +231,11 @@ class Checkpointer:
     def _loaded(self, step, state, values):
         skipped = text_of("checkpointer_loaded_skipped", self._handle.value)
         return Loaded(step, state, values, text_of("checkpointer_loaded_rank_value", self._handle.value),
-                      text_of("checkpointer_loaded_path", self._handle.value), skipped.splitlines())
+                      text_of("checkpointer_loaded_path", self._handle.value), skipped.splitlines(),
+                      _SOURCES[ask("checkpointer_loaded_from", ctypes.c_int, self._handle.value)],
+                      self._rank_bytes())
+
+    def _rank_bytes(self):
+        address = ctypes.c_void_p()
+        size = ask("checkpointer_loaded_rank_bytes", ctypes.c_size_t, self._handle.value, ctypes.byref(address))
+        return ctypes.string_at(address, size)

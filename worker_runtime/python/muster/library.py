@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 2  # of the header that the structures below follow
+API_VERSION = 3  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -41,6 +41,10 @@ class ReducerOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("bucket_cap_mb", c_double), ("first_bucket_mb", c_double),
                 ("last_bucket_mb", c_double), ("wire", c_int), ("power_rank", c_int), ("power_start_step", c_uint64),
                 ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("padding", c_int), ("own_piece", c_int)]
+
+
+class ReducerStateFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("plan", c_char_p), ("own", c_void_p), ("own_size", c_size_t)]
 
 
 class StepCostFields(ctypes.Structure):
@@ -86,7 +90,7 @@ class PieceFields(ctypes.Structure):
 class CheckpointerOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("directory", c_char_p), ("keep_last", c_int), ("keep_every", c_int64),
                 ("when_busy", c_int), ("persist_timeout_ms", c_int64), ("no_copies", c_int),
-                ("copy_bytes_per_second", c_uint64)]
+                ("copy_bytes_per_second", c_uint64), ("local_directory", c_char_p), ("shared_every", c_int)]
 
 
 class TensorFields(ctypes.Structure):
@@ -100,7 +104,8 @@ class ValueFields(ctypes.Structure):
 
 class CheckpointStateFields(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("tensors", POINTER(TensorFields)), ("tensor_count", c_size_t),
-                ("values", POINTER(ValueFields)), ("value_count", c_size_t), ("rank_value", c_char_p)]
+                ("values", POINTER(ValueFields)), ("value_count", c_size_t), ("rank_value", c_char_p),
+                ("rank_bytes", c_char_p), ("rank_bytes_size", c_size_t)]
 
 
 class SaveReportFields(ctypes.Structure):
@@ -157,6 +162,8 @@ _PROTOTYPES = {
     "reducer_zero_gradients": (_HANDLE,),
     "reducer_clip_grad_norm": (_HANDLE, c_double, POINTER(c_double)),
     "reducer_description": (_HANDLE, *_TEXT),
+    "reducer_keep": (_HANDLE, POINTER(ReducerStateFields)),
+    "reducer_restore": (_HANDLE, POINTER(ReducerStateFields)),
     "reducer_release": (_HANDLE,),
     "reducer_add_data_wait": (_HANDLE, c_int64),
     "reducer_last_step": (_HANDLE, POINTER(StepCostFields)),
@@ -199,6 +206,8 @@ _PROTOTYPES = {
     "checkpointer_loaded_value": (_HANDLE, c_char_p, *_TEXT),
     "checkpointer_loaded_key": (_HANDLE, c_size_t, *_TEXT),
     "checkpointer_loaded_rank_value": (_HANDLE, *_TEXT),
+    "checkpointer_loaded_rank_bytes": (_HANDLE, POINTER(c_void_p), POINTER(c_size_t)),
+    "checkpointer_loaded_from": (_HANDLE, POINTER(c_int)),
     "checkpointer_loaded_path": (_HANDLE, *_TEXT),
     "checkpointer_loaded_skipped": (_HANDLE, *_TEXT),
     "checkpointer_finish": (_HANDLE,),

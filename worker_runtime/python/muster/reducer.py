@@ -7,10 +7,16 @@ from typing import NamedTuple, Optional
 from muster import arrays
 from muster.communicator import number_of
 from muster.library import (APPLY, BaselineFields, Handle, MusterError, ParameterFields, ReducerOptions, ScalingFields,
-                            StepCostFields, ask, call, make, text_of)
+                            ReducerStateFields, StepCostFields, ask, call, make, text_of)
 
 _WIRES = ("same", "bf16", "f16", "int8", "power")
 _ORDERS = ("observed", "registered")
+
+
+class ReducerState(NamedTuple):
+    """What a reducer remembers from step to step."""
+    plan: str  # equal on all ranks: one of the checkpoint's `values`
+    own: bytes  # this rank's: the checkpoint's `rank_bytes`; empty where the wire holds nothing back
 
 
 class StepCost(NamedTuple):
@@ -145,6 +151,20 @@ class GradientReducer:
     def description(self):
         """"161 parameters, 97.5 MiB in 6 buckets (cap 25 MiB), wire bf16, shared memory"."""
         return text_of("reducer_description", self._handle.value)
+
+    def keep(self):
+        """Between steps that average: a ReducerState, with which a training that goes on has the bits of one that never
+        stopped."""
+        fields = ReducerStateFields(ctypes.sizeof(ReducerStateFields))
+        call("reducer_keep", self._handle.value, ctypes.byref(fields))
+        return ReducerState((fields.plan or b"").decode(), ctypes.string_at(fields.own, fields.own_size))
+
+    def restore(self, plan, own=b""):
+        """A collective, right after it was made: goes on from there. An empty plan does nothing; `own` is empty in a world of
+        another size. Ask gradient() again, and never use the old arrays."""
+        state = ReducerStateFields(ctypes.sizeof(ReducerStateFields), plan.encode(),
+                                   ctypes.cast(ctypes.c_char_p(own), ctypes.c_void_p), len(own))
+        call("reducer_restore", self._handle.value, ctypes.byref(state))
 
     def add_data_wait(self, seconds):
         """The trainer waited so long for its input."""
