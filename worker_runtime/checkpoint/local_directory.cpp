@@ -89,7 +89,7 @@ Result<void> LocalDirectory::put(const RankFile& file, std::span<const std::byte
     if (!names) return names.error();
     // After training has gone back nothing is known of the steps before this one.
     const auto whole = last_step_ < file.step ? last_step_ : -1;
-    const bool needed = put_before_ == whole || put_before_ == last_put_ || put_before_ == file.step;
+    const bool needed = put_before_ == whole || put_before_ == last_put_ || file.step <= last_put_;
     const auto given_up = needed ? -1 : put_before_;
     const auto own_fresh = cat('.', rank_file_name(file.rank), fresh_mark);
     const auto is_gone = [&](const std::string& name) {

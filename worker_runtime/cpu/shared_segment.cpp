@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "rendezvous/base/text.h"
@@ -17,6 +18,8 @@ namespace {
 
 /// Left for everything else when a segment is taken.
 constexpr std::size_t reserve_bytes = 16u << 20;
+/// Between two looks at what is left.
+constexpr std::size_t look_bytes = 64u << 20;
 
 Error too_little(std::size_t size_bytes, const std::string& purpose, std::string_view why) {
     return {Errc::limit_exceeded,
@@ -33,20 +36,39 @@ Result<std::byte*> map_memory(int fd, std::size_t size_bytes) {
 
 }  // namespace
 
-Result<SharedSegment> SharedSegment::create(std::size_t size_bytes, const std::string& purpose) {
-    if (const auto left = available_memory_bytes(); left < size_bytes || left - size_bytes < reserve_bytes) {
-        return too_little(size_bytes, purpose, cat("about ", left >> 10, " KiB are left"));
+namespace {
+
+Result<void> look_for(std::size_t missing_bytes, std::size_t size_bytes, const std::string& purpose) {
+    const auto left = available_memory_bytes();
+    if (left >= missing_bytes && left - missing_bytes >= reserve_bytes) return {};
+    return too_little(size_bytes, purpose, cat("about ", left >> 10, " KiB are left"));
+}
+
+/// Looks again and again: the other processes of this host may be taking theirs at the same time, each of which alone
+/// would have found enough.
+Result<void> take_pages(int file, std::size_t size_bytes, const std::string& purpose) {
+    for (std::size_t at = 0; at < size_bytes; at += look_bytes) {
+        if (auto enough = look_for(size_bytes - at, size_bytes, purpose); !enough) return enough;
+        const auto count = std::min(look_bytes, size_bytes - at);
+        int failed = 0;
+        do failed = ::posix_fallocate(file, static_cast<off_t>(at), static_cast<off_t>(count));
+        while (failed == EINTR);
+        if (failed == ENOSPC || failed == ENOMEM || failed == EFBIG) {
+            return too_little(size_bytes, purpose, error_from_errno(failed, "the system").context);
+        }
+        if (failed != 0) return error_from_errno(failed, cat("reserve shared memory for ", purpose));
     }
+    return {};
+}
+
+}  // namespace
+
+Result<SharedSegment> SharedSegment::create(std::size_t size_bytes, const std::string& purpose) {
+    if (auto enough = look_for(size_bytes, size_bytes, purpose); !enough) return enough.error();
     SharedSegment segment;
     segment.descriptor_ = FileDescriptor(::memfd_create("muster", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!segment.descriptor_.valid()) return error_from_errno(errno, "create shared memory");
-    int failed = 0;
-    do failed = ::posix_fallocate(segment.descriptor_.get(), 0, static_cast<off_t>(size_bytes));
-    while (failed == EINTR);
-    if (failed == ENOSPC || failed == ENOMEM || failed == EFBIG) {
-        return too_little(size_bytes, purpose, error_from_errno(failed, "the system").context);
-    }
-    if (failed != 0) return error_from_errno(failed, cat("reserve shared memory for ", purpose));
+    if (auto taken = take_pages(segment.descriptor_.get(), size_bytes, purpose); !taken) return taken.error();
     if (::fcntl(segment.descriptor_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         return error_from_errno(errno, "seal shared memory");
     }

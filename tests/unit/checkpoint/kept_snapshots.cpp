@@ -86,6 +86,20 @@ void flip_byte(const OfferedSnapshot& snapshot, std::int64_t at) {
     MUSTER_CHECK(::pwrite(snapshot.memory.get(), &byte, 1, at) == 1, at);
 }
 
+Result<std::unique_ptr<Communicator>> loopback_group(const std::shared_ptr<MeetingInMemory>& place,
+                                                     const std::vector<int>& members, int rank) {
+    const auto own = std::find(members.begin(), members.end(), rank) - members.begin();
+    runtime::CommunicatorBody::Terms terms{.group = {.rank = static_cast<int>(own),
+                                                     .size = static_cast<int>(members.size()),
+                                                     .id = cat("copies.", members.front()),
+                                                     .place = place},
+                                           .make_transport = {}};
+    auto transport = runtime::make_tcp_transport(terms.group, {.address = "127.0.0.1"});
+    if (!transport) return transport.error();
+    return std::make_unique<Communicator>(
+        std::make_shared<runtime::CommunicatorBody>(std::move(terms), std::move(*transport)));
+}
+
 std::string round_with_agents(const std::string& directory, int world, std::int64_t number, Agents& agents,
                               const std::function<std::string(Checkpointer&, SavedModel&)>& body,
                               const std::vector<int>& nodes, CheckpointOptions options) {
@@ -98,18 +112,7 @@ std::string round_with_agents(const std::string& directory, int world, std::int6
         const int rank = communicator.rank();
         CheckpointNeighbours neighbours;
         if (!nodes.empty()) neighbours.node = nodes[static_cast<std::size_t>(rank)];
-        neighbours.make_group = [&](const std::vector<int>& members) -> Result<std::unique_ptr<Communicator>> {
-            const auto own = std::find(members.begin(), members.end(), rank) - members.begin();
-            runtime::CommunicatorBody::Terms terms{.group = {.rank = static_cast<int>(own),
-                                                             .size = static_cast<int>(members.size()),
-                                                             .id = cat("copies.", members.front()),
-                                                             .place = place},
-                                                   .make_transport = {}};
-            auto transport = runtime::make_tcp_transport(terms.group, {.address = "127.0.0.1"});
-            if (!transport) return transport.error();
-            return std::make_unique<Communicator>(
-                std::make_shared<runtime::CommunicatorBody>(std::move(terms), std::move(*transport)));
-        };
+        neighbours.make_group = [&](const std::vector<int>& members) { return loopback_group(place, members, rank); };
         auto opened = Checkpointer::open(communicator, store.connect(), {.job = "job", .round = number}, options,
                                          agents.link(rank), neighbours);
         if (!opened) return opened.error().context;
@@ -118,10 +121,12 @@ std::string round_with_agents(const std::string& directory, int world, std::int6
     });
 }
 
-std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world) {
+std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world,
+                   const CheckpointOptions& options) {
     std::string told;
     const auto wrong = round_with_agents(
-        directory, world, 1, agents, [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+        directory, world, 1, agents,
+        [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
             auto state = model.state();
             auto report = checkpointer.load(state);
             if (!report) return report.error().context;
@@ -129,9 +134,13 @@ std::string loaded(const std::string& directory, int world, Agents& agents, bool
             if (!report->has_value()) return {};
             model.take(state);
             if (!model.is_at((*report)->step, same_world)) return cat("rank ", model.rank, " has another model");
-            if (model.rank == 0) told = cat((*report)->from_memory ? "memory " : "disk ", (*report)->step);
+            const auto* const from = (*report)->from_memory       ? "memory "
+                                     : (*report)->from_local_disk ? "local "
+                                                                  : "disk ";
+            if (model.rank == 0) told = cat(from, (*report)->step);
             return {};
-        });
+        },
+        {}, options);
     return wrong.empty() ? told : wrong;
 }
 

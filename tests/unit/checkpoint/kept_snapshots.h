@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/ranks.h"
 #include "tests/unit/checkpoint/saved_model.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
 
@@ -37,14 +38,19 @@ class Agents {
 /// Damages a snapshot; the second time, mends it.
 void flip_byte(const runtime::OfferedSnapshot& snapshot, std::int64_t at);
 
+/// A communicator of these ranks over loopback, for the one that is `rank`.
+Result<std::unique_ptr<Communicator>> loopback_group(const std::shared_ptr<MeetingInMemory>& place,
+                                                     const std::vector<int>& members, int rank);
+
 /// A round in which each rank has its agent. `nodes`: of each rank; copies go to the next one over loopback. Empty: all
 /// are on one.
 std::string round_with_agents(const std::string& directory, int world, std::int64_t number, Agents& agents,
                               const std::function<std::string(Checkpointer&, SavedModel&)>& body,
                               const std::vector<int>& nodes = {}, CheckpointOptions options = {});
 
-/// Loads into fresh models: "memory 15", "disk 10" or "none", when all ranks say so and have the right model; else a
-/// complaint.
-std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world = true);
+/// Loads into fresh models: "memory 15", "local 15", "disk 10" or "none", when all ranks say so and have the right
+/// model; else a complaint.
+std::string loaded(const std::string& directory, int world, Agents& agents, bool same_world = true,
+                   const CheckpointOptions& options = {});
 
 }  // namespace muster::test

@@ -136,3 +136,66 @@ TEST_CASE("copies of a directory that was emptied since are not taken") {
     std::filesystem::remove_all(scratch / "c");
     CHECK(loaded(scratch / "c", 2, agents) == "none");
 }
+
+TEST_CASE("the hosts' disks are taken where they are newer than what the agents have") {
+    const ScratchFolder scratch;
+    Agents agents, started_later;
+    REQUIRE(train_to_15(scratch / "c", 2, agents) == "");
+    const CheckpointOptions options{.local_directory = scratch / "l", .shared_every = 2, .when_busy = WhenBusy::wait};
+    const auto wrong = round_with_agents(
+        scratch / "c", 2, 1, started_later,
+        [](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            for (const std::int64_t step : {20, 30}) {
+                model.train_to(step);
+                auto saved = checkpointer.save(step, model.state());
+                if (saved) saved = checkpointer.finish();
+                if (!saved) return saved.error().context;
+            }
+            return {};
+        },
+        {}, options);
+    REQUIRE(wrong == "");
+    CHECK(loaded(scratch / "c", 2, agents, true, options) == "local 30");
+    CHECK(loaded(scratch / "c", 2, started_later, true, options) == "memory 30");
+}
+
+TEST_CASE("a snapshot that is being made costs no save") {
+    const ScratchFolder scratch;
+    Agents agents;
+    const auto wrong = round_with_agents(scratch / "c", 2, 0, agents,
+                                         [](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+                                             for (std::int64_t step = 1; step <= 20; step += 2) {
+                                                 model.train_to(step);
+                                                 auto done = checkpointer.snapshot(step, model.state());
+                                                 if (done)
+                                                     done = checkpointer.save(step + 1, model.state(), WhenBusy::skip);
+                                                 if (done) done = checkpointer.finish();
+                                                 if (!done) return done.error().context;
+                                             }
+                                             return {};
+                                         });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("a snapshot does not make up for a save that was left out") {
+    const ScratchFolder scratch;
+    Agents agents;
+    const auto wrong = round_with_agents(scratch / "c", 1, 0, agents,
+                                         [](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+                                             for (std::int64_t step = 1; step < 200; step += 2) {
+                                                 model.train_to(step);
+                                                 auto done = checkpointer.save(step, model.state());
+                                                 if (done)
+                                                     done = checkpointer.save(step + 1, model.state(), WhenBusy::skip);
+                                                 if (!done) return done.error().context;
+                                                 if (checkpointer.finish())
+                                                     continue;  // the disk was so fast that none was left out
+                                                 done = checkpointer.snapshot(step + 2, model.state());
+                                                 if (!done) return done.error().context;
+                                                 done = checkpointer.finish();
+                                                 return done ? "the save that was left out is forgotten" : "";
+                                             }
+                                             return "no save was left out";
+                                         });
+    CHECK(wrong == "");
+}

@@ -1,13 +1,18 @@
 // A whole node goes, and the next one has what its ranks had: copies over loopback among ranks that are threads.
+#include <atomic>
 #include <barrier>
 #include <thread>
 
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/checkpoint/kept_snapshots.h"
+#include "worker_runtime/checkpoint/neighbour_copies.h"
+#include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/cpu/shared_segment.h"
 
 using namespace muster;
 using namespace muster::test;
+using runtime::NeighbourCopies;
 
 namespace {
 
@@ -136,4 +141,71 @@ TEST_CASE("saves that wait for copies to the next node do not keep the shared di
     CHECK(wrong == "");
     CHECK(left_out == "20 30 ");
     CHECK(names_of(scratch / "c") == "IDENTITY LATEST LOCK step_00000010 step_00000040");
+}
+
+TEST_CASE("memory that is still being sent is not written by the saves that come meanwhile") {
+    const ScratchFolder scratch;
+    Agents agents;
+    // So the second part of a copy is sent a second after the first, and so many saves are done before.
+    const CheckpointOptions slow{.when_busy = WhenBusy::wait, .copy_bytes_per_second = 1u << 20};
+    const auto wrong = round_with_agents(
+        scratch / "c", 2, 0, agents,
+        [&](Checkpointer& checkpointer, SavedModel& model) -> std::string {
+            for (const std::int64_t step : {10, 20, 30, 40, 50}) {
+                model.train_to(step);
+                auto saved = checkpointer.save(step, model.state());
+                if (saved) saved = checkpointer.finish();
+                if (!saved) return saved.error().context;
+            }
+            if (checkpointer.copied_step() == 10) return "the copy was too fast";
+            return copied(checkpointer, 10);
+        },
+        {0, 1}, slow);
+    REQUIRE(wrong == "");
+    for (const int rank : {0, 1}) {
+        const auto& copy = agents.newest(rank, 1 - rank);
+        const auto memory = runtime::SharedSegment::map(copy.memory, copy.size_bytes);
+        REQUIRE(memory.has_value());
+        const auto file = runtime::read_whole({memory->data(), copy.size_bytes});
+        REQUIRE(file.has_value());
+        CHECK(file->step == 10);
+    }
+}
+
+namespace {
+
+/// Two ranks of which each sends the other a copy, and has as many others beside it; the step that was copied.
+std::int64_t copied_among(int ranks_here) {
+    Agents agents;
+    ThreadGroup threads(2);
+    const auto place = std::make_shared<MeetingInMemory>();
+    std::atomic<std::int64_t> least = 99;
+    const auto wrong = threads.run([&](Communicator& communicator) -> std::string {
+        const int rank = communicator.rank(), other = 1 - rank;
+        auto group = loopback_group(place, {0, 1}, rank);
+        if (!group) return group.error().context;
+        NeighbourCopies::Terms terms{.group = std::move(*group),
+                                     .target = other,
+                                     .ranks_here = ranks_here,
+                                     .sources = {{other, other}},
+                                     .snapshots = agents.link(rank)};
+        auto copies = NeighbourCopies::start(std::move(terms));
+        if (!copies) return copies.error().context;
+        std::vector<std::byte> memory(1u << 20);
+        (*copies)->begin(memory, 7);
+        (*copies)->finish();
+        for (auto now = least.load(); (*copies)->copied_step() < now;) {
+            if (least.compare_exchange_weak(now, (*copies)->copied_step())) break;
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+    return least;
+}
+
+}  // namespace
+
+TEST_CASE("copies are kept only where all ranks of the node together have the memory for them") {
+    CHECK(copied_among(1) == 7);
+    CHECK(copied_among(10'000'000) == -1);
 }

@@ -259,7 +259,7 @@ TEST_CASE("LATEST never goes back behind what another process has committed mean
     for (std::size_t i = 0; i < children.size(); ++i) {
         children[i] = ::fork();
         if (children[i] != 0) continue;
-        commit_drafts(directory, 21 + static_cast<std::int64_t>(i), 60);
+        commit_drafts(directory, 21 + static_cast<std::int64_t>(i), 140);
         ::_exit(0);
     }
     auto claim = DirectoryClaim::visit(directory, {.job = "job", .round = 3});
@@ -274,5 +274,5 @@ TEST_CASE("LATEST never goes back behind what another process has committed mean
         REQUIRE(looked.has_value());
         while (running > 0 && ::waitpid(-1, nullptr, WNOHANG) > 0) --running;
     }
-    CHECK(latest_in(directory) == "step_00000060");
+    CHECK(latest_in(directory) == "step_00000140");
 }
