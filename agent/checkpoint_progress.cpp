@@ -2,12 +2,15 @@
 
 #include <condition_variable>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <system_error>
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/base/thread_start.h"
+#include "worker_runtime/checkpoint/identity.h"
 #include "worker_runtime/checkpoint/names.h"
 
 namespace muster::agent {
@@ -22,6 +25,21 @@ std::optional<NewestCheckpoint> newest_checkpoint(const std::string& directory) 
     }
     if (!newest) return std::nullopt;
     return NewestCheckpoint{.step = newest->step, .folder = runtime::to_string(*newest)};
+}
+
+std::optional<NewestCheckpoint> newest_local_save(const std::string& local, const std::string& directory,
+                                                  std::uint32_t worker_count) {
+    const auto folder = runtime::directory_word(directory, runtime::identity_of(directory));
+    std::map<std::int64_t, std::uint32_t> files;  // by step
+    std::error_code failure;
+    for (std::filesystem::directory_iterator at(cat(local, '/', folder), failure), end; !failure && at != end;
+         at.increment(failure)) {
+        if (const auto name = runtime::parse_local_name(at->path().filename().string())) ++files[name->step];
+    }
+    for (auto newest = files.rbegin(); newest != files.rend(); ++newest) {
+        if (newest->second >= worker_count) return NewestCheckpoint{.step = newest->first, .folder = folder};
+    }
+    return std::nullopt;
 }
 
 struct CheckpointProgress::Answer {

@@ -20,6 +20,12 @@ struct NewestCheckpoint {
 /// looked at: the workers do that. Nothing where there is none, or no such directory.
 std::optional<NewestCheckpoint> newest_checkpoint(const std::string& directory);
 
+/// The newest step of which `local`, a disk of this node, has as many ranks' files as the node has workers, for the
+/// checkpoints in `directory`. Nothing of what it has from before that directory was emptied or replaced. Whether all
+/// nodes have theirs is found out by the workers.
+std::optional<NewestCheckpoint> newest_local_save(const std::string& local, const std::string& directory,
+                                                  std::uint32_t worker_count);
+
 /// The same for a loop that must not wait: a thread looks, and a file system that hangs keeps that alone.
 class CheckpointProgress {
   public:

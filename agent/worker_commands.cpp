@@ -56,10 +56,19 @@ void WorkerCommands::tell_progress(const native::Assigned& assignment) {
     if (last_round_ == no_round || directory.empty() || assignment.group_rank != 0) return;
     const auto newest = progress_.newest(directory);
     const auto on_disk = newest ? cat(directory, '/', newest->folder) : cat("the start: no checkpoint in ", directory);
-    const auto kept = snapshot_step();
-    const bool newer = kept >= 0 && (!newest || kept > newest->step);
-    print_notice(cat("muster: round ", assignment.round, " goes on from ",
-                     newer ? cat("the agents' copy of step ", kept, ", or else from ") : "", on_disk, "\n"));
+    const auto disk_step = newest ? newest->step : -1;
+    const auto kept = snapshot_step(), local = local_step();
+    std::string nearer;
+    if (kept > disk_step) nearer = cat("the agents' copy of step ", kept, ", or else from ");
+    if (local > disk_step) nearer += cat("step ", local, " on the local disks, or else from ");
+    print_notice(cat("muster: round ", assignment.round, " goes on from ", nearer, on_disk, "\n"));
+}
+
+std::int64_t WorkerCommands::local_step() {
+    const auto& local = config_.workers.checkpoint_local_dir;
+    if (local.empty() || config_.workers.checkpoint_dir.empty()) return -1;
+    const auto newest = local_progress_.newest(local);
+    return newest ? newest->step : -1;
 }
 
 std::int64_t WorkerCommands::snapshot_step() const {
@@ -73,7 +82,7 @@ std::int64_t WorkerCommands::snapshot_step() const {
 std::int64_t WorkerCommands::checkpoint_step() {
     const auto& directory = config_.workers.checkpoint_dir;
     const auto newest = directory.empty() ? std::nullopt : progress_.newest(directory);
-    return std::max(newest ? newest->step : -1, snapshot_step());
+    return std::max({newest ? newest->step : -1, snapshot_step(), local_step()});
 }
 
 /// Its address; empty when there is none, which no worker depends on.

@@ -40,7 +40,8 @@ class WorkerCommands {
     /// into files beside their logs.
     void keep_flight_records();
     [[nodiscard]] FlightFiles& flight_files() { return flight_files_; }
-    /// Of the newest checkpoint in --checkpoint-dir or in this node's memory; -1: there is none.
+    /// Of the newest checkpoint in --checkpoint-dir, in this node's memory or on its --checkpoint-local-dir; -1: there
+    /// is none.
     [[nodiscard]] std::int64_t checkpoint_step();
     /// By local rank: what workers of rounds that ended have given.
     [[nodiscard]] const std::map<std::uint32_t, std::vector<Gift>>& snapshots() const { return snapshots_; }
@@ -51,6 +52,7 @@ class WorkerCommands {
 
   private:
     [[nodiscard]] std::int64_t snapshot_step() const;
+    [[nodiscard]] std::int64_t local_step();
     void tell_progress(const native::Assigned& assignment);
     std::string open_channel(std::uint32_t local_rank);
 
@@ -58,7 +60,10 @@ class WorkerCommands {
     const AgentConfig& config_;
     LogDirectory& logs_;
     FlightFiles flight_files_;
-    CheckpointProgress progress_{config_.lease / 5};       // a silence that no agent minds
+    CheckpointProgress progress_{config_.lease / 5};  // a silence that no agent minds
+    CheckpointProgress local_progress_{
+        config_.lease / 5, [directory = config_.workers.checkpoint_dir, count = config_.workers.worker_count](
+                               const std::string& local) { return newest_local_save(local, directory, count); }};
     std::string attempt_;                                  // directory of the current round; empty: none
     std::uint32_t rank_base_ = 0;                          // of the current round
     std::vector<WorkerLogs> workers_;                      // by local rank, of the current round

@@ -9,6 +9,8 @@
 // stubborn     the same, and SIGTERM does not end it
 // notified     knows nothing of SIGTERM; a file "ready", then exits 76 when it has been told to leave
 // kill-once    kill-writer in the first round, then load and exit 4, again and again
+// steps        loads, takes and saves two more steps, whatever becomes of that
+// steps-fail   the same, then rank 0 exits 3
 // kill-look    kill-writer in the first round, then waits for step 20 on the disk before it opens anything
 #include <signal.h>
 #include <unistd.h>
@@ -133,6 +135,27 @@ int train(Checkpointer& checkpointer, Context& context, const std::string& way) 
     while (true) ::pause();
 }
 
+/// Says of each step whether it was saved.
+int take_steps(Checkpointer& checkpointer, Context& context, bool fails) {
+    Model model;
+    auto state = model.state();
+    const auto report = checkpointer.load(state);
+    if (!report) return fail(report.error());
+    const auto loaded = *report ? (*report)->step : 0;
+    for (auto step = loaded + 1; step <= loaded + 2; ++step) {
+        model.train_to(static_cast<float>(step));
+        if (auto saved = checkpointer.save(step, model.state(), WhenBusy::wait); !saved) return fail(saved.error());
+        const auto done = checkpointer.finish();
+        if (context.rank() == 0)
+            std::printf("step %lld: %s\n", static_cast<long long>(step), done ? "saved" : "not saved");
+    }
+    std::fflush(stdout);
+    if (!fails) return 0;
+    if (auto all = meet(context.store(), context.world().size(), "stepped"); !all) return fail(all.error());
+    if (context.rank() == 0) return 3;
+    while (true) ::pause();
+}
+
 Result<void> wait_for_file(const std::string& path) {
     const auto until = std::chrono::steady_clock::now() + patience;
     while (!std::filesystem::exists(path)) {
@@ -170,6 +193,7 @@ int main(int argc, char** argv) {
     }
     auto checkpointer = open(*context, directory, way.starts_with("kill") && !again);
     if (!checkpointer) return fail(checkpointer.error());
+    if (way.starts_with("steps")) return take_steps(*checkpointer, *context, way == "steps-fail");
     if (way != "load" && !again) return train(*checkpointer, *context, way);
     const int loaded = load(*checkpointer, *context);
     return loaded == 0 && again ? 4 : loaded;

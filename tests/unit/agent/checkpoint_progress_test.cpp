@@ -1,10 +1,12 @@
 #include "agent/checkpoint_progress.h"
 
 #include <filesystem>
+#include <fstream>
 #include <future>
 
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
+#include "worker_runtime/checkpoint/identity.h"
 
 using namespace muster;
 using namespace muster::agent;
@@ -41,4 +43,22 @@ TEST_CASE("a file system that hangs costs the limit once, and what was seen befo
     disk->answers.set_value();
     while (progress.newest("d")->step == 10) continue;
     CHECK(disk->looks >= 2);
+}
+
+TEST_CASE("the newest step of a local disk is one of which it has the files of all workers of this node") {
+    const ScratchFolder scratch;
+    const auto directory = scratch / "c", local = scratch / "l";
+    std::filesystem::create_directory(directory);
+    std::ofstream(directory + "/IDENTITY") << "5eed1234cafe4321\n";
+    const auto folder = local + "/" + runtime::directory_word(directory, "5eed1234cafe4321");
+    CHECK_FALSE(newest_local_save(local, directory, 2));
+    std::filesystem::create_directories(folder);
+    for (const auto* name : {"10.rank_00000.safetensors", "10.rank_00001.safetensors", "20.rank_00001.safetensors",
+                             "20.rank_00000.safetensors.new"})
+        std::ofstream(folder + "/step_000000" + name) << "a part";
+    REQUIRE(newest_local_save(local, directory, 2));
+    CHECK(newest_local_save(local, directory, 2)->step == 10);
+    CHECK(newest_local_save(local, directory, 1)->step == 20);
+    std::filesystem::remove(directory + "/IDENTITY");
+    CHECK_FALSE(newest_local_save(local, directory, 1));
 }
