@@ -63,4 +63,21 @@ TEST_CASE("the newest verified checkpoint is never removed, and damaged ones nei
     CHECK(gone({old, broken, again}, {.last = 1}) == Names{"step_00000001"});
 }
 
+TEST_CASE("files on a host's own disk are named by step and rank, and no other names are taken for one") {
+    CHECK(to_string(LocalName{.step = 120, .rank = 3}) == "step_00000120.rank_00003.safetensors");
+    const auto name = parse_local_name("step_00000120.rank_00003.safetensors");
+    REQUIRE(name);
+    CHECK(name->step == 120);
+    CHECK(name->rank == 3);
+    CHECK(parse_local_name(to_string(LocalName{.step = 1'234'567'890, .rank = 123'456})));
+    for (const auto* other :
+         {"", "step_00000120", "step_00000120.rank_00003.safetensors.new", "step_00000120.rank_3.safetensors",
+          "step_120.rank_00003.safetensors", "step_00000120.rank_.safetensors", ".rank_00003.safetensors",
+          "step_00000120.rank_-0003.safetensors", "step_00000120.2.rank_00003.safetensors",
+          "step_00000120.rank_00003.rank_00004.safetensors", "step_00000120.rank_99999999999.safetensors",
+          "rank_00003.safetensors", "step_00000120.rank_00003safetensors"}) {
+        CHECK_FALSE(parse_local_name(other));
+    }
+}
+
 }  // namespace muster::runtime
