@@ -63,7 +63,17 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_word)
         log(LogLevel::warning, "a snapshot of the worker before this one is not whole: ", file.error().context);
         return {};
     }
-    if (file->directory_word != directory_word) return {};  // another checkpointer's of this worker
+    if (file->directory_word != directory_word) {
+        // Else another checkpointer's of this worker.
+        const auto same_path = file->directory_word.substr(0, file->directory_word.find('-')) ==
+                               directory_word.substr(0, directory_word.find('-'));
+        if (same_path) {
+            log(LogLevel::warning, "a copy of step ", file->step,
+                " in memory is not taken: it is of checkpoints that the ",
+                "directory had before it was emptied or replaced");
+        }
+        return {};
+    }
     Ticket ticket{.step = file->step,
                   .round = file->round,
                   .save = file->save,

@@ -2,7 +2,8 @@
 """No work lost: a training whose workers and agents are killed at random moments ends with the bits of one that was left
 alone, having taken the same samples in the same order.
 
-MUSTER_RESUME_RUNS: how many disturbed trainings (default 4); MUSTER_RESUME_SEED: the first one's seed (default: by time)."""
+MUSTER_RESUME_RUNS: how many disturbed trainings (default 4); MUSTER_RESUME_SEED: the first one's seed (default: by time);
+MUSTER_RESUME_NODES=2: half of the workers by each of two agents, of which one that was killed is replaced (default 1)."""
 
 import os
 import random
@@ -16,6 +17,9 @@ import unittest
 import uuid
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "elastic"))
+from job import free_port  # noqa: E402
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 BIN = Path(os.environ["MUSTER_BIN"])
 RUNS = int(os.environ.get("MUSTER_RESUME_RUNS", "4"))
@@ -23,6 +27,7 @@ SEED = int(os.environ.get("MUSTER_RESUME_SEED", str(time.time_ns() % 1_000_000))
 MARK = "MUSTER_RESUME_TEST"
 EPOCHS, STEPS, KILLS = 40, 600, 3
 SCHEDULE = ((4, 200), (2, 400), (3, STEPS))  # worlds, and the step up to which each goes
+NODES = int(os.environ.get("MUSTER_RESUME_NODES", "1"))
 
 
 class Training:
@@ -34,14 +39,23 @@ class Training:
         self.output = ""
 
     def start(self, world, until):
+        self.launcher = self.launch(["--standalone", f"--nproc-per-node={world}"], until, subprocess.PIPE)
+
+    def launch(self, options, until, output):
         leave = ["--leave-at-step", str(until)] if until < STEPS else []
-        self.launcher = subprocess.Popen(
-            [BIN / "muster", "--standalone", f"--nproc-per-node={world}", "--max-restarts=1000", "--max-stalled-restarts=0",
+        return subprocess.Popen(
+            [BIN / "muster", *options, "--max-restarts=1000", "--max-stalled-restarts=0",
              "--checkpoint-dir", self.checkpoints, BIN / "digits_trainer", "--data",
              REPOSITORY / "worker_runtime/examples/data/digits.csv", "--epochs", str(EPOCHS), "--checkpoint-every", "20",
              "--losses", self.losses, *leave],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             env={**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1"})
+
+    def running(self):
+        return self.launcher.poll() is None
+
+    def kill_agent(self, dice):
+        self.launcher.kill()
 
     def processes(self):
         """The names of all processes of this training, by pid."""
@@ -57,24 +71,26 @@ class Training:
     def kill_one(self, dice):
         """A worker, or now and then the agent. Nothing where none is there just now."""
         workers = [pid for pid, name in self.processes().items() if name.startswith("digits_")]
-        agent = dice.random() < 0.3
-        victim = self.launcher.pid if agent else dice.choice(workers) if workers else None
-        if victim is None:
-            return
-        try:
-            os.kill(victim, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        if dice.random() < 0.3:
+            self.kill_agent(dice)
+        elif workers:
+            try:
+                os.kill(dice.choice(workers), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
 
     def wait(self):
         """The launcher's end; afterwards nothing of it is left."""
         self.output += self.launcher.communicate(timeout=120)[0].decode()
+        self.expect_gone()
+        return self.launcher.returncode
+
+    def expect_gone(self):
         end = time.monotonic() + 30
         while self.processes():
             if time.monotonic() > end:
                 raise AssertionError(f"left behind: {self.processes()}")
             time.sleep(0.01)
-        return self.launcher.returncode
 
     def run(self, schedule, dice=None):
         """Through the whole schedule, with kills where there are dice."""
@@ -82,7 +98,7 @@ class Training:
             kills = KILLS if dice else 0
             while True:
                 self.start(world, until)
-                while kills and self.launcher.poll() is None:
+                while kills and self.running():
                     time.sleep(dice.uniform(0.02, 0.4))  # the random moment
                     self.kill_one(dice)
                     kills -= 1
@@ -108,6 +124,48 @@ class Training:
         return found
 
 
+class OnTwoNodes(Training):
+    """The same by two agents and a daemon."""
+
+    def start(self, world, until):
+        port = free_port()
+        self.terms = (["--nnodes=2", f"--nproc-per-node={world // 2}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
+                       f"--rdzv-id={self.mark[:8]}", "--rdzv-conf=last_call_timeout=1", "--lease=1"], until)
+        self.daemon = subprocess.Popen([BIN / "musterd", f"--port={port}", "--first-start"], stdout=subprocess.PIPE,
+                                       stderr=subprocess.DEVNULL)
+        # Else one of the launchers might find nobody there, and be the daemon itself.
+        self.assert_listening(self.daemon.stdout.readline())
+        self.launchers = [self.join() for _ in range(2)]
+
+    @staticmethod
+    def assert_listening(line):
+        if b"listening" not in line:
+            raise AssertionError(f"musterd said {line!r}")
+
+    def join(self):
+        with open(self.losses.with_suffix(".out"), "ab") as output:
+            return self.launch(*self.terms, output)
+
+    def running(self):
+        return all(each.poll() is None for each in self.launchers)
+
+    def kill_agent(self, dice):
+        victim = dice.randrange(2)
+        self.launchers[victim].kill()
+        self.launchers[victim].wait()
+        self.launchers[victim] = self.join()
+
+    def wait(self):
+        end = time.monotonic() + 120
+        codes = [each.wait(max(1, end - time.monotonic())) for each in self.launchers]
+        self.daemon.kill()
+        self.daemon.wait()
+        self.output = self.losses.with_suffix(".out").read_text(errors="replace")
+        self.expect_gone()
+        # Who comes back when the others have just left is told so.
+        return min(codes, key=lambda code: code not in (0, 76))
+
+
 class Resume(unittest.TestCase):
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="muster resume ")))
@@ -121,12 +179,13 @@ class Resume(unittest.TestCase):
         return self.quiet[schedule]
 
     def test_killed_trainings_end_with_the_bits_of_undisturbed_ones(self):
-        schedules = [((1, STEPS),), ((2, STEPS),), ((4, STEPS),), SCHEDULE]
+        alone = [((1, STEPS),), ((2, STEPS),), ((4, STEPS),), SCHEDULE]
+        schedules = alone if NODES == 1 else [((2, STEPS),), ((4, STEPS),), ((4, 200), (2, 400), (4, STEPS))]
         for number in range(RUNS):
             schedule = schedules[number % len(schedules)]
             quiet = self.undisturbed(schedule)
             with self.subTest(seed=SEED + number, schedule=schedule):
-                killed = Training(self.folder, f"killed{number}").run(schedule, random.Random(SEED + number))
+                killed = (Training, OnTwoNodes)[NODES - 1](self.folder, f"killed{number}").run(schedule, random.Random(SEED + number))
                 self.assertEqual(killed.weights(), quiet.weights(), killed.output)
                 self.assertEqual(killed.steps(), quiet.steps())
                 print(f"seed {SEED + number}, {schedule}: went on {killed.output.count('going on from the agents')} times from "
