@@ -76,7 +76,7 @@ void drop_overtaken(std::vector<Gift>& gifts, const Gift& fresh) {
 }
 
 /// Leaves the newest `most` of those like `model`, of a round before or of this one.
-void trim(std::vector<Gift>& gifts, const Gift& model, bool earlier, std::size_t most) {
+void keep_newest(std::vector<Gift>& gifts, const Gift& model, bool earlier, std::size_t most) {
     const auto is_one = [&](const Gift& gift) { return gift.earlier == earlier && alike(gift, model); };
     auto count = static_cast<std::size_t>(std::count_if(gifts.begin(), gifts.end(), is_one));
     for (; count > most; --count) gifts.erase(std::find_if(gifts.begin(), gifts.end(), is_one));
@@ -203,15 +203,15 @@ void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
         return;
     }
     drop_overtaken(gifts, fresh);
-    trim(gifts, fresh, true, snapshots_kept);
-    trim(gifts, fresh, false, snapshots_kept - 1);
+    keep_newest(gifts, fresh, true, snapshots_kept);
+    keep_newest(gifts, fresh, false, snapshots_kept - 1);
     const bool snapshot = give.kind == local::GiftKind::snapshot;
     if (gifts.size() == (snapshot ? snapshots_kept_in_all : copies_kept_in_all)) gifts.erase(gifts.begin());
     const bool second =
         std::any_of(gifts.begin(), gifts.end(), [&](const Gift& gift) { return !gift.earlier && alike(gift, fresh); });
     // Workers give a second one when all have the first: nobody goes back to a round before this one.
     if (snapshot && second) {
-        trim(gifts, fresh, true, 0);
+        keep_newest(gifts, fresh, true, 0);
         std::erase_if(gifts_[local::GiftKind::copy], [](const Gift& gift) { return gift.earlier; });
     }
     gifts.push_back(std::move(fresh));
