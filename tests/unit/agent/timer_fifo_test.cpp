@@ -13,19 +13,12 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
 
 using namespace muster;
 using namespace muster::agent;
 
 namespace {
-
-struct Folder {
-    Folder() { REQUIRE(::mkdtemp(path) != nullptr); }
-    ~Folder() { std::filesystem::remove_all(path); }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    char path[32] = "/tmp/muster-timer-XXXXXX";
-};
 
 /// A process that waits to be killed, a group of its own as workers are.
 pid_t start_sleeper() {
@@ -48,7 +41,7 @@ void write_request(const std::string& path, pid_t pid, double in_s) {
 }  // namespace
 
 TEST_CASE("a worker whose timer runs out gets its signal, and one that is no worker does not") {
-    const Folder folder;
+    const test::ScratchFolder folder;
     boost::asio::io_context loop;
     std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}};
     std::string path;
@@ -56,9 +49,9 @@ TEST_CASE("a worker whose timer runs out gets its signal, and one that is no wor
     const auto stranger = start_sleeper();
     {
         TimerFifo fifo(loop);
-        REQUIRE(fifo.open(environment, folder.path).has_value());
+        REQUIRE(fifo.open(environment, folder.string()).has_value());
         path = environment["TORCHELASTIC_TIMER_FILE"];
-        CHECK(path.starts_with(folder.path));
+        CHECK(path.starts_with(folder.string()));
         fifo.worker_started(0, worker);
         write_request(path, stranger, 0.02);
         write_request(path, worker, 0.05);
@@ -79,22 +72,22 @@ TEST_CASE("a worker whose timer runs out gets its signal, and one that is no wor
 }
 
 TEST_CASE("without the variable there is no FIFO, an old one is replaced, and a file is left alone") {
-    const Folder folder;
+    const test::ScratchFolder folder;
     boost::asio::io_context loop;
     std::map<std::string, std::string> none;
-    CHECK(TimerFifo(loop).open(none, folder.path).has_value());
+    CHECK(TimerFifo(loop).open(none, folder.string()).has_value());
     CHECK(none.empty());
-    const auto path = cat(folder.path, "/timers");
+    const auto path = cat(folder.string(), "/timers");
     std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
                                                    {"TORCHELASTIC_TIMER_FILE", path}};
     REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
     {
         TimerFifo fifo(loop);
-        CHECK(fifo.open(environment, folder.path).has_value());
+        CHECK(fifo.open(environment, folder.string()).has_value());
         CHECK(std::filesystem::is_fifo(path));
     }
     std::ofstream(path) << "mine";
-    const auto refused = TimerFifo(loop).open(environment, folder.path);
+    const auto refused = TimerFifo(loop).open(environment, folder.string());
     REQUIRE(refused.has_error());
     CHECK(refused.error().context.find("is there and is no FIFO") != std::string::npos);
     CHECK(std::filesystem::file_size(path) == 4);
