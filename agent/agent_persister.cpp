@@ -1,9 +1,6 @@
 #include "agent/agent_persister.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,11 +8,10 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <filesystem>
 #include <list>
-#include <system_error>
 #include <utility>
 
+#include "agent/side_process.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 
@@ -29,71 +25,6 @@ namespace {
 constexpr Duration slack = 4s;
 constexpr std::size_t line_bytes_max = 4096;
 constexpr int overtaken = 3;  // its exit code: a later round or another job has the directory
-
-/// Beside our own program, where an installation and a build have it; else PATH says.
-std::string program() {
-    std::error_code failure;
-    const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
-    auto beside = failure ? std::filesystem::path() : own.parent_path() / "muster-persist";
-    return !failure && std::filesystem::exists(beside, failure) ? beside.string() : "muster-persist";
-}
-
-/// What posix_spawn wants to know, freed with it.
-struct SpawnTerms {
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attributes;
-
-    SpawnTerms() {
-        ::posix_spawn_file_actions_init(&actions);
-        ::posix_spawnattr_init(&attributes);
-        sigset_t none, all;
-        ::sigemptyset(&none);
-        ::sigfillset(&all);
-        ::posix_spawnattr_setsigmask(&attributes, &none);
-        ::posix_spawnattr_setsigdefault(&attributes, &all);
-        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    }
-    ~SpawnTerms() {
-        ::posix_spawn_file_actions_destroy(&actions);
-        ::posix_spawnattr_destroy(&attributes);
-    }
-    SpawnTerms(const SpawnTerms&) = delete;
-    SpawnTerms& operator=(const SpawnTerms&) = delete;
-};
-
-struct Child {
-    pid_t pid = -1;
-    FileDescriptor ended;   ///< a pidfd
-    FileDescriptor output;  ///< its stdout
-};
-
-/// `inherited` keep their numbers in the child.
-Result<Child> spawn(std::vector<std::string> words, const std::vector<int>& inherited) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return error_from_errno(errno, "make a pipe for muster-persist");
-    Child child;
-    child.output = FileDescriptor(ends[0]);
-    const FileDescriptor childs_end(ends[1]);
-    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    SpawnTerms terms;
-    ::posix_spawn_file_actions_addopen(&terms.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_adddup2(&terms.actions, childs_end.get(), STDOUT_FILENO);
-    // Onto itself: that takes the close-on-exec flag away, in the child alone.
-    for (const int memory : inherited) ::posix_spawn_file_actions_adddup2(&terms.actions, memory, memory);
-    std::vector<char*> arguments;
-    for (auto& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    if (const int failure = ::posix_spawnp(&child.pid, words[0].c_str(), &terms.actions, &terms.attributes,
-                                           arguments.data(), environ)) {
-        return error_from_errno(failure, cat("start ", words[0]));
-    }
-    child.ended = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
-    if (child.ended.valid()) return child;
-    auto refused = error_from_errno(errno, "watch muster-persist");
-    ::kill(child.pid, SIGKILL);
-    ::waitpid(child.pid, nullptr, 0);
-    return refused;
-}
 
 std::string first_line(int output) {
     std::string text(line_bytes_max, '\0');
@@ -118,7 +49,7 @@ class AgentPersister::Body : public std::enable_shared_from_this<Body> {
 
   private:
     struct Run {
-        Run(asio::io_context& loop, Child started)
+        Run(asio::io_context& loop, SideProcess started)
             : pid(started.pid), ended(loop, started.ended.release()), output(std::move(started.output)), late(loop) {}
         pid_t pid;
         asio::posix::stream_descriptor ended;
@@ -157,7 +88,7 @@ bool AgentPersister::Body::makes_way(const std::string& directory, const std::st
 void AgentPersister::Body::start(const std::string& directory, const std::vector<const Gift*>& copies, Round round,
                                  When when) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
-    std::vector<std::string> words = {program(), directory, cat(round), cat(seconds)};
+    std::vector<std::string> words = {side_program("muster-persist"), directory, cat(round), cat(seconds)};
     std::vector<int> inherited;
     std::string named;
     for (const auto* copy : copies) {
@@ -166,7 +97,7 @@ void AgentPersister::Body::start(const std::string& directory, const std::vector
         inherited.push_back(copy->memory.get());
     }
     if (!makes_way(directory, named, when)) return;
-    auto child = spawn(std::move(words), inherited);
+    auto child = start_side_process(std::move(words), inherited);
     if (!child) {
         log(LogLevel::warning, "the copies in memory cannot be brought to ", directory, ": ", child.error().context);
         return;

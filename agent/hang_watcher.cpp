@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "agent/side_process.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
@@ -48,6 +49,9 @@ void read_io(std::int32_t pid, WorkerLook& look) {
 
 }  // namespace
 
+HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config)
+    : timer_(loop), watch_(config), stacks_(loop, side_program("muster-stacks")) {}
+
 void HangWatcher::begin_round(std::uint32_t rank_base) {
     rank_base_ = rank_base;
     workers_.clear();
@@ -57,7 +61,10 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
 }
 
 void HangWatcher::worker_started(std::uint32_t local_rank, std::int32_t pid) {
-    workers_[local_rank] = Worker{pid, open_process(pid), {}};
+    Worker worker;
+    worker.pid = pid;
+    worker.pidfd = open_process(pid);
+    workers_[local_rank] = std::move(worker);
 }
 
 FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {
@@ -71,6 +78,8 @@ FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {
 void HangWatcher::rest() {
     resting_ = true;
     timer_.cancel();
+    stacks_.drop_all();
+    for (auto& [local_rank, worker] : workers_) worker.want.clear();
 }
 
 void HangWatcher::arm() {
@@ -82,15 +91,20 @@ void HangWatcher::arm() {
     });
 }
 
-WorkerLook HangWatcher::look_at(std::uint32_t local_rank, const Worker& worker) const {
+WorkerLook HangWatcher::look_at(std::uint32_t local_rank, Worker& worker) const {
     WorkerLook look;
     look.local_rank = local_rank;
     look.rank = static_cast<std::int32_t>(rank_base_ + local_rank);
     look.pid = worker.pid;
     read_stat(worker.pid, look);
+    // Who looks at its stacks holds it: that is no debugger.
+    if (!worker.want.empty()) look.state = worker.state;
+    worker.state = look.state;
     read_io(worker.pid, look);
     auto told = ask(local_rank);
     look.section = std::move(told.section);
+    look.section_limit = told.section_limit;
+    look.heartbeats = told.heartbeats;
     look.operation = std::move(told.operation);
     look.where = read_file(cat("/proc/", worker.pid, "/wchan"));
     if (look.where == "0") look.where.clear();  // it runs, or we may not know
@@ -99,21 +113,50 @@ WorkerLook HangWatcher::look_at(std::uint32_t local_rank, const Worker& worker) 
 
 void HangWatcher::look() {
     std::vector<WorkerLook> looks;
-    for (const auto& [local_rank, worker] : workers_) looks.push_back(look_at(local_rank, worker));
+    for (auto& [local_rank, worker] : workers_) looks.push_back(look_at(local_rank, worker));
     const auto step = watch_.look(looks, std::chrono::steady_clock::now());
     for (const auto& line : step.notices)
         if (on_notice) on_notice(line);
-    for (const auto& order : step.ends) end(order);
+    for (const auto local_rank : step.stacks) tell_stacks(local_rank);
+    for (const auto& order : step.ends)
+        take_stacks(order.local_rank, [this, order](const StackText& stacks) { end(order, stacks); });
 }
 
-void HangWatcher::end(const EndOrder& order) {
+void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) return;
+    auto& worker = found->second;
+    worker.want.push_back(std::move(use));
+    if (worker.want.size() > 1) return;
+    stacks_.take(worker.pid,
+                 [this, life = std::weak_ptr(life_), local_rank, pid = worker.pid](const std::string& output) {
+                     if (!life.expired()) stacks_taken(local_rank, pid, output);
+                 });
+}
+
+void HangWatcher::stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end() || found->second.pid != pid || resting_) return;
+    const auto stacks = read_stacks(output);
+    for (const auto& use : std::exchange(found->second.want, {})) use(stacks);
+}
+
+void HangWatcher::tell_stacks(std::uint32_t local_rank) {
+    take_stacks(local_rank, [this, local_rank](const StackText& stacks) {
+        if (stacks.lines.empty() || !on_notice) return;
+        on_notice(cat("where rank ", rank_base_ + local_rank, " is:"));
+        for (const auto& line : stacks.lines) on_notice(line);
+    });
+}
+
+void HangWatcher::end(const EndOrder& order, const StackText& stacks) {
     const auto found = workers_.find(order.local_rank);
     if (found == workers_.end()) return;
     auto& worker = found->second;
     const bool sent =
         worker.pidfd.valid() && ::syscall(SYS_pidfd_send_signal, worker.pidfd.get(), SIGKILL, nullptr, 0) == 0;
     if (sent)
-        worker.ended_why = order.why;
+        worker.ended_why = stacks.top.empty() ? order.why : cat(order.why, "; it was at ", stacks.top);
     else
         log(LogLevel::warning, "rank ", rank_base_ + order.local_rank, " hangs and cannot be ended: ", order.why);
 }

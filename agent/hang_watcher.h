@@ -8,8 +8,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/core/hang_watch.h"
+#include "agent/core/stack_text.h"
+#include "agent/stack_taker.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/wire/native/failure_cause.h"
 
@@ -20,10 +23,12 @@ class HangWatcher {
     /// What a worker tells about itself, asked at each look.
     struct Told {
         std::string section;
+        Duration section_limit{};
+        std::uint64_t heartbeats = 0;
         std::optional<OperationLook> operation;
     };
 
-    HangWatcher(boost::asio::io_context& loop, HangConfig config) : timer_(loop), watch_(config) {}
+    HangWatcher(boost::asio::io_context& loop, HangConfig config);
 
     std::function<Told(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
@@ -40,15 +45,22 @@ class HangWatcher {
         std::int32_t pid = 0;
         FileDescriptor pidfd;  ///< so that a number that is used again is not signalled; invalid: nobody is ended
         std::string ended_why;
+        char state = '?';                                         ///< at the last look
+        std::vector<std::function<void(const StackText&)>> want;  ///< its stacks; not empty: they are being taken
     };
 
     void arm();
     void look();
-    [[nodiscard]] WorkerLook look_at(std::uint32_t local_rank, const Worker& worker) const;
-    void end(const EndOrder& order);
+    [[nodiscard]] WorkerLook look_at(std::uint32_t local_rank, Worker& worker) const;
+    /// Calls `use` once they are known, unless the worker ends before or is left alone from then on.
+    void take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use);
+    void stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output);
+    void tell_stacks(std::uint32_t local_rank);
+    void end(const EndOrder& order, const StackText& stacks);
 
     boost::asio::steady_timer timer_;
     HangWatch watch_;
+    StackTaker stacks_;
     std::uint32_t rank_base_ = 0;
     std::map<std::uint32_t, Worker> workers_;  ///< by local rank; those that run
     bool resting_ = true;

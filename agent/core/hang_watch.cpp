@@ -41,13 +41,25 @@ std::string place(const WorkerLook& look) {
     std::string out(in_words(look.state));
     if (!look.where.empty()) out += cat(" in ", look.where);
     if (look.operation) out += cat(look.operation->inside ? ", inside " : ", after ", look.operation->name);
+    if (!look.section.empty()) out += cat(", section ", look.section);
     return out;
+}
+
+void want_stacks(bool& told, std::uint32_t local_rank, HangStep& step) {
+    if (!std::exchange(told, true)) step.stacks.push_back(local_rank);
 }
 
 }  // namespace
 
 std::string describe(const WorkerLook& look) {
     return cat(who(look), ": ", place(look));
+}
+
+HangWatch::Known HangWatch::first_seen(const WorkerLook& look, Instant now) {
+    Known known;
+    known.last = look;
+    known.active_at = known.section_since = known.heartbeat_at = now;
+    return known;
 }
 
 void HangWatch::begin_round() {
@@ -62,7 +74,7 @@ HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
     HangStep step;
     if (last_look_ && now - *last_look_ > look_pause_max) {
         for (auto& [local_rank, known] : workers_) {
-            known.active_at = now;
+            known.active_at = known.section_since = known.heartbeat_at = now;
             if (known.stuck_since) known.stuck_since = now;
         }
     }
@@ -73,12 +85,16 @@ HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
     for (const auto& look : looks) {
         const auto [found, is_new] = workers_.try_emplace(look.local_rank);
         if (is_new || found->second.last.pid != look.pid)
-            found->second = Known{.last = look, .active_at = now};
+            found->second = first_seen(look, now);
         else
             note(found->second, look, now);
     }
     last_look_ = now;
-    for (auto& [local_rank, known] : workers_) tell_stuck(known, now, step);
+    for (auto& [local_rank, known] : workers_) {
+        tell_stuck(known, now, step);
+        tell_section(known, now, step);
+        tell_heartbeats(known, now, step);
+    }
     tell_silent(now, step);
     tell_straggler(now, step);
     order_ends(now, step);
@@ -92,13 +108,32 @@ void HangWatch::note(Known& known, const WorkerLook& look, Instant now) {
     const bool moved = look.io_bytes > before.io_bytes + active_io_bytes;
     const bool began = look.operation && (!before.operation || look.operation->count != before.operation->count ||
                                           look.operation->inside != before.operation->inside);
-    if (computed || moved || began || look.section != before.section) known.active_at = now;
+    const bool spoke = look.section != before.section || look.heartbeats != before.heartbeats;
+    if (computed || moved || began || spoke) {
+        known.active_at = now;
+        known.stacks_told = false;
+    }
+    note_words(known, look, now);
     if (look.operation) known.longest_gap = std::max(known.longest_gap, look.operation->longest_gap);
     if (began && look.operation->count >= config_.operations_min) {
         known.share_sum += look.operation->inside_share;
         ++known.share_count;
     }
     known.last = look;
+}
+
+void HangWatch::note_words(Known& known, const WorkerLook& look, Instant now) const {
+    const bool other_section = look.section != known.last.section;
+    if (other_section) {
+        known.section_since = now;
+        known.section_told = false;
+    }
+    const bool beat = look.heartbeats != known.last.heartbeats;
+    // What was in no section alone is learned from, and held against the worker.
+    const bool in_section = !look.section.empty() || other_section;
+    if (beat && !in_section && known.last.heartbeats > 0)
+        known.longest_heartbeat_pause = std::max(known.longest_heartbeat_pause, now - known.heartbeat_at);
+    if (beat || in_section) known.heartbeat_at = now;
 }
 
 void HangWatch::tell_stuck(Known& known, Instant now, HangStep& step) const {
@@ -113,6 +148,35 @@ void HangWatch::tell_stuck(Known& known, Instant now, HangStep& step) const {
     known.stuck_told = true;
     step.notices.push_back(
         cat(who(known.last), " has been ", place(known.last), " for ", muster::describe(now - *known.stuck_since)));
+    want_stacks(known.stacks_told, known.last.local_rank, step);
+}
+
+void HangWatch::tell_section(Known& known, Instant now, HangStep& step) const {
+    const auto& look = known.last;
+    const bool late = look.section_limit > Duration::zero() && !look.section.empty() &&
+                      now - known.section_since >= look.section_limit;
+    if (!late || std::exchange(known.section_told, true)) return;
+    step.notices.push_back(cat(who(look), " is in section ", look.section, " beyond its limit of ",
+                               muster::describe(look.section_limit), ": ", place(look)));
+    want_stacks(known.stacks_told, look.local_rank, step);
+}
+
+/// Also of one that uses its CPU: whoever calls heartbeat() says that its absence means something.
+void HangWatch::tell_heartbeats(Known& known, Instant now, HangStep& step) {
+    const auto& look = known.last;
+    if (config_.deadline_min <= Duration::zero() || look.heartbeats < config_.heartbeats_min) return;
+    const auto silence = now - known.heartbeat_at;
+    if (silence == Duration::zero()) {
+        if (std::exchange(known.heartbeat_told, false))
+            step.notices.push_back(cat(who(look), " sends heartbeats again"));
+        return;
+    }
+    const auto deadline = std::max(config_.deadline_min, known.longest_heartbeat_pause * config_.gap_factor);
+    if (silence < deadline || std::exchange(known.heartbeat_told, true)) return;
+    step.notices.push_back(cat(who(look), " has sent no heartbeat for ", muster::describe(silence),
+                               ", and the longest pause before was ", muster::describe(known.longest_heartbeat_pause),
+                               ": ", place(look)));
+    want_stacks(known.stacks_told, look.local_rank, step);
 }
 
 void HangWatch::tell_silent(Instant now, HangStep& step) {
@@ -122,7 +186,10 @@ void HangWatch::tell_silent(Instant now, HangStep& step) {
     if (silent && !silence_told_) {
         step.notices.push_back(cat("no worker of this node has used the CPU, read or written for ",
                                    muster::describe(config_.silent_after), ":"));
-        for (const auto& [local_rank, known] : workers_) step.notices.push_back(cat("  ", describe(known.last)));
+        for (auto& [local_rank, known] : workers_) {
+            step.notices.push_back(cat("  ", describe(known.last)));
+            want_stacks(known.stacks_told, local_rank, step);
+        }
     } else if (!silent && silence_told_) {
         step.notices.push_back("the workers of this node go on");
     }
@@ -166,11 +233,19 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
             continue;
         }
         if (std::exchange(known.judged, true)) continue;
+        want_all_stacks(known, step);
         if (known.last.state == 'T')
             step.ends.push_back({local_rank, cat("it ", *why, "; muster has ended it (--hang-timeout)")});
         else
             step.notices.push_back(cat(who(known.last), " ", *why));
     }
+}
+
+/// What the others wait in belongs to the verdict.
+void HangWatch::want_all_stacks(Known& first, HangStep& step) {
+    want_stacks(first.stacks_told, first.last.local_rank, step);
+    for (auto& [local_rank, known] : workers_)
+        if (known.last.operation && known.last.operation->inside) want_stacks(known.stacks_told, local_rank, step);
 }
 
 /// Another worker of this node that is inside an operation, and not itself stopped there.

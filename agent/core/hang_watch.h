@@ -29,6 +29,7 @@ struct HangConfig {
     Duration straggler_window = 60s;
     double straggler_share = 0.2;
     std::uint64_t operations_min = 16;  ///< fewer: it is still starting up, and its pauses are not known
+    std::uint64_t heartbeats_min = 4;   ///< the same of heartbeats
 };
 
 /// The last operations of a worker, from its flight record.
@@ -46,11 +47,13 @@ struct WorkerLook {
     std::uint32_t local_rank = 0;
     std::int32_t rank = 0;
     std::int32_t pid = 0;
-    char state = '?';            ///< as in /proc/PID/stat
-    Duration cpu{};              ///< used so far, all threads
-    std::uint64_t io_bytes = 0;  ///< read and written so far, by system calls
-    std::string where;           ///< kernel function it sleeps in; empty: not known
-    std::string section;         ///< what the worker says that it is doing; exempt while it is not empty
+    char state = '?';              ///< as in /proc/PID/stat
+    Duration cpu{};                ///< used so far, all threads
+    std::uint64_t io_bytes = 0;    ///< read and written so far, by system calls
+    std::string where;             ///< kernel function it sleeps in; empty: not known
+    std::string section;           ///< what the worker says that it is doing; exempt while it is not empty
+    Duration section_limit{};      ///< its own limit for that; zero: none
+    std::uint64_t heartbeats = 0;  ///< that it has sent so far
     std::optional<OperationLook> operation;
 };
 
@@ -61,6 +64,8 @@ struct EndOrder {
 
 struct HangStep {
     std::vector<std::string> notices;
+    /// Local ranks of the workers whose stacks explain them, each once until it does something again.
+    std::vector<std::uint32_t> stacks;
     std::vector<EndOrder> ends;  ///< each worker once
 };
 
@@ -81,16 +86,27 @@ class HangWatch {
         std::optional<Instant> stuck_since;  ///< in state T or D at each look since, and not active
         bool stuck_told = false;
         Duration longest_gap{};
-        bool judged = false;   ///< its end was ordered, or it was told of
+        bool judged = false;       ///< its end was ordered, or it was told of
+        bool stacks_told = false;  ///< since it was active
+        Instant section_since{};   ///< it has been in this section
+        bool section_told = false;
+        Instant heartbeat_at{};  ///< of the last one
+        Duration longest_heartbeat_pause{};
+        bool heartbeat_told = false;
         double share_sum = 0;  ///< of inside_share, over the looks of this straggler_window
         std::uint64_t share_count = 0;
     };
 
+    static Known first_seen(const WorkerLook& look, Instant now);
     void note(Known& known, const WorkerLook& look, Instant now);
+    void note_words(Known& known, const WorkerLook& look, Instant now) const;
     void tell_stuck(Known& known, Instant now, HangStep& step) const;
+    void tell_section(Known& known, Instant now, HangStep& step) const;
+    void tell_heartbeats(Known& known, Instant now, HangStep& step);
     void tell_silent(Instant now, HangStep& step);
     void tell_straggler(Instant now, HangStep& step);
     void order_ends(Instant now, HangStep& step);
+    void want_all_stacks(Known& first, HangStep& step);
     [[nodiscard]] std::optional<std::string> why_hung(const Known& known, Instant now) const;
     [[nodiscard]] const Known* waiting_beside(const Known& known) const;
 

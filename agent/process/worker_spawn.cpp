@@ -29,8 +29,8 @@ static_assert(sizeof(Report) <= PIPE_BUF);
 /// The child's side. It never returns.
 class Child {
   public:
-    Child(const SpawnRequest& request, int report, pid_t parent)
-        : request_(request), report_(report), parent_(parent) {}
+    Child(const SpawnRequest& request, int report, pid_t parent, pid_t grandparent)
+        : request_(request), report_(report), parent_(parent), grandparent_(grandparent) {}
 
     [[noreturn]] void run() {
         if (request_.cgroup_procs >= 0) {
@@ -40,6 +40,9 @@ class Child {
         if (::setsid() < 0) fail("setsid");
         if (::prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) fail("prctl(PR_SET_PDEATHSIG)");
         if (::getppid() != parent_) ::_exit(1);  // it died before the line above could ask for its signal
+        // Where Yama lets only ancestors look at a process, the agent's muster-stacks may too; elsewhere this is
+        // unknown.
+        (void)::prctl(PR_SET_PTRACER, grandparent_, 0, 0, 0);
         if (request_.stdout_fd >= 0 && ::dup2(request_.stdout_fd, 1) < 0) fail("dup2 to stdout");
         if (request_.stderr_fd >= 0 && ::dup2(request_.stderr_fd, 2) < 0) fail("dup2 to stderr");
         reset_signals();
@@ -97,7 +100,8 @@ class Child {
 
     const SpawnRequest& request_;
     int report_;
-    pid_t parent_;
+    pid_t parent_;       // the guardian
+    pid_t grandparent_;  // the agent
 };
 
 /// fork(), into the cgroup if it can be had in one step (glibc's fork cannot be asked for that); 0 in the child.
@@ -128,12 +132,13 @@ SpawnResult spawn_worker(const SpawnRequest& request) {
     const FileDescriptor childs_end(ends[1]);
     ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
     const auto parent = ::getpid();
+    const auto grandparent = ::getppid();
     bool in_cgroup = false;
     const auto pid = fork_into(request.cgroup_directory, in_cgroup);
     if (pid == 0) {
         auto childs = request;
         if (in_cgroup) childs.cgroup_procs = -1;
-        Child(childs, childs_end.get(), parent).run();
+        Child(childs, childs_end.get(), parent, grandparent).run();
     }
     if (pid < 0)
         result.failure = {errno, "fork"};

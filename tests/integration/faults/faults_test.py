@@ -228,7 +228,7 @@ class Faults(unittest.TestCase):
 
     def test_stopped_rank(self):
         self.each("stop", "hung", ("cpp",), launcher=("--hang-timeout", "1"), step=30, end="SIGKILL", failure_kind="killed",
-                  says=r"it has done nothing for .*stopped by a signal.*missing from all_reduce \d+ of world, in which rank")
+                  says=r"it has done nothing for .*stopped by a signal.*missing from all_reduce \d+ of world, in which rank.*; it was at ")
 
     def test_a_slow_rank_is_not_ended(self):
         with FaultJob() as job:

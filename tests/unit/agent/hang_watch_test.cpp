@@ -47,6 +47,7 @@ struct Node {
         auto step = watch.look(looks, now);
         for (auto& line : step.notices) notices.push_back(line);
         for (auto& order : step.ends) ends.push_back(order);
+        for (const auto local_rank : step.stacks) stacks.push_back(local_rank);
     }
     /// How often a worker was told of that others wait for.
     [[nodiscard]] std::ptrdiff_t missing() const {
@@ -64,6 +65,7 @@ struct Node {
     std::uint64_t steps = 0;
     std::vector<std::string> notices;
     std::vector<EndOrder> ends;
+    std::vector<std::uint32_t> stacks;
 };
 
 }  // namespace
@@ -228,4 +230,98 @@ TEST_CASE("a straggler is told with what it costs the others, now and then, and 
     REQUIRE(node.notices.size() == 2);
     CHECK(node.notices[1].ends_with(" wait for it 40 % of their time"));
     CHECK(node.ends.empty());
+}
+
+TEST_CASE("the verdict's stacks are those of who is missing and of those who wait, each once") {
+    Node node;
+    node.learn();
+    node.wait_for(2);
+    node.seconds(12);
+    REQUIRE(node.missing() == 1);
+    CHECK(node.stacks == std::vector<std::uint32_t>{2, 0, 1, 3});
+    node.seconds(300);  // the silence of all is told of as well
+    CHECK(node.stacks.size() == 4);
+    node.train();
+    node.second();
+    node.looks[1].state = 'T';
+    node.seconds(12);
+    CHECK(node.stacks.back() == 1);
+}
+
+TEST_CASE("a section without a limit may last, one beyond its own limit is told of by its name, once") {
+    Node node;
+    node.learn();
+    for (auto& look : node.looks) look.section = "evaluation";
+    node.wait_for(2);
+    node.looks[2].cpu += 1s;
+    node.seconds(110);
+    CHECK(node.notices.empty());
+    node.looks[2].section = "checkpoint";
+    node.looks[2].section_limit = 20s;
+    node.seconds(20);
+    CHECK(node.notices.empty());
+    node.seconds(60);
+    REQUIRE(node.notices.size() >= 1);
+    CHECK(node.notices[0] ==
+          "rank 6 (pid 102) is in section checkpoint beyond its limit of 20 s: asleep, after all_reduce 40 of world, "
+          "section checkpoint");
+    CHECK(std::count_if(node.notices.begin(), node.notices.end(),
+                        [](const auto& line) { return line.find("beyond its limit") != std::string::npos; }) == 1);
+    CHECK(node.ends.empty());
+    CHECK(std::count(node.stacks.begin(), node.stacks.end(), 2U) == 1);
+}
+
+TEST_CASE("one that is busy and sends no heartbeat any more is told of, and that it does again") {
+    Node node;
+    auto& look = node.looks[0];
+    const auto computes = [&](int count) {
+        for (int i = 0; i < count; ++i) {
+            look.cpu += 1s;
+            node.second();
+        }
+    };
+    const auto beat = [&](int count, int pause) {
+        for (int i = 0; i < count; ++i) {
+            computes(pause - 1);
+            ++look.heartbeats;
+            computes(1);
+        }
+    };
+    computes(60);  // it starts up
+    beat(6, 7);
+    computes(20);  // slow, and within three times what it took before
+    CHECK(node.notices.empty());
+    beat(1, 1);
+    computes(61);  // three times the longest pause, which is now 20 or 21 s
+    CHECK(node.notices.empty());
+    computes(5);
+    REQUIRE(node.notices.size() == 1);
+    CHECK(node.notices[0].starts_with("rank 4 (pid 100) has sent no heartbeat for "));
+    CHECK(node.stacks == std::vector<std::uint32_t>{0});
+    beat(1, 1);
+    REQUIRE(node.notices.size() == 2);
+    CHECK(node.notices[1] == "rank 4 (pid 100) sends heartbeats again");
+    CHECK(node.ends.empty());
+}
+
+TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent few, nor where nobody is to be told") {
+    const auto told = [](HangConfig config, std::uint64_t beats, const char* section) {
+        Node node(config);
+        auto& look = node.looks[0];
+        for (std::uint64_t i = 0; i < beats; ++i) {
+            ++look.heartbeats;
+            look.cpu += 1s;
+            node.second();
+        }
+        look.section = section;
+        for (int i = 0; i < 300; ++i) {
+            look.cpu += 1s;
+            node.second();
+        }
+        return node.notices.size();
+    };
+    CHECK(told({}, 10, "") == 1);
+    CHECK(told({}, 10, "evaluation") == 0);
+    CHECK(told({}, 3, "") == 0);
+    CHECK(told({.deadline_min = 0s}, 10, "") == 0);
 }

@@ -1,0 +1,50 @@
+#include "agent/core/stack_text.h"
+
+#include "rendezvous/base/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr std::size_t lines_max = 60;
+
+struct Line {
+    std::string_view word;
+    std::string_view about;
+};
+
+Line parted(std::string_view line) {
+    const auto space = line.find(' ');
+    if (space == std::string_view::npos) return {};
+    return {line.substr(0, space), line.substr(space + 1)};
+}
+
+/// "12 frames in libpython3.11.so.1.0" is no place.
+bool is_a_place(std::string_view native) {
+    return !native.empty() && (native.front() < '0' || native.front() > '9') && !native.starts_with("??");
+}
+
+}  // namespace
+
+StackText read_stacks(std::string_view output) {
+    StackText out;
+    std::string_view python, native;
+    int threads = 0;
+    output = output.substr(0, output.rfind('\n') + 1);
+    for (const auto line : split(output, '\n')) {
+        const auto [word, about] = parted(line);
+        const bool is_frame = word == "python" || word == "native";
+        if (word == "thread") ++threads;
+        if (word == "python" && threads == 1 && python.empty()) python = about;
+        if (word == "native" && threads == 1 && native.empty() && is_a_place(about)) native = about;
+        if (out.lines.size() >= lines_max) continue;
+        if (word == "thread") out.lines.push_back(cat("  thread ", about, ':'));
+        if (is_frame) out.lines.push_back(cat("    ", about));
+        if (word == "note") out.lines.push_back(cat("    (", about, ')'));
+    }
+    out.top = std::string(python.empty() ? native : python);
+    if (!python.empty() && !native.empty()) out.top += cat(", in ", native);
+    return out;
+}
+
+}  // namespace muster::agent

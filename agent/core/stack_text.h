@@ -1,0 +1,19 @@
+// What muster-stacks says of a worker (agent/stacks/process_stacks.h), for people.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster::agent {
+
+struct StackText {
+    std::vector<std::string> lines;  ///< indented; empty: nothing is known
+    /// Where the main thread is: "step (/job/train.py:31), in clock_nanosleep (libc.so.6)"; empty: not known.
+    std::string top;
+};
+
+/// Of `output` whole lines count, the last one may have been cut; words that are not known are left out.
+StackText read_stacks(std::string_view output);
+
+}  // namespace muster::agent

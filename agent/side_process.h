@@ -1,0 +1,27 @@
+// A program of ours that an agent runs beside itself, because what it does may take long or hang.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster::agent {
+
+struct SideProcess {
+    pid_t pid = -1;
+    FileDescriptor ended;   ///< a pidfd
+    FileDescriptor output;  ///< its stdout, not blocking
+};
+
+/// Beside our own program, where an installation and a build have it; else the bare name, for PATH.
+std::string side_program(const std::string& name);
+
+/// In a session of its own: a terminal's Ctrl-C is not for it. `words` begins with the program, `inherited` keep their
+/// numbers in the child, and nothing else but stderr is. Whoever starts it waits for it (waitpid).
+Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited);
+
+}  // namespace muster::agent

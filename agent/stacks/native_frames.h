@@ -1,0 +1,43 @@
+// The machine's frames of another process's threads, and its symbols, by elfutils' libdwfl: unwound with the .eh_frame
+// that every program carries, so nothing needs debugging information. None is looked for: that may mean a server.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+struct NativeFrame {
+    std::string function;    ///< demangled; empty: no symbol there
+    std::string module;      ///< "libc.so.6"; empty: in no file
+    bool of_python = false;  ///< the interpreter itself: its library or its program, not what it has loaded
+};
+
+class NativeFrames {
+  public:
+    /// Reads what the process has mapped.
+    static Result<NativeFrames> open(pid_t process);
+    ~NativeFrames();
+    NativeFrames(NativeFrames&&) noexcept;
+    NativeFrames& operator=(NativeFrames&&) noexcept;
+
+    /// Calls `tell` for each frame of `thread`, which the calling thread holds (TracedThread), the innermost first,
+    /// until it says false. An error where not one is found.
+    Result<void> walk(pid_t thread, const std::function<bool(const NativeFrame&)>& tell);
+
+    /// Where the Python interpreter has that variable; 0: it has none, or there is no interpreter.
+    [[nodiscard]] std::uint64_t python_symbol(const char* name) const;
+
+  private:
+    class Body;
+    explicit NativeFrames(std::unique_ptr<Body> body);
+    std::unique_ptr<Body> body_;
+};
+
+}  // namespace muster::agent

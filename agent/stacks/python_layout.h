@@ -1,0 +1,35 @@
+// Where CPython keeps what a stack is made of. The structures are the interpreter's own and change with each minor
+// version: of 3.11 and 3.12 the places are written down here (Include/internal of these versions, 64 bit), and from
+// 3.13 on the interpreter tells them itself (_Py_DebugOffsets, at the beginning of _PyRuntime).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+namespace muster::agent {
+
+/// Offsets in bytes from the beginning of each structure.
+struct PythonLayout {
+    std::uint64_t interpreters_head;  ///< _PyRuntimeState
+    std::uint64_t interpreter_next, threads_head;
+    std::uint64_t thread_next, native_thread_id;
+    std::optional<std::uint64_t> cframe;               ///< in the thread's state; until 3.12 what has current_frame
+    std::uint64_t current_frame;                       ///< in the cframe, else in the thread's state
+    std::uint64_t previous, code, instruction, owner;  ///< _PyInterpreterFrame
+    std::uint64_t filename, qualname, line_table, first_line, bytecode;  ///< PyCodeObject
+    std::uint64_t bytes_size, bytes_data;
+    std::uint64_t text_length, text_state;
+    std::uint64_t ascii_data, compact_data;  ///< where the characters of a str begin
+
+    friend bool operator==(const PythonLayout&, const PythonLayout&) = default;
+};
+
+/// Those of _Py_DebugOffsets in 3.13.
+inline constexpr std::size_t debug_offsets_bytes = 73 * sizeof(std::uint64_t);
+
+/// `version` is Py_Version (0x030b07f0 for 3.11.7). `runtime` are the first debug_offsets_bytes of _PyRuntime, looked
+/// at from 3.13 on. Nothing for a version that is not known, or an interpreter built without its lock.
+std::optional<PythonLayout> python_layout(std::uint64_t version, std::span<const std::uint64_t> runtime);
+
+}  // namespace muster::agent
