@@ -111,6 +111,7 @@ class AgentChannel::Body : public std::enable_shared_from_this<Body> {
     /// False when the worker broke the protocol.
     bool take(Datagram datagram);
     void note(const local::Message& message);
+    void note_section(const local::Section& section);
     void keep(const local::Give& give, FileDescriptor memory);
     void offer(local::GiftKind kind);
 };
@@ -135,6 +136,8 @@ void AgentChannel::Body::accept() {
             if (!failure && !self->closed) self->wait_for_worker();
         });
     }
+    // Its end may lie in the queue still.
+    if (socket.valid() && worker_.is_open()) read_some();
     // One worker, one connection: a second one (a forked data loader) is closed at once. So are strangers.
     if (!socket.valid() || worker_.is_open() || !is_our_user(socket.get())) return;
     boost::system::error_code failure;
@@ -226,13 +229,21 @@ void AgentChannel::Body::offer(local::GiftKind kind) {
     }
 }
 
+void AgentChannel::Body::note_section(const local::Section& section) {
+    constexpr std::uint64_t longest_ms = 1000ULL * 3600 * 24 * 365;
+    facts_.section = section.name;
+    facts_.section_limit = std::chrono::milliseconds(std::min(section.limit_ms, longest_ms));
+}
+
 void AgentChannel::Body::note(const local::Message& message) {
     if (const auto* hello = std::get_if<local::Hello>(&message))
         facts_.runtime = hello->runtime;
     else if (const auto* progress = std::get_if<local::Progress>(&message))
         facts_.step = progress->step;
     else if (const auto* section = std::get_if<local::Section>(&message))
-        facts_.section = section->name;
+        note_section(*section);
+    else if (std::holds_alternative<local::Heartbeat>(message))
+        ++facts_.heartbeats;
 }
 
 void AgentChannel::Body::hang_up() {

@@ -13,6 +13,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/wire/local/messages.h"
 
 namespace boost::asio {
@@ -27,6 +28,8 @@ struct WorkerFacts {
     std::string runtime;
     std::optional<std::int64_t> step;
     std::string section;
+    Duration section_limit{};  ///< zero: none
+    std::uint64_t heartbeats = 0;
 };
 
 /// Memory that a worker gave, to be kept beyond its end.

@@ -127,7 +127,11 @@ HangWatcher::Told WorkerCommands::told(std::uint32_t local_rank) const {
     if (local_rank >= channels_.size() || !channels_[local_rank]) return {};
     const auto& channel = *channels_[local_rank];
     const int memory = channel.gift(local::GiftKind::flight_record);
-    return {.section = channel.facts().section, .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory)};
+    const auto& facts = channel.facts();
+    return {.section = facts.section,
+            .section_limit = facts.section_limit,
+            .heartbeats = facts.heartbeats,
+            .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory)};
 }
 
 void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) const {

@@ -14,8 +14,7 @@
 
 namespace muster::runtime {
 
-Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, std::shared_ptr<FdWatch> watch,
-                                                      Heard heard) {
+Result<FileDescriptor> AgentLink::reach(const std::string& address) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     if (address.size() < 2 || address[0] != '@' || address.size() >= sizeof name.sun_path) {
@@ -29,7 +28,14 @@ Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address
         error.code = Errc::unreachable;
         return error;
     }
-    std::unique_ptr<AgentLink> link(new AgentLink(std::move(socket), std::move(watch), std::move(heard)));
+    return socket;
+}
+
+Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, std::shared_ptr<FdWatch> watch,
+                                                      Heard heard) {
+    auto reached = reach(address);
+    if (!reached) return reached.error();
+    std::unique_ptr<AgentLink> link(new AgentLink(std::move(*reached), std::move(watch), std::move(heard)));
     link->tell(local::Hello{.pid = ::getpid(), .runtime = "muster runtime"});
     auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
     if (!watched) return watched.error();

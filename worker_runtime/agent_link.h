@@ -19,6 +19,9 @@ class AgentLink {
     /// Gets a message, and the descriptor beside it (local::Offer; else an invalid one).
     using Heard = std::function<void(const local::Message&, FileDescriptor)>;
 
+    /// A connection to the agent's end at `address`, not blocking. The errors: invalid_argument, unreachable.
+    static Result<FileDescriptor> reach(const std::string& address);
+
     /// `heard` gets the agent's messages in the watch's thread. An error (unreachable) when nobody listens at
     /// `address`.
     static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, std::shared_ptr<FdWatch> watch,

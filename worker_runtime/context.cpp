@@ -10,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "muster/section.h"
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/store_client.h"
@@ -22,6 +23,7 @@
 #include "worker_runtime/cpu/tcp_transport.h"
 #include "worker_runtime/make_transport.h"
 #include "worker_runtime/notices.h"
+#include "worker_runtime/worker_voice.h"
 
 namespace muster {
 
@@ -130,6 +132,7 @@ class ContextBody {
 
     ~ContextBody() {
         if (snapshots) snapshots->disconnect();  // a checkpointer may still have it
+        if (agent) WorkerVoice::of_process().silent(*agent);
     }
 
     std::shared_ptr<FlightRecorder> flight;
@@ -258,6 +261,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
     if (!link) return snapshots.reset();
     agent = std::move(*link);
     snapshots->connect(*agent);
+    WorkerVoice::of_process().speak_through(*agent);
     agent->tell(local::Give{.kind = local::GiftKind::flight_record, .size_bytes = flight_ring_bytes},
                 &flight->descriptor());
 }
@@ -265,6 +269,8 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
 }  // namespace runtime
 
 Result<Context> Context::from_environment(const ContextOptions& options) {
+    runtime::WorkerVoice::of_process().make_way();
+    const Section section("start-up");  // told once there is a channel to the agent
     auto body = std::make_unique<runtime::ContextBody>();
     auto environment = runtime::read_environment(runtime::variable);
     if (!environment) return environment.error();

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "muster/section.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
@@ -21,6 +22,8 @@ namespace runtime {
 
 namespace {
 
+/// What the agent knows it by while it holds up the training.
+constexpr std::string_view section_name = "checkpoint";
 /// More than fits is not heard.
 constexpr std::size_t sentence_bytes_max = 1000;
 
@@ -257,15 +260,19 @@ Checkpointer& Checkpointer::operator=(Checkpointer&& other) noexcept {
     return *this;
 }
 Result<std::optional<LoadReport>> Checkpointer::load(CheckpointState& state) {
+    const Section section(runtime::section_name);
     return body_->load(state, {});
 }
 Result<std::optional<LoadReport>> Checkpointer::load_as_saved(CheckpointState& state, const PlaceTensors& place) {
+    const Section section(runtime::section_name);
     return body_->load(state, place);
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state) {
+    const Section section(runtime::section_name);
     return body_->save(step, state, body_->when_busy());
 }
 Result<void> Checkpointer::save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy) {
+    const Section section(runtime::section_name);
     return body_->save(step, state, when_busy);
 }
 Result<void> Checkpointer::snapshot(std::int64_t step, const CheckpointState& state) {
@@ -275,6 +282,7 @@ Result<void> Checkpointer::reserve(const CheckpointState& state) {
     return body_->reserve(state);
 }
 Result<void> Checkpointer::finish() {
+    const Section section(runtime::section_name);
     return body_->finish();
 }
 std::int64_t Checkpointer::copied_step() const {

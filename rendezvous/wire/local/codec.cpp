@@ -43,6 +43,7 @@ struct Encoder {
     void operator()(const Section& m) const {
         put(out, Type::section);
         put_text(out, m.name, name_bytes_max);
+        out.number(m.limit_ms);
     }
     void operator()(const Heartbeat&) const { put(out, Type::heartbeat); }
     void operator()(const Give& m) const {
@@ -81,6 +82,13 @@ Hello take_hello(ByteReader& in) {
     m.version = in.number<std::uint32_t>();
     m.pid = in.number<std::int32_t>();
     m.runtime = take_text(in, name_bytes_max);
+    return m;
+}
+
+Section take_section(ByteReader& in) {
+    Section m;
+    m.name = take_text(in, name_bytes_max);
+    m.limit_ms = in.number<std::uint64_t>();
     return m;
 }
 
@@ -133,7 +141,7 @@ Result<Message> decode(std::string_view datagram, Sender sender) {
     switch (static_cast<Type>(type)) {
         case Type::hello: message = take_hello(in); break;
         case Type::progress: message = Progress{in.number<std::int64_t>()}; break;
-        case Type::section: message = Section{take_text(in, name_bytes_max)}; break;
+        case Type::section: message = take_section(in); break;
         case Type::heartbeat: message = Heartbeat{}; break;
         case Type::give: message = take_give(in); break;
         case Type::round_ended: message = RoundEnded{take_text(in, sentence_bytes_max)}; break;

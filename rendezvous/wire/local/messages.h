@@ -29,9 +29,10 @@ struct Progress {
     friend bool operator==(const Progress&, const Progress&) = default;
 };
 
-/// What the worker is doing from now on ("all_reduce", "checkpoint"); empty: nothing that has a name.
+/// What the worker is doing from now on ("evaluation", "checkpoint"); empty: nothing that has a name.
 struct Section {
     std::string name;
+    std::uint64_t limit_ms = 0;  ///< longer is worth a word; 0: it may last
     friend bool operator==(const Section&, const Section&) = default;
 };
 

@@ -88,11 +88,28 @@ TEST_CASE("what a worker tells about itself is known to its agent") {
     Worker worker(rig.channel->address());
     worker.say(local::Hello{1, 42, "muster 0.1.0"});
     worker.say(local::Progress{17});
-    worker.say(local::Section{"checkpoint"});
+    worker.say(local::Heartbeat{});
+    worker.say(local::Heartbeat{});
+    worker.say(local::Section{"checkpoint", 5000});
     REQUIRE(rig.run_until([&] { return rig.facts().section == "checkpoint"; }));
     CHECK(rig.facts().connected);
     CHECK(rig.facts().runtime == "muster 0.1.0");
     CHECK(rig.facts().step == 17);
+    CHECK(rig.facts().section_limit == 5s);
+    CHECK(rig.facts().heartbeats == 2);
+}
+
+TEST_CASE("a worker's second connection counts once its first one is closed, also where both are heard of at once") {
+    Rig rig;
+    {
+        Worker first(rig.channel->address());
+        first.say(local::Heartbeat{});
+        REQUIRE(rig.run_until([&] { return rig.facts().heartbeats == 1; }));
+    }
+    Worker second(rig.channel->address());
+    second.say(local::Progress{1});
+    REQUIRE(rig.run_until([&] { return rig.facts().step.has_value(); }));
+    CHECK(rig.facts().connected);
 }
 
 TEST_CASE("a worker hears that its round is over") {

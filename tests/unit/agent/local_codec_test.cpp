@@ -15,7 +15,7 @@ Sender sender_of(const Message& message) {
 
 const std::vector<Message> one_of_each = {Hello{1, 4242, "muster 0.1.0"},
                                           Progress{1234567},
-                                          Section{"all_reduce"},
+                                          Section{"all_reduce", 90},
                                           Heartbeat{},
                                           Give{GiftKind::flight_record, 1ULL << 40, 7, -1, "/ckpt"},
                                           Offer{GiftKind::snapshot, 77},

@@ -105,6 +105,16 @@ muster_status muster_context_world(muster_context* context, muster_communicator*
 
 muster_status muster_context_release(muster_context* context);
 
+// ---- what this worker does, for its agent; since version 3 (section.h has the whole story) ----
+
+// "I live and go on", in each step of a loop. Needs no context, costs a datagram at most, cannot fail.
+void muster_heartbeat(void);
+// What the worker does from here to muster_section_leave() has this name, and nothing is missed meanwhile; beyond
+// `limit_ms` the agent says so; 0: it may last.
+muster_status muster_section_enter(const char* name, int64_t limit_ms, uint64_t* section);
+// 0, and a section that was left before, are nothing.
+void muster_section_leave(uint64_t section);
+
 // ---- the round's store, since version 2 ----
 //
 // Keys and values that all workers of the round see, fresh in every round. Values are bytes, at most 8 MiB. A process

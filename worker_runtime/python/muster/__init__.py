@@ -14,9 +14,11 @@ from muster.preemption import EXIT_SAVED_AND_LEFT, PreemptionNotice
 from muster.random_state import random_state, set_random_state
 from muster.reducer import GradientReducer, ReducerState, ScalingReport, StepCost
 from muster.sampler import DistributedSampler, ElasticSampler
+from muster.section import heartbeat, section
 from muster.store import Store
 from muster.tensors import Shard
 
 __all__ = ["EXIT_SAVED_AND_LEFT", "Checkpointer", "Communicator", "Context", "DistributedSampler", "ElasticSampler",
            "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
-           "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "random_state", "set_random_state"]
+           "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
+           "random_state", "section", "set_random_state"]

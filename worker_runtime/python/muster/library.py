@@ -124,6 +124,9 @@ _PROTOTYPES = {
     "context_place": (_HANDLE, POINTER(PlaceFields)),
     "context_world": (_HANDLE, POINTER(_HANDLE)),
     "context_release": (_HANDLE,),
+    "heartbeat": (),
+    "section_enter": (c_char_p, c_int64, POINTER(c_uint64)),
+    "section_leave": (c_uint64,),
     "store_set": (_HANDLE, c_char_p, c_void_p, c_size_t),
     "store_get": (_HANDLE, c_char_p, c_int64, c_void_p, c_size_t, POINTER(c_size_t)),
     "store_add": (_HANDLE, c_char_p, c_int64, POINTER(c_int64)),
@@ -267,6 +270,11 @@ def call(name, *arguments):
     status = getattr(library, f"muster_{name}")(*arguments)
     if status != 0:
         raise MusterError(library.muster_status_name(status).decode(), library.muster_last_error().decode("utf-8", "replace"))
+
+
+def call_void(name, *arguments):
+    """Calls muster_NAME, which cannot fail and gives nothing."""
+    getattr(_library(), f"muster_{name}")(*arguments)
 
 
 def make(name, *arguments):

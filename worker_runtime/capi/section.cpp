@@ -1,0 +1,31 @@
+#include "muster/section.h"
+
+#include <string_view>
+
+#include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/worker_voice.h"
+
+using namespace muster;
+using namespace muster::capi;
+
+extern "C" {
+
+void muster_heartbeat(void) {
+    heartbeat();
+}
+
+muster_status muster_section_enter(const char* name, int64_t limit_ms, uint64_t* section) {
+    return guarded("muster_section_enter", [&]() -> Result<void> {
+        if (section == nullptr) return invalid("`section` is NULL");
+        *section = 0;
+        if (name == nullptr || *name == '\0') return invalid("`name` is NULL or empty");
+        if (limit_ms < 0) return invalid(cat("`limit_ms` is ", limit_ms, "; 0 is none"));
+        *section = runtime::WorkerVoice::of_process().enter(name, std::chrono::milliseconds(limit_ms));
+        return {};
+    });
+}
+
+void muster_section_leave(uint64_t section) {
+    runtime::WorkerVoice::of_process().leave(section);
+}
+}
