@@ -53,7 +53,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
                  .none = config_.logs.none}),
           commands_(loop, config_, logs_),
           persister_(loop, config_.persist_limit),
-          hangs_(loop, config_.hang),
+          hangs_(loop, config_.hang, config_.workers.environment),
           timers_(loop),
           supervisor_(config_.supervisor),
           loop_(loop),
@@ -307,6 +307,7 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
 }
 
 void Agent::Driver::carry_out(const TellWorkers& action) {
+    hangs_.round_failed();
     commands_.tell_all(local::RoundEnded{action.why});
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -45,25 +46,7 @@ std::string interpreter_of(const std::string& program) {
     return std::string(rest.substr(0, rest.find_first_of(" \t")));
 }
 
-/// The newest file that a pattern of core_dump_place fits, not older than this minute; else the pattern itself.
-std::string newest_fitting(const std::string& pattern) {
-    glob_t files{};
-    std::string newest;
-    std::filesystem::file_time_type newest_time{};
-    if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &files) == 0) {
-        for (std::size_t i = 0; i < files.gl_pathc; ++i) {
-            std::error_code failure;
-            const auto time = std::filesystem::last_write_time(files.gl_pathv[i], failure);
-            if (failure || (!newest.empty() && time <= newest_time)) continue;
-            newest = files.gl_pathv[i];
-            newest_time = time;
-        }
-    }
-    ::globfree(&files);
-    return newest.empty() ? cat("written to ", pattern) : newest;
-}
-
-std::string core_file_of(const WorkerEnded& ended, const std::string& host) {
+std::string core_file_of(const WorkerEnded& ended, const std::string& host, std::int64_t since_s) {
     const auto* signaled = std::get_if<Signaled>(&ended.end);
     if (signaled == nullptr || !signaled->core_dumped) return {};
     std::error_code failure;
@@ -75,7 +58,7 @@ std::string core_file_of(const WorkerEnded& ended, const std::string& host) {
                                         .gid = ::getgid(),
                                         .host = host,
                                         .directory = std::filesystem::current_path(failure).string()});
-    return place.pattern.empty() ? place.words : newest_fitting(place.pattern);
+    return place.pattern.empty() ? place.words : EndEvidence::newest_core(place.pattern, since_s);
 }
 
 std::string_view state_in_words(char state) {
@@ -103,6 +86,8 @@ EndEvidence::EndEvidence() {
 }
 
 void EndEvidence::begin_round() {
+    using namespace std::chrono;
+    round_began_s_ = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
     oom_kills_before_ = count_oom_kills();
     kernel_events_.clear();
     if (kernel_log_.valid()) ::lseek(kernel_log_.get(), 0, SEEK_END);
@@ -152,11 +137,34 @@ FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& 
         constexpr std::string_view stage = "interpreter of ";
         if (never->stage.starts_with(stage)) facts.interpreter = interpreter_of(never->stage.substr(stage.size()));
     }
-    facts.core_file = core_file_of(ended, host);
+    facts.core_file = core_file_of(ended, host, round_began_s_);
     auto cause = end_cause(facts);
     // One kill accounts for one end: who dies by a SIGKILL of another kind later is not to be taken for it.
     if (cause.kind == CauseKind::out_of_memory && oom_kills_before_) ++*oom_kills_before_;
     return cause;
+}
+
+std::string EndEvidence::newest_core(const std::string& pattern, std::int64_t since_s) {
+    // A file server's clock may be behind ours.
+    constexpr std::int64_t clocks_differ_s = 5;
+    glob_t files{};
+    std::string newest;
+    timespec newest_time{};
+    const auto is_newer = [&](const timespec& time) {
+        return time.tv_sec > newest_time.tv_sec ||
+               (time.tv_sec == newest_time.tv_sec && time.tv_nsec > newest_time.tv_nsec);
+    };
+    if (::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &files) == 0) {
+        for (std::size_t i = 0; i < files.gl_pathc; ++i) {
+            struct stat facts {};
+            if (::stat(files.gl_pathv[i], &facts) != 0 || facts.st_mtim.tv_sec < since_s - clocks_differ_s) continue;
+            if (!newest.empty() && !is_newer(facts.st_mtim)) continue;
+            newest = files.gl_pathv[i];
+            newest_time = facts.st_mtim;
+        }
+    }
+    ::globfree(&files);
+    return newest.empty() ? cat("written to ", pattern) : newest;
 }
 
 std::string EndEvidence::describe_stuck(const std::vector<std::int32_t>& pids) {

@@ -25,6 +25,10 @@ class EndEvidence {
     /// Of a worker that has ended and not succeeded. `message` is the error file's.
     FailureCause cause_of(const WorkerEnded& ended, const std::string& message, const std::string& host);
 
+    /// The newest file that this pattern of core_dump_place fits and that is no older than `since_s` (seconds since
+    /// 1970): what lies there from before is another worker's. Else "written to " and the pattern.
+    [[nodiscard]] static std::string newest_core(const std::string& pattern, std::int64_t since_s);
+
     /// "processes 42 (python3, in uninterruptible sleep in nfs_wait_bit_killable)": those that SIGKILL did not remove.
     [[nodiscard]] static std::string describe_stuck(const std::vector<std::int32_t>& pids);
 
@@ -35,7 +39,8 @@ class EndEvidence {
     std::optional<MemoryGroup> group_;
     std::string oom_file_;  ///< holds a line "oom_kill N"
     std::optional<std::int64_t> oom_kills_before_;
-    FileDescriptor kernel_log_;  ///< at the first record that was not read yet
+    std::int64_t round_began_s_ = 0;  // since 1970, by this host's clock
+    FileDescriptor kernel_log_;       ///< at the first record that was not read yet
     std::vector<KernelEvent> kernel_events_;
 };
 

@@ -49,13 +49,15 @@ void read_io(std::int32_t pid, WorkerLook& look) {
 
 }  // namespace
 
-HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config)
-    : timer_(loop), watch_(config), stacks_(loop, side_program("muster-stacks")) {}
+HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config,
+                         const std::map<std::string, std::string>& environment)
+    : timer_(loop), watch_(config), stacks_(loop, side_program("muster-stacks")), torch_(environment) {}
 
 void HangWatcher::begin_round(std::uint32_t rank_base) {
     rank_base_ = rank_base;
     workers_.clear();
     watch_.begin_round();
+    torch_.forget();
     resting_ = false;
     arm();
 }
@@ -73,6 +75,11 @@ FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {
     const auto why = std::move(found->second.ended_why);
     workers_.erase(found);
     return why.empty() ? FailureCause{} : FailureCause{CauseKind::hung, why, {}};
+}
+
+void HangWatcher::round_failed() {
+    if (resting_ || !on_notice) return;
+    for (const auto& line : watch_.round_failed(std::chrono::steady_clock::now())) on_notice(line);
 }
 
 void HangWatcher::rest() {
@@ -114,10 +121,15 @@ WorkerLook HangWatcher::look_at(std::uint32_t local_rank, Worker& worker) const 
 void HangWatcher::look() {
     std::vector<WorkerLook> looks;
     for (auto& [local_rank, worker] : workers_) looks.push_back(look_at(local_rank, worker));
-    const auto step = watch_.look(looks, std::chrono::steady_clock::now());
+    const auto now = std::chrono::steady_clock::now();
+    auto step = watch_.look(looks, now);
+    for (const auto local_rank : step.stacks) {
+        tell_stacks(local_rank);
+        torch_.ask(static_cast<std::int32_t>(rank_base_ + local_rank), now);
+    }
+    for (auto& line : torch_.look(now)) step.notices.push_back(std::move(line));
     for (const auto& line : step.notices)
         if (on_notice) on_notice(line);
-    for (const auto local_rank : step.stacks) tell_stacks(local_rank);
     for (const auto& order : step.ends)
         take_stacks(order.local_rank, [this, order](const StackText& stacks) { end(order, stacks); });
 }

@@ -13,6 +13,7 @@
 #include "agent/core/hang_watch.h"
 #include "agent/core/stack_text.h"
 #include "agent/stack_taker.h"
+#include "agent/torch_dump.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/wire/native/failure_cause.h"
 
@@ -28,7 +29,9 @@ class HangWatcher {
         std::optional<OperationLook> operation;
     };
 
-    HangWatcher(boost::asio::io_context& loop, HangConfig config);
+    /// `environment` is the workers'.
+    HangWatcher(boost::asio::io_context& loop, HangConfig config,
+                const std::map<std::string, std::string>& environment);
 
     std::function<Told(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
@@ -37,6 +40,8 @@ class HangWatcher {
     void worker_started(std::uint32_t local_rank, std::int32_t pid);
     /// `hung` where it ended because this watcher had ended it; else unknown.
     FailureCause worker_ended(std::uint32_t local_rank);
+    /// The round is over because something failed: says what this node's idle workers were at.
+    void round_failed();
     /// The workers are being stopped: nobody is looked at until the next round.
     void rest();
 
@@ -61,6 +66,7 @@ class HangWatcher {
     boost::asio::steady_timer timer_;
     HangWatch watch_;
     StackTaker stacks_;
+    TorchDump torch_;
     std::uint32_t rank_base_ = 0;
     std::map<std::uint32_t, Worker> workers_;  ///< by local rank; those that run
     bool resting_ = true;

@@ -92,6 +92,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.preemption_signal = config.preemption_signal;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;
+    agent.hang.host = agent.supervisor.host;
     agent.hang.deadline_min = config.hang_timeout;
     if (config.hang_timeout > Duration::zero()) agent.hang.stuck_after = config.hang_timeout;
     return agent;

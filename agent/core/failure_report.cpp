@@ -155,6 +155,9 @@ struct Reporter {
         std::string out = line(cat("job ", context.job, " failed", end.why.empty() ? "" : ": ", end.why));
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
         append_others(out, end.verdict);
+        if (failed_alike_at_start(end.verdict))
+            out +=
+                "  every rank failed so, before its first step: look at the program, its options and its environment\n";
         return out;
     }
     std::string operator()(const Cancelled& cancelled) const {
@@ -174,6 +177,12 @@ struct Reporter {
 };
 
 }  // namespace
+
+bool failed_alike_at_start(const Verdict& verdict) {
+    const auto& first = verdict.first;
+    return first && first->rank >= 0 && first->early && verdict.stopped_count == 0 && verdict.groups.size() == 1 &&
+           verdict.groups[0].count > 1 && verdict.groups[0].count == verdict.other_failure_count + 1;
+}
 
 std::string report(const Ending& ending, const ReportContext& context) {
     return std::visit(Reporter{context}, ending);

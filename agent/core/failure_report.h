@@ -23,4 +23,8 @@ struct ReportContext {
 /// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded).
 std::string report(const Ending& ending, const ReportContext& context);
 
+/// Every worker that there was failed in the same way before its first step: that is the program's own doing, or that
+/// of what was given to it, and no node's.
+bool failed_alike_at_start(const Verdict& verdict);
+
 }  // namespace muster::agent

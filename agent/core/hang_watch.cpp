@@ -51,6 +51,24 @@ void want_stacks(bool& told, std::uint32_t local_rank, HangStep& step) {
 
 }  // namespace
 
+std::string HangWatch::named(const WorkerLook& look) const {
+    return config_.host.empty() ? who(look) : cat(who(look), " on ", config_.host);
+}
+
+std::vector<std::string> HangWatch::round_failed(Instant now) const {
+    constexpr Duration worth_a_word = 5s;
+    std::vector<std::string> lines;
+    for (const auto& [local_rank, known] : workers_) {
+        const auto& look = known.last;
+        const auto idle = now - known.active_at;
+        const bool was_away = look.operation && !look.operation->inside && idle >= worth_a_word;
+        if (was_away)
+            lines.push_back(cat(named(look), " had done nothing for ", muster::describe(idle),
+                                " when the round ended: ", place(look)));
+    }
+    return lines;
+}
+
 std::string describe(const WorkerLook& look) {
     return cat(who(look), ": ", place(look));
 }
@@ -156,7 +174,7 @@ void HangWatch::tell_section(Known& known, Instant now, HangStep& step) const {
     const bool late = look.section_limit > Duration::zero() && !look.section.empty() &&
                       now - known.section_since >= look.section_limit;
     if (!late || std::exchange(known.section_told, true)) return;
-    step.notices.push_back(cat(who(look), " is in section ", look.section, " beyond its limit of ",
+    step.notices.push_back(cat(named(look), " is in section ", look.section, " beyond its limit of ",
                                muster::describe(look.section_limit), ": ", place(look)));
     want_stacks(known.stacks_told, look.local_rank, step);
 }
@@ -168,12 +186,12 @@ void HangWatch::tell_heartbeats(Known& known, Instant now, HangStep& step) {
     const auto silence = now - known.heartbeat_at;
     if (silence == Duration::zero()) {
         if (std::exchange(known.heartbeat_told, false))
-            step.notices.push_back(cat(who(look), " sends heartbeats again"));
+            step.notices.push_back(cat(named(look), " sends heartbeats again"));
         return;
     }
     const auto deadline = std::max(config_.deadline_min, known.longest_heartbeat_pause * config_.gap_factor);
     if (silence < deadline || std::exchange(known.heartbeat_told, true)) return;
-    step.notices.push_back(cat(who(look), " has sent no heartbeat for ", muster::describe(silence),
+    step.notices.push_back(cat(named(look), " has sent no heartbeat for ", muster::describe(silence),
                                ", and the longest pause before was ", muster::describe(known.longest_heartbeat_pause),
                                ": ", place(look)));
     want_stacks(known.stacks_told, look.local_rank, step);
@@ -237,7 +255,7 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
         if (known.last.state == 'T')
             step.ends.push_back({local_rank, cat("it ", *why, "; muster has ended it (--hang-timeout)")});
         else
-            step.notices.push_back(cat(who(known.last), " ", *why));
+            step.notices.push_back(cat(named(known.last), " ", *why));
     }
 }
 

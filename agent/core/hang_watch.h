@@ -17,6 +17,7 @@
 namespace muster::agent {
 
 struct HangConfig {
+    std::string host{};            ///< of this node, for the lines; may be empty
     Duration stuck_after = 10s;    ///< stopped (T) or in uninterruptible sleep (D) for so long: told
     Duration silent_after = 120s;  ///< all workers of the node inactive for so long: told, with what each waits in
     /// A worker that others wait for is told of, and one that is stopped ended, when it has been inactive for this
@@ -78,6 +79,9 @@ class HangWatch {
     /// All workers of this node that have not ended. After a pause of the agent itself (no look for five seconds) all
     /// waiting begins anew: the machine may have been asleep.
     HangStep look(const std::vector<WorkerLook>& looks, Instant now);
+    /// The round is over, and not well: a line for each worker that did nothing and was in no operation meanwhile.
+    /// Where the ranks that waited for it are on other nodes, these are the ones that they name.
+    [[nodiscard]] std::vector<std::string> round_failed(Instant now) const;
 
   private:
     struct Known {
@@ -107,6 +111,7 @@ class HangWatch {
     void tell_straggler(Instant now, HangStep& step);
     void order_ends(Instant now, HangStep& step);
     void want_all_stacks(Known& first, HangStep& step);
+    [[nodiscard]] std::string named(const WorkerLook& look) const;
     [[nodiscard]] std::optional<std::string> why_hung(const Known& known, Instant now) const;
     [[nodiscard]] const Known* waiting_beside(const Known& known) const;
 

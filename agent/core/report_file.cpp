@@ -78,6 +78,7 @@ struct Outcome {
                 {{"kind", name(group.kind)}, {"error", group.error}, {"ranks", group.ranks}, {"count", group.count}});
         out["other_failure_count"] = verdict.other_failure_count;
         out["stopped_count"] = verdict.stopped_count;
+        out["alike_at_start"] = failed_alike_at_start(verdict);
     }
     void operator()(const Cancelled& cancelled) const {
         tell("cancelled", cat("stopped by ", signal_name(cancelled.signal)));

@@ -75,7 +75,7 @@ class CApi(unittest.TestCase):
                                 capture_output=True, text=True, check=True).stdout
         exported = {line.split()[0] for line in listed.splitlines()}
         text = "".join(header.read_text() for header in (HEADERS / "muster").glob("muster*.h"))
-        declared = set(re.findall(r"^(?:muster_status|int|const char\*) (muster_\w+)\(", text, re.M))
+        declared = set(re.findall(r"^(?:muster_status|int|void|const char\*) (muster_\w+)\(", text, re.M))
         self.assertEqual(exported, declared)
         self.assertGreater(len(declared), 40)
 

@@ -14,6 +14,15 @@
 #define INVALID(call, words) BAD(call, MUSTER_INVALID_ARGUMENT, words)
 
 static void mistake_options(void) {
+    uint64_t section = 7;
+    INVALID(muster_section_enter(NULL, 0, &section), "`name`");
+    EXPECT(section == 0);
+    INVALID(muster_section_enter("evaluation", 0, NULL), "`section`");
+    INVALID(muster_section_enter("evaluation", -1, &section), "`limit_ms` is -1");
+    EXPECT(muster_section_enter("evaluation", 5, &section) == MUSTER_OK && section != 0);
+    muster_section_leave(section);
+    muster_section_leave(section);
+    muster_heartbeat();
     muster_context* context = (muster_context*)1;
     muster_context_options options;
     memset(&options, 0, sizeof options);

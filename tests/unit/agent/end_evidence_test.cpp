@@ -1,15 +1,17 @@
 #include "agent/end_evidence.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <filesystem>
+#include <ctime>
 #include <fstream>
 
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
 
 using namespace muster;
 using namespace muster::agent;
@@ -55,13 +57,28 @@ TEST_CASE("evidence is gathered without waiting, and claims nothing that it has 
 }
 
 TEST_CASE("what a script's first line names is told when it is not there") {
-    char folder[] = "/tmp/muster-evidence-XXXXXX";
-    REQUIRE(::mkdtemp(folder) != nullptr);
-    const auto script = cat(folder, "/train");
+    const test::ScratchFolder folder;
+    const auto script = folder / "train";
     std::ofstream(script) << "#! /no/such/python9 -u\nprint()\n";
     EndEvidence evidence;
     const auto cause = evidence.cause_of(ended(NotStarted{2, cat("interpreter of ", script)}), "", "gpu01");
     CHECK(cause.kind == CauseKind::missing_interpreter);
     CHECK(cause.text.find("/no/such/python9, which is not there") != std::string::npos);
-    std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a core file from before the round is another worker's") {
+    const test::ScratchFolder folder;
+    const std::time_t now = std::time(nullptr);
+    const auto core = [&](const std::string& name, std::time_t at) {
+        std::ofstream(folder / name) << "core";
+        const timespec times[] = {{at, 0}, {at, 0}};
+        REQUIRE(::utimensat(AT_FDCWD, (folder / name).c_str(), times, 0) == 0);
+    };
+    const auto pattern = folder / "core.*";
+    core("core.old", now - 3600);
+    CHECK(EndEvidence::newest_core(pattern, now) == cat("written to ", pattern));
+    CHECK(EndEvidence::newest_core(pattern, now - 7200) == folder / "core.old");
+    core("core.new", now + 1);
+    core("core.between", now);
+    CHECK(EndEvidence::newest_core(pattern, now) == folder / "core.new");
 }

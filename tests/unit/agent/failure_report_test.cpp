@@ -188,3 +188,21 @@ TEST_CASE("the same error of many ranks is one line") {
           "    ranks 0-7,12 (9 workers): the same error\n"
           "    rank 9: exit code 1 - peer gone\n");
 }
+
+TEST_CASE("a failure of all ranks before their first step is said to be no node's") {
+    Failure failure = killed_worker();
+    failure.end = Exited{1};
+    failure.message = "ImportError: x";
+    failure.early = true;
+    const auto is_said = [&](std::uint32_t others, std::uint32_t stopped, std::vector<FailureGroup> groups) {
+        return report(failed(failure, others, stopped, std::move(groups)), context).find("  every rank failed so, ") !=
+               std::string::npos;
+    };
+    const FailureGroup all{FailureKind::worker_error, "exit code 1 - ImportError: x", "0-7", 8};
+    CHECK(is_said(7, 0, {all}));
+    CHECK_FALSE(is_said(7, 1, {all}));  // one went on until it was stopped
+    CHECK_FALSE(is_said(8, 0, {all, {FailureKind::worker_error, "exit code 1 - other", "8", 1}}));
+    CHECK_FALSE(is_said(0, 0, {{FailureKind::worker_error, "exit code 1 - ImportError: x", "0", 1}}));
+    failure.early = false;
+    CHECK_FALSE(is_said(7, 0, {all}));
+}

@@ -304,6 +304,21 @@ TEST_CASE("one that is busy and sends no heartbeat any more is told of, and that
     CHECK(node.ends.empty());
 }
 
+TEST_CASE("when a round fails, what its idle workers were at is told, and of those that waited or worked nothing") {
+    Node node({.host = "gpu07"});
+    node.learn();
+    node.wait_for(2);
+    node.seconds(6);
+    for (auto& look : node.looks)
+        if (look.local_rank != 2) CHECK(look.operation->inside);
+    CHECK(node.watch.round_failed(node.now) ==
+          std::vector<std::string>{"rank 6 (pid 102) on gpu07 had done nothing for 6 s when the round ended: asleep, "
+                                   "after all_reduce 40 of world"});
+    node.train();
+    node.second();
+    CHECK(node.watch.round_failed(node.now).empty());
+}
+
 TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent few, nor where nobody is to be told") {
     const auto told = [](HangConfig config, std::uint64_t beats, const char* section) {
         Node node(config);

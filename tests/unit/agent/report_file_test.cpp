@@ -56,6 +56,7 @@ TEST_CASE("the report file holds the verdict as fields") {
     CHECK(file["groups"][1]["ranks"] == "0-1");
     CHECK(file["other_failure_count"] == 2);
     CHECK(file["stopped_count"] == 4);
+    CHECK(file["alike_at_start"] == false);
     CHECK(file["text"] == "words\n");
 }
 
