@@ -11,6 +11,7 @@
 #include "agent/agent_persister.h"
 #include "agent/command_socket.h"
 #include "agent/end_evidence.h"
+#include "agent/gpu_check.h"
 #include "agent/hang_watcher.h"
 #include "agent/log_directory.h"
 #include "agent/signal_handlers.h"
@@ -55,6 +56,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
           persister_(loop, config_.persist_limit),
           hangs_(loop, config_.hang, config_.workers.environment),
           timers_(loop),
+          gpus_(loop, config_.workers.environment),
           supervisor_(config_.supervisor),
           loop_(loop),
           signals_(loop),
@@ -112,6 +114,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     EndEvidence evidence_;
     HangWatcher hangs_;
     TimerFifo timers_;
+    GpuCheck gpus_;
     Supervisor supervisor_;
     asio::io_context& loop_;
     asio::signal_set signals_;
@@ -140,6 +143,7 @@ void Agent::Driver::start() {
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
     };
+    gpus_.on_notice = hangs_.on_notice;
     const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers));
     if (auto made = logs_.make_base(); made.has_error())
         happen(SetUpRefused{made.error().context});
@@ -281,7 +285,9 @@ void Agent::Driver::carry_out(const CloseStore&) {
 }
 
 void Agent::Driver::carry_out(const SendJoin& action) {
-    link_.join(action.join);
+    gpus_.when_free([weak = weak_from_this(), join = action.join] {
+        if (auto self = weak.lock()) self->link_.join(join);
+    });
 }
 
 void Agent::Driver::carry_out(const StartWorkers& action) {
@@ -367,6 +373,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
 }
 
 void Agent::Driver::carry_out(const SendLeave& action) {
+    gpus_.drop();
     link_.leave(action.why);
 }
 
@@ -378,6 +385,7 @@ void Agent::Driver::carry_out(const Finish& action) {
     settle_flight_records(std::holds_alternative<JobSucceeded>(action.ending));
     commands_.forget_round();
     hangs_.rest();
+    gpus_.drop();
     feeding_.cancel();
     deadline_.cancel();
     command_socket_.reset();

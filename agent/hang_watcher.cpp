@@ -17,6 +17,7 @@ namespace muster::agent {
 namespace {
 
 constexpr Duration look_pause = 1s;
+constexpr Duration stacks_limit = 1500ms;
 
 FileDescriptor open_process(std::int32_t pid) {
     return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -51,7 +52,7 @@ void read_io(std::int32_t pid, WorkerLook& look) {
 
 HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config,
                          const std::map<std::string, std::string>& environment)
-    : timer_(loop), watch_(config), stacks_(loop, side_program("muster-stacks")), torch_(environment) {}
+    : timer_(loop), watch_(config), stacks_(loop), torch_(environment) {}
 
 void HangWatcher::begin_round(std::uint32_t rank_base) {
     rank_base_ = rank_base;
@@ -140,10 +141,10 @@ void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const
     auto& worker = found->second;
     worker.want.push_back(std::move(use));
     if (worker.want.size() > 1) return;
-    stacks_.take(worker.pid,
-                 [this, life = std::weak_ptr(life_), local_rank, pid = worker.pid](const std::string& output) {
-                     if (!life.expired()) stacks_taken(local_rank, pid, output);
-                 });
+    auto taken = [this, life = std::weak_ptr(life_), local_rank, pid = worker.pid](const std::string& output) {
+        if (!life.expired()) stacks_taken(local_rank, pid, output);
+    };
+    stacks_.start({side_program("muster-stacks"), cat(worker.pid)}, stacks_limit, std::move(taken));
 }
 
 void HangWatcher::stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output) {

@@ -12,7 +12,7 @@
 
 #include "agent/core/hang_watch.h"
 #include "agent/core/stack_text.h"
-#include "agent/stack_taker.h"
+#include "agent/side_runs.h"
 #include "agent/torch_dump.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/wire/native/failure_cause.h"
@@ -65,7 +65,7 @@ class HangWatcher {
 
     boost::asio::steady_timer timer_;
     HangWatch watch_;
-    StackTaker stacks_;
+    SideRuns stacks_;
     TorchDump torch_;
     std::uint32_t rank_base_ = 0;
     std::map<std::uint32_t, Worker> workers_;  ///< by local rank; those that run

@@ -1,91 +1,34 @@
 #include "launcher/gpu_count.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
+#include "agent/gpus/gpu_driver.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
 
 namespace {
 
-// The few declarations of NVML that are used; its ABI has been stable since 2012 (MIG: since 2020).
-using NvmlReturn = int;
-using NvmlDevice = void*;
-constexpr NvmlReturn nvml_success = 0;
-constexpr std::size_t nvml_uuid_bytes = 96;
+using agent::GpuDriver;
 
-class Nvml {
-  public:
-    static Result<Nvml> load(const std::string& library) {
-        Nvml nvml;
-        nvml.handle_ = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
-        if (nvml.handle_ == nullptr)
-            return Error{Errc::not_found, cat("there is no ", library, " here, so no NVIDIA driver")};
-        nvml.find("nvmlInit_v2", nvml.init);
-        nvml.find("nvmlShutdown", nvml.shutdown);
-        nvml.find("nvmlErrorString", nvml.error_string);
-        nvml.find("nvmlDeviceGetCount_v2", nvml.device_count);
-        nvml.find("nvmlDeviceGetHandleByIndex_v2", nvml.device_by_index);
-        nvml.find("nvmlDeviceGetUUID", nvml.uuid);
-        nvml.find("nvmlDeviceGetMigMode", nvml.mig_mode);
-        nvml.find("nvmlDeviceGetMaxMigDeviceCount", nvml.mig_count_max);
-        nvml.find("nvmlDeviceGetMigDeviceHandleByIndex", nvml.mig_by_index);
-        if (nvml.init == nullptr || nvml.device_count == nullptr || nvml.device_by_index == nullptr ||
-            nvml.uuid == nullptr)
-            return Error{Errc::unsupported, cat(library, " is no NVML that muster knows")};
-        if (const auto failed = nvml.init(); failed != nvml_success)
-            return Error{Errc::io, cat("nvmlInit: ", nvml.words(failed))};
-        return nvml;
-    }
-
-    [[nodiscard]] std::string words(NvmlReturn failed) const {
-        return error_string != nullptr ? std::string(error_string(failed)) : cat("error ", failed);
-    }
-
-    [[nodiscard]] std::string uuid_of(NvmlDevice device) const {
-        std::array<char, nvml_uuid_bytes> text{};
-        if (uuid(device, text.data(), static_cast<unsigned>(text.size())) != nvml_success) return {};
-        return text.data();
-    }
-
-    NvmlReturn (*init)() = nullptr;
-    NvmlReturn (*shutdown)() = nullptr;
-    const char* (*error_string)(NvmlReturn) = nullptr;
-    NvmlReturn (*device_count)(unsigned*) = nullptr;
-    NvmlReturn (*device_by_index)(unsigned, NvmlDevice*) = nullptr;
-    NvmlReturn (*uuid)(NvmlDevice, char*, unsigned) = nullptr;
-    NvmlReturn (*mig_mode)(NvmlDevice, unsigned* current, unsigned* pending) = nullptr;
-    NvmlReturn (*mig_count_max)(NvmlDevice, unsigned*) = nullptr;
-    NvmlReturn (*mig_by_index)(NvmlDevice, unsigned, NvmlDevice*) = nullptr;
-
-  private:
-    template <class Function>
-    void find(const char* name, Function*& function) {
-        function = reinterpret_cast<Function*>(::dlsym(handle_, name));
-    }
-
-    void* handle_ = nullptr;  // never unloaded: the driver's threads may live in it
-};
-
-GpuDevice describe_device(const Nvml& nvml, NvmlDevice device) {
+GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
     GpuDevice described{.uuid = nvml.uuid_of(device), .mig_uuids = {}, .mig_enabled = false};
     unsigned current = 0;
     unsigned pending = 0;
-    if (nvml.mig_mode == nullptr || nvml.mig_mode(device, &current, &pending) != nvml_success || current != 1)
+    if (nvml.mig_mode == nullptr || nvml.mig_mode(device, &current, &pending) != GpuDriver::success || current != 1)
         return described;
     described.mig_enabled = true;
     unsigned count = 0;
     if (nvml.mig_count_max == nullptr || nvml.mig_by_index == nullptr ||
-        nvml.mig_count_max(device, &count) != nvml_success)
+        nvml.mig_count_max(device, &count) != GpuDriver::success)
         return described;
     for (unsigned index = 0; index < count; ++index) {
-        NvmlDevice mig = nullptr;
-        if (nvml.mig_by_index(device, index, &mig) == nvml_success) described.mig_uuids.push_back(nvml.uuid_of(mig));
+        GpuDriver::Device mig = nullptr;
+        if (nvml.mig_by_index(device, index, &mig) == GpuDriver::success)
+            described.mig_uuids.push_back(nvml.uuid_of(mig));
     }
     return described;
 }
@@ -117,19 +60,20 @@ std::string resolve_visible(std::string_view entry, const std::vector<GpuDevice>
 }  // namespace
 
 Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
-    auto loaded = Nvml::load(library);
+    auto loaded = GpuDriver::load(library);
     if (!loaded) return loaded.error();
     const auto& nvml = *loaded;
     unsigned count = 0;
     std::vector<GpuDevice> devices;
     const auto failed = nvml.device_count(&count);
-    for (unsigned index = 0; failed == nvml_success && index < count; ++index) {
-        NvmlDevice device = nullptr;
+    for (unsigned index = 0; failed == GpuDriver::success && index < count; ++index) {
+        GpuDriver::Device device = nullptr;
         // A GPU that fell off the bus stays in the count; workers could not use it either.
-        if (nvml.device_by_index(index, &device) == nvml_success) devices.push_back(describe_device(nvml, device));
+        if (nvml.device_by_index(index, &device) == GpuDriver::success)
+            devices.push_back(describe_device(nvml, device));
     }
     if (nvml.shutdown != nullptr) nvml.shutdown();
-    if (failed != nvml_success) return Error{Errc::io, cat("nvmlDeviceGetCount: ", nvml.words(failed))};
+    if (failed != GpuDriver::success) return Error{Errc::io, cat("nvmlDeviceGetCount: ", nvml.words(failed))};
     return devices;
 }
 

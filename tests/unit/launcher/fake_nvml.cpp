@@ -1,8 +1,12 @@
 // Stands in for libnvidia-ml.so.1: the devices are those that FAKE_NVML names, e.g. "GPU-a;GPU-b=MIG-x,MIG-y" (two
-// GPUs, the second partitioned), "broken" for a driver that does not answer.
+// GPUs, the second partitioned), "broken" for a driver that does not answer. The file FAKE_NVML_USE has a line for each
+// GPU, "USED_BYTES PID:BYTES PID:BYTES", and may change at any time.
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -21,6 +25,29 @@ std::vector<std::string> pieces(const std::string& text, char separator) {
         else
             found.back().push_back(c);
     return found;
+}
+
+struct Use {
+    unsigned long long used = 0;
+    std::vector<std::pair<unsigned, unsigned long long>> processes;
+};
+
+std::vector<Device>& devices();
+
+Use use_of(void* device) {
+    const char* const path = std::getenv("FAKE_NVML_USE");
+    std::ifstream file(path != nullptr ? path : "");
+    std::string line;
+    for (auto left = static_cast<Device*>(device) - devices().data(); left >= 0; --left)
+        if (!std::getline(file, line)) return {};
+    Use use;
+    std::istringstream words(line);
+    words >> use.used;
+    unsigned pid = 0;
+    unsigned long long bytes = 0;
+    char colon = 0;
+    while (words >> pid >> colon >> bytes) use.processes.emplace_back(pid, bytes);
+    return use;
 }
 
 std::vector<Device>& devices() {
@@ -87,6 +114,26 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** par
     auto& parts = static_cast<Device*>(device)->parts;
     if (index >= parts.size()) return not_found;
     *part = &parts[index];
+    return success;
+}
+
+struct Memory {
+    unsigned long long total, free, used;
+};
+int nvmlDeviceGetMemoryInfo(void* device, Memory* memory) {
+    *memory = {1ULL << 36, 0, use_of(device).used};
+    return success;
+}
+
+struct Process {
+    unsigned pid;
+    unsigned long long used;
+    unsigned gpu_instance, compute_instance;
+};
+int nvmlDeviceGetComputeRunningProcesses_v3(void* device, unsigned* count, Process* processes) {
+    const auto use = use_of(device);
+    *count = static_cast<unsigned>(use.processes.size());
+    for (unsigned i = 0; i < *count; ++i) processes[i] = {use.processes[i].first, use.processes[i].second, 0, 0};
     return success;
 }
 }

@@ -1,4 +1,4 @@
-#include "agent/stack_taker.h"
+#include "agent/side_runs.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -23,7 +23,7 @@ constexpr std::size_t output_bytes_max = 64 * 1024;
 
 }  // namespace
 
-class StackTaker::Run : public std::enable_shared_from_this<Run> {
+class SideRuns::Run : public std::enable_shared_from_this<Run> {
   public:
     Run(asio::io_context& loop, SideProcess process, Done done)
         : pid_(process.pid),
@@ -32,7 +32,7 @@ class StackTaker::Run : public std::enable_shared_from_this<Run> {
           late_(loop),
           done_(std::move(done)) {}
 
-    void start() {
+    void start(Duration limit) {
         wait_for_output();
         late_.expires_after(limit);
         late_.async_wait([self = shared_from_this()](boost::system::error_code cancelled) {
@@ -94,27 +94,23 @@ class StackTaker::Run : public std::enable_shared_from_this<Run> {
     bool reaped_ = false;
 };
 
-StackTaker::StackTaker(asio::io_context& loop, std::string program) : loop_(loop), program_(std::move(program)) {}
-
-StackTaker::~StackTaker() {
+SideRuns::~SideRuns() {
     drop_all();
 }
 
-void StackTaker::take(std::int32_t pid, Done done) {
+void SideRuns::start(std::vector<std::string> words, Duration limit, Done done) {
     std::erase_if(runs_, [](const auto& run) { return run.expired(); });
-    auto started = start_side_process({program_, cat(pid)}, {});
+    auto started = start_side_process(std::move(words), {});
     if (!started) {
-        asio::post(loop_, [done = std::move(done), text = cat("note no stacks: ", started.error().context, '\n')] {
-            done(text);
-        });
+        asio::post(loop_, [done = std::move(done), text = cat("note ", started.error().context, '\n')] { done(text); });
         return;
     }
     auto run = std::make_shared<Run>(loop_, std::move(*started), std::move(done));
     runs_.push_back(run);
-    run->start();
+    run->start(limit);
 }
 
-void StackTaker::drop_all() {
+void SideRuns::drop_all() {
     for (const auto& weak : std::exchange(runs_, {}))
         if (const auto run = weak.lock()) run->drop();
 }

@@ -1,4 +1,4 @@
-#include "agent/stack_taker.h"
+#include "agent/side_runs.h"
 
 #include <signal.h>
 #include <unistd.h>
@@ -29,10 +29,11 @@ std::string program(const test::ScratchFolder& folder, const std::string& body) 
 TEST_CASE("what the program says of a process arrives when it ends") {
     const test::ScratchFolder folder;
     boost::asio::io_context loop;
-    StackTaker taker(loop, program(folder, "echo thread $1 x"));
+    SideRuns runs(loop);
+    const auto path = program(folder, "echo thread $1 x");
     std::vector<std::string> told;
-    taker.take(42, [&](std::string text) { told.push_back(std::move(text)); });
-    taker.take(43, [&](std::string text) { told.push_back(std::move(text)); });
+    runs.start({path, "42"}, 10s, [&](std::string text) { told.push_back(std::move(text)); });
+    runs.start({path, "43"}, 10s, [&](std::string text) { told.push_back(std::move(text)); });
     CHECK(told.empty());
     loop.run_for(10s);
     std::sort(told.begin(), told.end());
@@ -43,13 +44,14 @@ TEST_CASE("of one that does not end the beginning counts, and it is killed") {
     const test::ScratchFolder folder;
     const auto pid_file = folder / "pid";
     boost::asio::io_context loop;
-    StackTaker taker(loop, program(folder, cat("echo $$ > ", pid_file, "; echo thread 1 x; exec sleep 1000")));
+    SideRuns runs(loop);
+    const auto path = program(folder, cat("echo $$ > ", pid_file, "; echo thread 1 x; exec sleep 1000"));
     std::string told;
     const auto begun = std::chrono::steady_clock::now();
-    taker.take(1, [&](std::string text) { told = std::move(text); });
+    runs.start({path}, 1s, [&](std::string text) { told = std::move(text); });
     loop.run_for(20s);
     CHECK(told == "thread 1 x\n");
-    CHECK(std::chrono::steady_clock::now() - begun >= StackTaker::limit);
+    CHECK(std::chrono::steady_clock::now() - begun >= 1s);
     CHECK(std::chrono::steady_clock::now() - begun < 10s);
     pid_t pid = 0;
     std::ifstream(pid_file) >> pid;
@@ -61,17 +63,17 @@ TEST_CASE("whoever is dropped hears nothing, and a program that is missing is to
     const test::ScratchFolder folder;
     boost::asio::io_context loop;
     {
-        StackTaker taker(loop, program(folder, "exec sleep 1000"));
-        taker.take(1, [&](const std::string&) { FAIL("it was dropped"); });
-        taker.drop_all();
+        SideRuns runs(loop);
+        runs.start({program(folder, "exec sleep 1000")}, 100s, [&](const std::string&) { FAIL("it was dropped"); });
+        runs.drop_all();
         loop.run_for(20s);  // returns when the program has been reaped
         CHECK(loop.stopped());
     }
     loop.restart();
-    StackTaker missing(loop, folder / "missing");
+    SideRuns missing(loop);
     std::string told;
-    missing.take(1, [&](std::string text) { told = std::move(text); });
+    missing.start({folder / "missing"}, 1s, [&](std::string text) { told = std::move(text); });
     loop.run_for(10s);
-    CHECK(told.starts_with("note no stacks: start "));
+    CHECK(told.starts_with("note start "));
     CHECK(told.find("No such file") != std::string::npos);
 }

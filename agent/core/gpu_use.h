@@ -1,0 +1,52 @@
+// What this node's GPUs are used for before workers start on them: others' processes, and memory that the last round's
+// dead workers have not given back yet. Pure; what muster-gpus says comes in.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace muster::agent {
+
+struct GpuUse {
+    struct Process {
+        std::int32_t pid = 0;
+        std::uint64_t used_bytes = 0;
+        friend bool operator==(const Process&, const Process&) = default;
+    };
+    std::uint32_t index = 0;
+    std::string uuid;
+    std::uint64_t used_bytes = 0;
+    std::vector<Process> processes;
+    friend bool operator==(const GpuUse&, const GpuUse&) = default;
+};
+
+/// Of muster-gpus' output, those GPUs that CUDA_VISIBLE_DEVICES (nothing: not set) shows by index or UUID; where it
+/// names parts of GPUs, all. Empty: there are none, or the driver does not answer.
+std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::string_view> visible);
+
+class GpuWatch {
+  public:
+    /// Contexts and the driver's own tables come and go by some hundred MiB.
+    static constexpr std::uint64_t slack_bytes = std::uint64_t{512} << 20;
+
+    /// What there was when none of our workers ran yet, or what is taken as that from now on.
+    void set_baseline(const std::vector<GpuUse>& gpus);
+    /// Lines for those that compute there while none of our workers runs; each process once. `name_of` gives the name
+    /// of a process, empty where it is not to be seen from here.
+    std::vector<std::string> foreign(const std::vector<GpuUse>& gpus,
+                                     const std::function<std::string(std::int32_t)>& name_of);
+    /// Memory beyond the baseline that no process claims, in words; empty: what was held has come back.
+    [[nodiscard]] std::string still_held(const std::vector<GpuUse>& gpus) const;
+
+  private:
+    std::map<std::string, std::uint64_t> baseline_;         ///< by UUID: bytes that no process claimed
+    std::set<std::pair<std::string, std::int32_t>> named_;  ///< GPU and process
+};
+
+}  // namespace muster::agent

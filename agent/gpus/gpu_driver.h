@@ -1,0 +1,64 @@
+// The few functions of NVML that are used, found at run time: nothing is linked. Its ABI has been stable since 2012
+// (MIG: since 2020).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+inline constexpr const char* gpu_library = "libnvidia-ml.so.1";
+
+struct GpuProcess {
+    std::uint32_t pid = 0;
+    std::uint64_t used_bytes = 0;  ///< 0 also where the driver does not say
+};
+
+class GpuDriver {
+  public:
+    using Device = void*;
+    static constexpr int success = 0;
+
+    /// `library` is what is given to dlopen. The errors: not_found without it, unsupported, io in NVML's own words. May
+    /// start threads of the driver's.
+    static Result<GpuDriver> load(const std::string& library);
+
+    [[nodiscard]] std::string words(int failed) const;
+    [[nodiscard]] std::string uuid_of(Device device) const;
+    /// Those that compute on it; empty also where the driver does not say.
+    [[nodiscard]] std::vector<GpuProcess> processes_of(Device device) const;
+    /// Bytes that are taken, by whomever; 0 where the driver does not say.
+    [[nodiscard]] std::uint64_t used_bytes_of(Device device) const;
+
+    int (*device_count)(unsigned*) = nullptr;
+    int (*device_by_index)(unsigned, Device*) = nullptr;
+    int (*mig_mode)(Device, unsigned* current, unsigned* pending) = nullptr;  ///< null in old drivers, as the next two
+    int (*mig_count_max)(Device, unsigned*) = nullptr;
+    int (*mig_by_index)(Device, unsigned, Device*) = nullptr;
+    int (*shutdown)() = nullptr;
+
+  private:
+    struct Memory {
+        unsigned long long total, free, used;
+    };
+    struct Process {  // of nvmlDeviceGetComputeRunningProcesses_v2 and _v3
+        unsigned pid;
+        unsigned long long used;
+        unsigned gpu_instance, compute_instance;
+    };
+
+    template <class Function>
+    void find(const char* name, Function*& function);
+
+    int (*init_)() = nullptr;
+    const char* (*error_string_)(int) = nullptr;
+    int (*uuid_)(Device, char*, unsigned) = nullptr;
+    int (*memory_)(Device, Memory*) = nullptr;
+    int (*processes_)(Device, unsigned*, Process*) = nullptr;
+    void* handle_ = nullptr;  // never unloaded: the driver's threads may live in it
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,36 @@
+// Programs of ours that tell something and end (muster-stacks, muster-gpus), run beside the agent. They never hold it
+// up: what is not said by a deadline is left out, and the program is killed.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::agent {
+
+class SideRuns {
+  public:
+    /// `loop` outlives it.
+    explicit SideRuns(boost::asio::io_context& loop) : loop_(loop) {}
+    ~SideRuns();
+    SideRuns(const SideRuns&) = delete;
+    SideRuns& operator=(const SideRuns&) = delete;
+
+    /// What it has said on stdout when it ended or at the limit, or a line "note ..." that says why it could not be
+    /// started. Comes from the loop, never from within start().
+    using Done = std::function<void(std::string)>;
+    void start(std::vector<std::string> words, Duration limit, Done done);
+    /// Nobody waits any more: those that run are ended, and no Done is called.
+    void drop_all();
+
+  private:
+    class Run;
+    boost::asio::io_context& loop_;
+    std::vector<std::weak_ptr<Run>> runs_;  // a run keeps itself until its process has ended
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,50 @@
+"""GPUs before workers start on them: others' processes are named, and memory of dead workers is waited for."""
+import os
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "elastic"))
+from job import Job, wait_for  # noqa: E402
+
+GIB = 1 << 30
+# In the first round it takes memory of a GPU and dies of an error; its memory stays.
+WORKER = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then echo {41 * GIB} > "$FAKE_NVML_USE"; exit 1; fi; echo second start'
+
+
+class Gpus(unittest.TestCase):
+    def launch(self, job, worker, **extra):
+        use = job.directory / "use"
+        use.write_text(f"{3 * GIB} {os.getpid()}:{2 * GIB}\n{GIB}\n")
+        return use, job.spawn("muster", "--max-restarts", "1", "--no-python", "/bin/sh", "-c", worker.replace("$", "$$"),
+                              MUSTER_NVML_LIBRARY=os.environ["FAKE_NVML_LIBRARY"], FAKE_NVML_USE=str(use), **extra)
+
+    def test_memory_of_dead_workers_is_waited_for_and_strangers_are_named(self):
+        with Job() as job:
+            use, launcher = self.launch(job, WORKER, FAKE_NVML="GPU-a;GPU-b")
+            said = launcher.err.read_text
+            wait_for("word of the wait", lambda: "waiting for memory of workers that have ended: 40960 MiB of GPU 0\n" in said())
+            self.assertIn(f"GPU 0 (GPU-a) is used by another's process {os.getpid()} (", said())
+            self.assertIn(") with 2048 MiB\n", said())
+            self.assertNotIn("second start", launcher.out.read_text())
+            use.write_text(f"{GIB}\n{GIB}\n")
+            self.assertEqual(launcher.wait(30), 0, said())
+            self.assertIn("second start", launcher.out.read_text())
+            self.assertEqual(said().count("another's process"), 1)
+
+    def test_a_driver_that_does_not_answer_holds_up_nothing(self):
+        with Job() as job:
+            _, launcher = self.launch(job, WORKER, FAKE_NVML="broken")
+            self.assertEqual(launcher.wait(30), 0, launcher.err.read_text())
+            self.assertNotIn("GPU", launcher.err.read_text())
+
+    def test_a_launcher_that_waits_for_memory_can_be_stopped(self):
+        with Job() as job:
+            _, launcher = self.launch(job, WORKER, FAKE_NVML="GPU-a")
+            wait_for("word of the wait", lambda: "waiting for memory" in launcher.err.read_text())
+            launcher.terminate()
+            self.assertEqual(launcher.wait(10), 143)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
