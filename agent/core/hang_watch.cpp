@@ -149,8 +149,10 @@ void HangWatch::note_words(Known& known, const WorkerLook& look, Instant now) co
     const bool beat = look.heartbeats != known.last.heartbeats;
     // What was in no section alone is learned from, and held against the worker.
     const bool in_section = !look.section.empty() || other_section;
-    if (beat && !in_section && known.last.heartbeats > 0)
+    if (beat && !in_section && known.last.heartbeats > 0) {
         known.longest_heartbeat_pause = std::max(known.longest_heartbeat_pause, now - known.heartbeat_at);
+        ++known.heartbeat_pauses;
+    }
     if (beat || in_section) known.heartbeat_at = now;
 }
 
@@ -182,7 +184,7 @@ void HangWatch::tell_section(Known& known, Instant now, HangStep& step) const {
 /// Also of one that uses its CPU: whoever calls heartbeat() says that its absence means something.
 void HangWatch::tell_heartbeats(Known& known, Instant now, HangStep& step) {
     const auto& look = known.last;
-    if (config_.deadline_min <= Duration::zero() || look.heartbeats < config_.heartbeats_min) return;
+    if (config_.deadline_min <= Duration::zero() || known.heartbeat_pauses < config_.heartbeats_min) return;
     const auto silence = now - known.heartbeat_at;
     if (silence == Duration::zero()) {
         if (std::exchange(known.heartbeat_told, false))

@@ -30,7 +30,7 @@ struct HangConfig {
     Duration straggler_window = 60s;
     double straggler_share = 0.2;
     std::uint64_t operations_min = 16;  ///< fewer: it is still starting up, and its pauses are not known
-    std::uint64_t heartbeats_min = 4;   ///< the same of heartbeats
+    std::uint64_t heartbeats_min = 3;   ///< the same of pauses between heartbeats that were seen
 };
 
 /// The last operations of a worker, from its flight record.
@@ -96,6 +96,7 @@ class HangWatch {
         bool section_told = false;
         Instant heartbeat_at{};  ///< of the last one
         Duration longest_heartbeat_pause{};
+        std::uint64_t heartbeat_pauses = 0;
         bool heartbeat_told = false;
         double share_sum = 0;  ///< of inside_share, over the looks of this straggler_window
         std::uint64_t share_count = 0;

@@ -28,7 +28,7 @@ bool is_a_place(std::string_view native) {
 
 StackText read_stacks(std::string_view output) {
     StackText out;
-    std::string_view python, native;
+    std::string_view python, native, own;
     int threads = 0;
     output = output.substr(0, output.rfind('\n') + 1);
     for (const auto line : split(output, '\n')) {
@@ -37,6 +37,8 @@ StackText read_stacks(std::string_view output) {
         if (word == "thread") ++threads;
         if (word == "python" && threads == 1 && python.empty()) python = about;
         if (word == "native" && threads == 1 && native.empty() && is_a_place(about)) native = about;
+        const bool is_own = is_a_place(about) && !about.ends_with("(libc.so.6)");
+        if (word == "native" && threads == 1 && own.empty() && is_own) own = about;
         if (out.lines.size() >= lines_max) continue;
         if (word == "thread") out.lines.push_back(cat("  thread ", about, ':'));
         if (is_frame) out.lines.push_back(cat("    ", about));
@@ -44,6 +46,7 @@ StackText read_stacks(std::string_view output) {
     }
     out.top = std::string(python.empty() ? native : python);
     if (!python.empty() && !native.empty()) out.top += cat(", in ", native);
+    if (python.empty() && !own.empty() && own != native) out.top += cat(", from ", own);
     return out;
 }
 

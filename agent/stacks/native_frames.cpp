@@ -26,7 +26,7 @@ constexpr Dwfl_Callbacks callbacks{.find_elf = &dwfl_linux_proc_find_elf,
 std::string demangled(const char* name) {
     int status = 0;
     char* const text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
-    std::string out = status == 0 && text != nullptr ? text : name;
+    std::string out = status == 0 && text != nullptr ? without_arguments(text) : std::string(name);
     std::free(text);
     return out;
 }
@@ -84,6 +84,23 @@ int look_for_symbol(Dwfl_Module* module, void**, const char* path, Dwarf_Addr, v
 }
 
 }  // namespace
+
+std::string without_arguments(std::string_view name) {
+    int depth = 0;  // in template arguments
+    for (std::size_t i = 0; i < name.size(); ++i) {
+        const auto before = name.substr(0, i);
+        if (before.ends_with("operator")) {  // its own signs
+            while (i + 1 < name.size() && name[i + 1] != '(') ++i;
+            if (name.substr(i).starts_with("()")) ++i;
+            continue;
+        }
+        if (name[i] == '<') ++depth;
+        if (name[i] == '>') --depth;
+        const bool unnamed = name.substr(i).starts_with("(anonymous namespace)");
+        if (name[i] == '(' && depth == 0 && !unnamed) return std::string(before);
+    }
+    return std::string(name);
+}
 
 class NativeFrames::Body {
   public:

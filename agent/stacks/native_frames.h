@@ -8,16 +8,21 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "rendezvous/base/error.h"
 
 namespace muster::agent {
 
 struct NativeFrame {
-    std::string function;    ///< demangled; empty: no symbol there
+    std::string function;    ///< demangled, without arguments; empty: no symbol there
     std::string module;      ///< "libc.so.6"; empty: in no file
     bool of_python = false;  ///< the interpreter itself: its library or its program, not what it has loaded
 };
+
+/// A demangled name without the list of its arguments: "ns::(anonymous namespace)::f" of "ns::(anonymous
+/// namespace)::f(int)".
+std::string without_arguments(std::string_view name);
 
 class NativeFrames {
   public:

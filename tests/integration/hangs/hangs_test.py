@@ -17,71 +17,106 @@ def evaluate():
     time.sleep(100)
 evaluate()
 """
-# Slow for twice --hang-timeout, in a section and out of it; then it computes for ever, and says nothing.
-WITH_WORDS = """import time, muster
+# Longer than --hang-timeout and than three of its pauses, in a section.
+SLOW = """import time, muster
+for _ in range(14):
+    muster.heartbeat()
+    time.sleep(0.3)
+with muster.section("evaluation"):
+    time.sleep(4)
+print("slow but alive", flush=True)
+with muster.section("checkpoint", timeout=1):
+    time.sleep(100)
+"""
+# Computes for ever, and says nothing any more.
+LOST = """import time, muster
 def lost():
     while True:
         sum(range(1000))
-for _ in range(5):
+for _ in range(25):
     muster.heartbeat()
-    time.sleep(0.11)
-with muster.section("evaluation"):
-    time.sleep(2.5)
-muster.heartbeat()
-print("slow but alive", flush=True)
-with muster.section("checkpoint", timeout=1):
-    time.sleep(2)
-for _ in range(5):
-    muster.heartbeat()
-    time.sleep(0.11)
+    time.sleep(0.2)
 lost()
+"""
+# Ranks 0 and 1, on two nodes: rank 1 does not come to the last one, and is neither stopped nor beside the one that waits.
+AWAY = """import array, time, muster
+with muster.Context(operation_timeout=6.5) as context:
+    for step in range(30):
+        if step == 29 and context.rank == 1:
+            time.sleep(100)
+        context.world.all_reduce(array.array("f", [1]))
 """
 
 
+def start(job, text, *options, nproc=1):
+    script = job.directory / "train.py"
+    script.write_text(text)
+    return job.spawn("muster", "--nproc-per-node", nproc, "--hang-timeout", "1", "--shutdown-timeout", "1", *options,
+                     "--no-python", sys.executable, script, PYTHONPATH=str(PACKAGE), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
+
+
 class Hangs(unittest.TestCase):
-    def run_script(self, job, text, *options, nproc=1):
-        script = job.directory / "train.py"
-        script.write_text(text)
-        return job.spawn("muster", "--nproc-per-node", nproc, "--hang-timeout", "1", "--shutdown-timeout", "1", *options,
-                         "--no-python", sys.executable, script, PYTHONPATH=str(PACKAGE), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
+    """All jobs run beside each other: they mostly wait."""
+
+    @classmethod
+    def job(cls, **how):
+        job = Job(**how)
+        cls.addClassCleanup(job.__exit__)
+        return job
+
+    @classmethod
+    def setUpClass(cls):
+        cls.plain = start(cls.job(), PLAIN, nproc=2)
+        cls.slow = start(cls.job(), SLOW)
+        cls.lost = start(cls.job(), LOST)
+        away = cls.job()
+        cls.away = [start(away, AWAY, "--nnodes", 2, "--node-rank", rank, "--rdzv-backend", "c10d", "--rdzv-id", away.id,
+                          "--rdzv-endpoint", f"127.0.0.1:{away.port}") for rank in range(2)]
+        if os.geteuid() == 0:
+            cls.user = cls.job(user=NOBODY).spawn(
+                "muster", "--hang-timeout", "1", "--shutdown-timeout", "1", "--no-python", "/bin/sh", "-c",
+                "kill -STOP $$$$")  # $$ is what the launcher makes $ of
 
     def end(self, launcher):
         launcher.terminate()
         launcher.wait(30)
 
     def test_a_stopped_script_that_knows_nothing_of_muster_is_shown_with_its_python_frames(self):
-        with Job() as job:
-            launcher = self.run_script(job, PLAIN, nproc=2)
-            said = launcher.err.read_text
-            wait_for("stack of the stopped rank", lambda: re.search(
-                r"where rank 1 is:\n.*thread \d+ .*:\n.*evaluate \(.*train.py:4\)\n.*<module> \(.*train.py:6\)\n", said()))
-            pid = int(re.search(r"rank 1 \(pid (\d+)\) has been stopped by a signal", said())[1])
-            state = pathlib.Path(f"/proc/{pid}/stat")
-            wait_for("state T", lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T")
-            os.kill(pid, signal.SIGCONT)
-            wait_for("word that it goes on", lambda: f"rank 1 (pid {pid}) goes on" in said())
-            self.assertNotIn("where rank 0 is", said())
-            self.end(launcher)
+        said = self.plain.err.read_text
+        wait_for("stack of the stopped rank", lambda: re.search(
+            r"where rank 1 is:\n.*thread \d+ .*:\n.*evaluate \(.*train.py:4\)\n.*<module> \(.*train.py:6\)\n", said()))
+        pid = int(re.search(r"rank 1 \(pid (\d+)\) has been stopped by a signal", said())[1])
+        state = pathlib.Path(f"/proc/{pid}/stat")
+        wait_for("state T", lambda: state.read_text().rsplit(")", 1)[1].split()[0] == "T")
+        os.kill(pid, signal.SIGCONT)
+        wait_for("word that it goes on", lambda: f"rank 1 (pid {pid}) goes on" in said())
+        self.assertNotIn("where rank 0 is", said())
+        self.end(self.plain)
 
-    def test_slow_is_not_taken_for_hung_and_what_hangs_is_shown(self):
-        with Job() as job:
-            launcher = self.run_script(job, WITH_WORDS)
-            said = launcher.err.read_text
-            wait_for("end of the evaluation", lambda: "slow but alive" in launcher.out.read_text())
-            self.assertNotIn("rank 0", said())
-            wait_for("word of the section", lambda: "is in section checkpoint beyond its limit of 1 s" in said())
-            wait_for("word of the heartbeats", lambda: "rank 0" in said() and "has sent no heartbeat for" in said())
-            wait_for("the place", lambda: re.search(r"has sent no heartbeat(?s:.*)\n.* lost \(.*train.py:4\)\n", said()))
-            self.end(launcher)
-            self.assertNotIn("hung", said())
+    def test_slow_is_not_taken_for_hung(self):
+        said = self.slow.err.read_text
+        wait_for("word of the section", lambda: "\n" in said())
+        self.assertIn("is in section checkpoint beyond its limit of 1 s", said().splitlines()[0])
+        self.assertIn("slow but alive", self.slow.out.read_text())
+        self.end(self.slow)
+
+    def test_heartbeats_that_stay_away_are_told_of_and_where_the_worker_is(self):
+        wait_for("the place", lambda: re.search(
+            r"rank 0 \(pid \d+\) on \S+ has sent no heartbeat for (?s:.*)\n.* lost \(.*train.py:4\)\n", self.lost.err.read_text()))
+        self.end(self.lost)
+
+    def test_a_rank_that_waits_elsewhere_is_named_on_both_nodes_and_its_own_says_what_it_was_at(self):
+        for launcher in self.away:
+            self.assertEqual(launcher.wait(30), 1)
+            self.assertRegex(launcher.err.read_text(), r"rank 1 ")
+        self.assertRegex(self.away[1].err.read_text(), r"rank 1 \(pid \d+\) on \S+ had done nothing for [5-9].*s when the round "
+                                                       r"ended: asleep in \w+, after all_reduce 29 of world\n")
+        self.assertNotIn("had done nothing", self.away[0].err.read_text())
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be somebody else")
     def test_an_ordinary_user_sees_stacks_too(self):
-        with Job(user=NOBODY) as job:
-            launcher = job.spawn("muster", "--hang-timeout", "1", "--shutdown-timeout", "1", "--no-python", "/bin/sh", "-c",
-                                 "kill -STOP $$$$")  # $$ is what the launcher makes $ of
-            wait_for("stack", lambda: re.search(r"where rank 0 is:\n.*thread \d+ sh:\n.*kill.* \(libc.so.6\)", launcher.err.read_text()))
-            self.end(launcher)
+        wait_for("stack", lambda: re.search(r"where rank 0 is:\n.*thread \d+ sh:\n.*kill.* \(libc.so.6\)", self.user.err.read_text()))
+        self.end(self.user)
 
 
 if __name__ == "__main__":

@@ -338,5 +338,16 @@ TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent f
     CHECK(told({}, 10, "") == 1);
     CHECK(told({}, 10, "evaluation") == 0);
     CHECK(told({}, 3, "") == 0);
+    Node node;
+    node.looks[0].heartbeats = 1;
+    node.second();
+    node.looks[0].heartbeats = 100;  // a burst says nothing of pauses
+    node.looks[0].cpu += 1s;
+    node.second();
+    for (int i = 0; i < 60; ++i) {
+        node.looks[0].cpu += 1s;
+        node.second();
+    }
+    CHECK(node.notices.empty());
     CHECK(told({.deadline_min = 0s}, 10, "") == 0);
 }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "agent/stacks/native_frames.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
@@ -100,6 +101,21 @@ bool has(const std::vector<std::string>& lines, const std::string& part) {
 }
 
 }  // namespace
+
+TEST_CASE("a function's name is told without its arguments") {
+    const auto check = [](std::string_view name, std::string_view short_name) {
+        CHECK(without_arguments(name) == short_name);
+    };
+    check("main", "main");
+    check("f(int, g<h>)", "f");
+    check("a::(anonymous namespace)::f(int) const", "a::(anonymous namespace)::f");
+    check("std::function<void (int)>::operator()(int) const", "std::function<void (int)>::operator()");
+    check("a::operator<(b const&)", "a::operator<");
+    check("a::operator->()", "a::operator->");
+    check("f()::{lambda(int)#1}::operator()(int) const", "f");
+    check("operator new(unsigned long)", "operator new");
+    check("broken<(", "broken<(");
+}
 
 TEST_CASE("a process's frames are named, and it runs on") {
     const Process child(start_waiting());

@@ -23,6 +23,9 @@ TEST_CASE("stacks are told with their threads, and the main thread's innermost f
 
 TEST_CASE("without Python the native frame is the place, and a thread beside has none to give") {
     CHECK(read_stacks("thread 1 a\nnative ?? (x)\nnative pause (libc.so.6)\n").top == "pause (libc.so.6)");
+    CHECK(
+        read_stacks("thread 1 a\nnative ?? (libc.so.6)\nnative raise (libc.so.6)\nnative f (a)\nnative g (a)\n").top ==
+        "raise (libc.so.6), from f (a)");
     CHECK(read_stacks("thread 1 a\nthread 2 b\nnative pause (libc.so.6)\n").top.empty());
 }
 
