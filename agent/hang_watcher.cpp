@@ -39,6 +39,19 @@ void read_stat(std::int32_t pid, WorkerLook& look) {
     look.cpu = Duration(1s) * (user_ticks + system_ticks) / ticks_per_second;
 }
 
+/// A script that waits for its one program is no more than that program. Nobody is asked for deeper chains than are
+/// written by hand.
+std::int32_t program_of(std::int32_t pid) {
+    constexpr int deep_max = 4;
+    for (int i = 0; i < deep_max && read_file(cat("/proc/", pid, "/wchan")) == "do_wait"; ++i) {
+        const auto children = read_file(cat("/proc/", pid, "/task/", pid, "/children"));
+        std::int32_t child = 0;
+        if (!parse_number(trim(children), child)) break;  // none, or several
+        pid = child;
+    }
+    return pid;
+}
+
 void read_io(std::int32_t pid, WorkerLook& look) {
     const auto io = read_file(cat("/proc/", pid, "/io"));
     for (const auto line : split(io, '\n')) {
@@ -65,7 +78,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
 
 void HangWatcher::worker_started(std::uint32_t local_rank, std::int32_t pid) {
     Worker worker;
-    worker.pid = pid;
+    worker.pid = worker.program = pid;
     worker.pidfd = open_process(pid);
     workers_[local_rank] = std::move(worker);
 }
@@ -104,17 +117,18 @@ WorkerLook HangWatcher::look_at(std::uint32_t local_rank, Worker& worker) const 
     look.local_rank = local_rank;
     look.rank = static_cast<std::int32_t>(rank_base_ + local_rank);
     look.pid = worker.pid;
-    read_stat(worker.pid, look);
+    worker.program = program_of(worker.pid);
+    read_stat(worker.program, look);
     // Who looks at its stacks holds it: that is no debugger.
     if (!worker.want.empty()) look.state = worker.state;
     worker.state = look.state;
-    read_io(worker.pid, look);
+    read_io(worker.program, look);
     auto told = ask(local_rank);
     look.section = std::move(told.section);
     look.section_limit = told.section_limit;
     look.heartbeats = told.heartbeats;
     look.operation = std::move(told.operation);
-    look.where = read_file(cat("/proc/", worker.pid, "/wchan"));
+    look.where = read_file(cat("/proc/", worker.program, "/wchan"));
     if (look.where == "0") look.where.clear();  // it runs, or we may not know
     return look;
 }
@@ -144,7 +158,7 @@ void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const
     auto taken = [this, life = std::weak_ptr(life_), local_rank, pid = worker.pid](const std::string& output) {
         if (!life.expired()) stacks_taken(local_rank, pid, output);
     };
-    stacks_.start({side_program("muster-stacks"), cat(worker.pid)}, stacks_limit, std::move(taken));
+    stacks_.start({side_program("muster-stacks"), cat(worker.program)}, stacks_limit, std::move(taken));
 }
 
 void HangWatcher::stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output) {

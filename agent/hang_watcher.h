@@ -48,7 +48,8 @@ class HangWatcher {
   private:
     struct Worker {
         std::int32_t pid = 0;
-        FileDescriptor pidfd;  ///< so that a number that is used again is not signalled; invalid: nobody is ended
+        std::int32_t program = 0;  ///< what it waits for, where it is a shell around it; else itself
+        FileDescriptor pidfd;      ///< so that a number that is used again is not signalled; invalid: nobody is ended
         std::string ended_why;
         char state = '?';                                         ///< at the last look
         std::vector<std::function<void(const StackText&)>> want;  ///< its stacks; not empty: they are being taken

@@ -48,11 +48,11 @@ with muster.Context(operation_timeout=6.5) as context:
 """
 
 
-def start(job, text, *options, nproc=1):
+def start(job, text, *options, nproc=1, before=()):
     script = job.directory / "train.py"
     script.write_text(text)
     return job.spawn("muster", "--nproc-per-node", nproc, "--hang-timeout", "1", "--shutdown-timeout", "1", *options,
-                     "--no-python", sys.executable, script, PYTHONPATH=str(PACKAGE), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
+                     "--no-python", *before, sys.executable, script, PYTHONPATH=str(PACKAGE), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"])
 
 
 class Hangs(unittest.TestCase):
@@ -68,7 +68,7 @@ class Hangs(unittest.TestCase):
     def setUpClass(cls):
         cls.plain = start(cls.job(), PLAIN, nproc=2)
         cls.slow = start(cls.job(), SLOW)
-        cls.lost = start(cls.job(), LOST)
+        cls.lost = start(cls.job(), LOST, before=("/bin/sh", "-c", '"$$@"; exit', "sh"))  # it stays, and waits
         away = cls.job()
         cls.away = [start(away, AWAY, "--nnodes", 2, "--node-rank", rank, "--rdzv-backend", "c10d", "--rdzv-id", away.id,
                           "--rdzv-endpoint", f"127.0.0.1:{away.port}") for rank in range(2)]
