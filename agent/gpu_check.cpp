@@ -13,14 +13,14 @@ namespace muster::agent {
 
 namespace {
 
-constexpr Duration look_limit = 5s;  // a driver that is slow to begin with takes one or two
-constexpr Duration look_pause = 500ms;
+constexpr Duration driver_limit = 5s;  // a driver that is slow to begin with takes one or two
+constexpr Duration memory_pause = 500ms;
 
 std::string name_of_process(std::int32_t pid) {
     return std::string(trim(read_file(cat("/proc/", pid, "/comm"))));
 }
 
-Instant now() {
+Instant steady_now() {
     return std::chrono::steady_clock::now();
 }
 
@@ -39,7 +39,7 @@ void GpuCheck::tell(const std::string& line) const {
 }
 
 void GpuCheck::look(std::function<void(const std::vector<GpuUse>&)> use) {
-    runs_.start({side_program("muster-gpus")}, look_limit,
+    runs_.start({side_program("muster-gpus")}, driver_limit,
                 [this, life = std::weak_ptr(life_), use = std::move(use)](const std::string& output) {
                     if (life.expired()) return;
                     const auto visible = visible_ ? std::optional<std::string_view>(*visible_) : std::nullopt;
@@ -54,14 +54,14 @@ void GpuCheck::when_free(std::function<void()> go) {
     if (!is_present_) return go();
     go_ = std::move(go);
     told_ = false;
-    wait(now() + limit);
+    wait(steady_now() + limit);
 }
 
 void GpuCheck::wait(Instant until) {
     look([this, until](const std::vector<GpuUse>& gpus) {
         if (!std::exchange(is_known_, true)) watch_.set_baseline(gpus);
         const auto held = watch_.still_held(gpus);
-        const bool over = now() >= until;
+        const bool over = steady_now() >= until;
         if (held.empty() || over) {
             if (!held.empty()) {
                 tell(cat(held, " did not come back within ", muster::describe(limit),
@@ -72,7 +72,7 @@ void GpuCheck::wait(Instant until) {
             return;
         }
         if (!std::exchange(told_, true)) tell(cat("waiting for memory of workers that have ended: ", held));
-        pause_.expires_after(look_pause);
+        pause_.expires_after(memory_pause);
         pause_.async_wait([this, life = std::weak_ptr(life_), until](boost::system::error_code cancelled) {
             if (!cancelled && !life.expired()) wait(until);
         });
