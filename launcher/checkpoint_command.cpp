@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "launcher/complaint.h"
 #include "launcher/exit_code.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/export.h"
@@ -36,11 +37,6 @@ constexpr std::string_view checkpoint_usage =
     "  --prefix PREFIX      only tensors whose names begin with PREFIX, such as 'model.', and without it\n";
 
 constexpr int not_whole = 1;
-
-int complain(int code, const std::string& line) {
-    std::fprintf(stderr, "muster checkpoint: %s\n", line.c_str());
-    return code;
-}
 
 void print(const std::string& text) {
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -177,14 +173,15 @@ int export_one(const Request& request, const std::vector<CheckpointName>& checkp
         const auto folder = cat(directory, '/', to_string(name));
         const auto manifest = runtime::read_manifest(folder);
         // Another one than was asked for would be a surprise, found out late or never.
-        if (!manifest) return complain(not_whole, cat(folder, ": ", manifest.error().context, "; others: --step N"));
+        if (!manifest)
+            return complain("checkpoint", not_whole, cat(folder, ": ", manifest.error().context, "; others: --step N"));
         const auto done = runtime::export_checkpoint(folder, *manifest, request.places[1], request.options);
-        if (!done) return complain(not_whole, done.error().context);
+        if (!done) return complain("checkpoint", not_whole, done.error().context);
         print(cat(folder, ": ", done->tensor_count, " tensors, ", size_text(done->bytes), ", in ", done->file_count,
                   done->file_count == 1 ? " file" : " files", " of ", request.places[1], "\n"));
         return exit_codes::success;
     }
-    return complain(not_whole, cat(directory, ": there is no checkpoint of step ", *request.step));
+    return complain("checkpoint", not_whole, cat(directory, ": there is no checkpoint of step ", *request.step));
 }
 
 }  // namespace
@@ -195,11 +192,11 @@ int run_checkpoint(const std::vector<std::string>& arguments) {
         return exit_codes::success;
     }
     const auto request = read_request(arguments);
-    if (!request) return complain(exit_codes::usage, request.error().context);
+    if (!request) return complain("checkpoint", exit_codes::usage, request.error().context);
     const auto& directory = request->places[0];
     const auto listing = runtime::list_directory(directory);
-    if (!listing) return complain(not_whole, listing.error().context);
-    if (listing->checkpoints.empty()) return complain(not_whole, cat(directory, ": no checkpoint in it"));
+    if (!listing) return complain("checkpoint", not_whole, listing.error().context);
+    if (listing->checkpoints.empty()) return complain("checkpoint", not_whole, cat(directory, ": no checkpoint in it"));
     return request->export_it ? export_one(*request, listing->checkpoints)
                               : list(directory, listing->checkpoints, request->look);
 }

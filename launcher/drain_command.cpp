@@ -14,6 +14,7 @@
 #include <sstream>
 
 #include "agent/command_address.h"
+#include "launcher/complaint.h"
 #include "launcher/daemon_command.h"
 #include "launcher/exit_code.h"
 #include "rendezvous/base/endpoint.h"
@@ -41,11 +42,6 @@ constexpr std::uint16_t default_port = 29'400;
 
 constexpr Duration answer_limit = 10s;  // the agent may be looking for its daemon
 constexpr std::size_t answer_bytes_max = 16 * 1024;
-
-int drain_complaint(int code, std::string_view line) {
-    std::fprintf(stderr, "muster drain: %s\n", std::string(line).c_str());
-    return code;
-}
 
 struct Order {
     std::string node;
@@ -131,25 +127,25 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
 }
 
 int tell(const native::CommandAnswer& answer) {
-    if (!answer.done) return drain_complaint(1, answer.text);
+    if (!answer.done) return complain("drain", 1, answer.text);
     std::printf("%s\n", answer.text.c_str());
     return exit_codes::success;
 }
 
 int drain_through_daemon(const Order& order, const native::Command& command, const std::string& secret_file) {
     if (order.job.empty())
-        return drain_complaint(exit_codes::usage, "which job? with --rdzv-endpoint write --job ID, too");
+        return complain("drain", exit_codes::usage, "which job? with --rdzv-endpoint write --job ID, too");
     const auto endpoint = parse_endpoint(order.endpoint, default_port);
-    if (!endpoint) return drain_complaint(exit_codes::usage, cat("--rdzv-endpoint: ", endpoint.error().context));
+    if (!endpoint) return complain("drain", exit_codes::usage, cat("--rdzv-endpoint: ", endpoint.error().context));
     if (secret_file.empty())
-        return drain_complaint(
-            exit_codes::usage,
+        return complain(
+            "drain", exit_codes::usage,
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or give the command on a node of "
             "the job without --rdzv-endpoint");
     const auto secret = rendezvous::read_job_secret(secret_file);
-    if (!secret) return drain_complaint(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    if (!secret) return complain("drain", exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context));
     const auto answer = command_daemon(*endpoint, order.job, command, *secret, answer_limit);
-    return answer ? tell(*answer) : drain_complaint(1, answer.error().context);
+    return answer ? tell(*answer) : complain("drain", 1, answer.error().context);
 }
 
 }  // namespace
@@ -160,12 +156,12 @@ int run_drain(const std::vector<std::string>& arguments, const Environment& envi
         return exit_codes::success;
     }
     const auto order = read_order(arguments);
-    if (!order) return drain_complaint(exit_codes::usage, order.error().context);
+    if (!order) return complain("drain", exit_codes::usage, order.error().context);
     const native::Command command{1, native::CommandVerb::drain_node, order->node, "muster drain"};
     if (!order->endpoint.empty())
         return drain_through_daemon(*order, command, std::string(value_or_empty(environment, "MUSTER_SECRET_FILE")));
     const auto agents = find_agents(*order);
-    if (!agents) return drain_complaint(1, agents.error().context);
+    if (!agents) return complain("drain", 1, agents.error().context);
     std::string trouble;
     for (const auto& agent : *agents) {
         const auto answer = ask(agent, command);
@@ -175,7 +171,7 @@ int run_drain(const std::vector<std::string>& arguments, const Environment& envi
         }
         return tell(*answer);
     }
-    return drain_complaint(1, trouble);
+    return complain("drain", 1, trouble);
 }
 
 }  // namespace muster::launcher

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "launcher/complaint.h"
 #include "launcher/exit_code.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/core/flight_record.h"
@@ -18,11 +19,6 @@ constexpr std::string_view flight_usage =
     "Says from the flight records (*.ring) in DIR which rank is missing from which collective.\n"
     "They lie beside the logs of a job that failed or was stopped; for one that runs, where MUSTER_FLIGHT_DIR "
     "points.\n";
-
-int complain(const std::string& line) {
-    std::fprintf(stderr, "muster flight: %s\n", line.c_str());
-    return exit_codes::usage;
-}
 
 /// Files as given, and the rings in and below folders.
 std::vector<std::filesystem::path> find_rings(const std::string& argument) {
@@ -44,17 +40,18 @@ int run_flight(const std::vector<std::string>& arguments) {
         std::fwrite(flight_usage.data(), 1, flight_usage.size(), stdout);
         return exit_codes::success;
     }
-    if (arguments.empty()) return complain("which folder? write: muster flight DIR");
+    if (arguments.empty()) return complain("flight", exit_codes::usage, "which folder? write: muster flight DIR");
     std::vector<runtime::FlightRing> rings;
     for (const auto& argument : arguments) {
         const auto files = find_rings(argument);
-        if (files.empty()) return complain(cat(argument, ": no flight record (*.ring) in it"));
+        if (files.empty())
+            return complain("flight", exit_codes::usage, cat(argument, ": no flight record (*.ring) in it"));
         for (const auto& path : files) {
             std::ifstream file(path, std::ios::binary);
-            if (!file) return complain(cat(path.string(), ": cannot be read"));
+            if (!file) return complain("flight", exit_codes::usage, cat(path.string(), ": cannot be read"));
             const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
             auto ring = runtime::read_flight_ring(bytes);
-            if (!ring) return complain(cat(path.string(), ": ", ring.error().context));
+            if (!ring) return complain("flight", exit_codes::usage, cat(path.string(), ": ", ring.error().context));
             rings.push_back(std::move(*ring));
         }
     }
