@@ -11,6 +11,7 @@
 #include "agent/agent_persister.h"
 #include "agent/command_socket.h"
 #include "agent/end_evidence.h"
+#include "agent/fault_injector.h"
 #include "agent/gpu_check.h"
 #include "agent/hang_watcher.h"
 #include "agent/log_directory.h"
@@ -57,6 +58,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
           hangs_(loop, config_.hang, config_.workers.environment),
           timers_(loop),
           gpus_(loop, config_.workers.environment),
+          faults_(loop, config_.allow_faults ? FaultInjector::Faults::allowed : FaultInjector::Faults::refused),
           supervisor_(config_.supervisor),
           loop_(loop),
           signals_(loop),
@@ -115,6 +117,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     HangWatcher hangs_;
     TimerFifo timers_;
     GpuCheck gpus_;
+    FaultInjector faults_;
     Supervisor supervisor_;
     asio::io_context& loop_;
     asio::signal_set signals_;
@@ -139,6 +142,7 @@ void Agent::Driver::start() {
     wait_for_signal();
     feed();
     take_commands();
+    faults_.cut_off = [this](Duration length) { link_.cut_off(length); };
     hangs_.ask = [this](std::uint32_t local_rank) { return commands_.told(local_rank); };
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
@@ -159,6 +163,8 @@ void Agent::Driver::listen() {
         if (!self) return;
         if (auto* answer = std::get_if<native::CommandAnswer>(&message))
             self->answer(std::move(*answer));
+        else if (const auto* fault = std::get_if<native::FaultOrdered>(&message))
+            self->link_.fault_answer(self->faults_.inject(*fault));
         else
             self->happen(DaemonSaid{std::move(message)});
     };
@@ -249,6 +255,7 @@ void Agent::Driver::host_said(ProcessEvent event) {
         worker_pids_[started->local_rank] = started->pid;
         hangs_.worker_started(started->local_rank, started->pid);
         timers_.worker_started(started->local_rank, started->pid);
+        faults_.worker_started(started->local_rank, started->pid);
     } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
         worker_pids_.erase(ended->local_rank);
         const auto hung = hangs_.worker_ended(ended->local_rank);
@@ -259,6 +266,7 @@ void Agent::Driver::host_said(ProcessEvent event) {
             notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host);
             if (hung.kind != CauseKind::unknown) notes.cause = hung;
             if (expired.kind != CauseKind::unknown) notes.cause = expired;
+            faults_.worker_ended(ended->local_rank, notes.cause);
         }
     } else if (const auto* stuck = std::get_if<TreeStuck>(&event)) {
         notes.cause.text = EndEvidence::describe_stuck(stuck->pids);
@@ -295,6 +303,7 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
     if (made.has_value()) {
         evidence_.begin_round();
         hangs_.begin_round(action.assignment.rank_base);
+        faults_.begin_round(action.assignment.round, action.assignment.rank_base);
         // The guardian may be hungry from a time when it could not be fed.
         if (link_.may_feed()) host_.feed();
         host_.start(std::move(made.value()));

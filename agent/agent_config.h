@@ -15,6 +15,7 @@ struct AgentConfig {
     WorkerSpec workers;
     LogChoices logs;
     std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
+    bool allow_faults = false;         ///< --allow-faults: muster fault may lose parts of this node
     HangConfig hang;                   ///< what is told of workers that do nothing, and when one is ended
     int preemption_signal = 0;         ///< a notice to all workers of the job; 0: none
     Duration lease = 5s;               ///< the guardian is fed each lease/10

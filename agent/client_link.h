@@ -18,6 +18,8 @@ class ClientLink final : public RendezvousLink {
     void leave(std::string why) override { client_.leave(std::move(why)); }
     void end_acknowledged() override { client_.end_acknowledged(); }
     void command(native::Command command) override { client_.command(std::move(command)); }
+    void fault_answer(native::FaultAnswer answer) override { client_.fault_answer(std::move(answer)); }
+    void cut_off(Duration length) override { client_.cut_off(length); }
     void close(std::function<void()> closed) override { client_.flush(1s, std::move(closed)); }
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const override {
         return client_.daemon_time(at);

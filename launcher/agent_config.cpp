@@ -90,6 +90,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
 
     agent.handled_signals = config.handled_signals;
     agent.preemption_signal = config.preemption_signal;
+    agent.allow_faults = config.allow_faults;
     agent.lease = config.lease;
     agent.persist_limit = config.persist_limit;
     agent.hang.host = agent.supervisor.host;

@@ -104,6 +104,7 @@ struct LaunchConfig {
     std::vector<int> handled_signals;                                    ///< default SIGTERM, SIGINT, SIGHUP, SIGQUIT
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";  ///< as exported to the workers
     int preemption_signal = 0;  ///< to any agent: a notice to all workers of the job. 0: none
+    bool allow_faults = false;  ///< --allow-faults: muster fault may lose this node's workers, its agent and its daemon
     ExitCodeStyle exit_codes = ExitCodeStyle::muster;
 
     // -- output --

@@ -324,6 +324,9 @@ constexpr std::array rows{
     OptionRow{"preemption-signal", 0, Kind::value, Group::restarts, From::muster, true, "SIGNAL",
               "To muster on any node: a notice to all workers of the job, which run on until they have saved and left.", "",
               accept_preemption_signal},
+    OptionRow{"allow-faults", 0, Kind::flag, Group::restarts, From::muster, true, "",
+              "Let muster fault kill, stop, slow down or cut off workers and the agent of this node, as a rehearsal.", "",
+              [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
               "muster: the root cause's own code (see the README's table). torchrun: 1 for every failure.", "muster",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;

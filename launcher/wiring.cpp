@@ -19,6 +19,7 @@
 #include "launcher/environment.h"
 #include "launcher/environment_probe.h"
 #include "launcher/exit_code.h"
+#include "launcher/fault_command.h"
 #include "launcher/flight_command.h"
 #include "launcher/node_run.h"
 #include "launcher/open_files.h"
@@ -147,6 +148,8 @@ int run(int argc, const char* const* argv) {
     if (argc > 1 && std::string_view(argv[1]) == "checkpoint") return run_checkpoint({argv + 2, argv + argc});
     if (argc > 1 && std::string_view(argv[1]) == "drain")
         return run_drain({argv + 2, argv + argc}, process_environment());
+    if (argc > 1 && std::string_view(argv[1]) == "fault")
+        return run_fault({argv + 2, argv + argc}, process_environment());
     const auto environment = process_environment();
     auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {

@@ -60,6 +60,8 @@ options::options_description describe_options() {
     add("first-start",
         "no job of this daemon can be running yet, so a full set of new agents need not wait for one lease after the "
         "daemon's start, in which the agents of running jobs find it again");
+    add("allow-faults",
+        "let muster fault kill, stop or slow down this daemon, as a rehearsal, for any of its jobs' users");
     add("log-level", options::value<std::string>()->default_value("info"), "debug, info, warning or error");
     add("version", "print the version and exit");
     add("help,h", "print this and exit");
@@ -136,6 +138,7 @@ int run(const options::variables_map& given) {
     auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
     if (!secret) return complain(cat("MUSTER_SECRET_FILE: ", secret.error().context));
     config.server.secret = std::move(*secret);
+    config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
     config.server.quiet_start =

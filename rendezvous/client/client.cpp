@@ -45,9 +45,20 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
           core_(config_),
           resolver_(io),
           timer_(io),
-          flush_timer_(io) {}
+          flush_timer_(io),
+          cut_timer_(io),
+          cut_attempt_(io) {}
 
     ClientCore& core() { return core_; }
+    [[nodiscard]] bool is_cut_off() const { return now() < cut_until_; }
+
+    void cut_off(Duration length) {
+        cut_until_ = now() + length;
+        cut_timer_.expires_at(cut_until_);
+        cut_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
+            if (!stopped && !self->stopped_) self->reconnected();
+        });
+    }
 
     void carry_out(std::vector<ClientOutput> outputs) {
         for (auto& output : outputs) {
@@ -72,8 +83,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         flushed_ = nullptr;
         timer_.cancel();
         flush_timer_.cancel();
+        cut_timer_.cancel();
+        cut_attempt_.cancel();
         if (connector_) connector_->cancel();
         resolver_.stop();
+        cut_until_ = Instant::min();
+        ended_unheard_.clear();
         close();
     }
 
@@ -87,6 +102,9 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         native::FrameReader reader{native::Sender::daemon};
         std::string writing;  // handed to the kernel
         std::string queued;   // to go with the next write
+        // While this agent is cut off:
+        bool write_held = false;
+        std::optional<ConnectionClosed> held;  // something was read; and with a reason, the end of the connection
     };
 
     void step(const ClientInput& input) {
@@ -96,12 +114,14 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     void carry_out(const Connect&) {
         close();
         if (connector_) connector_->cancel();
+        if (is_cut_off()) return fail_to_connect();
         connector_ = Connector::start(
             io_, resolver_, core_.endpoint(), {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
             [self = shared_from_this()](Result<tcp::socket> socket) { self->connected(std::move(socket)); });
     }
     void carry_out(const Disconnect&) {
         if (connector_) std::exchange(connector_, nullptr)->cancel();
+        cut_attempt_.cancel();
         close();
     }
     void carry_out(const Send& send) {
@@ -150,8 +170,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             asio::buffer(link->input),
             [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t count) {
                 if (self->socket_ != link) return;
+                if (!failure) link->reader.append({link->input.data(), count});
+                if (self->is_cut_off()) {
+                    link->held = failure ? ConnectionClosed{.why = failure.message()} : ConnectionClosed{};
+                    return;
+                }
                 if (failure) return self->lost({.why = failure.message()});
-                link->reader.append({link->input.data(), count});
                 self->take_messages(link);
                 if (self->socket_ == link) self->read(link);
             });
@@ -166,8 +190,34 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         }
     }
 
+    /// What a silent network does to it: no answer, after the usual time.
+    void fail_to_connect() {
+        cut_attempt_.expires_after(config_.connect_timeout);
+        cut_attempt_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
+            if (!stopped && !self->stopped_) self->step(ConnectionFailed{.tried = "cut off by muster fault"});
+        });
+    }
+
+    /// The cut is over: what stood still goes on.
+    void reconnected() {
+        ended_unheard_.clear();
+        const auto link = socket_;
+        if (!link) return;
+        if (std::exchange(link->write_held, false)) write(link);
+        if (!link->held) return;
+        const auto held = *std::exchange(link->held, std::nullopt);
+        take_messages(link);
+        if (socket_ != link) return;
+        if (!held.why.empty()) return lost(held);
+        read(link);
+    }
+
     void write(const std::shared_ptr<Link>& link) {
         if (socket_ != link) return;
+        if (is_cut_off()) {
+            link->write_held = true;
+            return;
+        }
         link->writing = std::exchange(link->queued, {});
         asio::async_write(link->socket, asio::buffer(link->writing),
                           [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t) {
@@ -199,6 +249,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     void close() {
         if (!socket_) return;
+        if (is_cut_off()) {
+            // Its end would be heard; a silent network does not let that through either.
+            ended_unheard_.push_back(std::move(socket_));
+            writing_ = false;
+            return;
+        }
         boost::system::error_code ignored;
         socket_->socket.close(ignored);
         socket_ = nullptr;
@@ -215,6 +271,10 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             WaitingQuestion next = std::move(waiting_questions_.front());
             waiting_questions_.pop_front();
             next.ask.timeout = std::max<Duration>(next.until - now(), 0ns);
+            if (is_cut_off()) {
+                leave_unanswered(next.ask);
+                continue;
+            }
             ++open_questions_;
             ask_peer(
                 io_, resolver_, next.ask,
@@ -225,6 +285,14 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                     self->ask_next();
                 });
         }
+    }
+
+    /// As a silent network does: nothing comes until the time is up.
+    void leave_unanswered(const AskPeer& ask) {
+        const auto timer = std::make_shared<asio::steady_timer>(io_, ask.timeout);
+        timer->async_wait([self = shared_from_this(), timer, rank = ask.peer.group_rank](const auto&) {
+            if (!self->stopped_) self->step(PeerAnswered{.group_rank = rank, .answer = std::nullopt});
+        });
     }
 
     void arm_timer() {
@@ -248,6 +316,10 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     Resolver resolver_;
     asio::steady_timer timer_;
     asio::steady_timer flush_timer_;
+    asio::steady_timer cut_timer_;
+    asio::steady_timer cut_attempt_;
+    Instant cut_until_ = Instant::min();
+    std::vector<std::shared_ptr<Link>> ended_unheard_;
     Instant armed_for_ = no_deadline;
     std::shared_ptr<Connector> connector_;
     std::shared_ptr<Link> socket_;
@@ -283,11 +355,18 @@ void Client::leave(std::string why) {
 void Client::command(native::Command command) {
     implementation_->carry_out(implementation_->core().command(std::move(command), now()));
 }
+void Client::fault_answer(native::FaultAnswer answer) {
+    implementation_->carry_out(implementation_->core().fault_answer(std::move(answer), now()));
+}
+void Client::cut_off(Duration length) {
+    implementation_->cut_off(length);
+}
 void Client::end_acknowledged() {
     implementation_->carry_out(implementation_->core().end_acknowledged(now()));
 }
 
 native::PeerAnswer Client::answer(const native::PeerAsk& ask) const {
+    if (implementation_->is_cut_off()) return {};  // of no round: nobody relies on it
     return implementation_->core().answer(ask, now());
 }
 

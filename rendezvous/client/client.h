@@ -43,6 +43,10 @@ class Client {
     void leave(std::string why);
     void end_acknowledged();
     void command(native::Command command);
+    void fault_answer(native::FaultAnswer answer);
+    /// For so long nothing is said, heard or connected any more, to the daemon and to peers, as behind a network that
+    /// drops everything. What was to be said or heard meanwhile comes late, as it does when such a network comes back.
+    void cut_off(Duration length);
 
     /// The answer to a peer that asks (RoundStoreConfig::answer).
     [[nodiscard]] native::PeerAnswer answer(const native::PeerAsk& ask) const;

@@ -91,6 +91,11 @@ std::vector<ClientOutput> ClientCore::command(native::Command command, Instant n
     return settle(now);
 }
 
+std::vector<ClientOutput> ClientCore::fault_answer(native::FaultAnswer answer, Instant now) {
+    if (link_ == Link::open && !holds_join()) say(std::move(answer));
+    return settle(now);
+}
+
 std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now) {
     std::visit([&](const auto& happened) { on(happened, now); }, input);
     return settle(now);
@@ -198,6 +203,7 @@ void ClientCore::introduce(Instant now) {
 }
 
 void ClientCore::say_commands() {
+    std::erase_if(commands_, [](const auto& one) { return one.verb == native::CommandVerb::inject_fault; });
     for (const auto& command : commands_) say(command);
 }
 
@@ -286,6 +292,8 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         on_pong(*pong, now);
     else if (const auto* answer = std::get_if<native::CommandAnswer>(&message))
         on_command_answer(*answer);
+    else if (std::holds_alternative<native::FaultOrdered>(message))
+        out_.push_back(Deliver{message});
     else if (standing_ == Standing::over || standing_ == Standing::leaving)
         return;
     else if (const auto* assigned = std::get_if<native::Assigned>(&message))

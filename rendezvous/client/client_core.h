@@ -76,7 +76,7 @@ struct AskPeer {
     Duration timeout;
 };
 /// For the supervisor: a message of the daemon (Assigned, Parked, RoundEnded, Drain, NoticeGiven, JobEnded, Refused);
-/// and CommandAnswer, for whoever gave the command.
+/// CommandAnswer, for whoever gave the command; and FaultOrdered, for whoever injects faults.
 struct Deliver {
     native::Message message;
 };
@@ -106,7 +106,10 @@ class ClientCore {
     std::vector<ClientOutput> leave(std::string why, Instant now);
     std::vector<ClientOutput> end_acknowledged(Instant now);
     /// Passed on for somebody: said again after a reconnect until its answer, which has its number, is delivered.
+    /// One that injects a fault is said once: it may have been what broke the connection.
     std::vector<ClientOutput> command(native::Command command, Instant now);
+    /// Said once, or never where there is no connection: whoever asked sees that nothing comes.
+    std::vector<ClientOutput> fault_answer(native::FaultAnswer answer, Instant now);
 
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 

@@ -71,6 +71,7 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     count(member, -1);
     waiting_changed_ = true;
     if (member.place == Place::succeeded) round_.through_gone.insert(member.group_rank);
+    remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
     if (members_.empty()) empty_since_ = turn.now;
@@ -88,6 +89,7 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     member.connection_number = arrival.number;
     member.newly_started = arrival.number <= 1;
     member.connection = arrival.connection;
+    recall_node(member);
     count(member, +1);
     heard(member, turn.now);
     look_again_at(member.judged_at);
@@ -206,9 +208,10 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
     waiting_changed_ = true;
     if (in_round) {
         // Fenced, say: it has no workers any more, so the round is over for the others too.
-        blame_node(member, "it gave up its workers by itself", turn.now);
+        const auto why = explained(member, "gave up its workers by itself", turn.now);
+        blame_node(member, cat("it ", why), turn.now);
         set_place(member, Place::waiting);
-        end_round(RoundEndReason::node_lost, cat(label(member.node), " gave up its workers"), turn);
+        end_round(RoundEndReason::node_lost, cat(label(member.node), " ", why), turn);
     } else if (member.place != Place::waiting) {
         set_place(member, Place::waiting);
     }
@@ -261,8 +264,9 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
 
 // ---- going ----
 
-void Job::departed(Members::iterator gone, RoundEndReason reason, const std::string& why, const Turn& turn) {
+void Job::departed(Members::iterator gone, RoundEndReason reason, const std::string& told, const Turn& turn) {
     const auto member = gone->second;
+    const auto why = explained(member, told, turn.now);
     const bool workers_ran =
         member.place == Place::running || (member.place == Place::draining && !member.workers_gone);
     if (reason == RoundEndReason::node_lost && workers_ran) blame_node(member, why, turn.now);

@@ -56,8 +56,9 @@ class Job {
     void on_end_acknowledged(Incarnation said_by, const Turn& turn);
     void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
 
-    /// `from` gets the CommandAnswer.
+    /// `from` gets the CommandAnswer; of a fault when its agent has answered.
     void on_command(ConnectionId from, const native::Command& command, const Turn& turn);
+    void on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer, const Turn& turn);
 
     /// A known agent speaks on another connection: false if that connection is not newer than the one it has (somebody
     /// else uses its incarnation). An older connection is closed.
@@ -136,13 +137,24 @@ class Job {
     [[nodiscard]] std::string restarts_told() const;
     [[nodiscard]] Member* culprit();
     void judge_nodes(const Turn& turn);
+    void remember_node(const Member& gone);
+    void recall_node(Member& newcomer);
+    [[nodiscard]] bool fails_too_often(const Member& member) const;
     [[nodiscard]] std::string why_left_out(const Member& member) const;
     [[nodiscard]] std::vector<std::string> notes_on_nodes(const std::vector<Member*>& sealed) const;
 
     // job_command.cpp: what people ask for
     native::CommandAnswer drain_node(const native::Command& command, const Turn& turn);
     native::CommandAnswer notify(const native::Command& command, const Turn& turn);
+    Result<Member*> find_node(const std::string& name);
     [[nodiscard]] bool left_for_drain() const;
+
+    // job_fault.cpp: losses that are rehearsed
+    std::optional<native::CommandAnswer> inject_fault(ConnectionId from, const native::Command& command,
+                                                      const Turn& turn);
+    native::CommandAnswer fault_on_daemon(const native::Command& command, const Turn& turn) const;
+    Result<Member*> find_rank(std::uint32_t rank);
+    [[nodiscard]] static std::string explained(const Member& member, std::string how, Instant now);
 
     // job_seal.cpp
     void seal(const Turn& turn);
@@ -188,7 +200,7 @@ class Job {
     [[nodiscard]] std::optional<native::Refused> objection(const Arrival& arrival, const native::Join& join) const;
     [[nodiscard]] const Member* another_program(const Arrival& arrival, const native::Join& join) const;
     void join_again(Member& member, const native::Join& join, const Turn& turn);
-    void departed(Members::iterator gone, native::RoundEndReason reason, const std::string& why, const Turn& turn);
+    void departed(Members::iterator gone, native::RoundEndReason reason, const std::string& told, const Turn& turn);
     [[nodiscard]] bool in_running_round(const Member& member) const {
         return member.place == Place::running || member.place == Place::succeeded;
     }
@@ -209,6 +221,7 @@ class Job {
 
     Members members_;
     Tally tally_;
+    std::vector<NodePast> pasts_;  ///< of hosts whose agents are gone, for the next ones there
     std::uint64_t next_arrival_ = 1;
 
     SealedRound round_;
@@ -222,6 +235,17 @@ class Job {
     bool call_open_ = false;  ///< enough nodes are gathered and the last call runs (or a joiner's, in a running round)
     Instant call_ends_ = no_deadline;
     bool short_of_nodes_ = true;  ///< the gathering had fewer than the minimum: a last call follows when it has them
+
+    /// A fault that an agent was asked to inject, and has not answered yet.
+    struct PendingFault {
+        std::uint32_t number = 0;
+        Incarnation agent = 0;
+        native::Fault fault;
+        ConnectionId asked_by = 0;
+        std::uint32_t asked_as = 0;  ///< the number of the command
+    };
+    std::vector<PendingFault> pending_faults_;
+    std::uint32_t last_fault_ = 0;
 
     Instant next_look_ = no_deadline;  ///< when somebody's silence must be judged at the latest
     bool waiting_changed_ = false;

@@ -124,12 +124,15 @@ Member* Job::culprit() {
 void Job::judge_nodes(const Turn& turn) {
     if (terms_.node_failures_max == 0 || terms_.fixed_world) return;
     const auto oldest = round_.number - static_cast<Round>(terms_.node_failures_of) + 1;
+    const auto is_old = [&](Round round) { return round < oldest; };
     if (auto* member = culprit()) member->first_cause_of.push_back(round_.number);
+    for (auto& past : pasts_) std::erase_if(past.first_cause_of, is_old);
+    std::erase_if(pasts_, [](const NodePast& past) { return past.first_cause_of.empty(); });
     for (auto& [incarnation, member] : members_) {
         if (member.first_cause_of.empty()) continue;
         count(member, -1);
-        std::erase_if(member.first_cause_of, [&](Round round) { return round < oldest; });
-        const bool too_often = member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
+        std::erase_if(member.first_cause_of, is_old);
+        const bool too_often = fails_too_often(member);
         const bool was_left_out = std::exchange(member.left_out, too_often);
         count(member, +1);
         if (too_often == was_left_out) continue;
@@ -137,6 +140,35 @@ void Job::judge_nodes(const Turn& turn) {
         turn.step.why.push_back(cat(
             "job '", id_, "': ", too_often ? why_left_out(member) : cat(label(member.node), " may take part again")));
     }
+}
+
+bool Job::fails_too_often(const Member& member) const {
+    return terms_.node_failures_max > 0 && member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
+}
+
+/// The agent goes, its host stays as it is: the next agent there has the same past. It may be here already.
+void Job::remember_node(const Member& gone) {
+    if (gone.first_cause_of.empty()) return;
+    pasts_.push_back({gone.node.host, gone.first_cause_of});
+    for (auto& [incarnation, member] : members_) {
+        const bool is_next = member.node.host == gone.node.host && member.arrival > gone.arrival &&
+                             member.round == no_round && member.first_cause_of.empty();
+        if (!is_next) continue;
+        count(member, -1);
+        recall_node(member);
+        count(member, +1);
+        return;
+    }
+}
+
+/// Several agents may share a host: each new one takes over from one that is gone.
+void Job::recall_node(Member& newcomer) {
+    const auto past =
+        std::find_if(pasts_.begin(), pasts_.end(), [&](const NodePast& one) { return one.host == newcomer.node.host; });
+    if (past == pasts_.end()) return;
+    newcomer.first_cause_of = std::move(past->first_cause_of);
+    newcomer.left_out = fails_too_often(newcomer);
+    pasts_.erase(past);
 }
 
 std::string Job::why_left_out(const Member& member) const {

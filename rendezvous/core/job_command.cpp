@@ -35,31 +35,41 @@ constexpr Duration notices_are_one_within = 2s;
 }  // namespace
 
 void Job::on_command(ConnectionId from, const native::Command& command, const Turn& turn) {
-    native::CommandAnswer answer{command.number, false, {}};
+    std::optional<native::CommandAnswer> answer;
     if (ending_)
-        answer.text = cat("job '", id_, "' is over: ", ending_->why);
+        answer = {command.number, false, cat("job '", id_, "' is over: ", ending_->why)};
     else if (command.verb == native::CommandVerb::drain_node)
         answer = drain_node(command, turn);
+    else if (command.verb == native::CommandVerb::inject_fault)
+        answer = inject_fault(from, command, turn);
     else
         answer = notify(command, turn);
-    turn.send(from, std::move(answer));
+    if (answer) turn.send(from, *std::move(answer));
     settle(turn);
 }
 
-native::CommandAnswer Job::drain_node(const native::Command& command, const Turn& turn) {
+/// The one member that is meant by HOST or HOST:PID; else an error that lists those that there are.
+Result<Member*> Job::find_node(const std::string& name) {
     std::vector<const Member*> all;
     std::vector<Member*> meant;
     for (auto& [incarnation, member] : members_) {
         all.push_back(&member);
-        if (command.node == member.node.host || command.node == name_of(member)) meant.push_back(&member);
+        if (name == member.node.host || name == name_of(member)) meant.push_back(&member);
     }
-    const auto no = [&](std::string why) { return native::CommandAnswer{command.number, false, std::move(why)}; };
     if (meant.empty())
-        return no(cat("job '", id_, "' has no node '", command.node, "'; it has ", all.empty() ? "none" : list(all)));
+        return Error{Errc::not_found,
+                     cat("job '", id_, "' has no node '", name, "'; it has ", all.empty() ? "none" : list(all))};
     if (meant.size() > 1)
-        return no(cat(meant.size(), " agents of job '", id_, "' run on ", command.node,
-                      "; name one of them: ", list({meant.begin(), meant.end()})));
-    auto& member = *meant.front();
+        return Error{Errc::invalid_argument, cat(meant.size(), " agents of job '", id_, "' run on ", name,
+                                                 "; name one of them: ", list({meant.begin(), meant.end()}))};
+    return meant.front();
+}
+
+native::CommandAnswer Job::drain_node(const native::Command& command, const Turn& turn) {
+    const auto no = [&](std::string why) { return native::CommandAnswer{command.number, false, std::move(why)}; };
+    const auto found = find_node(command.node);
+    if (!found) return no(found.error().context);
+    auto& member = **found;
     if (is_host(member))
         return no(cat(name_of(member),
                       " serves the rendezvous, and the job would lose that with it; stop its muster with a "
@@ -74,7 +84,8 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
     }
     if (round_.running() && in_running_round(member)) round_.drained = true;
     turn.send(member.connection, native::Drain{member.leaves_because});
-    const auto left = std::count_if(all.begin(), all.end(), [](const Member* one) { return !one->leaving; });
+    const auto left =
+        std::count_if(members_.begin(), members_.end(), [](const auto& one) { return !one.second.leaving; });
     const bool enough = static_cast<std::uint32_t>(left) >= nodes_needed();
     return {command.number, true,
             cat(name_of(member), " was told to stop its workers and leave",

@@ -21,6 +21,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       terms_by_(std::move(kept.facts.terms_by)),
       quiet_until_(kept.facts.unsure ? now + lease() : Instant::min()),
       taught_(kept.facts.taught),
+      pasts_(std::move(kept.facts.pasts)),
       next_arrival_(kept.facts.next_arrival),
       round_(std::move(kept.round)),
       next_round_(kept.facts.next_round),
@@ -36,7 +37,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
     for (const auto at : kept.facts.charges_at_ns)
         charged_at_.push_back(std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock)));
     round_.ended_at = now;
-    told_waiting_at_ = now;  // nobody is connected yet to whom it could be said
+    told_waiting_at_ = now - config_.gathering_interval;  // whoever comes is told at once
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
         failures_record_ = encode_failures(id_, round_.failures);
@@ -66,6 +67,7 @@ JobFacts Job::facts() const {
             .charges_at_ns = std::move(charges),
             .checkpoint_step = checkpoint_step_,
             .restarts_stalled = restarts_stalled_,
+            .pasts = pasts_,
             .unsure = quiet_until_ > settled_at_,
             .taught = taught_,
             .short_of_nodes = short_of_nodes_,

@@ -71,9 +71,15 @@ struct RoundRow {
     std::string final_why;
 };
 
+struct PastFailure {
+    std::string host;
+    Round round = 0;
+};
+
 struct JobRow {
     JobFacts facts;
     std::vector<ChargeTime> charges;
+    std::vector<PastFailure> past_failures;
     RoundRow round;
 };
 
@@ -108,6 +114,10 @@ void fields(auto& v, Is<ChargeTime> auto& m) {
 void fields(auto& v, Is<FailedRound> auto& m) {
     v.number(m.value);
 }
+void fields(auto& v, Is<PastFailure> auto& m) {
+    v.name(m.host);
+    v.number(m.round);
+}
 
 void fields(auto& v, Is<RoundRow> auto& m) {
     v.part(m.end);
@@ -136,6 +146,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.list(m.charges, charges_max);
     v.number(facts.checkpoint_step);
     v.number(facts.restarts_stalled);
+    v.list(m.past_failures, node_failures_of_max);
     v.flag(facts.unsure);
     v.flag(facts.taught);
     v.flag(facts.short_of_nodes);
@@ -263,6 +274,11 @@ class Collector {
         JobRow row;
         if (!decode(rest, row) || row.facts.id.empty() || key != job_key(row.facts.id)) return false;
         for (const auto& charge : row.charges) row.facts.charges_at_ns.push_back(charge.at_ns);
+        auto& pasts = row.facts.pasts;
+        for (const auto& failed : row.past_failures) {
+            if (pasts.empty() || pasts.back().host != failed.host) pasts.push_back({failed.host, {}});
+            pasts.back().first_cause_of.push_back(failed.round);
+        }
         const auto id = row.facts.id;
         rows_[id] = std::move(row);
         return true;
@@ -324,6 +340,7 @@ Record complete_record() {
 std::string encode_job(const JobFacts& facts, const SealedRound& round) {
     JobRow row{facts,
                {},
+               {},
                {.end = {round.number, round.reason, round.final, round.why},
                 .ended = round.ended,
                 .node_count = round.node_count,
@@ -340,6 +357,9 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
     const auto& charges = facts.charges_at_ns;
     for (auto at = charges.size() > charges_max ? charges.size() - charges_max : 0; at < charges.size(); ++at)
         row.charges.push_back({charges[at]});
+    for (const auto& past : facts.pasts)
+        for (const auto failed : past.first_cause_of)
+            if (row.past_failures.size() < node_failures_of_max) row.past_failures.push_back({past.host, failed});
     for (const auto rank : round.through_gone) row.round.through_gone.push_back({rank});
     for (const auto fingerprint : round.failures.known()) {
         if (row.round.known_failures.size() == fingerprints_max) break;

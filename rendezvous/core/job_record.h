@@ -25,7 +25,7 @@
 namespace muster::rendezvous {
 
 /// Of all records. One more for each change of a field, here or in a message that is part of a record.
-inline constexpr std::uint8_t record_version = 1;
+inline constexpr std::uint8_t record_version = 2;
 
 /// What is kept of a job itself, beside its round and its nodes.
 struct JobFacts {
@@ -39,6 +39,7 @@ struct JobFacts {
     std::vector<std::int64_t> charges_at_ns;
     std::int64_t checkpoint_step = -1;
     std::uint32_t restarts_stalled = 0;
+    std::vector<NodePast> pasts;
     bool unsure = false;  ///< its daemon was new: members of a running round may still be on their way to it
     bool taught = false;
     bool short_of_nodes = true;

@@ -112,10 +112,11 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
         erase(lost, turn);
         return;
     }
-    blame_node(member, how, turn.now);
+    const auto why = explained(member, how, turn.now);
+    blame_node(member, why, turn.now);
     const bool running = member.place == Place::running;
     set_place(member, Place::lost);
-    if (running) end_round(RoundEndReason::node_lost, cat(label(member.node), " was lost: ", how), turn);
+    if (running) end_round(RoundEndReason::node_lost, cat(label(member.node), " was lost: ", why), turn);
 }
 
 void Job::blame_node(const Member& member, std::string how, Instant now) {

@@ -52,8 +52,18 @@ struct Member {
     bool left_out = false;  ///< of the next rounds, because these are too many
     bool leaving = false;   ///< it was told to leave (muster drain), and is in no further round
     std::string leaves_because;
+    std::string fault;  ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
+    Instant fault_until;
 
     [[nodiscard]] bool connected() const { return connection != 0; }
+};
+
+/// Rounds that a node ended through its own failure, kept beyond its agent: what is broken is the host, and a new agent
+/// there does not mend it.
+struct NodePast {
+    std::string host;
+    std::vector<Round> first_cause_of;
+    friend bool operator==(const NodePast&, const NodePast&) = default;
 };
 
 /// "gpu07 (pid 4711)": two agents may share a host.

@@ -41,6 +41,7 @@ struct ServerConfig {
     std::string secret_seed;   ///< beside a secret: random bytes, for its challenges
     std::uint32_t jobs_max = 10'000;
     std::uint32_t nodes_max = 20'000;  ///< per job
+    bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
     bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
     /// The host's wall clock less its monotonic one. In records alone, so that the next daemon, maybe on another host,
     /// knows how long ago something was.
@@ -80,7 +81,11 @@ struct FreshStore {
 struct JobForgotten {
     std::string job;
 };
-using ServerAction = std::variant<SendTo, CloseConnection, FreshStore, JobForgotten>;
+/// Somebody rehearses the loss of this daemon: to be done once what was sent has gone out.
+struct SufferFault {
+    native::Fault fault;
+};
+using ServerAction = std::variant<SendTo, CloseConnection, FreshStore, JobForgotten, SufferFault>;
 
 /// A fact to keep so that a restarted daemon knows it (job_record.h). `value` is opaque to whoever stores it; an empty
 /// one deletes.

@@ -138,6 +138,10 @@ void AgentDialect::carry_out(const ActionGate::Actions& actions) {
             hooks_.fresh_store(fresh->job);
         } else if (const auto* forgotten = std::get_if<JobForgotten>(&action)) {
             hooks_.job_forgotten(forgotten->job);
+        } else if (const auto* suffers = std::get_if<SufferFault>(&action)) {
+            // The answer that was sent before it goes out first.
+            if (const auto done = signal_self(native::self_signals(suffers->fault)); !done)
+                log(LogLevel::warning, done.error().context);
         }
     }
 }

@@ -108,6 +108,7 @@ void Story::set_terms(const Words& words) {
     if (words.contains("quiet_always")) config_.quiet_start = QuietStart::always;
     config_.keep_records = words.contains("kept");
     if (config_.keep_records) kept_[complete_record().key] = complete_record().value;
+    config_.allow_faults = words.contains("allow_faults");
     if (words.contains("embedded")) config_.embedded_for = "job";
     server_ = std::make_unique<Server>(config_, now_);
 }
@@ -135,6 +136,11 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         hear(agent, native::Leave{"stopped by SIGTERM"});
     else if (verb == "drain")
         hear(agent, native::Command{7, native::CommandVerb::drain_node, words.at("node"), "maintenance"});
+    else if (verb == "fault")
+        fault(agent, words);
+    else if (verb == "carried_out")
+        hear(agent, native::FaultAnswer{static_cast<std::uint32_t>(std::stoul(words.at("number"))),
+                                        !words.contains("no"), "said"});
     else if (verb == "notify")
         hear(agent, native::Command{8, native::CommandVerb::notify_job, "", "SIGUSR1 to gpu07"});
     else if (verb == "ack")
@@ -192,6 +198,7 @@ void Story::join(Puppet& agent, const Words& words) {
     take(words, "restarts", terms.restarts_max);
     take(words, "slots", agent.join.slots);
     take(words, "rank", agent.join.node_rank);
+    if (words.contains("host")) agent.node.host = words.at("host");
     if (words.contains("role")) agent.join.role = words.at("role");
     if (words.contains("entry")) agent.join.entry = words.at("entry");
     if (words.contains("version")) agent.version = words.at("version");
@@ -222,6 +229,21 @@ void Story::fail(Puppet& agent, const Words& words) {
     failure.at_ns = ns(now_ - (words.contains("ago") ? duration_of(words.at("ago")) : 0ms));
     failure.uncertainty_ns = words.contains("error") ? duration_of(words.at("error")).count() : 0;
     hear(agent, failed);
+}
+
+/// fault n0 kill rank=3; fault n0 stop node=n1 for=2s; fault n0 kill daemon
+void Story::fault(Puppet& agent, const Words& words) {
+    native::Fault fault;
+    fault.kind = words.contains("partition") ? native::FaultKind::partition
+                 : words.contains("stop")    ? native::FaultKind::stop
+                                             : native::FaultKind::kill;
+    fault.target = words.contains("node")     ? native::FaultTarget::agent
+                   : words.contains("daemon") ? native::FaultTarget::daemon
+                                              : native::FaultTarget::worker;
+    take(words, "rank", fault.rank);
+    if (words.contains("for")) fault.for_ms = ms_of(words.at("for"));
+    const auto node = words.contains("node") ? words.at("node") : std::string();
+    hear(agent, native::Command{9, native::CommandVerb::inject_fault, node, "a rehearsal", fault});
 }
 
 void Story::twin(Puppet& agent) {
@@ -334,6 +356,8 @@ void Story::print(const ServerStep& step) {
             line(cat("fresh store for ", fresh->job));
         } else if (const auto* forgotten = std::get_if<JobForgotten>(&action)) {
             line(cat("forgotten: ", forgotten->job));
+        } else if (const auto* suffers = std::get_if<SufferFault>(&action)) {
+            line(cat("the daemon suffers ", native::describe(suffers->fault)));
         }
     }
 }

@@ -64,6 +64,7 @@ class Story {
     bool run_agent(const std::string& verb, Puppet& puppet, const Words& words);
     void join(Puppet& puppet, const Words& words);
     void fail(Puppet& puppet, const Words& words);
+    void fault(Puppet& puppet, const Words& words);
     void twin(Puppet& puppet);
     void connect(Puppet& puppet);
     void close(Puppet& puppet);

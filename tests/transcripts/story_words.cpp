@@ -73,6 +73,9 @@ struct Words {
     std::string operator()(const native::CommandAnswer& m) const {
         return cat(" ", m.number, m.done ? " done: " : " not done: ", m.text);
     }
+    std::string operator()(const native::FaultOrdered& m) const {
+        return cat(" ", m.number, " round ", m.round, ": ", native::describe(m.fault));
+    }
     std::string operator()(const auto&) const { return {}; }
 
     static std::string blame(const Failure& failure) {

@@ -33,9 +33,10 @@ constexpr std::array<Kind, std::variant_size_v<Message>> kinds{{
     {0x17, Sender::daemon, "Drain"},          {0x18, Sender::daemon, "JobEnded"},
     {0x19, Sender::daemon, "Refused"},        {0x21, Sender::peer, "PeerAsk"},
     {0x22, Sender::peer, "PeerAnswer"},       {0x0B, Sender::agent, "Proof"},
-    {0x0C, Sender::agent, "Command"},         {0x1A, Sender::daemon, "Challenge"},
-    {0x1B, Sender::daemon, "NoticeGiven"},    {0x1C, Sender::daemon, "CommandAnswer"},
-    {0x1D, Sender::daemon, "NotLeader"},
+    {0x0C, Sender::agent, "Command"},         {0x0D, Sender::agent, "FaultAnswer"},
+    {0x1A, Sender::daemon, "Challenge"},      {0x1B, Sender::daemon, "NoticeGiven"},
+    {0x1C, Sender::daemon, "CommandAnswer"},  {0x1D, Sender::daemon, "NotLeader"},
+    {0x1E, Sender::daemon, "FaultOrdered"},
 }};
 
 constexpr std::size_t frame_bytes_max(Sender sender) {

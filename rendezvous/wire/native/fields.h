@@ -49,6 +49,14 @@ void fields(auto& v, Is<JobTerms> auto& m) {
     v.flag(m.restart_early_failures);
 }
 
+void fields(auto& v, Is<Fault> auto& m) {
+    v.choice(m.kind, FaultKind::out_of_memory);
+    v.choice(m.target, FaultTarget::daemon);
+    v.number(m.rank);
+    v.number(m.for_ms);
+    v.number(m.stopped_percent);
+}
+
 void fields(auto& v, Is<Exited> auto& m) {
     v.number(m.code);
 }
@@ -186,9 +194,16 @@ void fields(auto& v, Is<Proof> auto& m) {
 
 void fields(auto& v, Is<Command> auto& m) {
     v.number(m.number);
-    v.choice(m.verb, CommandVerb::notify_job);
+    v.choice(m.verb, CommandVerb::inject_fault);
     v.name(m.node);
     v.sentence(m.why);
+    v.part(m.fault);
+}
+
+void fields(auto& v, Is<FaultAnswer> auto& m) {
+    v.number(m.number);
+    v.flag(m.done);
+    v.sentence(m.text);
 }
 
 // ---- daemon -> agent ----
@@ -257,6 +272,12 @@ void fields(auto& v, Is<CommandAnswer> auto& m) {
 
 void fields(auto& v, Is<NotLeader> auto& m) {
     v.sentence(m.leader);
+}
+
+void fields(auto& v, Is<FaultOrdered> auto& m) {
+    v.number(m.number);
+    v.number(m.round);
+    v.part(m.fault);
 }
 
 // ---- agent <-> agent ----

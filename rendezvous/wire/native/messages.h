@@ -17,6 +17,7 @@
 
 #include "rendezvous/base/ids.h"
 #include "rendezvous/wire/native/failure.h"
+#include "rendezvous/wire/native/fault.h"
 
 namespace muster::native {
 
@@ -143,8 +144,9 @@ struct Proof {
 };
 
 enum class CommandVerb : std::uint8_t {
-    drain_node = 0,  ///< one node is to stop its workers and leave
-    notify_job = 1,  ///< all workers of the job are to hear that they will be stopped soon
+    drain_node = 0,    ///< one node is to stop its workers and leave
+    notify_job = 1,    ///< all workers of the job are to hear that they will be stopped soon
+    inject_fault = 2,  ///< a part of the job is to be lost, as a rehearsal
 };
 
 /// Somebody asks for something. From an agent (for a person at its own host, or for a signal that it got) or, where
@@ -152,9 +154,18 @@ enum class CommandVerb : std::uint8_t {
 struct Command {
     std::uint32_t number = 0;  ///< comes back in the CommandAnswer
     CommandVerb verb = CommandVerb::drain_node;
-    std::string node;  ///< of drain_node: HOST, or HOST:PID where several agents are on one host
+    std::string node;  ///< to be drained, or of a fault on an agent: HOST, or HOST:PID where several are on one host
     std::string why;   ///< for the others' messages
+    Fault fault{};     ///< of inject_fault
     friend bool operator==(const Command&, const Command&) = default;
+};
+
+/// To FaultOrdered, before it takes effect.
+struct FaultAnswer {
+    std::uint32_t number = 0;
+    bool done = false;
+    std::string text;  ///< what is done, or why not
+    friend bool operator==(const FaultAnswer&, const FaultAnswer&) = default;
 };
 
 /// The job's end is known here. The daemon may forget this agent.
@@ -283,6 +294,14 @@ struct CommandAnswer {
     friend bool operator==(const CommandAnswer&, const CommandAnswer&) = default;
 };
 
+/// To the agent that is meant, or whose worker is. It decides whether that may be.
+struct FaultOrdered {
+    std::uint32_t number = 0;  ///< comes back in the FaultAnswer
+    Round round = no_round;    ///< in which the rank was found
+    Fault fault;
+    friend bool operator==(const FaultOrdered&, const FaultOrdered&) = default;
+};
+
 /// This daemon stands by (STATES.md): another one leads. Nothing that was said to it counts; say it there.
 struct NotLeader {
     std::string leader;  ///< where agents find that one, "gpu07:29400"; empty: not known
@@ -304,9 +323,9 @@ struct PeerAnswer {
     friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
 };
 
-using Message =
-    std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave, EndAcknowledged,
-                 AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain, JobEnded, Refused, PeerAsk,
-                 PeerAnswer, Proof, Command, Challenge, NoticeGiven, CommandAnswer, NotLeader>;
+using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
+                             EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
+                             JobEnded, Refused, PeerAsk, PeerAnswer, Proof, Command, FaultAnswer, Challenge,
+                             NoticeGiven, CommandAnswer, NotLeader, FaultOrdered>;
 
 }  // namespace muster::native

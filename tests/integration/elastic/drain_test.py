@@ -10,9 +10,13 @@ from nodes_test import job_status
 FAST = ("--lease", 1)
 
 
-def drain(job, *arguments, **extra):
-    return subprocess.run([BIN / "muster", "drain", *map(str, arguments)], capture_output=True, text=True, timeout=30,
+def command(job, verb, *arguments, **extra):
+    return subprocess.run([BIN / "muster", verb, *map(str, arguments)], capture_output=True, text=True, timeout=30,
                           env=job.environment(**extra))
+
+
+def drain(job, *arguments, **extra):
+    return command(job, "drain", *arguments, **extra)
 
 
 def node_name(job, launcher):

@@ -32,6 +32,10 @@ struct FakeLink : RendezvousLink {
     void leave(std::string) override { diary.push_back("leave"); }
     void end_acknowledged() override { diary.push_back("acknowledge"); }
     void command(native::Command command) override { diary.push_back(cat("command: ", command.why)); }
+    void fault_answer(native::FaultAnswer answer) override {
+        diary.push_back(cat("fault ", answer.number, answer.done ? " done: " : " not done: ", answer.text));
+    }
+    void cut_off(Duration length) override { diary.push_back(cat("cut off for ", muster::describe(length))); }
     void close(std::function<void()> closed) override {
         diary.push_back("close link");
         closed();

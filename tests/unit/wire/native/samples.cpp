@@ -96,10 +96,12 @@ std::vector<Message> samples() {
             PeerAnswer{7, true},
             Proof{"p"},
             Command{1, CommandVerb::drain_node, "n1", "fan"},
+            FaultAnswer{1, true, "ok"},
             Challenge{"n", "p"},
             NoticeGiven{"preempted"},
             CommandAnswer{1, true, "ok"},
-            NotLeader{"n2:29400"}};
+            NotLeader{"n2:29400"},
+            FaultOrdered{1, 7, {FaultKind::stop, FaultTarget::worker, 3, 10'000, 0}}};
 }
 
 Sender sender_of(const Message& message) {

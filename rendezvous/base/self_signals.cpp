@@ -1,0 +1,45 @@
+#include "rendezvous/base/self_signals.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <limits>
+
+#include "rendezvous/base/detached_child.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster {
+
+namespace {
+
+int milliseconds(Duration length) {
+    const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
+    return static_cast<int>(std::min<std::int64_t>(ms, std::numeric_limits<int>::max()));
+}
+
+bool send(int process, int signal) {
+    return ::syscall(SYS_pidfd_send_signal, process, signal, nullptr, 0) == 0;
+}
+
+void carry_out(const SelfSignals& plan, int process) {
+    if (!wait_beside(process, milliseconds(plan.after))) return;
+    for (std::uint32_t i = 0; i < plan.times; ++i) {
+        if (!send(process, plan.signal) || plan.stopped == Duration::zero()) return;
+        if (!wait_beside(process, milliseconds(plan.stopped)) || !send(process, SIGCONT)) return;
+        if (!wait_beside(process, milliseconds(plan.running))) return;
+    }
+}
+
+}  // namespace
+
+Result<void> signal_self(const SelfSignals& plan) {
+    const FileDescriptor self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    if (!self.valid()) return error_from_errno(errno, "open a descriptor of this process");
+    return run_detached(self.get(), [&plan, process = self.get()] { carry_out(plan, process); });
+}
+
+}  // namespace muster
