@@ -153,6 +153,10 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
         say(over);
     else if (may_be_last)
         tell(cat(over, all_gone() ? "" : "; stopping this node's workers", "; looking for the first cause"));
+    else if (ended.reason == native::RoundEndReason::worker_failed)
+        // A worker that saved and left, or a crash loop, ends the job: that is known when all nodes have reported.
+        tell(cat(over, all_gone() ? "" : "; stopping this node's workers",
+                 "; the next round follows, unless the job is over"));
     else
         tell(cat(over, all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
     round_->ended = ended;

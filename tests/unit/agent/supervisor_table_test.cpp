@@ -225,7 +225,8 @@ TEST_CASE("a guardian that was replaced costs its workers and one failure of the
     CHECK(reported.end == WorkerEnd(Signaled{SIGKILL}));
     CHECK(story.tree_empty() == "");
     CHECK(story.round_ended(0) == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
-    CHECK(story.last().notices.at(0).ends_with("; going on"));  // nobody is left to be stopped
+    CHECK(story.last().notices.at(0).ends_with(
+        "; the next round follows, unless the job is over"));  // nobody is left to be stopped
     CHECK(story.store_opened() == "SendJoin(after 0, store 4000)");
     CHECK(story.assigned(1) == "StartWorkers(1)");
 }
@@ -233,7 +234,7 @@ TEST_CASE("a guardian that was replaced costs its workers and one failure of the
 TEST_CASE("nobody is promised another round when the budget is spent and the verdict is open") {
     Story story = Story::drained();
     story.round_ended(0);
-    CHECK(story.last().notices.at(0).ends_with("; going on"));
+    CHECK(story.last().notices.at(0).ends_with("; the next round follows, unless the job is over"));
     story.store_opened();
     story.assigned(1, 1);
     story.round_ended(1);
