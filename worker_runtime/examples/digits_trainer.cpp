@@ -1,8 +1,10 @@
 // digits_trainer: the example job of the quick start. One process of it is one rank; trainer_options.h has its options,
 // training.h says what it computes. Rank 0 speaks for all.
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -42,6 +44,14 @@ void die_if_due(const TrainerOptions& options, const Context& context, std::uint
     std::raise(SIGKILL);
 }
 
+/// Slow training on a small machine, for rehearsals that take a while; what is learned stays the same.
+void pause_if_asked(const TrainerOptions& options) {
+    if (options.pause_file.empty()) return;
+    unsigned ms = 0;
+    constexpr unsigned ms_max = 10'000;
+    if (std::ifstream(options.pause_file) >> ms) ::poll(nullptr, 0, static_cast<int>(std::min(ms, ms_max)));
+}
+
 std::string digits_of(const char* format, double value) {
     char text[32];
     std::snprintf(text, sizeof text, format, value);
@@ -61,6 +71,7 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
                                      from_memory ? "the agents' copy" : "the checkpoint", " of step ", step));
     };
     events.before_step = [&options, &context](std::uint64_t step) {
+        pause_if_asked(options);
         die_if_due(options, context, step);
         if (const auto done = commit_if_due(options.fault, context.rank(), step, context.world()); !done)
             std::exit(fail(cat("rank ", context.rank(), ": "), done.error()));

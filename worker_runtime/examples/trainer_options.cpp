@@ -71,6 +71,8 @@ constexpr std::array options_known{
            [](const auto& value, auto& to) { return parse_count(value, to.die_at_step); }},
     Option{"--die-once", "a file", "made when it kills itself; while it is there nobody does (needed for the above)",
            [](const auto& value, auto& to) { return take_text(value, to.die_once); }},
+    Option{"--pause-file", "a file", "while it is there, every rank waits so many milliseconds before each step (none)",
+           [](const auto& value, auto& to) { return take_text(value, to.pause_file); }},
     Option{"--fault", "KIND:RANK:STEP",
            "that rank commits a fault before that step: crash, memory, bus, segment, library, swap, size, stop, slow",
            [](const auto& value, auto& to) { return parse_rehearsed_fault(value, to.fault); }},

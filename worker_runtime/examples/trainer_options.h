@@ -21,6 +21,7 @@ struct TrainerOptions {
     std::uint64_t die_at_step = 0;
     std::string die_once;
     RehearsedFault fault;
+    std::string pause_file;  ///< while it is there: so many milliseconds, which it holds, before each step
     bool help = false;
 };
 

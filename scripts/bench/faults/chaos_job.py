@@ -1,0 +1,169 @@
+"""The job of a chaos run: launchers of four nodes and a spare, a daemon, a training; all on this host.
+
+Each node has a host name of its own where we may give it one (root: a UTS namespace). What everybody says is kept with its
+time in file order; times are CLOCK_MONOTONIC."""
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import uuid
+from pathlib import Path
+
+NODES, WORKERS = 4, 2
+OWN_HOSTS = os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0
+GOING_ON = re.compile(r"world (\d+): (?:training from the start|going on from .* of step (\d+))")
+
+
+class Failed(Exception):
+    """The job did not do what it must; the text says what."""
+
+
+def free_port():
+    while True:
+        port = random.randint(15000, 30000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+                return port
+            except OSError:
+                continue
+
+
+class Speaker:
+    """A process and the lines that it and its workers print, each with its time."""
+
+    def __init__(self, name, process, told):
+        self.name, self.process, self.lines, self.told = name, process, [], told
+        self.thread = threading.Thread(target=self.listen, daemon=True)
+        self.thread.start()
+
+    def listen(self):
+        for line in iter(self.process.stdout.readline, b""):
+            entry = (time.monotonic(), line.decode(errors="replace").rstrip())
+            self.lines.append(entry)
+            self.told(self.name, *entry)
+
+
+class ChaosJob:
+    """Use it as a context manager. `program` is a worker's command; `on_line` hears every line."""
+
+    def __init__(self, build, program, lease, directory=None):
+        self.build, self.program, self.lease = Path(build), program, lease
+        self.scratch = tempfile.TemporaryDirectory(prefix="muster-chaos-", dir=directory)
+        self.folder = Path(self.scratch.name)
+        self.port, self.tag = free_port(), uuid.uuid4().hex
+        self.agents, self.daemon, self.everybody = {}, None, []
+        self.begun = []  # (time, step) of each round whose training has begun
+        self.ended = []  # (time, line) of rounds that have ended, as any agent said it first
+        self.log = open(self.folder / "story.log", "w", buffering=1)
+        self.lock = threading.Lock()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for one in self.everybody:
+            one.process.wait(20)
+            one.thread.join(5)
+        self.log.close()
+        self.scratch.cleanup()
+
+    def hear(self, name, at, line):
+        with self.lock:
+            self.log.write(f"{at:.3f} {name}: {line}\n")
+            if found := GOING_ON.search(line):
+                self.begun.append((at, int(found[2] or 0)))
+            if re.search(r"round \d+ ended", line) and name.startswith("node"):
+                self.ended.append((at, line))
+
+    # ---- starting ----
+    def spawn(self, name, program, *arguments):
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "PET_", "TORCHELASTIC_"))}
+        command = [str(self.build / "bin" / program), *map(str, arguments)]
+        if OWN_HOSTS and name.startswith("node"):
+            command = ["unshare", "--uts", "sh", "-c", f"hostname {name} && exec \"$@\"", "sh", *command]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   cwd=self.folder, start_new_session=True, env={
+                                       **kept, "CHAOS_TAG": self.tag, "TMPDIR": str(self.folder), "OMP_NUM_THREADS": "1"})
+        speaker = Speaker(name, process, self.hear)
+        self.everybody.append(speaker)
+        return speaker
+
+    def start_daemon(self, *options):
+        self.daemon = self.spawn("daemon", "musterd", "--port", self.port, "--state", f"sqlite:{self.folder}/state.db",
+                                 "--allow-faults", *options)
+        self.until("listening musterd", lambda: any("listening" in line for _, line in self.daemon.lines), 20)
+
+    def start_node(self, name):
+        self.agents[name] = self.spawn(
+            name, "muster", "--nnodes", NODES, "--spares", 1, "--nproc-per-node", WORKERS, "--rdzv-backend", "c10d",
+            "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.tag, "--rdzv-conf",
+            "last_call_timeout=3,join_timeout=300", "--local-addr", "127.0.0.1", "--lease", self.lease, "--max-restarts", 100000,
+            "--max-stalled-restarts", 20, "--hang-timeout", 6, "--shutdown-timeout", 5, "--allow-faults", "--checkpoint-dir",
+            self.folder / "checkpoints", "--no-python", *self.program)
+
+    def start(self):
+        self.start_daemon("--first-start")
+        for index in range(NODES + 1):
+            self.start_node(f"node{index}")
+        self.until("training", lambda: self.begun, 120)
+
+    # ---- looking ----
+    def until(self, what, condition, deadline):
+        end = time.monotonic() + deadline
+        while not condition():
+            if time.monotonic() > end:
+                raise Failed(f"no {what} within {deadline:g} s")
+            time.sleep(0.02)  # between two looks
+
+    def processes(self):
+        """Pids of everything that carries the job's tag, zombies left out."""
+        needle = f"CHAOS_TAG={self.tag}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and int(entry.name) != os.getpid() and needle in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+    def children(self, pid):
+        try:
+            return [int(one) for task in Path(f"/proc/{pid}/task").iterdir() for one in (task / "children").read_text().split()]
+        except OSError:
+            return []
+
+    def agent_pid(self, name):
+        """unshare and sh exec into muster, so it is the process that was started."""
+        return self.agents[name].process.pid
+
+    def guardian(self, name):
+        found = self.children(self.agent_pid(name))
+        return found[0] if found else None
+
+    def workers(self, name):
+        guardian = self.guardian(name)
+        return self.children(guardian) if guardian else []
+
+    def result(self):
+        """What rank 0 said of the final weights; None if it has not."""
+        for one in self.everybody:
+            for _, line in one.lines:
+                if found := re.search(r"weights (\S+)", line):
+                    return found[1]
+        return None
+
+    def story(self, lines=60):
+        with self.lock:
+            return "\n".join((self.folder / "story.log").read_text().splitlines()[-lines:])
