@@ -80,12 +80,13 @@ class FaultJob(Job):
         super().__init__()
         self.reports = []
         self.variables = {"OMP_NUM_THREADS": "1"}
+        self.endpoint = f"127.0.0.1:{self.port}"
 
     def launch(self, index, arguments, prelude="", nproc=2):
         report = self.directory / f"report-{index}.json"
         self.reports.append(report)
         command = [str(BIN / "muster"), "--nnodes", "2", "--nproc-per-node", str(nproc), "--rdzv-backend", "c10d",
-                   "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--node-rank", str(index),
+                   "--rdzv-endpoint", self.endpoint, "--rdzv-id", self.id, "--node-rank", str(index),
                    "--report", str(report), "--lease", "60", *map(str, arguments)]
         if ROOT:
             script = f"hostname {HOSTS[index]} && {prelude or 'true'} && exec \"$@\""
@@ -112,6 +113,44 @@ class FaultJob(Job):
         missing = [str(report) for report in self.reports if not report.exists()]
         assert not missing, f"no report: {missing}\n{self.story()}"
         return [json.loads(report.read_text()) for report in self.reports]
+
+
+class LinkedJob(FaultJob):
+    """Each launcher in a network of its own, and one wire between the two."""
+
+    ADDRESSES = ("10.9.0.1", "10.9.0.2")
+
+    def __enter__(self):
+        self.holders = [subprocess.Popen(["unshare", "--net", "sleep", "infinity"]) for _ in range(2)]
+        own = os.readlink("/proc/self/ns/net")
+        for holder in self.holders:
+            wait_for("network of its own", lambda pid=holder.pid: os.readlink(f"/proc/{pid}/ns/net") != own)
+        subprocess.run(["ip", "link", "add", "eth0", "netns", str(self.holders[0].pid), "type", "veth", "peer", "name", "eth0",
+                        "netns", str(self.holders[1].pid)], check=True)
+        for index in range(2):
+            self.ip(index, "addr", "add", f"{self.ADDRESSES[index]}/24", "dev", "eth0")
+            for device in ("lo", "eth0"):
+                self.ip(index, "link", "set", device, "up")
+        return super().__enter__()
+
+    def __exit__(self, *how):
+        super().__exit__(*how)
+        for holder in self.holders:
+            holder.kill()
+            holder.wait()
+
+    def ip(self, index, *words):
+        subprocess.run(["nsenter", f"--net=/proc/{self.holders[index].pid}/ns/net", "ip", *words], check=True)
+
+    def spawn_command(self, command):
+        index = len(self.launchers)
+        return super().spawn_command(["nsenter", f"--net=/proc/{self.holders[index].pid}/ns/net", *command])
+
+    def drop(self):
+        """Every frame goes to where nobody is: no answer, no error, as on a wire that was pulled beyond a switch."""
+        for index in range(2):
+            self.ip(index, "neigh", "replace", self.ADDRESSES[1 - index], "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud",
+                    "permanent")
 
 
 class Faults(unittest.TestCase):
@@ -236,6 +275,27 @@ class Faults(unittest.TestCase):
                                 "4", "--fault", "slow:3:40"])
             for report in reports:
                 self.assertEqual(report["outcome"], "succeeded", job.story())
+
+    @unittest.skipUnless(ROOT, "a network of its own needs root")
+    def test_dropped_link(self):
+        # The node that has the daemon says who was lost; the other one, that it has lost the daemon. No word passes between.
+        programs = {"cpp": ["--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "100000"],
+                    "ddp": ["--no-python", PYTHON, DDP, "slow", 0, 1]}
+        for trainer in ("cpp", "ddp") if HAS_TORCH else ("cpp",):
+            with self.subTest(trainer=trainer), LinkedJob() as job:
+                job.endpoint = f"{job.ADDRESSES[0]}:{job.port}"
+                nodes = [job.launch(index, ["--lease", "1", "--rdzv-lost-timeout", "2", "--local-addr", job.ADDRESSES[index],
+                                            "--rdzv-conf", f"join_timeout=20,is_host={1 - index}", "--log-level", "info",
+                                            "--shutdown-timeout", "1", *programs[trainer]], nproc=1) for index in range(2)]
+                wait_for("both workers", lambda: all("round 0" in node.err.read_text() for node in nodes))
+                job.drop()
+                job.expect_exit(nodes[1], 75)
+                self.assertEqual(json.loads(job.reports[1].read_text())["host"], HOSTS[1])
+                self.assertRegex(nodes[1].err.read_text(), "killing the workers at once")
+                wait_for("word of the lost node", lambda: re.search(
+                    rf"round 0 ended: {HOSTS[1]} \(pid \d+\) was lost: no word for \d", nodes[0].err.read_text()))
+                nodes[0].terminate()
+                job.expect_exit(nodes[0], 143)
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_a_stopped_rank_of_an_unmodified_script_is_told_of(self):
