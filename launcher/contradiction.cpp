@@ -23,7 +23,7 @@ Complaint check_order(const Wait& inner, const Wait& outer, std::string_view bec
                describe(outer.length), ": ", because, "; make ", outer.option, " the longer one");
 }
 
-/// From the inside out: lease, lost time-out; last call and grace, join time-out.
+/// From the inside out: lease, lost time-out; lease, last call and grace, join time-out.
 Complaint check_waits(const Settings& settings) {
     const auto& config = settings.config;
     const Wait lease{"--lease", config.lease, true};
@@ -33,6 +33,10 @@ Complaint check_waits(const Settings& settings) {
     const Wait grace{"--shutdown-timeout", config.grace, settings.shutdown_timeout.has_value()};
     if (auto wrong = check_order(lease, lost, "a node would give up the rendezvous before it counts as lost"))
         return wrong;
+    const Wait given_lease{"--lease", config.lease, settings.lease.has_value()};
+    if (auto wrong =
+            check_order(given_lease, join, "nodes would give up before a silent one among them is known to be lost"))
+        return wrong;
     if (auto wrong = check_order(last_call, join, "nodes would give up before the last call for further nodes is over"))
         return wrong;
     return check_order(grace, join,
@@ -41,6 +45,11 @@ Complaint check_waits(const Settings& settings) {
 
 Complaint check_budgets(const Settings& settings) {
     const auto& config = settings.config;
+    if (config.restarts_max > 0 && config.restarts_window == Duration::zero() && settings.node_failures &&
+        settings.node_failures->max > config.restarts_max)
+        return cat("--node-failures ", settings.node_failures->max, "/", settings.node_failures->of,
+                   " contradicts --max-restarts ", config.restarts_max,
+                   ": the job would be over before a node has failed so often; make one of them larger or smaller");
     if (config.restarts_max > 0) return std::nullopt;
     if (config.restarts_window > Duration::zero())
         return cat("--max-restarts: a window of ", describe(config.restarts_window),

@@ -1,4 +1,6 @@
 """What failures cost: restarts within a window, a node its place, the job where a restart would be in vain."""
+import os
+import signal
 import sys
 import unittest
 
@@ -60,6 +62,30 @@ class Budgets(unittest.TestCase):
             job.finish()
             for node in (healthy, broken, spare):
                 job.expect_exit(node, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_a_host_that_failed_is_not_forgiven_for_a_new_agent(self):
+        with Job() as job:
+            daemon = job.daemon()
+            options = (*FAST, "--max-restarts", 9, "--node-failures", "2/9")
+
+            def kill_worker(node, number, workers):
+                mine = next(line for line in job.round(number, workers).values() if job.parent(job.parent(line["pid"])) == node.pid)
+                os.kill(mine["pid"], signal.SIGKILL)
+
+            healthy, broken = (job.node(*options, nnodes="1:2", nproc=1) for _ in range(2))
+            kill_worker(broken, 0, 2)
+            job.round(1, 2)  # in place
+            broken.kill()
+            job.round(2, 1)
+            again = job.node(*options, nnodes="1:2", nproc=1)
+            kill_worker(again, 3, 2)
+            job.round(4, 1)
+            why = f"(pid {again.pid}) is left out: it was the first cause of the end of 2 of the last 9 rounds"
+            wait_for("line about the host's new agent", lambda: why in healthy.err.read_text())
+            job.finish()
+            job.expect_exit(healthy, 0)
+            job.expect_exit(again, 0)
             job.expect_gone(but=[daemon])
 
 
