@@ -3,8 +3,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
 #include <csignal>

@@ -28,8 +28,8 @@ KIND
   stop        SIGSTOP; with --for, SIGCONT after that time
   slow        stands still for a share of each tenth of a second: --stopped PERCENT (default 50), --for SECONDS (30)
   partition   a node's agent says and hears nothing, as behind a network that drops everything: --for SECONDS (10)
-  oom         a worker's memory runs out: it is moved into a control group whose limit it has passed, and the kernel
-              kills it at its next page
+  oom         a worker's memory runs out: it is moved into a control group of its own, in which a process beside it takes
+              all there is, and the kernel kills it
 
 TARGET
   rank N      a worker, by its rank in the round that runs (not partition)

@@ -1,6 +1,6 @@
 """A plain PyTorch DDP training (gloo) that saves and goes on by itself, as users write it; it knows nothing of muster.
 
-    chaos_ddp.py STEPS PAUSE_FILE      saves into $MUSTER_CHECKPOINT_DIR/ddp.pt (a path as any other) every 20 steps
+    chaos_ddp.py STEPS PAUSE_FILE      saves into the file $CHAOS_SAVES every 20 steps; the weights go into $CHAOS_RESULT
 """
 import hashlib
 import os

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Callable
 
-from chaos_job import NODES, WORKERS
+from chaos_job import NODES, OWN_HOSTS, WORKERS
 
 
 def order(job, *words):
@@ -49,13 +49,7 @@ class Chaos:
         return self.dice.choice(sorted(names)) if names else None
 
     def name(self, node):
-        host = node if subprocess.run(["true"]).returncode == 0 and self.own_hosts() else os.uname().nodename
-        return f"{host}:{self.job.agent_pid(node)}"
-
-    @staticmethod
-    def own_hosts():
-        from chaos_job import OWN_HOSTS
-        return OWN_HOSTS
+        return f"{node if OWN_HOSTS else os.uname().nodename}:{self.job.agent_pid(node)}"
 
     def a_worker(self):
         names = sorted(self.job.agents)
