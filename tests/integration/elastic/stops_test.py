@@ -118,7 +118,7 @@ class Stops(unittest.TestCase):
             job.expect_exit(node, 128 + signal.SIGKILL)
             report = node.err.read_text()
             self.assertRegex(report, r"first failure: node .* \(this host\) failed\n    the guardian process")
-            self.assertNotIn("going on", report)
+            self.assertNotIn("next round follows", report)
             job.expect_gone(2.0)
 
     def test_a_wrapper_without_exec_does_not_cost_its_program_the_grace(self):
