@@ -26,6 +26,8 @@ class ClientLink final : public RendezvousLink {
     }
     [[nodiscard]] bool may_feed() const override { return client_.may_feed(); }
 
+    std::function<void(const Endpoint& daemon)> on_connected;  ///< rendezvous::ClientCallbacks
+
     /// For what the link does not say: the answer to peers.
     [[nodiscard]] rendezvous::Client& client() { return client_; }
 

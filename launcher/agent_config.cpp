@@ -105,6 +105,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     // A standalone daemon listens on IPv4's loopback alone; the name "localhost" would be looked up for nothing.
     if (config.standalone) client.endpoint.host = "127.0.0.1";
     client.others = config.more_endpoints;
+    client.is_told_leader = config.etcd.has_value();
     client.job = config.job;
     client.node = node.identity;
     client.versions = {{.component = "muster", .version = MUSTER_VERSION}};

@@ -13,6 +13,7 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/state/etcd_place.h"
 
 namespace muster::launcher {
 
@@ -64,6 +65,10 @@ struct LaunchConfig {
     std::string endpoint_option;  ///< which option named the endpoint's host: --rdzv-endpoint or --master-addr; or none
     Endpoint endpoint;  ///< of the daemon; for `fixed` also MASTER_ADDR:MASTER_PORT. Port 0: this node alone, any port
     std::vector<Endpoint> more_endpoints;  ///< further daemons that share their state with the first one (etcd)
+    /// --rdzv-backend etcd: `endpoint` is one of its members, and the nodes' own daemons share their state there.
+    std::optional<rendezvous::EtcdPlace> etcd;
+    std::string etcd_login_file;  ///< MUSTER_ETCD_LOGIN_FILE; empty: etcd has no users
+    PortRange daemon_ports;       ///< --rdzv-conf daemon_port, of this node's daemon beside etcd; {0, 0}: any free one
     std::string job = "none";
     bool standalone = false;       ///< asked for or implied: one node, its own daemon, a random job id
     std::optional<bool> is_host;   ///< --rdzv-conf is_host; empty: found out from the endpoint

@@ -84,6 +84,26 @@ Complaint choose_c10d_endpoint(Settings& settings) {
     return std::nullopt;
 }
 
+/// Its members; what belongs to --rdzv-conf comes later.
+Complaint choose_etcd_endpoint(Settings& settings) {
+    auto& config = settings.config;
+    if (settings.endpoint_text.empty() && config.nodes_max > 1)
+        return "--rdzv-endpoint is missing: with --rdzv-backend etcd it names the members of etcd, "
+               "HOST:2379,HOST:2379,..., "
+               "the same on all nodes";
+    auto& members = config.etcd.emplace().members;
+    const auto text = settings.endpoint_text.empty() ? std::string("localhost") : settings.endpoint_text;
+    for (const auto place : split(text, ',')) {
+        if (const auto wrong = set_endpoint("--rdzv-endpoint", trim(place), rendezvous::etcd_port, config))
+            return wrong;
+        members.push_back(config.endpoint);
+    }
+    // The one from which it shows how others reach this node.
+    const auto outer = std::ranges::find_if(members, [](const auto& member) { return !is_loopback(member.host); });
+    config.endpoint = outer == members.end() ? members.front() : *outer;
+    return std::nullopt;
+}
+
 Complaint choose_rendezvous(Settings& settings) {
     auto& config = settings.config;
     config.endpoint_option = !settings.endpoint_text.empty() ? "--rdzv-endpoint"
@@ -100,6 +120,7 @@ Complaint choose_rendezvous(Settings& settings) {
         config.nodes_max = 1;
         return std::nullopt;
     }
+    if (settings.etcd_backend) return choose_etcd_endpoint(settings);
     if (config.backend == Backend::c10d) return choose_c10d_endpoint(settings);
     if (const auto wrong = choose_static_endpoint(settings)) return wrong;
     if (config.node_rank < 0) config.node_rank = 0;
@@ -109,13 +130,34 @@ Complaint choose_rendezvous(Settings& settings) {
     return std::nullopt;
 }
 
+Complaint apply_etcd_conf(Settings& settings, const RendezvousConf& conf) {
+    auto& config = settings.config;
+    if (!config.etcd) {
+        if (!conf.first_of_etcd.empty())
+            settings.warnings.push_back(
+                cat("--rdzv-conf ", conf.first_of_etcd, " has no effect without --rdzv-backend etcd"));
+        return std::nullopt;
+    }
+    auto tls = rendezvous::tls_files(conf.protocol, conf.tls);
+    if (!tls) return cat("--rdzv-conf: ", tls.error().context);
+    config.etcd->tls = *std::move(tls);
+    config.etcd->prefix = rendezvous::prefix_for(conf.etcd_prefix, config.job);
+    config.etcd->is_of_one_job = true;
+    config.daemon_ports = conf.daemon_ports;
+    return std::nullopt;
+}
+
 Complaint apply_conf(Settings& settings) {
     auto& config = settings.config;
     const auto parsed = parse_rendezvous_conf(settings.rendezvous_conf);
     if (!parsed) return cat("--rdzv-conf: ", parsed.error().context);
     const auto& conf = *parsed;
     const bool fixed = config.backend == Backend::fixed;
-    config.join_timeout = conf.join_timeout.value_or(fixed ? conf.timeout.value_or(static_join_timeout) : 600s);
+    const auto other_timeout = fixed         ? conf.timeout.value_or(static_join_timeout)
+                               : config.etcd ? conf.timeout.value_or(600s)
+                                             : 600s;
+    config.join_timeout = conf.join_timeout.value_or(other_timeout);
+    if (const auto wrong = apply_etcd_conf(settings, conf)) return wrong;
     config.last_call = conf.last_call.value_or(config.last_call);
     config.is_host = conf.is_host ? conf.is_host : settings.is_first_host;
     settings.join_timeout_given = conf.join_timeout.has_value();
@@ -132,7 +174,7 @@ Complaint apply_conf(Settings& settings) {
     config.lost_timeout = settings.lost_timeout.value_or(std::max(config.lost_timeout, 2 * config.lease));
     if (std::max(config.lost_timeout, config.last_call) > 7 * 24h)
         return "--rdzv-lost-timeout or last_call_timeout of --rdzv-conf: accepted is a week at most";
-    if (!fixed && conf.timeout && !conf.join_timeout)
+    if (!fixed && !config.etcd && conf.timeout && !conf.join_timeout)
         settings.warnings.push_back(
             "--rdzv-conf timeout has no effect with c10d (nor has it in torchrun); write join_timeout");
     return std::nullopt;
@@ -191,6 +233,7 @@ Complaint apply_launch_rules(Settings& settings, const Environment& environment)
         config.handled_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
     config.share_store = value_or_empty(environment, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1";
     config.secret_file = value_or_empty(environment, "MUSTER_SECRET_FILE");
+    config.etcd_login_file = value_or_empty(environment, "MUSTER_ETCD_LOGIN_FILE");
     config.prefix_template = value_or_empty(environment, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     return contradiction(settings);
 }

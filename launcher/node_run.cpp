@@ -17,6 +17,7 @@
 #include "launcher/agent_config.h"
 #include "launcher/embedded_daemon.h"
 #include "launcher/environment_probe.h"
+#include "launcher/etcd_rendezvous.h"
 #include "launcher/exit_code.h"
 #include "launcher/round_stores.h"
 #include "launcher/testament.h"
@@ -50,8 +51,9 @@ class NodeRun::Body {
 
     std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian) {
         hold_signals();
-        if (auto wrong = host_daemon()) return *wrong;
-        facts_.addresses = advertised_addresses(config_, endpoint_addresses_);
+        resolve_endpoints();
+        facts_.addresses = advertised_addresses(config_, endpoint_addresses());
+        if (auto wrong = config_.etcd ? meet_at_etcd() : host_daemon()) return *wrong;
         if (auto started = net_loop_.start_thread(); !started)
             return NotLaunched{exit_codes::internal, started.error().context};
 
@@ -59,12 +61,18 @@ class NodeRun::Body {
         auto client = client_config(config_, facts_);
         client.secret_seed = rendezvous::random_nonce();
         agent::ClientLink link(io_, std::move(client));
+        link_ = &link;
         RoundStores stores(config_,
                            {.loop = net_loop_,
                             .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
                             .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); }});
         agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
-        if (daemon_ == nullptr) host.set_testament(testament());
+        if (daemon_ == nullptr) host.set_testament(testament({}));
+        link.on_connected = [this, &host](const Endpoint& daemon) {
+            // With this process our own daemon is gone as well.
+            const bool own = daemon_ != nullptr && (!config_.etcd || daemon.port == daemon_->port());
+            host.set_testament(own ? std::string{} : testament(daemon));
+        };
         agent.on_progress = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
         agent.on_end = [this](agent::Ending ending) {
             ending_ = std::move(ending);
@@ -103,34 +111,74 @@ class NodeRun::Body {
         });
     }
 
+    /// The endpoint's own addresses first, then those of the others.
+    void resolve_endpoints() {
+        if (config_.standalone) return;
+        const auto until = std::chrono::steady_clock::now() + resolve_limit;
+        std::vector<Endpoint> all{config_.endpoint};
+        all.insert(all.end(), config_.more_endpoints.begin(), config_.more_endpoints.end());
+        for (const auto& endpoint : all) {
+            const auto resolved = resolve_host(endpoint.host, until - std::chrono::steady_clock::now());
+            if (!resolved) continue;
+            for (const auto& address : *resolved) endpoints_.push_back({address, endpoint.port});
+            if (&endpoint == &all.front()) first_count_ = resolved->size();
+        }
+    }
+    [[nodiscard]] std::vector<std::string> endpoint_addresses() const {
+        std::vector<std::string> addresses;
+        for (std::size_t i = 0; i < first_count_; ++i) addresses.push_back(endpoints_[i].host);
+        return addresses;
+    }
+
+    /// Our daemon may be the one that leads; who does is etcd's word.
+    std::optional<NotLaunched> meet_at_etcd() {
+        endpoints_.clear();
+        EtcdNews news;
+        news.leader = [this](std::optional<Endpoint> leader, std::string why) {
+            boost::asio::post(io_, [this, leader = std::move(leader), why = std::move(why)]() mutable {
+                link_->client().leader_is(leader, std::move(why));
+            });
+        };
+        news.job_forgotten = [this](const std::string& job) {
+            boost::asio::post(io_, [this, job] { on_forgotten(job); });
+        };
+        auto opened = EtcdRendezvous::open(config_, facts_.addresses.front(), net_loop_, std::move(news));
+        if (!opened) return NotLaunched{exit_codes::configuration, opened.error().context};
+        etcd_ = *std::move(opened);
+        daemon_ = etcd_->daemon();
+        return std::nullopt;
+    }
+
     /// Finds out whose the rendezvous is, and opens our daemon if it is ours.
     std::optional<NotLaunched> host_daemon() {
-        if (!config_.standalone)
-            if (auto resolved = resolve_host(config_.endpoint.host, resolve_limit)) endpoint_addresses_ = *resolved;
-        const auto choice =
-            hosting(config_, [this] { return is_own_host(config_.endpoint.host, endpoint_addresses_); });
+        const auto addresses = endpoint_addresses();
+        const auto choice = hosting(config_, [&] { return is_own_host(config_.endpoint.host, addresses); });
         if (choice == Hosting::no) return std::nullopt;
-        auto opened = open_daemon(config_, choice, endpoint_addresses_, net_loop_, [this](const std::string& job) {
+        auto opened = open_daemon(config_, choice, addresses, net_loop_, [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         });
         if (!opened)
             return NotLaunched{
                 exit_codes::configuration,
                 cat("cannot serve the rendezvous ", describe(config_.endpoint), ": ", opened.error().context)};
-        daemon_ = std::move(*opened);
+        embedded_ = std::move(*opened);
+        daemon_ = embedded_.get();
         facts_.hosts_endpoint = daemon_ != nullptr;
         return std::nullopt;
     }
 
-    [[nodiscard]] std::string testament() const {
+    /// `daemon`: the one that was reached last.
+    [[nodiscard]] std::string testament(const std::optional<Endpoint>& daemon) const {
         native::Hello hello;
         hello.job = config_.job;
         hello.node = facts_.identity;
         if (config_.secret) hello.challenge = config_.secret(cat("muster testament ", facts_.identity.incarnation));
-        return write_testament({.addresses = endpoint_addresses_,
-                                .port = config_.endpoint.port,
-                                .hello = std::move(hello),
-                                .why = "its agent died"});
+        auto daemons = endpoints_;
+        if (daemon) {
+            std::erase(daemons, *daemon);
+            daemons.insert(daemons.begin(), *daemon);
+        }
+        return write_testament({.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died"});
     }
 
     void on_forgotten(const std::string& job) {
@@ -150,7 +198,11 @@ class NodeRun::Body {
     }
 
     void look_whether_idle() {
-        if (daemon_->idle() || std::chrono::steady_clock::now() >= linger_until_) return io_.stop();
+        if (daemon_->idle()) {
+            if (etcd_) etcd_->job_is_over();
+            return io_.stop();
+        }
+        if (std::chrono::steady_clock::now() >= linger_until_) return io_.stop();
         idle_timer_.expires_after(idle_look);
         idle_timer_.async_wait([this](const boost::system::error_code& cancelled) {
             if (!cancelled) look_whether_idle();
@@ -161,12 +213,16 @@ class NodeRun::Body {
     Entry entry_;
     Environment environment_;
     NodeFacts facts_;
-    std::vector<std::string> endpoint_addresses_;
+    std::vector<Endpoint> endpoints_;  ///< of the daemons that the options name, numeric
+    std::size_t first_count_ = 0;      ///< so many of them are the first one's
     sigset_t held_signals_{};
 
     boost::asio::io_context io_{1};
     rendezvous::EventLoop net_loop_;
-    std::unique_ptr<rendezvous::Daemon> daemon_;
+    std::unique_ptr<rendezvous::Daemon> embedded_;
+    std::unique_ptr<EtcdRendezvous> etcd_;
+    rendezvous::Daemon* daemon_ = nullptr;  ///< this node's, if it has one
+    agent::ClientLink* link_ = nullptr;
     boost::asio::steady_timer idle_timer_{io_};
     Instant linger_until_{};
     bool forgotten_ = false;

@@ -78,10 +78,9 @@ Accepted accept_workers(std::string_view value, Settings& settings) {
 }
 
 Accepted accept_backend(std::string_view value, Settings& settings) {
-    if (value == "etcd" || value == "etcd-v2")
-        return "c10d or static (etcd is not supported yet: run musterd on one host and name it with --rdzv-endpoint)";
-    if (const auto wrong = one_of(value, {"c10d", "static"})) return wrong;
-    settings.config.backend = value == "c10d" ? Backend::c10d : Backend::fixed;
+    if (const auto wrong = one_of(value, {"c10d", "static", "etcd", "etcd-v2"})) return wrong;
+    settings.config.backend = value == "static" ? Backend::fixed : Backend::c10d;
+    settings.etcd_backend = value.starts_with("etcd");
     return std::nullopt;
 }
 
@@ -245,16 +244,18 @@ constexpr std::array rows{
               "One node with a rendezvous of its own on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. "
               "Implied when there is one node and neither an endpoint nor --master-port is given.", "",
               [](auto value, auto& to) { return flag(value, to.standalone_asked); }},
-    OptionRow{"rdzv-backend", 0, Kind::value, Group::rendezvous, From::torchrun, true, "NAME", "c10d (elastic) or static.", "static",
+    OptionRow{"rdzv-backend", 0, Kind::value, Group::rendezvous, From::torchrun, true, "NAME",
+              "c10d (elastic), static, or etcd (elastic; no one host may be missed). etcd-v2 is etcd.", "static",
               accept_backend},
     OptionRow{"rdzv-endpoint", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST[:PORT]",
-              "Where the nodes meet: a musterd, or one of the nodes, whose muster then serves it.", "",
+              "Where the nodes meet: a musterd, or one of the nodes, whose muster then serves it; several musterd that share "
+              "their state, or the members of etcd, between commas.", "",
               [](auto value, auto& to) -> Accepted { to.endpoint_text = trim(value); return std::nullopt; }},
     OptionRow{"rdzv-id", 0, Kind::value, Group::rendezvous, From::torchrun, true, "JOB", "Name of the job, the same on all its nodes.", "none",
               [](auto value, auto& to) -> Accepted { to.config.job = value; return std::nullopt; }},
     OptionRow{"rdzv-conf", 0, Kind::value, Group::rendezvous, From::torchrun, true, "K=V,...",
-              "join_timeout, last_call_timeout, is_host, keep_alive_interval, keep_alive_max_attempt, timeout (static); given twice, "
-              "the last one counts.", "",
+              "join_timeout, last_call_timeout, is_host, keep_alive_interval, keep_alive_max_attempt, timeout (static, etcd); etcd: "
+              "protocol, cacert, cert, key, etcd_prefix, daemon_port. Given twice, the last one counts.", "",
               [](auto value, auto& to) -> Accepted { to.rendezvous_conf = value; return std::nullopt; }},
     OptionRow{"master-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST", "static: host of node rank 0.", "127.0.0.1",
               [](auto value, auto& to) -> Accepted { to.master_addr = std::string(trim(value)); return std::nullopt; }},

@@ -20,9 +20,16 @@ std::optional<std::string> positive_seconds(std::string_view value, std::optiona
     return std::nullopt;
 }
 
+template <std::string rendezvous::TlsFiles::*field>
+std::optional<std::string> file(std::string_view value, RendezvousConf& conf) {
+    conf.tls.*field = value;
+    return std::nullopt;
+}
+
 struct Key {
     std::string_view name;
     Accept accept;  ///< nullptr: known to torchrun, of no effect here
+    bool of_etcd = false;
 };
 
 constexpr std::array keys{
@@ -48,6 +55,33 @@ constexpr std::array keys{
             if (value != "tcp") return "tcp (a file as the store is not supported)";
             return std::nullopt;
         }},
+    Key{"protocol",
+        [](auto value, auto& conf) -> std::optional<std::string> {
+            conf.protocol = value;
+            if (value != "http" && value != "https") return "http or https";
+            return std::nullopt;
+        },
+        true},
+    Key{"cacert", file<&rendezvous::TlsFiles::ca>, true},
+    Key{"ca_cert", file<&rendezvous::TlsFiles::ca>, true},
+    Key{"cert", file<&rendezvous::TlsFiles::certificate>, true},
+    Key{"ssl_cert", file<&rendezvous::TlsFiles::certificate>, true},
+    Key{"key", file<&rendezvous::TlsFiles::key>, true},
+    Key{"ssl_cert_key", file<&rendezvous::TlsFiles::key>, true},
+    Key{"etcd_prefix",
+        [](auto value, auto& conf) -> std::optional<std::string> {
+            conf.etcd_prefix = value;
+            return std::nullopt;
+        },
+        true},
+    Key{"daemon_port",
+        [](auto value, auto& conf) -> std::optional<std::string> {
+            const auto ports = parse_port_range(value);
+            if (!ports) return "a port P, or a range P-Q";
+            conf.daemon_ports = *ports;
+            return std::nullopt;
+        },
+        true},
     Key{"close_timeout", nullptr},      // an end is answered at once, there is nothing to publish
     Key{"heartbeat_timeout", nullptr},  // heartbeats are messages, not writes that block
     Key{"read_timeout", nullptr},       // connecting is part of join_timeout
@@ -82,6 +116,7 @@ Result<RendezvousConf> parse_rendezvous_conf(std::string_view text) {
         for (const auto& key : keys)
             if (key.name == name) found = &key;
         if (found == nullptr) return unknown_key(name);
+        if (found->of_etcd && conf.first_of_etcd.empty()) conf.first_of_etcd = name;
         if (found->accept == nullptr) continue;
         if (const auto accepted = found->accept(value, conf))
             return refuse(cat("key '", name, "' has the value '", value, "'; accepted is ", *accepted));

@@ -20,6 +20,7 @@ struct Settings {
     std::optional<std::string> master_addr;    ///< default 127.0.0.1
     std::optional<std::uint16_t> master_port;  ///< default 29500; "given or not" decides the implicit standalone rule
     std::string rendezvous_conf;
+    bool etcd_backend = false;                  ///< --rdzv-backend etcd or etcd-v2
     std::optional<Duration> lost_timeout;       ///< --rdzv-lost-timeout; its default grows with the lease
     std::optional<Duration> lease;              ///< --lease beats the keep-alive keys of --rdzv-conf
     std::optional<Duration> shutdown_timeout;   ///< default TORCH_ELASTIC_SHUTDOWN_TIMEOUT, then 30 s

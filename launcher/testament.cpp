@@ -44,69 +44,85 @@ bool send_all(int fd, std::string_view bytes, const Deadline& deadline) {
     return true;
 }
 
-/// The next message of the daemon; nothing when none comes in time.
-std::optional<native::Message> receive(int fd, const Deadline& deadline) {
-    native::FrameReader reader(native::Sender::daemon);
-    char bytes[512];
-    for (;;) {
-        auto message = reader.next();
-        if (!message) return std::nullopt;
-        if (message.value()) return std::move(message.value());
-        if (!wait_for(fd, POLLIN, deadline)) return std::nullopt;
-        const auto size = ::recv(fd, bytes, sizeof bytes, 0);
-        if (size <= 0) return std::nullopt;
-        reader.append({bytes, static_cast<std::size_t>(size)});
+enum class Outcome { taken, stands_by, failed };
+
+/// A connection to one daemon.
+class Delivery {
+  public:
+    Delivery(int fd, const Deadline& deadline) : fd_(fd), deadline_(deadline) {}
+
+    Outcome say(std::string_view frames, const native::KeyedHash& secret) {
+        if (!secret) return send_all(fd_, frames, deadline_) ? end() : Outcome::failed;
+        native::FrameReader reader(native::Sender::agent);
+        reader.append(frames);
+        auto first = reader.next();
+        auto last = reader.next();
+        const auto* hello = first && first.value() ? std::get_if<native::Hello>(&*first.value()) : nullptr;
+        if (hello == nullptr || !last || !last.value()) return Outcome::failed;
+        std::string bytes;
+        native::append_frame(bytes, *hello);
+        if (!send_all(fd_, bytes, deadline_)) return Outcome::failed;
+        const auto answer = hear();
+        if (answer && std::holds_alternative<native::NotLeader>(*answer)) return Outcome::stands_by;
+        const auto* challenge = answer ? std::get_if<native::Challenge>(&*answer) : nullptr;
+        if (challenge == nullptr) return Outcome::failed;
+        bytes.clear();
+        native::append_frame(bytes,
+                             native::Proof{native::proof_of(secret, native::Prover::agent, *hello, challenge->nonce)});
+        native::append_frame(bytes, *last.value());
+        return send_all(fd_, bytes, deadline_) ? end() : Outcome::failed;
     }
-}
 
-/// Says the frames, Hello and AgentDied; between them the proof, where there is a secret.
-bool say(int fd, std::string_view frames, const native::KeyedHash& secret, const Deadline& deadline) {
-    if (!secret) return send_all(fd, frames, deadline);
-    native::FrameReader reader(native::Sender::agent);
-    reader.append(frames);
-    auto first = reader.next();
-    auto last = reader.next();
-    const auto* hello = first && first.value() ? std::get_if<native::Hello>(&*first.value()) : nullptr;
-    if (hello == nullptr || !last || !last.value()) return false;
-    std::string bytes;
-    native::append_frame(bytes, *hello);
-    if (!send_all(fd, bytes, deadline)) return false;
-    const auto answer = receive(fd, deadline);
-    const auto* challenge = answer ? std::get_if<native::Challenge>(&*answer) : nullptr;
-    if (challenge == nullptr) return false;
-    bytes.clear();
-    native::append_frame(bytes,
-                         native::Proof{native::proof_of(secret, native::Prover::agent, *hello, challenge->nonce)});
-    native::append_frame(bytes, *last.value());
-    return send_all(fd, bytes, deadline);
-}
+  private:
+    /// Closing with unread bytes would reset the connection under the frames; so we read until the daemon has done: it
+    /// closes the connection after AgentDied, or keeps it until we do.
+    Outcome end() {
+        ::shutdown(fd_, SHUT_WR);
+        while (const auto message = hear())
+            if (std::holds_alternative<native::NotLeader>(*message)) return Outcome::stands_by;
+        return Outcome::taken;
+    }
+    /// The next message of the daemon; nothing when none comes in time.
+    std::optional<native::Message> hear() {
+        char bytes[512];
+        for (;;) {
+            auto message = reader_.next();
+            if (!message) return std::nullopt;
+            if (message.value()) return std::move(message.value());
+            if (!wait_for(fd_, POLLIN, deadline_)) return std::nullopt;
+            const auto size = ::recv(fd_, bytes, sizeof bytes, 0);
+            if (size <= 0) return std::nullopt;
+            reader_.append({bytes, static_cast<std::size_t>(size)});
+        }
+    }
 
-/// True when the daemon has taken the bytes: it closes the connection after AgentDied, or keeps it until we do.
-bool send_to(const SocketAddress& name, std::string_view frames, const native::KeyedHash& secret,
-             const Deadline& deadline) {
+    int fd_;
+    const Deadline& deadline_;
+    native::FrameReader reader_{native::Sender::daemon};
+};
+
+Outcome send_to(const SocketAddress& name, std::string_view frames, const native::KeyedHash& secret,
+                const Deadline& deadline) {
     const FileDescriptor socket(::socket(name.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const int fd = socket.get();
-    if (fd < 0) return false;
+    if (fd < 0) return Outcome::failed;
     int failure = 0;
     socklen_t failure_size = sizeof failure;
     const int begun = ::connect(fd, name.data(), name.size());
-    bool sent = begun == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline));
-    sent = sent && ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &failure_size) == 0 && failure == 0;
-    sent = sent && say(fd, frames, secret, deadline);
-    if (sent) {
-        // Closing with unread bytes would reset the connection under the frames; so read until the daemon has done.
-        ::shutdown(fd, SHUT_WR);
-        char unread[512];
-        while (wait_for(fd, POLLIN, deadline) && ::recv(fd, unread, sizeof unread, 0) > 0) {
-        }
-    }
-    return sent;
+    const bool open = begun == 0 || (errno == EINPROGRESS && wait_for(fd, POLLOUT, deadline));
+    if (!open || ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &failure_size) != 0 || failure != 0)
+        return Outcome::failed;
+    return Delivery(fd, deadline).say(frames, secret);
 }
+
+constexpr std::chrono::milliseconds between_tries{50};  // a leader is elected meanwhile
 
 }  // namespace
 
 std::string write_testament(const TestamentPlan& plan) {
-    std::string testament = cat(plan.port, ' ', join(plan.addresses, " "), '\n');
+    std::vector<std::string> daemons;
+    for (const auto& daemon : plan.daemons) daemons.push_back(describe(daemon));
+    std::string testament = cat(join(daemons, " "), '\n');
     native::append_frame(testament, plan.hello);
     native::append_frame(testament, native::AgentDied{.why = plan.why});
     return testament;
@@ -115,17 +131,26 @@ std::string write_testament(const TestamentPlan& plan) {
 void deliver_testament(std::string_view testament, Duration limit, const native::KeyedHash& secret) {
     const auto line_end = testament.find('\n');
     if (line_end == std::string_view::npos) return;
-    const auto words = split(testament.substr(0, line_end), ' ');
+    std::vector<SocketAddress> daemons;
+    for (const auto word : split(testament.substr(0, line_end), ' ')) {
+        const auto endpoint = parse_endpoint(word, 0);
+        const auto address = endpoint && endpoint->port != 0
+                                 ? SocketAddress::from_numeric(endpoint->host, endpoint->port)
+                                 : std::nullopt;
+        if (address) daemons.push_back(*address);
+    }
     const auto frames = testament.substr(line_end + 1);
-    std::uint16_t port = 0;
-    if (!parse_number(words.front(), port)) return;
-    const auto address_count = static_cast<std::int64_t>(words.size()) - 1;
     const Deadline all(limit);
-    for (std::size_t at = 1; at < words.size(); ++at) {
-        const auto name = SocketAddress::from_numeric(std::string(words[at]), port);
-        const Deadline one(std::min<Duration>(limit / std::max<std::int64_t>(address_count, 1),
-                                              std::chrono::milliseconds(all.left_ms())));
-        if (name && send_to(*name, frames, secret, one)) return;
+    for (bool somebody_stands_by = true; somebody_stands_by && all.left_ms() > 0;) {
+        somebody_stands_by = false;
+        for (const auto& daemon : daemons) {
+            const auto share = limit / static_cast<std::int64_t>(daemons.size());
+            const Deadline one(std::min<Duration>(share, std::chrono::milliseconds(all.left_ms())));
+            const auto outcome = send_to(daemon, frames, secret, one);
+            if (outcome == Outcome::taken) return;
+            somebody_stands_by = somebody_stands_by || outcome == Outcome::stands_by;
+        }
+        if (somebody_stands_by) ::poll(nullptr, 0, static_cast<int>(between_tries.count()));
     }
 }
 

@@ -107,6 +107,11 @@ int launch(Launch launch, const Environment& environment) {
         config.secret = std::move(*secret);
     else
         return refuse(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
+    if (config.etcd) {
+        auto login = rendezvous::read_etcd_login(config.etcd_login_file);
+        if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
+        config.etcd->login = *std::move(login);
+    }
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 

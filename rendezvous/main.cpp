@@ -9,6 +9,7 @@
 #include <functional>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "rendezvous/base/endpoint.h"
@@ -57,6 +58,14 @@ options::options_description describe_options() {
     add("advertise", options::value<std::string>(),
         "HOST:PORT at which agents find this daemon, when it leads among several; default: this host's name and "
         "--port");
+    add("etcd-protocol", options::value<std::string>()->default_value("http"),
+        "http, or https to etcd members that want TLS");
+    add("etcd-cacert", options::value<std::string>()->default_value(""),
+        "file with the certificate of the CA that vouches for etcd; default: those that the system trusts");
+    add("etcd-cert", options::value<std::string>()->default_value(""), "file with this daemon's certificate for etcd");
+    add("etcd-key", options::value<std::string>()->default_value(""),
+        "file with the key of --etcd-cert. (A user of etcd: MUSTER_ETCD_LOGIN_FILE names a file, mode 0600, with "
+        "USER:PASSWORD)");
     add("first-start",
         "no job of this daemon can be running yet, so a full set of new agents need not wait for one lease after the "
         "daemon's start, in which the agents of running jobs find it again");
@@ -70,13 +79,15 @@ options::options_description describe_options() {
 
 struct StateOptions {
     std::string place;  ///< --state
-    std::string self;   ///< --advertise
+    std::string self;   ///< --advertise; empty: this host's name and the port that was bound
+    std::optional<rendezvous::TlsFiles> tls;
+    rendezvous::EtcdLogin login;
 };
 
 /// What a daemon before this one has left is what this one goes on with.
 Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& where, rendezvous::EventLoop& loop,
                                                            rendezvous::DaemonConfig& config) {
-    auto opened = rendezvous::open_state(where.place, where.self,
+    auto opened = rendezvous::open_state(where.place, where.tls, where.login, where.self,
                                          [&loop](std::function<void()> work) { loop.post(std::move(work)); });
     if (!opened) return opened.error();
     config.server.keep_records = opened->keeps_records;
@@ -89,7 +100,7 @@ Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& w
     return std::move(opened->store);
 }
 
-int serve(rendezvous::DaemonConfig config, const StateOptions& where) {
+int serve(rendezvous::DaemonConfig config, StateOptions where) {
     // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
@@ -99,12 +110,18 @@ int serve(rendezvous::DaemonConfig config, const StateOptions& where) {
     }
     rendezvous::EventLoop loop;
     rendezvous::StopOnSignal signals(loop);
+    auto listener = rendezvous::Listener::open(config.listen);
+    if (!listener) {
+        complain(listener.error().context);
+        return exit_unavailable;
+    }
+    if (where.self.empty()) where.self = describe(Endpoint{own_host(), (*listener)->port()});
     auto state = open_state(where, loop, config);
     if (!state) {
         complain(cat("--state: ", state.error().context));
         return state.error().code == Errc::invalid_argument ? exit_usage : exit_unavailable;
     }
-    const auto daemon = rendezvous::Daemon::open(loop, std::move(config), *std::move(state));
+    const auto daemon = rendezvous::Daemon::open(loop, std::move(config), *std::move(state), *std::move(listener));
     if (!daemon) {
         complain(daemon.error().context);
         return exit_unavailable;
@@ -125,8 +142,6 @@ int run(const options::variables_map& given) {
     const auto ports = parse_port_range(given["port"].as<std::string>());
     if (!ports) return complain(cat("--port: ", ports.error().context));
     config.listen.ports = *ports;
-    if (given["state"].as<std::string>().starts_with("etcd://") && config.listen.ports.first == 0)
-        return complain("--port: 0 cannot be told to agents; give daemons that share their state a port");
     const auto& level_name = given["log-level"].as<std::string>();
     LogLevel level{};
     if (!parse_log_level(level_name, level)) {
@@ -143,10 +158,19 @@ int run(const options::variables_map& given) {
     // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
     config.server.quiet_start =
         given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
-    const StateOptions state{given["state"].as<std::string>(),
-                             given.count("advertise") > 0 ? given["advertise"].as<std::string>()
-                                                          : describe(Endpoint{own_host(), config.listen.ports.first})};
-    return serve(std::move(config), state);
+    StateOptions state;
+    state.place = given["state"].as<std::string>();
+    if (given.count("advertise") > 0) state.self = given["advertise"].as<std::string>();
+    auto tls = rendezvous::tls_files(given["etcd-protocol"].as<std::string>(),
+                                     {given["etcd-cacert"].as<std::string>(), given["etcd-cert"].as<std::string>(),
+                                      given["etcd-key"].as<std::string>()});
+    if (!tls) return complain(cat("--etcd-protocol, --etcd-cacert, --etcd-cert, --etcd-key: ", tls.error().context));
+    state.tls = *std::move(tls);
+    const char* login_file = std::getenv("MUSTER_ETCD_LOGIN_FILE");
+    auto login = rendezvous::read_etcd_login(login_file == nullptr ? "" : login_file);
+    if (!login) return complain(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
+    state.login = *std::move(login);
+    return serve(std::move(config), std::move(state));
 }
 
 }  // namespace

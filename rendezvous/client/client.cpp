@@ -162,6 +162,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         socket_ = std::make_shared<Link>(std::move(*socket));
         writing_ = false;
         read(socket_);
+        tell(callbacks_.on_connected, Endpoint{remote.address().to_string(), remote.port()});
         step(ConnectionOpened{.address = remote.address().to_string()});
     }
 
@@ -360,6 +361,9 @@ void Client::fault_answer(native::FaultAnswer answer) {
 }
 void Client::cut_off(Duration length) {
     implementation_->cut_off(length);
+}
+void Client::leader_is(const std::optional<Endpoint>& leader, std::string why) {
+    implementation_->carry_out(implementation_->core().leader_is(leader, std::move(why), now()));
 }
 void Client::end_acknowledged() {
     implementation_->carry_out(implementation_->core().end_acknowledged(now()));

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ struct ClientCallbacks {
     std::function<void(std::string why)> on_fenced;           ///< kill the workers now, without grace
     std::function<void(std::string why)> on_lost;             ///< no rendezvous to be had: exit code 75
     std::function<void(std::string line)> on_progress;        ///< for a person who waits
+    /// There is a connection, to this numeric address; who is there, and whether it leads, is not known yet. May be
+    /// empty.
+    std::function<void(Endpoint daemon)> on_connected;
 };
 
 class Client {
@@ -47,6 +51,7 @@ class Client {
     /// For so long nothing is said, heard or connected any more, to the daemon and to peers, as behind a network that
     /// drops everything. What was to be said or heard meanwhile comes late, as it does when such a network comes back.
     void cut_off(Duration length);
+    void leader_is(const std::optional<Endpoint>& leader, std::string why);
 
     /// The answer to a peer that asks (RoundStoreConfig::answer).
     [[nodiscard]] native::PeerAnswer answer(const native::PeerAsk& ask) const;

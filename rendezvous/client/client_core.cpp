@@ -13,7 +13,7 @@ ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
       fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
-      lines_(config_.endpoint) {}
+      lines_(config_.endpoint, config_.is_told_leader) {}
 
 // ---- the supervisor's verbs ----
 
@@ -96,6 +96,20 @@ std::vector<ClientOutput> ClientCore::fault_answer(native::FaultAnswer answer, I
     return settle(now);
 }
 
+std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now) {
+    if (!leader) {
+        if (link_ == Link::none) lines_.no_answer(WaitingLines::Reached::somebody, std::move(why), now);
+        return settle(now);
+    }
+    if (told_of_ == leader) return settle(now);
+    told_of_ = leader;
+    if (link_ != Link::none) out_.push_back(Disconnect{});
+    link_ = Link::none;
+    retry_at_ = now;
+    backoff_ = config_.backoff_min;
+    return settle(now);
+}
+
 std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now) {
     std::visit([&](const auto& happened) { on(happened, now); }, input);
     return settle(now);
@@ -115,6 +129,7 @@ native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
 // ---- the connection ----
 
 bool ClientCore::wants_connection() const {
+    if (config_.is_told_leader && !told_of_) return false;
     switch (standing_) {
         case Standing::joining:
         case Standing::in_round:
@@ -222,6 +237,7 @@ const Endpoint& ClientCore::endpoint() const {
 
 /// What one daemon said of another is forgotten as soon as that one does not answer.
 void ClientCore::try_next_endpoint() {
+    if (config_.is_told_leader) return;
     if (!std::exchange(told_of_, std::nullopt)) endpoint_at_ = (endpoint_at_ + 1) % (config_.others.size() + 1);
 }
 
@@ -232,7 +248,8 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
                  told.leader.empty() ? std::string(", and knows of nobody who does") : cat(", but ", told.leader));
     lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
     auto leader = parse_endpoint(told.leader, 0);
-    const bool useful = leader && leader->port != 0 && !(*leader == endpoint());
+    // Where etcd says who leads, a daemon that knows another one is behind.
+    const bool useful = !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint());
     try_next_endpoint();
     retry_later(now);
     if (!useful) return;

@@ -28,6 +28,8 @@ namespace muster::rendezvous {
 struct ClientConfig {
     Endpoint endpoint;             ///< resolving and connecting is the driver's
     std::vector<Endpoint> others;  ///< more daemons, of which one leads (NotLeader)
+    /// `endpoint` is etcd's, for people; where the daemon is that leads says leader_is alone.
+    bool is_told_leader = false;
     std::string job;
     NodeIdentity node;
     std::vector<native::VersionFact> versions;
@@ -105,6 +107,9 @@ class ClientCore {
     std::vector<ClientOutput> round_report(native::RoundReport report, Instant now);
     std::vector<ClientOutput> leave(std::string why, Instant now);
     std::vector<ClientOutput> end_acknowledged(Instant now);
+    /// Beside is_told_leader: where agents find the daemon that leads; empty: nobody leads, or nobody knows, for the
+    /// reason `why`. A connection to another one is given up then, but not for nobody.
+    std::vector<ClientOutput> leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now);
     /// Passed on for somebody: said again after a reconnect until its answer, which has its number, is delivered.
     /// One that injects a fault is said once: it may have been what broke the connection.
     std::vector<ClientOutput> command(native::Command command, Instant now);
@@ -175,6 +180,7 @@ class ClientCore {
     void retry_later(Instant now);
     void try_next_endpoint();
     [[nodiscard]] bool wants_connection() const;
+    [[nodiscard]] std::string_view what_would_help() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
     [[nodiscard]] Instant patience_ends() const;
     /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
@@ -205,7 +211,7 @@ class ClientCore {
     // the connection
     Link link_ = Link::none;
     std::size_t endpoint_at_ = 0;      ///< 0: config_.endpoint, then config_.others
-    std::optional<Endpoint> told_of_;  ///< a daemon said that this one leads
+    std::optional<Endpoint> told_of_;  ///< a daemon, or etcd, said that this one leads
     std::uint32_t connection_count_ = 0;
     Instant retry_at_ = Instant::min();
     Duration backoff_;

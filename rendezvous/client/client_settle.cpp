@@ -62,8 +62,8 @@ void ClientCore::settle_fencing(Instant now) {
     }
     if (step.fenced) out_.push_back(Fenced{*std::move(step.fenced)});
     if (step.lost)
-        give_up(cat(describe(config_.endpoint), " has not answered for ", describe(now - heard_until_),
-                    tried_.empty() ? "" : "; last tried: ", tried_));
+        give_up(cat(describe(endpoint()), " has not answered for ", describe(now - heard_until_),
+                    tried_.empty() ? "" : "; last tried: ", tried_, what_would_help()));
 }
 
 /// How long this agent waits for what the daemon owes it.
@@ -87,7 +87,17 @@ void ClientCore::settle_patience(Instant now) {
     if (standing_ == Standing::joining)
         give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state()));
     else
-        give_up(cat(describe(config_.endpoint), " did not say how the job ended"));
+        give_up(cat(describe(endpoint()), " did not say how the job ended", what_would_help()));
+}
+
+/// For the job that comes next: this one had a rendezvous, and lost it.
+std::string_view ClientCore::what_would_help() const {
+    if (config_.is_told_leader) return "; etcd, or every node that may host the rendezvous, was away for all that time";
+    if (!config_.others.empty())
+        return "; every daemon of --rdzv-endpoint, or the etcd of their --state, was away for all that time";
+    return "; a job outlives its rendezvous' host with --rdzv-backend etcd, or with several hosts that run musterd "
+           "--state etcd://... and are all named in --rdzv-endpoint; and it outlives the daemon alone where that is "
+           "started again in time (musterd --state sqlite:PATH, --rdzv-lost-timeout)";
 }
 
 void ClientCore::give_up(std::string why) {

@@ -59,8 +59,9 @@ void WaitingLines::parked(const native::Parked& parked) {
 }
 
 std::string WaitingLines::state() const {
-    const auto where = describe(endpoint_);
+    const auto where = cat(is_etcd_ ? "etcd " : "", describe(endpoint_));
     if (!answering_) {
+        if (is_etcd_ && tried_.empty()) return cat("no daemon of this job leads yet at ", where);
         if (reached_ == Reached::somebody) return cat(where, ": ", tried_);
         return cat(where, " did not answer", tried_.empty() ? "" : " (", tried_, tried_.empty() ? "" : ")");
     }
@@ -94,6 +95,10 @@ Instant WaitingLines::advice_at() const {
 }
 
 std::string WaitingLines::advice() const {
+    if (is_etcd_)
+        return answering_ ? cat(". Check that the other nodes are started with the same --rdzv-id and the same etcd")
+                          : cat(". Check that etcd can be reached from this node, and that this node can be reached "
+                                "from the others (--local-addr)");
     std::string advice;
     if (!answering_ && reached_ == Reached::somebody)
         advice = cat(". Check that the name '", endpoint_.host, "' and the port ", endpoint_.port,

@@ -18,7 +18,8 @@ class WaitingLines {
         somebody,  ///< a connection, whatever became of it
     };
 
-    explicit WaitingLines(const Endpoint& endpoint) : endpoint_(endpoint) {}
+    /// `is_etcd`: the daemons of the job meet at the endpoint, and none of them listens there.
+    explicit WaitingLines(const Endpoint& endpoint, bool is_etcd = false) : endpoint_(endpoint), is_etcd_(is_etcd) {}
 
     /// A wait begins. Nothing is said in its first second: most waits are shorter.
     void begin(Instant now);
@@ -45,6 +46,7 @@ class WaitingLines {
     [[nodiscard]] Instant advice_at() const;
 
     Endpoint endpoint_;
+    bool is_etcd_ = false;
     std::optional<Instant> began_;
     bool answering_ = false;
     Instant stands_since_;  ///< since when it has been as it is: no answer, or the latest news

@@ -75,11 +75,13 @@ void AgentDialect::lead(KeptState kept, Instant now) {
     gate_ = {};
     deadline_ = server_->deadline();
     leader_.clear();
+    if (state_->is_shared()) hooks_.leading();
 }
 
 /// What was decided and not kept is decided by another one, and nobody has heard of it.
 void AgentDialect::stand_by(std::string leader) {
     leader_ = std::move(leader);
+    hooks_.standing_by(leader_);
     if (!server_) return;
     server_.reset();
     gate_ = {};

@@ -22,6 +22,8 @@ class AgentDialect final : public Dialect {
     struct Hooks {
         std::function<void(const std::string& job)> fresh_store;
         std::function<void(const std::string& job)> job_forgotten;
+        std::function<void()> leading;
+        std::function<void(const std::string& leader)> standing_by;
     };
 
     /// `kept` is what the daemon before this one kept in `state`.

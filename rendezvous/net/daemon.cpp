@@ -26,10 +26,20 @@ class Daemon::Implementation final : EventLoop::Ticker {
         : loop_(loop),
           started_(std::chrono::steady_clock::now()),
           on_job_forgotten_(std::move(config.on_job_forgotten)),
+          on_leading_(std::move(config.on_leading)),
+          on_standing_by_(std::move(config.on_standing_by)),
           store_(store_config(config.limits)),
           agents_(config.server, std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
-                   .job_forgotten = [this](const std::string& job) { forgotten(job); }},
+                   .job_forgotten = [this](const std::string& job) { forgotten(job); },
+                   .leading =
+                       [this] {
+                           if (on_leading_) on_leading_();
+                       },
+                   .standing_by =
+                       [this](const std::string& leader) {
+                           if (on_standing_by_) on_standing_by_(leader);
+                       }},
                   started_),
           pages_([this](std::string_view path) { return page(path); }),
           endpoint_{.host = listener->address(), .port = listener->port()},
@@ -89,6 +99,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
     EventLoop& loop_;
     const Instant started_;
     std::function<void(const std::string& job)> on_job_forgotten_;
+    std::function<void()> on_leading_;
+    std::function<void(const std::string& leader)> on_standing_by_;
     StoreDialect store_;
     AgentDialect agents_;
     HttpDialect pages_;
@@ -98,15 +110,19 @@ class Daemon::Implementation final : EventLoop::Ticker {
 
 Daemon::Daemon(EventLoop& loop) : loop_(loop) {}
 
-Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig config, std::unique_ptr<StateStore> state) {
-    auto listener = Listener::open(config.listen);
-    if (!listener) return listener.error();
+Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig config, std::unique_ptr<StateStore> state,
+                                             std::unique_ptr<Listener> listener) {
+    if (!listener) {
+        auto opened = Listener::open(config.listen);
+        if (!opened) return opened.error();
+        listener = *std::move(opened);
+    }
     if (!state) state = std::make_unique<MemoryState>();
     auto daemon = std::unique_ptr<Daemon>(new Daemon(loop));
     Result<void> serving;
     loop.invoke([&] {
         daemon->implementation_ =
-            std::make_unique<Implementation>(loop, std::move(*listener), std::move(config), std::move(state));
+            std::make_unique<Implementation>(loop, std::move(listener), std::move(config), std::move(state));
         serving = daemon->implementation_->start();
     });
     if (!serving) return with_context(serving.error(), "rendezvous daemon");

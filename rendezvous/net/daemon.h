@@ -32,14 +32,20 @@ struct DaemonConfig {
     KeptState kept;
     /// A job is over and every agent has acknowledged it, or had ServerConfig::end_linger: an embedded daemon may go.
     std::function<void(const std::string& job)> on_job_forgotten;
+    /// Where the state is shared with other daemons: this one leads; or another one does, by the address at which
+    /// agents find it (empty: nobody is known).
+    std::function<void()> on_leading;
+    std::function<void(const std::string& leader)> on_standing_by;
 };
 
 class Daemon {
   public:
-    /// Binds, then serves as soon as `loop` runs. `state` empty: MemoryState. `loop` outlives the daemon. Errors are
+    /// Binds, then serves as soon as `loop` runs. `state` empty: MemoryState. `listener`: instead of one at
+    /// `config.listen`, where the port had to be known before the state. `loop` outlives the daemon. Errors are
     /// Listener::open's and EventLoop::add's; already_exists names the holder of the port where that can be known.
     static Result<std::unique_ptr<Daemon>> open(EventLoop& loop, DaemonConfig config,
-                                                std::unique_ptr<StateStore> state = nullptr);
+                                                std::unique_ptr<StateStore> state = nullptr,
+                                                std::unique_ptr<Listener> listener = nullptr);
     /// Closes the port and every connection; what was already queued for an agent is tried once, without waiting.
     ~Daemon();
 

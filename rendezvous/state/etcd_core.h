@@ -9,7 +9,9 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -23,10 +25,15 @@ namespace muster::rendezvous {
 struct EtcdConfig {
     std::string prefix = "muster/";
     std::string self;                ///< where agents find this daemon, "gpu07:29400"; no blanks
+    bool is_of_one_job = false;      ///< the prefix is removed at the end, where nothing is kept below it any more
+    bool candidate = true;           ///< false: it only wants to know who leads
+    std::string user;                ///< of etcd; empty: it has no users
+    std::string password;            ///< of `user`
     std::size_t endpoint_count = 1;  ///< etcd members to ask; after a failure the next one
     std::int64_t ttl_s = 2;          ///< of the leader's lease; etcd may grant a longer one
     Duration campaign_interval = 200ms;
     Duration retry_interval = 50ms;               ///< after a failure
+    Duration login_interval = 2s;                 ///< after a wrong password: etcd takes its time to find that out
     std::size_t operations_max = 100;             ///< of one transaction; etcd's own default limit is 128
     std::size_t transaction_bytes_max = 1 << 20;  ///< before base64; etcd's own default limit is 1.5 MiB
 };
@@ -37,6 +44,7 @@ struct AskEtcd {
     std::size_t endpoint = 0;
     EtcdRequest request;
     Duration timeout;
+    std::string token;  ///< of whoever asks; empty: none
 };
 /// From now on this daemon leads, and goes on from these records.
 struct Lead {
@@ -68,8 +76,12 @@ class EtcdCore {
     Outputs discard(Instant now);
     Outputs answered(std::uint64_t id, const Result<EtcdAnswer>& answer, Instant now);
     Outputs tick(Instant now) { return settle(now); }
-    /// The daemon ends in order: another one may lead at once.
+    /// The daemon ends in order: what was given to be kept is written, and then another one may lead at once.
     Outputs resign(Instant now);
+    /// What is kept below the prefix is of no use any more: where this one leads, it goes when it resigns.
+    void sweep_at_end() { sweeps_ = true; }
+    /// It has resigned, and nothing more will be asked.
+    [[nodiscard]] bool resigned() const { return resigned_; }
 
     [[nodiscard]] Instant deadline() const;
     /// Until then, by its own clock, this daemon may speak as the leader; Instant::min() where it does not lead.
@@ -77,12 +89,13 @@ class EtcdCore {
 
   private:
     enum class Role { follows, loads, leads };
-    enum class Kind { lease, campaign, load, write };
+    enum class Kind { login, lease, campaign, load, write };
 
     struct Question {
         std::uint64_t id = 0;
         EtcdRequest request;
         Instant sent_at;
+        std::string token;
     };
     struct Errand {
         std::optional<Question> open;
@@ -101,12 +114,18 @@ class EtcdCore {
 
     Outputs settle(Instant now);
     void expire(Instant now);
+    void settle_end(Instant now);
+    void settle_login(Instant now);
     void settle_lease(Instant now);
     void settle_campaign(Instant now);
     void settle_load(Instant now);
     void settle_write(Instant now);
     void ask(Kind kind, EtcdRequest request, Duration timeout, Instant now);
-    void failed(Kind kind, const Error& error, Instant now);
+    void failed(Kind kind, const Question& question, const Error& error, Instant now);
+    void complain(Kind kind, const Error& error);
+    void answered_again(Kind kind);
+    [[nodiscard]] bool may_ask() const { return config_.user.empty() || no_users_ || !token_.empty(); }
+    void on_leader(const KeysTold& told, Instant now);
     void on_lease(const LeaseTold& told, const Question& question);
     void on_campaign(const TransactionTold& told, Instant now);
     void on_page(const KeysTold& told, Instant now);
@@ -129,14 +148,18 @@ class EtcdCore {
     EtcdConfig config_;
     Outputs out_;
     Role role_ = Role::follows;
-    Errand errands_[4];
+    Errand errands_[5];
     std::uint64_t last_id_ = 0;
     std::size_t endpoint_ = 0;
-    bool complained_ = false;
+    std::set<std::pair<Kind, std::string>> complaints_;  ///< since a question of that kind was last answered
+
+    std::string token_;
+    bool no_users_ = false;  ///< it was asked for a token, and gives none
 
     std::int64_t lease_ = 0;
     Duration ttl_{};
     Instant lease_until_ = Instant::min();  ///< by this clock, with a margin: etcd's lasts longer
+    bool vacant_ = false;                   ///< nobody led when it was last looked
     std::optional<std::string> known_leader_;
 
     std::int64_t fence_ = 0;
@@ -149,6 +172,10 @@ class EtcdCore {
     std::int64_t serial_revision_ = 0;
     std::deque<Step> waiting_;
     std::deque<Due> due_;
+    std::set<std::string> kept_;  ///< the records that are there when all this is written
+    bool sweeps_ = false;
+    bool resigning_ = false;
+    bool resigned_ = false;
 };
 
 }  // namespace muster::rendezvous

@@ -1,5 +1,7 @@
 #include "rendezvous/state/etcd_protocol.h"
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "rendezvous/base/text.h"
@@ -56,6 +58,9 @@ struct Encode {
         for (const auto& key : m.otherwise) out["failure"].push_back({{"request_range", range(key, {})}});
         return {"/v3/kv/txn", out.dump()};
     }
+    EtcdCall operator()(const Authenticate& m) const {
+        return {"/v3/auth/authenticate", Json{{"name", m.user}, {"password", m.password}}.dump()};
+    }
 };
 
 // ---- answers. A field that is zero, false or empty is left out by the gateway. ----
@@ -79,6 +84,11 @@ class Reader {
         if (field == nullptr) return false;
         if (!field->is_boolean()) ok_ = false;
         return ok_ && field->get<bool>();
+    }
+    std::string words(const Json& object, const char* name) {
+        const Json* field = find(object, name);
+        if (field == nullptr || !field->is_string()) ok_ = false;
+        return ok_ ? field->get<std::string>() : std::string{};
     }
     std::string bytes(const Json& object, const char* name) {
         const Json* field = find(object, name);
@@ -154,7 +164,35 @@ struct Decode {
         if (told.read.size() != asked.otherwise.size()) in.fail();
         return told;
     }
+    EtcdAnswer operator()(const Authenticate&) const {
+        TokenTold told{in.words(body, "token")};
+        // It goes into a header of every request.
+        if (told.token.empty() || std::ranges::any_of(told.token, [](char c) { return c <= ' ' || c > '~'; }))
+            in.fail();
+        return told;
+    }
 };
+
+/// What etcd says where no gRPC code tells it apart from other errors.
+bool is_about_login(std::string_view said) {
+    constexpr std::array<std::string_view, 3> all{"invalid auth token", "user name is empty",
+                                                  "revision of auth store is old"};
+    return std::ranges::any_of(all, [&](auto one) { return said.find(one) != std::string_view::npos; });
+}
+
+Error refusal(unsigned status, const Json& json, const std::string& body) {
+    const auto said = json.is_object() ? json.find("error") : json.end();
+    // Not etcd's own: Go's server where http meets https, or whatever else listens there.
+    const auto words = said != json.end() && said->is_string()
+                           ? said->get<std::string>()
+                           : body.substr(0, std::min<std::size_t>(body.find('\n'), 200));
+    const auto code = is_about_login(words)                                       ? Errc::permission_denied
+                      : words.find("authentication is not enabled") != words.npos ? Errc::unsupported
+                      // It has no leader, is too busy, or lost one meanwhile: another try may be answered.
+                      : status >= 500 || status == 429 ? Errc::unreachable
+                                                       : Errc::refused;
+    return {code, cat("it answers ", status, words.empty() ? "" : ": ", words)};
+}
 
 }  // namespace
 
@@ -164,12 +202,7 @@ EtcdCall encode(const EtcdRequest& request) {
 
 Result<EtcdAnswer> decode_answer(const EtcdRequest& request, unsigned status, const std::string& body) {
     const auto json = Json::parse(body, nullptr, false);
-    if (status != 200) {
-        const auto said = json.is_object() ? json.find("error") : json.end();
-        const bool words = said != json.end() && said->is_string();
-        return Error{Errc::refused, cat("etcd answers ", status,
-                                        words ? cat(": ", said->get_ref<const std::string&>()) : std::string{})};
-    }
+    if (status != 200) return refusal(status, json, body);
     if (!json.is_object()) return Error{Errc::bad_frame, "etcd's answer is no JSON object"};
     Reader reader;
     auto answer = std::visit(Decode{reader, json}, request);

@@ -52,7 +52,11 @@ struct Transaction {
     std::vector<std::variant<Put, Erase>> then;
     std::vector<std::string> otherwise;
 };
-using EtcdRequest = std::variant<GrantLease, KeepLease, RevokeLease, ReadKeys, Transaction>;
+struct Authenticate {
+    std::string user;
+    std::string password;
+};
+using EtcdRequest = std::variant<GrantLease, KeepLease, RevokeLease, ReadKeys, Transaction, Authenticate>;
 
 // ---- answers ----
 
@@ -76,8 +80,12 @@ struct TransactionTold {
     bool succeeded = false;
     std::vector<std::optional<KeyTold>> read;  ///< as many as `otherwise`, where it did not succeed
 };
+/// What every request carries from now on, for as long as etcd remembers it.
+struct TokenTold {
+    std::string token;
+};
 struct Done {};
-using EtcdAnswer = std::variant<LeaseTold, KeysTold, TransactionTold, Done>;
+using EtcdAnswer = std::variant<LeaseTold, KeysTold, TransactionTold, TokenTold, Done>;
 
 struct EtcdCall {
     std::string path;  ///< "/v3/kv/txn"
@@ -85,8 +93,9 @@ struct EtcdCall {
 };
 EtcdCall encode(const EtcdRequest& request);
 
-/// The answer to `request` with HTTP status `status`. refused: etcd says no, with its words; bad_frame: it is no answer
-/// to that.
+/// The answer to `request` with HTTP status `status`. permission_denied: it does not know who asks (no token, or one
+/// that it has forgotten); unsupported: it has no users; unreachable: it cannot at this moment; refused: it says no,
+/// with its words; bad_frame: it is no answer to that.
 Result<EtcdAnswer> decode_answer(const EtcdRequest& request, unsigned status, const std::string& body);
 
 /// The end of the range of all keys that begin with `prefix`.

@@ -9,10 +9,9 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/state/http_call.h"
+#include "rendezvous/state/http_caller.h"
 
 namespace muster::rendezvous {
 
@@ -20,7 +19,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr std::uint16_t etcd_port = 2379;
 constexpr Duration farewell = 1s;
 
 Instant now() {
@@ -32,13 +30,13 @@ Instant now() {
 class EtcdState::Implementation {
   public:
     Implementation(EtcdPlace place, std::string self, PostToDaemon post)
-        : members_(std::move(place.members)),
-          prefix_(place.prefix),
-          core_({.prefix = std::move(place.prefix), .self = std::move(self), .endpoint_count = members_.size()}),
-          post_(std::move(post)) {}
+        : place_(std::move(place)), core_(config(place_, std::move(self))), post_(std::move(post)) {}
 
     /// `owner`'s callbacks are called on the daemon's thread, as long as it is there.
     Result<void> start(EtcdState* owner) {
+        auto caller = HttpCaller::open(io_, place_.members, place_.tls);
+        if (!caller) return caller.error();
+        caller_ = *std::move(caller);
         owner_ = std::make_shared<EtcdState*>(owner);
         asio::post(io_, [this] { carry_out(core_.start(now())); });
         auto thread = start_thread("etcd", [this] { io_.run(); });
@@ -49,15 +47,16 @@ class EtcdState::Implementation {
 
     /// On the daemon's thread.
     void stop() {
+        if (!thread_.joinable()) return;
         *owner_ = nullptr;
         asio::post(io_, [this] {
             stopping_ = true;
-            timer_.expires_after(farewell);
-            timer_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
+            farewell_.expires_after(farewell);
+            farewell_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
             carry_out(core_.resign(now()));
-            if (open_count_ == 0) io_.stop();
+            look_whether_over();
         });
-        if (thread_.joinable()) thread_.join();
+        thread_.join();
     }
 
     void write(std::uint64_t sequence, std::vector<Record> records) {
@@ -67,11 +66,27 @@ class EtcdState::Implementation {
         });
     }
 
+    void sweep_at_end() {
+        asio::post(io_, [this] { core_.sweep_at_end(); });
+    }
+
     [[nodiscard]] bool may_speak() const {
         return now().time_since_epoch().count() < speaks_until_.load(std::memory_order_relaxed);
     }
 
   private:
+    static EtcdConfig config(const EtcdPlace& place, std::string self) {
+        EtcdConfig config;
+        config.prefix = place.prefix;
+        config.is_of_one_job = place.is_of_one_job;
+        config.candidate = !self.empty();
+        config.self = std::move(self);
+        config.user = place.login.user;
+        config.password = place.login.password;
+        config.endpoint_count = place.members.size();
+        return config;
+    }
+
     void carry_out(EtcdCore::Outputs outputs) {
         // Before anything is told: who is told that it leads, may speak.
         speaks_until_.store(core_.leads_until().time_since_epoch().count(), std::memory_order_relaxed);
@@ -82,21 +97,28 @@ class EtcdState::Implementation {
     void carry_out(const AskEtcd& ask) {
         auto call = encode(ask.request);
         ++open_count_;
-        http_post(io_, {members_[ask.endpoint], std::move(call.path), std::move(call.body)}, ask.timeout,
-                  [this, id = ask.id, request = ask.request](Result<HttpResponse> response) {
-                      --open_count_;
-                      if (stopping_) return open_count_ == 0 ? io_.stop() : void();
-                      Result<EtcdAnswer> answer = response ? decode_answer(request, response->status, response->body)
-                                                           : Result<EtcdAnswer>(response.error());
-                      carry_out(core_.answered(id, answer, now()));
-                  });
+        caller_->post({ask.endpoint, std::move(call.path), std::move(call.body), ask.token}, ask.timeout,
+                      [this, ask](Result<HttpResponse> response) {
+                          --open_count_;
+                          carry_out(core_.answered(ask.id, read(ask, response), now()));
+                          look_whether_over();
+                      });
+    }
+    void look_whether_over() {
+        if (stopping_ && core_.resigned() && open_count_ == 0) io_.stop();
+    }
+    [[nodiscard]] Result<EtcdAnswer> read(const AskEtcd& ask, const Result<HttpResponse>& response) const {
+        if (!response) return response.error();
+        auto answer = decode_answer(ask.request, response->status, response->body);
+        if (!answer) return with_context(answer.error(), describe(place_.members[ask.endpoint]));
+        return answer;
     }
     void carry_out(const Lead& lead) {
         auto kept = std::make_shared<KeptState>();
         if (auto found = decode_state(lead.records)) {
             *kept = *std::move(found);
         } else {
-            log(LogLevel::error, "the state below ", prefix_, " in etcd: ", found.error().context,
+            log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", found.error().context,
                 "; it is removed, and this daemon starts without it: agents of running jobs teach it what they know");
             asio::post(io_, [this] { carry_out(core_.discard(now())); });
         }
@@ -118,7 +140,12 @@ class EtcdState::Implementation {
             if (state.persisted) state.persisted(sequence);
         });
     }
-    void carry_out(const Remark& remark) { log(LogLevel::warning, remark.line); }
+    void carry_out(const Remark& remark) {
+        log(LogLevel::warning, remark.line);
+        tell([line = remark.line](EtcdState& state) {
+            if (state.remarks) state.remarks(line);
+        });
+    }
 
     void tell(std::function<void(EtcdState&)> what) {
         post_([owner = owner_, what = std::move(what)] {
@@ -128,20 +155,19 @@ class EtcdState::Implementation {
 
     void arm() {
         const auto deadline = core_.deadline();
-        if (stopping_ || deadline == armed_for_) return;
+        if (deadline == armed_for_) return;
         armed_for_ = deadline;
         timer_.cancel();
         if (deadline == no_deadline) return;
         timer_.expires_at(deadline);
         timer_.async_wait([this](const boost::system::error_code& stopped) {
-            if (stopped || stopping_) return;
+            if (stopped) return;
             armed_for_ = no_deadline;
             carry_out(core_.tick(now()));
         });
     }
 
-    const std::vector<Endpoint> members_;
-    const std::string prefix_;
+    const EtcdPlace place_;
     EtcdCore core_;
     PostToDaemon post_;
     std::shared_ptr<EtcdState*> owner_;
@@ -153,26 +179,13 @@ class EtcdState::Implementation {
     asio::io_context io_{1};
     asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
     asio::steady_timer timer_{io_};
+    asio::steady_timer farewell_{io_};
+    std::unique_ptr<HttpCaller> caller_;
     Instant armed_for_ = no_deadline;
     std::size_t open_count_ = 0;
     bool stopping_ = false;
     std::thread thread_;
 };
-
-Result<EtcdPlace> parse_etcd_place(std::string_view text) {
-    EtcdPlace place;
-    const auto slash = text.find('/');
-    if (slash != std::string_view::npos && slash + 1 < text.size()) {
-        place.prefix = text.substr(slash + 1);
-        if (place.prefix.back() != '/') place.prefix += '/';
-    }
-    for (const auto part : split(text.substr(0, slash), ',')) {
-        auto member = parse_endpoint(part, etcd_port);
-        if (!member) return with_context(member.error(), "etcd://");
-        place.members.push_back(*std::move(member));
-    }
-    return place;
-}
 
 Result<std::unique_ptr<EtcdState>> EtcdState::open(EtcdPlace place, std::string self, PostToDaemon post) {
     auto state = std::unique_ptr<EtcdState>(
@@ -189,6 +202,10 @@ EtcdState::~EtcdState() {
 
 void EtcdState::write(std::uint64_t sequence, std::vector<Record> records) {
     implementation_->write(sequence, std::move(records));
+}
+
+void EtcdState::sweep_at_end() {
+    implementation_->sweep_at_end();
 }
 
 bool EtcdState::may_speak() const {

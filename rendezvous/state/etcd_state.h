@@ -2,27 +2,21 @@
 // thread of its own. ETCD.md has the whole.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/endpoint.h"
 #include "rendezvous/state/etcd_core.h"
+#include "rendezvous/state/etcd_place.h"
 #include "rendezvous/state/state_store.h"
 
 namespace muster::rendezvous {
 
-struct EtcdPlace {
-    std::vector<Endpoint> members;
-    std::string prefix = "muster/";
-};
-
-/// "a:2379,b:2379/PREFIX", what follows "etcd://". invalid_argument with what is wrong.
-Result<EtcdPlace> parse_etcd_place(std::string_view text);
-
 class EtcdState final : public StateStore {
   public:
-    /// `self` is where agents find this daemon. `post` outlives the state.
+    /// `self` is where agents find this daemon; empty: it only tells who leads (`stands_by`). `post` outlives the
+    /// state. Errors are those of the TLS files.
     static Result<std::unique_ptr<EtcdState>> open(EtcdPlace place, std::string self, PostToDaemon post);
     /// Gives the lead away, if etcd hears it within a second.
     ~EtcdState() override;
@@ -30,6 +24,11 @@ class EtcdState final : public StateStore {
     void write(std::uint64_t sequence, std::vector<Record> records) override;
     [[nodiscard]] bool is_shared() const override { return true; }
     [[nodiscard]] bool may_speak() const override;
+
+    /// Whoever ends as the leader removes what is kept: the one job is over, and everybody has heard it.
+    void sweep_at_end();
+    /// What is logged of etcd, for others too.
+    std::function<void(std::string line)> remarks;
 
   private:
     class Implementation;

@@ -94,7 +94,10 @@ void EtcdCore::loaded(Instant now) {
     role_ = Role::leads;
     known_leader_ = config_.self;
     Lead lead;
-    for (auto& [name, value] : state) lead.records.push_back({name, std::move(value)});
+    for (auto& [name, value] : state) {
+        kept_.insert(name);
+        lead.records.push_back({name, std::move(value)});
+    }
     out_.push_back(std::move(lead));
 }
 
@@ -102,12 +105,13 @@ void EtcdCore::loaded(Instant now) {
 
 EtcdCore::Outputs EtcdCore::discard(Instant now) {
     if (role_ == Role::leads) due_.push_back({{Erase{state_key({}), range_end(state_key({}))}}, 0});
+    kept_.clear();
     return settle(now);
 }
 
 void EtcdCore::settle_write(Instant now) {
     const auto& errand = this->errand(Kind::write);
-    if (role_ != Role::leads || errand.open || now < errand.not_before) return;
+    if (role_ != Role::leads || !may_ask() || errand.open || now < errand.not_before) return;
     if (due_.empty()) {
         if (waiting_.empty()) return;
         // Everything that waits goes together; of a key that changed twice only the last value counts.
@@ -115,6 +119,7 @@ void EtcdCore::settle_write(Instant now) {
         const auto sequence = waiting_.back().sequence;
         for (auto& step : std::exchange(waiting_, {}))
             for (auto& record : step.records) changes[record.key] = std::move(record.value);
+        for (const auto& [name, value] : changes) value.empty() ? void(kept_.erase(name)) : void(kept_.insert(name));
         plan(std::move(changes), sequence);
     }
     Transaction write;

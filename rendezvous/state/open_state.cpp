@@ -8,7 +8,8 @@
 
 namespace muster::rendezvous {
 
-Result<OpenedState> open_state(const std::string& where, const std::string& self, PostToDaemon post) {
+Result<OpenedState> open_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login,
+                               const std::string& self, PostToDaemon post) {
     constexpr std::string_view sqlite = "sqlite:";
     constexpr std::string_view etcd = "etcd://";
     if (where == "memory") return OpenedState{std::make_unique<MemoryState>(), false, {}};
@@ -20,6 +21,8 @@ Result<OpenedState> open_state(const std::string& where, const std::string& self
     if (where.starts_with(etcd)) {
         auto place = parse_etcd_place(std::string_view(where).substr(etcd.size()));
         if (!place) return place.error();
+        place->tls = tls;
+        place->login = login;
         auto opened = EtcdState::open(*std::move(place), self, std::move(post));
         if (!opened) return opened.error();
         return OpenedState{*std::move(opened), true, {}};

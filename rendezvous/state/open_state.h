@@ -6,6 +6,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/core/job_record.h"
+#include "rendezvous/state/etcd_place.h"
 #include "rendezvous/state/state_store.h"
 
 namespace muster::rendezvous {
@@ -16,9 +17,10 @@ struct OpenedState {
     KeptState kept;
 };
 
-/// "memory", "sqlite:PATH" or "etcd://HOST:PORT,...[/PREFIX]". `self` is where agents find this daemon, for the others
-/// that share its state. `post` outlives the store. invalid_argument: neither, with what there is; else the errors of
-/// the store that was asked for.
-Result<OpenedState> open_state(const std::string& where, const std::string& self, PostToDaemon post);
+/// "memory", "sqlite:PATH" or "etcd://HOST:PORT,...[/PREFIX]", the last one reached as `tls` and `login` say. `self` is
+/// where agents find this daemon, for the others that share its state. `post` outlives the store. invalid_argument:
+/// neither, with what there is; else the errors of the store that was asked for.
+Result<OpenedState> open_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login,
+                               const std::string& self, PostToDaemon post);
 
 }  // namespace muster::rendezvous

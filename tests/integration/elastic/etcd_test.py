@@ -2,13 +2,12 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
-import subprocess
 import time
 import unittest
 import urllib.request
 
+from etcd_server import Etcd, needs_etcd
 from job import Job, free_port, wait_for
 
 FAST = ("--lease", 2)
@@ -27,31 +26,14 @@ class Cluster:
 
     def __init__(self, job):
         self.job = job
-        client, peer = free_port(), free_port()
-        self.etcd_port = client
-        with open(job.directory / "etcd.log", "wb") as log:
-            self.etcd = subprocess.Popen(
-                ["etcd", "--data-dir", str(job.directory / "etcd"), "--listen-client-urls", f"http://127.0.0.1:{client}",
-                 "--advertise-client-urls", f"http://127.0.0.1:{client}", "--listen-peer-urls", f"http://127.0.0.1:{peer}",
-                 "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}", "--initial-cluster",
-                 f"default=http://127.0.0.1:{peer}"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                env=job.environment(), start_new_session=True)
-        job.launchers.append(self.etcd)
-        self.etcd.err = job.directory / "etcd.log"
-        wait_for("healthy etcd", self.healthy)
+        self.etcd = Etcd(job).wait_until_healthy()
         self.ports = [free_port() for _ in range(3)]
         self.daemons = [self.start(port) for port in self.ports]
         self.endpoints = ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
-    def healthy(self):
-        with contextlib.suppress(OSError):
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.etcd_port}/health", timeout=1) as answer:
-                return b'"true"' in answer.read()
-        return False
-
     def start(self, port):
         return self.job.spawn("musterd", "--port", port, "--first-start", "--state",
-                              f"etcd://127.0.0.1:{self.etcd_port}", "--advertise", f"127.0.0.1:{port}")
+                              f"etcd://127.0.0.1:{self.etcd.port}", "--advertise", f"127.0.0.1:{port}")
 
     def leader(self):
         """Index of the daemon that leads, None while there is none."""
@@ -76,7 +58,7 @@ class Cluster:
                                os.environ["MUSTER_WORKERS"] + "/elastic", "--until", "done") for _ in range(2)]
 
 
-@unittest.skipUnless(shutil.which("etcd") or os.environ.get("CI"), "etcd is missing (apt-get install etcd-server)")
+@needs_etcd
 class SharedState(unittest.TestCase):
     def takeover(self, how):
         with Job() as job:
@@ -100,7 +82,7 @@ class SharedState(unittest.TestCase):
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)
-            job.expect_gone(but=[cluster.etcd, *cluster.daemons])
+            job.expect_gone(but=[cluster.etcd.process, *cluster.daemons])
 
     def test_no_worker_notices_that_the_leader_was_killed(self):
         self.takeover(signal.SIGKILL)
@@ -117,16 +99,16 @@ class SharedState(unittest.TestCase):
             cluster.wait_for_leader()
             nodes = cluster.nodes()
             first = job.round(0, 4)
-            cluster.etcd.send_signal(signal.SIGSTOP)
+            cluster.etcd.stop()
             wait_for("daemons that do not lead", lambda: cluster.leader() is None, BACK)
-            cluster.etcd.send_signal(signal.SIGCONT)
+            cluster.etcd.go_on()
             cluster.wait_for_leader()
             wait_for("agents that are back", cluster.all_back, BACK)
             self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)
-            job.expect_gone(but=[cluster.etcd, *cluster.daemons])
+            job.expect_gone(but=[cluster.etcd.process, *cluster.daemons])
 
 
 if __name__ == "__main__":

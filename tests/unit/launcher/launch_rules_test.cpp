@@ -76,6 +76,46 @@ TEST_CASE("several nodes must be told where to meet") {
     CHECK(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint=a b:1"}).find("--rdzv-endpoint: ") != std::string::npos);
 }
 
+TEST_CASE("with etcd the endpoint names its members, and --rdzv-conf has torchrun's keys for both of its back ends") {
+    const auto config =
+        config_of({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=localhost:1,e2,[::2]:3", "--rdzv-id=a/b",
+                   "--rdzv-conf=protocol=https,cacert=ca.pem,cert=c.pem,key=k.pem,timeout=7,daemon_port=5-6"});
+    REQUIRE(config.etcd);
+    CHECK(config.backend == Backend::c10d);
+    CHECK(config.etcd->members == std::vector<Endpoint>{{"localhost", 1}, {"e2", 2379}, {"::2", 3}});
+    CHECK(config.endpoint == Endpoint{"e2", 2379});
+    CHECK(config.etcd->prefix == "muster/jobs/a%2Fb/");
+    REQUIRE(config.etcd->tls);
+    CHECK(config.etcd->tls->ca == "ca.pem");
+    CHECK(config.etcd->tls->key == "k.pem");
+    CHECK(config.join_timeout == 7s);
+    CHECK(config.daemon_ports == PortRange{5, 6});
+    const auto v2 = config_of(
+        {"--rdzv-backend=etcd-v2", "--rdzv-conf=protocol=https,ca_cert=ca,ssl_cert=c,ssl_cert_key=k,etcd_prefix=/x"});
+    CHECK(v2.etcd->members == std::vector<Endpoint>{{"localhost", 2379}});
+    CHECK(v2.etcd->prefix == "/x/none/");
+    CHECK(v2.etcd->tls->certificate == "c");
+    CHECK_FALSE(config_of({"--rdzv-backend=etcd"}).etcd->tls);
+    CHECK_FALSE(config_of({"--rdzv-backend=etcd"}).standalone);
+    CHECK_FALSE(config_of({"--standalone", "--rdzv-backend=etcd"}).etcd);
+    CHECK(config_of({"--rdzv-backend=etcd"}, {{"MUSTER_ETCD_LOGIN_FILE", "f"}}).etcd_login_file == "f");
+}
+
+TEST_CASE("what contradicts itself about etcd is refused") {
+    const auto says = [](std::vector<std::string> words, std::string_view what) {
+        return error_of(std::move(words)).find(what) != std::string::npos;
+    };
+    CHECK(says({"--nnodes=2", "--rdzv-backend=etcd"}, "it names the members of etcd"));
+    CHECK(says({"--rdzv-backend=etcd", "--rdzv-endpoint=a b"}, "--rdzv-endpoint: "));
+    CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=cacert=x"}, "write https"));
+    CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=protocol=https,cert=x"}, "go together"));
+    CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=protocol=ftp"}, "accepted is http or https"));
+    CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=daemon_port=x"}, "accepted is a port P, or a range P-Q"));
+    const auto parsed = parse_options({"--rdzv-backend=c10d", "--rdzv-conf=cacert=x", "t.py"}, {});
+    CHECK(std::get<Launch>(parsed).warnings ==
+          std::vector<std::string>{"--rdzv-conf cacert has no effect without --rdzv-backend etcd"});
+}
+
 TEST_CASE("it is remembered whether the number of nodes and the endpoint were written") {
     CHECK_FALSE(config_of({"--rdzv-backend=c10d"}).nodes_given);
     CHECK(config_of({"--rdzv-backend=c10d"}).endpoint_option.empty());

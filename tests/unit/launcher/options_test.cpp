@@ -304,8 +304,7 @@ TEST_CASE("values outside of what an option takes are refused") {
                                                                    {"--monitor-interval", "0"},
                                                                    {"--monitor-interval", "nan"},
                                                                    {"--rdzv-backend", "zeus"},
-                                                                   {"--rdzv-backend", "etcd"},
-                                                                   {"--rdzv-backend", "etcd-v2"},
+                                                                   {"--rdzv-backend", "etcd-v3"},
                                                                    {"--logs-specs", "mine"},
                                                                    {"--event-log-handler", "mine"},
                                                                    {"--numa-binding", "cores"},
@@ -335,5 +334,5 @@ TEST_CASE("values outside of what an option takes are refused") {
         CHECK(holds(line, "accepted"));
     }
     CHECK(holds(error_of({"--rdzv-conf", "join_timeot=5", "t.py"}), "nearest is 'join_timeout'"));
-    CHECK(holds(error_of({"--rdzv-backend", "etcd", "t.py"}), "etcd is not supported yet"));
+    CHECK(holds(error_of({"--rdzv-backend", "etcd-v3", "t.py"}), "nearest: etcd-v2"));
 }

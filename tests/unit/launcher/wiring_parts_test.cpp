@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
+#include <utility>
 
 #include "launcher/agent_config.h"
 #include "launcher/testament.h"
@@ -43,18 +45,33 @@ class OneListener {
         ::close(peer);
         return bytes;
     }
+    /// Says `words` to the next one that connects, and hears it out.
+    void answer(std::string_view words) {
+        const int peer = ::accept(fd_, nullptr, nullptr);
+        ::send(peer, words.data(), words.size(), MSG_NOSIGNAL);
+        ::shutdown(peer, SHUT_WR);
+        char piece[256];
+        while (::recv(peer, piece, sizeof piece, 0) > 0) {
+        }
+        ::close(peer);
+        ++answered_count_;
+    }
+    [[nodiscard]] int answered_count() const { return answered_count_; }
+    /// Whoever connects from now on is refused.
+    void shut() { ::close(std::exchange(fd_, -1)); }
     [[nodiscard]] std::uint16_t port() const { return port_; }
 
   private:
+    std::atomic<int> answered_count_{0};
     int fd_ = -1;
     std::uint16_t port_ = 0;
 };
 
-TestamentPlan plan_for(std::uint16_t port, std::vector<std::string> addresses) {
+TestamentPlan plan_for(std::vector<Endpoint> daemons) {
     native::Hello hello;
     hello.job = "j";
     hello.node = {.host = "gpu07", .pid = 42, .incarnation = 99};
-    return {.addresses = std::move(addresses), .port = port, .hello = hello, .why = "its agent died"};
+    return {.daemons = std::move(daemons), .hello = hello, .why = "its agent died"};
 }
 
 }  // namespace
@@ -63,7 +80,9 @@ TEST_CASE("the last words reach the first address that answers: Hello and AgentD
     OneListener listener;
     std::string bytes;
     std::thread daemon([&] { bytes = listener.take_all(); });
-    deliver_testament(write_testament(plan_for(listener.port(), {"::1", "not-an-address", "127.0.0.1"})), 3s);
+    deliver_testament(
+        write_testament(plan_for({{"::1", listener.port()}, {"not-an-address", 1}, {"127.0.0.1", listener.port()}})),
+        3s);
     daemon.join();
     native::FrameReader reader(native::Sender::agent);
     reader.append(bytes);
@@ -79,12 +98,36 @@ TEST_CASE("the last words reach the first address that answers: Hello and AgentD
 TEST_CASE("a daemon that does not answer, or a broken testament, holds the guardian up no longer than its limit") {
     OneListener silent;  // accepts in the kernel, never reads, never closes
     const auto started = std::chrono::steady_clock::now();
-    deliver_testament(write_testament(plan_for(silent.port(), {"127.0.0.1"})), 200ms);
+    deliver_testament(write_testament(plan_for({{"127.0.0.1", silent.port()}})), 200ms);
     deliver_testament("", 1s);
     deliver_testament("no line end", 1s);
-    deliver_testament("port 127.0.0.1\nx", 1s);
-    deliver_testament("99999 127.0.0.1\nx", 1s);
+    deliver_testament("127.0.0.1:port\nx", 1s);
+    deliver_testament("127.0.0.1:99999 127.0.0.1\nx", 1s);
     CHECK(std::chrono::steady_clock::now() - started < 1s);
+}
+
+TEST_CASE("the last words go on to the next daemon until one of them leads") {
+    OneListener standby;
+    OneListener leader;
+    std::string refusal;
+    native::append_frame(refusal, native::NotLeader{"elsewhere:1"});
+    std::string bytes;
+    std::thread daemons([&] {
+        for (int times = 0; times < 2; ++times) standby.answer(refusal);
+        bytes = leader.take_all();
+    });
+    std::thread guardian([&] {
+        deliver_testament(write_testament(plan_for({{"127.0.0.1", standby.port()}, {"127.0.0.1", 1}})), 3s);
+        deliver_testament(
+            write_testament(plan_for({{"127.0.0.1", 1}, {"127.0.0.1", leader.port()}, {"127.0.0.1", standby.port()}})),
+            3s);
+    });
+    // The standby answers twice, which only somebody who asks again can have brought about; then nobody is there.
+    while (standby.answered_count() < 2) std::this_thread::yield();
+    standby.shut();
+    guardian.join();
+    daemons.join();
+    CHECK_FALSE(bytes.empty());
 }
 
 TEST_CASE("the agent and its client are told what the options said") {

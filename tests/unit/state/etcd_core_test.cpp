@@ -297,3 +297,181 @@ TEST_CASE("the world finds writes without a fence, without a serial number, and 
         CHECK_FALSE(found.empty());
     }
 }
+
+namespace {
+
+/// One daemon's core and an etcd that answers at once.
+class Talk {
+  public:
+    explicit Talk(EtcdConfig config, test::SimulatedEtcd* etcd = nullptr) : core(std::move(config)), etcd_(etcd) {
+        take(core.start(now));
+    }
+
+    /// Questions are answered until there are none; what the core says beside them is kept.
+    void take(EtcdCore::Outputs outputs) {
+        for (auto& output : outputs) {
+            if (const auto* ask = std::get_if<AskEtcd>(&output)) {
+                asked.push_back(*ask);
+                if (etcd_ == nullptr) continue;
+                const auto call = encode(ask->request);
+                const auto response = etcd_->call(call.path, call.body, now, ask->token);
+                take(core.answered(ask->id, decode_answer(ask->request, response.status, response.body), now));
+            } else if (const auto* remark = std::get_if<Remark>(&output)) {
+                remarks.push_back(remark->line);
+            } else if (const auto* stand_by = std::get_if<StandBy>(&output)) {
+                leader = stand_by->leader;
+            } else if (std::holds_alternative<Lead>(output)) {
+                ++led;
+            }
+        }
+    }
+    void pass(Duration duration) {
+        for (const auto end = now + duration; core.deadline() <= end;) {
+            now = std::max(now, core.deadline());
+            take(core.tick(now));
+        }
+        now += duration;
+    }
+
+    Instant now{1000s};
+    EtcdCore core;
+    std::vector<AskEtcd> asked;
+    std::vector<std::string> remarks;
+    std::string leader;
+    int led = 0;
+
+  private:
+    test::SimulatedEtcd* etcd_;
+};
+
+EtcdConfig candidate(std::string self) {
+    EtcdConfig config;
+    config.self = std::move(self);
+    return config;
+}
+
+}  // namespace
+
+TEST_CASE("a forgotten token is fetched anew, and the lead is not lost over it") {
+    test::SimulatedEtcd etcd;
+    etcd.set_user("daemons", "right");
+    auto config = candidate("a:1");
+    config.user = "daemons";
+    config.password = "right";
+    Talk talk(config, &etcd);
+    talk.pass(1s);
+    CHECK(talk.led == 1);
+    for (int times = 0; times < 20; ++times) {
+        etcd.forget_tokens();
+        talk.pass(300ms);
+        talk.take(talk.core.write(static_cast<std::uint64_t>(times) + 1, {{"k", std::to_string(times)}}, talk.now));
+    }
+    CHECK(talk.led == 1);
+    CHECK(etcd.value("muster/v1/state/k") == "19");
+    CHECK(talk.remarks.empty());
+    CHECK(std::ranges::none_of(talk.asked, [](const AskEtcd& ask) {
+        return std::holds_alternative<Authenticate>(ask.request) && !ask.token.empty();
+    }));
+}
+
+TEST_CASE("a wrong password is told of once, and asked again with patience") {
+    test::SimulatedEtcd etcd;
+    etcd.set_user("daemons", "right");
+    auto config = candidate("a:1");
+    config.user = "daemons";
+    config.password = "wrong";
+    Talk talk(config, &etcd);
+    talk.pass(60s);
+    CHECK(talk.led == 0);
+    CHECK(talk.asked.size() == 31);  // each 2 s, and nothing else
+    REQUIRE(talk.remarks.size() == 1);
+    CHECK(talk.remarks[0].find("authentication failed") != std::string::npos);
+    // Another administrator puts it right.
+    etcd.set_user("daemons", "wrong");
+    talk.pass(3s);
+    CHECK(talk.led == 1);
+}
+
+TEST_CASE("without a user an etcd that has users is told of, and a user where it has none does no harm") {
+    test::SimulatedEtcd guarded;
+    guarded.set_user("daemons", "right");
+    Talk talk(candidate("a:1"), &guarded);
+    talk.pass(20s);
+    CHECK(talk.led == 0);
+    REQUIRE(talk.remarks.size() == 1);
+    CHECK(talk.remarks[0].find("user name is empty") != std::string::npos);
+    CHECK(talk.asked.size() < 15);
+
+    test::SimulatedEtcd open;
+    auto config = candidate("a:1");
+    config.user = "daemons";
+    Talk easy(config, &open);
+    easy.pass(1s);
+    CHECK(easy.led == 1);
+    CHECK(easy.remarks == std::vector<std::string>{"etcd has no users, so daemons is not needed"});
+}
+
+TEST_CASE("who only looks never leads, and knows who does") {
+    test::SimulatedEtcd etcd;
+    Talk looks(
+        [] {
+            auto config = candidate("");
+            config.candidate = false;
+            return config;
+        }(),
+        &etcd);
+    looks.pass(5s);
+    CHECK(looks.led == 0);
+    CHECK(looks.leader.empty());
+    CHECK(etcd.key_count() == 0);
+    Talk leads(candidate("a:1"), &etcd);
+    leads.now = looks.now;
+    leads.pass(1s);
+    looks.pass(1s);
+    CHECK(looks.leader == "a:1");
+    leads.take(leads.core.resign(leads.now));
+    looks.pass(1s);
+    CHECK(looks.leader.empty());
+    CHECK(looks.remarks.empty());
+}
+
+TEST_CASE("who stands by only reads") {
+    test::SimulatedEtcd etcd;
+    Talk first(candidate("a:1"), &etcd);
+    first.pass(1s);
+    Talk second(candidate("b:1"), &etcd);
+    second.pass(1s);
+    CHECK(second.leader == "a:1");
+    CHECK(std::ranges::none_of(second.asked,
+                               [](const AskEtcd& ask) { return std::holds_alternative<Transaction>(ask.request); }));
+}
+
+TEST_CASE("whoever resigns writes what it was given first, and leaves nothing behind where the job is over") {
+    for (const bool over : {false, true}) {
+        test::SimulatedEtcd etcd;
+        auto config = candidate("a:1");
+        config.is_of_one_job = true;
+        Talk talk(config, &etcd);
+        talk.pass(1s);
+        talk.take(talk.core.write(1, {{"job/x", "runs"}}, talk.now));
+        talk.take(talk.core.write(2, {{"job/x", "ends"}}, talk.now));
+        if (over) talk.core.sweep_at_end();
+        talk.take(talk.core.resign(talk.now));
+        CHECK(talk.core.resigned());
+        CHECK(etcd.value("muster/leader").empty());
+        CHECK(etcd.value("muster/v1/state/job/x") == (over ? "" : "ends"));
+        CHECK((etcd.key_count() == 0) == over);
+        CHECK(talk.remarks.empty());
+    }
+    // The answer to the last write comes late: it is waited for.
+    auto config = candidate("a:1");
+    test::SimulatedEtcd etcd;
+    Talk talk(config, &etcd);
+    talk.pass(1s);
+    auto write = talk.core.write(1, {{"job/x", "runs"}}, talk.now);
+    CHECK(talk.core.resign(talk.now).empty());
+    CHECK_FALSE(talk.core.resigned());
+    talk.take(std::move(write));
+    CHECK(talk.core.resigned());
+    CHECK(etcd.value("muster/v1/state/job/x") == "runs");
+}

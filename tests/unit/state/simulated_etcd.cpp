@@ -67,9 +67,28 @@ std::string SimulatedEtcd::value(const std::string& key) const {
     return found == keys_.end() ? std::string{} : found->second.value;
 }
 
-SimulatedEtcd::Response SimulatedEtcd::call(const std::string& path, const std::string& text, Instant now) {
+void SimulatedEtcd::set_user(std::string name, std::string password) {
+    users_[std::move(name)] = std::move(password);
+}
+
+SimulatedEtcd::Response SimulatedEtcd::authenticate(const Json& body) {
+    if (users_.empty()) return {400, Json{{"error", "etcdserver: authentication is not enabled"}, {"code", 9}}.dump()};
+    const auto user = users_.find(body.at("name").get<std::string>());
+    if (user == users_.end() || user->second != body.at("password"))
+        return refused("etcdserver: authentication failed, invalid user ID or password");
+    const auto token = "token." + std::to_string(++token_count_);
+    tokens_.insert(token);
+    return {200, Json{{"header", header()}, {"token", token}}.dump()};
+}
+
+SimulatedEtcd::Response SimulatedEtcd::call(const std::string& path, const std::string& text, Instant now,
+                                            const std::string& token) {
     expire(now);
     const auto body = Json::parse(text);
+    if (path == "/v3/auth/authenticate") return authenticate(body);
+    if (!users_.empty() && token.empty()) return refused("etcdserver: user name is empty");
+    if (!users_.empty() && !tokens_.contains(token))
+        return {401, Json{{"error", "etcdserver: invalid auth token"}, {"code", 16}}.dump()};
     if (path == "/v3/lease/grant") {
         const auto ttl = std::max(number(body, "TTL"), ttl_min_s);
         leases_[next_lease_] = {ttl, now + std::chrono::seconds(ttl)};

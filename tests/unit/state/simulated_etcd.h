@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,7 +21,10 @@ class SimulatedEtcd {
     };
 
     /// Leases run out by the time of each call.
-    Response call(const std::string& path, const std::string& body, Instant now);
+    Response call(const std::string& path, const std::string& body, Instant now, const std::string& token = {});
+    /// From now on it has users: this one.
+    void set_user(std::string name, std::string password);
+    void forget_tokens() { tokens_.clear(); }
     /// Its own leader was elected anew: all leases are prolonged, as etcd does.
     void prolong_leases(Instant now);
     void expire(Instant now);
@@ -43,6 +47,7 @@ class SimulatedEtcd {
         Instant ends;
     };
 
+    Response authenticate(const nlohmann::json& body);
     Response transact(const nlohmann::json& body, Instant now);
     [[nodiscard]] bool holds(const nlohmann::json& compare) const;
     void erase(const std::string& key, const std::string& end);
@@ -51,6 +56,9 @@ class SimulatedEtcd {
 
     std::map<std::string, Entry> keys_;
     std::map<std::int64_t, Lease> leases_;
+    std::map<std::string, std::string> users_;
+    std::set<std::string> tokens_;
+    int token_count_ = 0;
     std::int64_t revision_ = 1;
     std::int64_t next_lease_ = 7'000'000'000'000'001;
 };

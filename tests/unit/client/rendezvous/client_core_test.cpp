@@ -324,6 +324,54 @@ TEST_CASE("a daemon that asks for a secret which this node has not is not served
     CHECK(talk.daemon(native::Challenge{"nonce", ""}).front() == "disconnect");
 }
 
+TEST_CASE("where etcd says who leads nobody else is asked, and who leads no more is left at once") {
+    Dialogue talk;
+    talk.config.is_told_leader = true;
+    talk.core.emplace(talk.config);
+    const auto leader_is = [&](std::optional<Endpoint> leader) {
+        return talk.lines(talk.core->leader_is(leader, "nobody leads", talk.now));
+    };
+    CHECK(talk.join() == Lines{});
+    CHECK(talk.pass(500ms) == Lines{});
+    CHECK(leader_is(Endpoint{"a", 1}) == Lines{"connect"});
+    CHECK(talk.core->endpoint() == Endpoint{"a", 1});
+    CHECK(talk.open() == Lines{"send Hello", "send Join", "send Ping"});
+    talk.daemon(Dialogue::assigned());
+    // It may know better than etcd, or whoever reads that for us.
+    CHECK(leader_is(std::nullopt) == Lines{});
+    CHECK(leader_is(Endpoint{"a", 1}) == Lines{});
+    CHECK(leader_is(Endpoint{"b", 2}) == Lines{"disconnect", "connect"});
+    CHECK(talk.core->endpoint() == Endpoint{"b", 2});
+    // It does not lead yet, and knows of nobody: asked again.
+    CHECK(talk.open() == Lines{"send Hello", "send Resume", "send Ping"});
+    CHECK(talk.daemon(native::NotLeader{"a:1"}) == Lines{"disconnect"});
+    CHECK(talk.pass(100ms) == Lines{"connect"});
+    CHECK(talk.core->endpoint() == Endpoint{"b", 2});
+}
+
+TEST_CASE("a lost rendezvous is told with what would have saved the job") {
+    for (const bool several : {false, true}) {
+        Dialogue talk;
+        if (several) talk.config.others = {{"gpu01", 29400}};
+        talk.core.emplace(talk.config);
+        talk.settle_in();
+        talk.broken();
+        std::string lost;
+        while (lost.empty() && talk.core->deadline() != no_deadline) {
+            talk.now = std::max(talk.now, talk.core->deadline());
+            for (const auto& output : talk.core->step(TimePassed{}, talk.now)) {
+                if (std::holds_alternative<Connect>(output)) talk.core->step(ConnectionFailed{"refused"}, talk.now);
+                if (const auto* ask = std::get_if<AskPeer>(&output))
+                    talk.core->step(PeerAnswered{ask->peer.group_rank, native::PeerAnswer{0, true}}, talk.now);
+                if (const auto* said = std::get_if<RendezvousLost>(&output)) lost = said->why;
+            }
+        }
+        INFO(lost);
+        CHECK((lost.find("--rdzv-backend etcd") != std::string::npos) != several);
+        CHECK((lost.find("every daemon of --rdzv-endpoint") != std::string::npos) == several);
+    }
+}
+
 TEST_CASE("a command is said again after a reconnect until it is answered") {
     Dialogue talk;
     talk.settle_in();

@@ -1,0 +1,17 @@
+// A file with a secret in it: read only where nobody else can have read it.
+#pragma once
+
+#include <string>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+inline constexpr std::size_t private_file_bytes_max = 4096;
+
+/// What is in it, without the line end behind it. `what` names it in the errors: "the secret's file". Refused
+/// (permission_denied), with a sentence that says what to do: what is no file, may be used by others than its owner,
+/// belongs to neither this user nor root, is longer than 4 KiB, or is empty, to which `when_empty` is the advice.
+Result<std::string> read_private_file(const std::string& path, std::string_view what, std::string_view when_empty);
+
+}  // namespace muster

@@ -1,0 +1,136 @@
+"""etcd with TLS and users: who gets in, and one sentence each for who does not."""
+import contextlib
+import json
+import os
+import signal
+import unittest
+import urllib.request
+
+from etcd_server import Certificates, Etcd, needs_etcd
+from job import WORKERS, Job, free_port, wait_for
+
+
+def leads(port):
+    with contextlib.suppress(OSError, ValueError):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=1) as answer:
+            told = json.load(answer)
+            return "jobs" in told and not told.get("standby")
+    return False
+
+
+class Access:
+    """An etcd with TLS that wants to see certificates, and with a user of its own."""
+
+    def __init__(self, job, expired=False, client_auth=True, **etcd):
+        self.job = job
+        self.certificates = Certificates(job.directory / "certificates")
+        server = self.certificates.signed("etcd", days=-1 if expired else 2)
+        self.client = self.certificates.signed("muster")
+        self.ca = self.certificates.ca
+        self.etcd = Etcd(job, server=server, ca=self.ca, client_ca=self.ca if client_auth else None, client=self.client, **etcd)
+        if not expired:
+            self.etcd.wait_until_healthy()
+
+    def login(self, text):
+        path = self.job.directory / f"login {len(self.job.launchers)}"
+        path.write_text(text + "\n")
+        path.chmod(0o600)
+        return str(path)
+
+    def daemon(self, **options):
+        """musterd with the given --etcd-... options; `login`: what its login file holds."""
+        chosen = {"protocol": "https", "cacert": self.ca, "cert": self.client[0], "key": self.client[1], **options}
+        login = chosen.pop("login", None)
+        environment = {"MUSTER_ETCD_LOGIN_FILE": self.login(login)} if login else {}
+        port = free_port()
+        words = [word for name, value in chosen.items() if value for word in (f"--etcd-{name}", value)]
+        daemon = self.job.spawn("musterd", "--port", port, "--state", f"etcd://127.0.0.1:{self.etcd.port}/of/test", *words,
+                                **environment)
+        daemon.port = port
+        return daemon
+
+    def says(self, daemon, sentence):
+        wait_for(f"'{sentence}'", lambda: sentence in daemon.err.read_text() or daemon.poll() is not None)
+        said = daemon.err.read_text()
+        assert sentence in said, f"'{sentence}' is not in:\n{said}"
+        assert said.count(sentence) == 1, said
+        if daemon.poll() is None:
+            daemon.terminate()
+        return daemon.wait()
+
+
+@needs_etcd
+class Tls(unittest.TestCase):
+    def test_a_job_runs_over_etcd_with_tls_and_a_user_whose_token_is_forgotten(self):
+        with Job() as job:
+            access = Access(job, options=("--auth-token", "simple"))
+            access.etcd.enable_users("daemons", "a pass:word")
+            prefix = f"muster/jobs/{job.id}/"
+            conf = (f"last_call_timeout=1,protocol=https,cacert={access.ca},cert={access.client[0]},"
+                    f"key={access.client[1]}")
+            login = access.login("daemons:a pass:word")
+            nodes = [job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "etcd", "--rdzv-endpoint",
+                               f"127.0.0.1:{access.etcd.port}", "--rdzv-id", job.id, "--rdzv-conf", conf, "--max-restarts", 3,
+                               "--no-python", WORKERS / "elastic", "--until", "done", MUSTER_ETCD_LOGIN_FILE=login) for _ in range(2)]
+            first = job.round(0, 2)
+            # A changed password makes etcd forget the user's tokens, as their age does.
+            leader = access.etcd.leader(prefix)
+            access.etcd.ask("auth/user/changepw", name="daemons", password="a pass:word")
+            os.kill(first[0]["pid"], signal.SIGKILL)
+            job.round(1, 2)
+            self.assertEqual(access.etcd.leader(prefix), leader, "the lead was lost over a token")
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertNotIn("a pass:word", node.err.read_text())
+            self.assertEqual(access.etcd.kept(), {})
+
+    def test_who_does_not_get_in_is_told_why(self):
+        with Job() as job:
+            access = Access(job)
+            good = access.daemon()
+            wait_for("leader", lambda: leads(good.port))
+            good.terminate()
+            others = access.certificates.authority("others")
+            access.says(access.daemon(cacert=others), f"its certificate was signed by nobody that {others} vouches for")
+            access.says(access.daemon(cacert=None), "its certificate was signed by nobody that this host vouches for")
+            stale = access.certificates.signed("stale", days=-1)
+            code = access.says(access.daemon(cert=stale[0], key=stale[1]), f"the client certificate {stale[0]} has expired")
+            self.assertEqual(code, 2)
+            foreign = access.certificates.signed("foreign", by="others")
+            access.says(access.daemon(cert=foreign[0], key=foreign[1]), "it does not accept this client's certificate (cert and key)")
+            access.says(access.daemon(key=stale[1]), f"the client certificate's key {stale[1]}: ")
+            access.says(access.daemon(protocol="http", cacert=None, cert=None, key=None), "does it want TLS, https?")
+            access.says(access.daemon(key=None), "cert and key go together")
+            access.says(access.daemon(protocol="http"), "are of no use with protocol http; write https")
+            access.etcd.enable_users("daemons", "right", prefix="muster/")
+            access.says(access.daemon(login="daemons:wrong"),
+                        "it answers 400: etcdserver: authentication failed, invalid user ID or password")
+            access.says(access.daemon(), "permission denied; whoever has no user has to be allowed to read and write the keys below of/test/")
+            access.says(access.daemon(login="daemons:right"), "permission denied; daemons has to be allowed to read and write the keys below of/test/")
+
+    def test_a_server_s_certificate_that_has_expired_or_is_another_s_is_said_so(self):
+        with Job() as job:
+            access = Access(job, expired=True, client_auth=False)
+            access.says(access.daemon(cert=None, key=None), "its certificate has expired")
+        with Job() as job:
+            certificates = Certificates(job.directory / "certificates")
+            server = certificates.signed("etcd", alternative="DNS:elsewhere")
+            access = Access.__new__(Access)
+            access.job, access.ca, access.client = job, certificates.ca, (None, None)
+            access.etcd = Etcd(job, server=server, ca=certificates.ca)
+            access.says(access.daemon(), "its certificate is made out to others, and not to 127.0.0.1")
+
+    def test_where_etcd_speaks_no_tls_or_has_no_users_it_is_said_so(self):
+        with Job() as job:
+            access = Access.__new__(Access)
+            access.job, access.ca, access.client = job, None, (None, None)
+            access.etcd = Etcd(job).wait_until_healthy()
+            access.says(access.daemon(), "it ended the connection when TLS was offered; is it http that is meant?")
+            daemon = access.daemon(protocol="http", login="daemons:right")
+            wait_for("leader", lambda: leads(daemon.port))
+            self.assertIn("etcd has no users, so daemons is not needed", daemon.err.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
