@@ -30,7 +30,7 @@ struct EtcdConfig {
     std::string user;                ///< of etcd; empty: it has no users
     std::string password;            ///< of `user`
     std::size_t endpoint_count = 1;  ///< etcd members to ask; after a failure the next one
-    std::int64_t ttl_s = 2;          ///< of the leader's lease; etcd may grant a longer one
+    std::int64_t ttl_s = 1;          ///< of the leader's lease; etcd grants no less than 1.5 of its election time-outs
     Duration campaign_interval = 200ms;
     Duration retry_interval = 50ms;               ///< after a failure
     Duration login_interval = 2s;                 ///< after a wrong password: etcd takes its time to find that out

@@ -12,7 +12,6 @@
 
 #include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
-#include "rendezvous/client/resolver.h"
 
 namespace muster::rendezvous {
 
@@ -51,8 +50,12 @@ class HttpCaller::Shared : public std::enable_shared_from_this<Shared> {
     };
 
     Shared(asio::io_context& loop, std::vector<Endpoint> endpoints, std::unique_ptr<asio::ssl::context> context,
-           std::string ca)
-        : io(loop), tls(std::move(context)), ca_file(std::move(ca)), resolver_(loop) {
+           std::string ca, LookUp look_up)
+        : io(loop), tls(std::move(context)), ca_file(std::move(ca)), resolver_(loop), look_up_(std::move(look_up)) {
+        if (!look_up_)
+            look_up_ = [this](const Endpoint& endpoint, Resolver::Handler handler) {
+                resolver_.resolve(endpoint, std::move(handler));
+            };
         for (auto& endpoint : endpoints) {
             Server server;
             server.endpoint = std::move(endpoint);
@@ -80,15 +83,13 @@ class HttpCaller::Shared : public std::enable_shared_from_this<Shared> {
     const std::unique_ptr<asio::ssl::context> tls;
     const std::string ca_file;
     std::vector<Server> servers;
-    std::size_t look_ups = 0;
     bool stopped = false;
 
   private:
     void look_up(Server& server) {
-        ++look_ups;
         server.looking_up = true;
         const auto which = static_cast<std::size_t>(&server - servers.data());
-        resolver_.resolve(server.endpoint, [self = weak_from_this(), which](Result<Resolver::Addresses> found) {
+        look_up_(server.endpoint, [self = weak_from_this(), which](Result<Resolver::Addresses> found) {
             if (const auto there = self.lock()) there->looked_up(there->servers[which], std::move(found));
         });
     }
@@ -102,6 +103,7 @@ class HttpCaller::Shared : public std::enable_shared_from_this<Shared> {
     }
 
     Resolver resolver_;
+    LookUp look_up_;
 };
 
 class HttpCaller::Call : public std::enable_shared_from_this<Call> {
@@ -278,15 +280,15 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
 };
 
 Result<std::unique_ptr<HttpCaller>> HttpCaller::open(asio::io_context& io, std::vector<Endpoint> servers,
-                                                     const std::optional<TlsFiles>& tls) {
+                                                     const std::optional<TlsFiles>& tls, LookUp look_up) {
     std::unique_ptr<asio::ssl::context> context;
     if (tls) {
         auto made = make_tls_context(*tls);
         if (!made) return made.error();
         context = *std::move(made);
     }
-    return std::unique_ptr<HttpCaller>(new HttpCaller(
-        std::make_shared<Shared>(io, std::move(servers), std::move(context), tls ? tls->ca : std::string{})));
+    return std::unique_ptr<HttpCaller>(new HttpCaller(std::make_shared<Shared>(
+        io, std::move(servers), std::move(context), tls ? tls->ca : std::string{}, std::move(look_up))));
 }
 
 HttpCaller::HttpCaller(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
@@ -301,10 +303,6 @@ void HttpCaller::post(HttpRequest request, Duration timeout, Handler handler) {
 
 void HttpCaller::stop() {
     shared_->stop();
-}
-
-std::size_t HttpCaller::look_up_count() const {
-    return shared_->look_ups;
 }
 
 }  // namespace muster::rendezvous

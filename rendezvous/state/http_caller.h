@@ -15,6 +15,7 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/client/resolver.h"
 #include "rendezvous/state/tls.h"
 
 namespace muster::rendezvous {
@@ -33,10 +34,12 @@ struct HttpResponse {
 class HttpCaller {
   public:
     using Handler = std::function<void(Result<HttpResponse>)>;
+    /// Names to addresses: Resolver::resolve, or a test's own.
+    using LookUp = std::function<void(const Endpoint&, Resolver::Handler)>;
 
     /// `tls` empty: none. Errors are make_tls_context's. `io` outlives it.
     static Result<std::unique_ptr<HttpCaller>> open(boost::asio::io_context& io, std::vector<Endpoint> servers,
-                                                    const std::optional<TlsFiles>& tls);
+                                                    const std::optional<TlsFiles>& tls, LookUp look_up = {});
     ~HttpCaller();
 
     /// Calls `handler` once from the io_context. timed_out, unreachable, peer_closed, refused (one of
@@ -45,9 +48,6 @@ class HttpCaller {
     void post(HttpRequest request, Duration timeout, Handler handler);
     /// No handler is called any more.
     void stop();
-
-    /// How often a name was looked up.
-    [[nodiscard]] std::size_t look_up_count() const;
 
   private:
     class Shared;

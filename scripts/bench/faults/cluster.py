@@ -56,10 +56,7 @@ class Cluster:
 
     def __exit__(self, *_):
         for pid in self.processes():
-            try:
-                os.kill(pid, 9)
-            except ProcessLookupError:
-                pass
+            self.kill(pid)
         for speaker in self.everybody:
             speaker.process.wait(10)
         self.scratch.cleanup()
@@ -85,10 +82,20 @@ class Cluster:
         worker = self.worker or [self.build / "worker_programs" / "elastic", "--resident", self.resident, "--until", "done"]
         self.agents[host] = self.spawn(
             host, "muster", "--nnodes", nnodes, "--nproc-per-node", self.workers, "--rdzv-backend", "c10d",
-            "--rdzv-endpoint", f"{self.hosts.address(self.daemon_host)}:{PORT}", "--rdzv-id", "faults",
+            "--rdzv-endpoint", self.endpoint(), "--rdzv-id", "faults",
             "--local-addr", self.hosts.address(host), "--max-restarts", "3", "--log-level", "info", "--shutdown-timeout", "5",
             "--rdzv-conf", "last_call_timeout=1", *self.options, "--no-python", *worker, **environment)
         return self.agents[host]
+
+    def endpoint(self):
+        return f"{self.hosts.address(self.daemon_host)}:{PORT}"
+
+    @staticmethod
+    def kill(pid):
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            pass
 
     # ---- looking ----
     def until(self, what, condition, deadline=DEADLINE):

@@ -13,6 +13,7 @@ from typing import Callable
 
 from cluster import Cluster, Failed, Watch
 from hosts import Hosts
+from replicas import TUNED, member_gone_and_back, replica_gone
 
 NODES = ["node1", "node2", "node3", "node4"]
 ENDED = r"round 0 ended"
@@ -26,7 +27,7 @@ class Row:
     targets: dict  # measure -> the largest value that is allowed
     once: Callable
     runs: int = 100
-    needs: str = ""  # what must be there: "sqlite"
+    needs: str = ""  # what must be there: "sqlite", "etcd"
 
 
 @dataclass
@@ -272,6 +273,15 @@ ROWS = [
         {"all agents back": 2, "workers ended": 0}, daemon_restarted(None)),
     Row("daemon-sqlite", "the same, SQLite state", {"all agents back": 2, "workers ended": 0},
         daemon_restarted("sqlite:DIR/state.db"), needs="sqlite"),
+    Row("replica-gone", "host of the leading daemon gone, 3 etcd members",
+        {"next leader": 3, "workers ended": 0}, replica_gone(False), needs="etcd"),
+    Row("replica-gone-etcd", "the same, etcd's own leader with it", {"next leader": 7, "workers ended": 0}, replica_gone(True), needs="etcd"),
+    Row("replica-gone-tuned", "host of the leading daemon gone, etcd tuned",
+        {"next leader": 2.5, "workers ended": 0}, replica_gone(False, TUNED), needs="etcd"),
+    Row("replica-gone-etcd-tuned", "the same, etcd's own leader with it",
+        {"next leader": 2.5, "workers ended": 0}, replica_gone(True, TUNED), needs="etcd"),
+    Row("etcd-member-back", "one of three etcd members gone, and back after 3 s",
+        {"workers ended": 0, "another daemon leads": 0}, member_gone_and_back, needs="etcd"),
     Row("rank-0-gone", "node of rank 0 gone, external daemon", {"next round runs": 6}, first_node_gone),
     Row("eight-restarted", "restart of 8 workers on one node", {"all 8 of the next round run": 0.3}, eight_restarted),
     Row("rank-stopped", "a rank stops in a collective, deadline 10 s",

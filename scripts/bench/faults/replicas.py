@@ -1,0 +1,156 @@
+"""A job whose rendezvous is three hosts, each with an etcd member and a musterd that keeps its state there."""
+import json
+import random
+import time
+import urllib.request
+
+from cluster import PORT, Cluster, Failed, Watch
+from hosts import Hosts
+
+NODES = ["node1", "node2", "node3", "node4"]
+REPLICAS = ["replica1", "replica2", "replica3"]
+CLIENT, PEER = 2379, 2380
+TUNED = ("--heartbeat-interval", "50", "--election-timeout", "250")
+LEASE = 5
+
+
+class Replicas(Cluster):
+    """Four nodes of two workers, and the replicas; a context manager, with the hosts."""
+
+    def __init__(self, lab, etcd_options=()):
+        self.network = Hosts([*NODES, *REPLICAS])
+        super().__init__(lab.build, self.network)
+        self.etcd_options = etcd_options
+        self.etcds, self.daemons = {}, {}
+
+    def __enter__(self):
+        self.network.__enter__()
+        try:
+            for host in REPLICAS:
+                self.start_etcd(host)
+            self.until("etcd's leader", self.etcd_leader)
+            for host in REPLICAS:
+                self.daemons[host] = self.spawn(
+                    host, "musterd", "--port", PORT, "--first-start", "--advertise", f"{self.hosts.address(host)}:{PORT}", "--state",
+                    "etcd://" + ",".join(f"{self.hosts.address(one)}:{CLIENT}" for one in REPLICAS))
+            self.until("leading musterd", self.leader)
+            for host in NODES:
+                self.start_node(host, "4")
+            self.first = self.round(0, 8)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.network.__exit__()
+
+    def endpoint(self):
+        return ",".join(f"{self.hosts.address(host)}:{PORT}" for host in REPLICAS)
+
+    def start_etcd(self, host):
+        def url(one, port):
+            return f"http://{self.hosts.address(one)}:{port}"
+        state = "existing" if host in self.etcds else "new"
+        self.etcds[host] = self.spawn(
+            host, "/usr/bin/env", "etcd", "--name", host, "--data-dir", f"{self.scratch.name}/{host}",
+            "--listen-client-urls", url(host, CLIENT), "--advertise-client-urls", url(host, CLIENT),
+            "--listen-peer-urls", url(host, PEER), "--initial-advertise-peer-urls", url(host, PEER), "--initial-cluster",
+            ",".join(f"{one}={url(one, PEER)}" for one in REPLICAS), "--initial-cluster-state", state, *self.etcd_options)
+
+    # ---- looking ----
+    def ask_etcd(self, host, path, **body):
+        request = urllib.request.Request(f"http://{self.hosts.address(host)}:{CLIENT}/v3/{path}", data=json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=1) as answer:
+            return json.load(answer)
+
+    def etcd_leader(self):
+        """The host of etcd's own leader, as all members agree; None while they do not."""
+        members, leaders = {}, set()
+        for host in REPLICAS:
+            try:
+                told = self.ask_etcd(host, "maintenance/status")
+            except (OSError, ValueError):
+                return None
+            members[told["header"]["member_id"]] = host
+            leaders.add(told.get("leader", "0"))
+        return members.get(leaders.pop()) if len(leaders) == 1 else None
+
+    def leader(self, among=REPLICAS):
+        """The host whose musterd leads."""
+        for host in among:
+            try:
+                with urllib.request.urlopen(f"http://{self.hosts.address(host)}:{PORT}/status", timeout=0.5) as answer:
+                    told = json.load(answer)
+            except (OSError, ValueError):
+                continue
+            if not told.get("standby"):
+                self.told = told
+                return host
+        return None
+
+    def move_etcd_leader(self, to):
+        """Until etcd's own leader is on that host."""
+        def there():
+            now = self.etcd_leader()
+            if now is None or now == to:
+                return now == to
+            target = self.ask_etcd(to, "maintenance/status")["header"]["member_id"]
+            try:
+                self.ask_etcd(now, "maintenance/transfer-leadership", targetID=target)
+            except OSError:
+                pass  # it changes already
+            return False
+        self.until(f"leader of etcd on {to}", there)
+
+    def all_back(self, host):
+        if self.leader([host]) is None:
+            return False
+        nodes = self.told["jobs"][0]["nodes"] if self.told["jobs"] else []
+        return len(nodes) == 4 and all(one["connected"] and one["place"] == "running" for one in nodes)
+
+    def disturbed_in(self, seconds):
+        watch = Watch([one["pid"] for one in self.first.values()])
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not watch.some_gone():
+            time.sleep(0.05)  # between two looks
+        return watch.some_gone() or any(self.agents[host].heard("round 0 ended") for host in NODES)
+
+
+def replica_gone(with_etcd_leader, options=()):
+    """The host of the leading musterd falls silent and dies; etcd's own leader with it, or not."""
+    def once(lab):
+        with Replicas(lab, options) as job:
+            victim = job.leader()
+            job.move_etcd_leader(victim if with_etcd_leader else random.choice([host for host in REPLICAS if host != victim]))
+            if job.leader() != victim:
+                raise Failed(f"the lead moved with etcd's\n{job.story()}")
+            workers = Watch([one["pid"] for one in job.first.values()])
+            others = [host for host in REPLICAS if host != victim]
+            since = time.monotonic()
+            job.hosts.cut(victim)
+            for pid in job.processes(victim):
+                Cluster.kill(pid)
+            job.until("next leader", lambda: job.leader(others))
+            led = time.monotonic() - since
+            leader = job.leader(others)
+            job.until("return of four agents", lambda: job.all_back(leader))
+            back = time.monotonic() - since
+            return {"next leader": led, "all agents back": back,
+                    "workers ended": job.disturbed_in(1.1 * LEASE) or workers.some_gone()}
+    return once
+
+
+def member_gone_and_back(lab):
+    """One etcd member is killed, any of them, and started again 3 s later."""
+    with Replicas(lab) as job:
+        leader = job.leader()
+        victim = random.choice([host for host in REPLICAS if host != job.etcd_leader()])
+        workers = Watch([one["pid"] for one in job.first.values()])
+        job.etcds[victim].process.kill()
+        job.etcds[victim].process.wait()
+        disturbed = job.disturbed_in(3)
+        job.start_etcd(victim)
+        disturbed = disturbed or job.disturbed_in(1.1 * LEASE) or workers.some_gone()
+        return {"workers ended": disturbed, "another daemon leads": job.leader() != leader}
