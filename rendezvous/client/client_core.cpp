@@ -187,7 +187,7 @@ void ClientCore::distrust(std::string why, Instant now) {
     out_.push_back(Disconnect{});
     tried_ = cat("connected, but ", why);
     lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
-    try_next_endpoint();
+    try_next_endpoint(now);
     retry_later(now);
 }
 
@@ -226,7 +226,8 @@ void ClientCore::on(const ConnectionFailed& input, Instant now) {
     if (link_ != Link::connecting) return;
     tried_ = input.tried;
     lines_.no_answer(WaitingLines::Reached::nothing, input.tried, now);
-    try_next_endpoint();
+    note_silence(now);
+    try_next_endpoint(now);
     retry_later(now);
 }
 
@@ -236,9 +237,17 @@ const Endpoint& ClientCore::endpoint() const {
 }
 
 /// What one daemon said of another is forgotten as soon as that one does not answer.
-void ClientCore::try_next_endpoint() {
+void ClientCore::try_next_endpoint(Instant now) {
     if (config_.is_told_leader) return;
-    if (!std::exchange(told_of_, std::nullopt)) endpoint_at_ = (endpoint_at_ + 1) % (config_.others.size() + 1);
+    const auto count = config_.others.size() + 1;
+    if (!std::exchange(told_of_, std::nullopt)) endpoint_at_ = (endpoint_at_ + 1) % count;
+    if (is_silent(endpoint(), now)) endpoint_at_ = (endpoint_at_ + 1) % count;
+}
+
+void ClientCore::note_silence(Instant now) {
+    if (!has_choice()) return;
+    silent_ = endpoint();
+    silent_until_ = now + config_.lease / 2;
 }
 
 /// Nothing counts as heard: only the leader's words do, and not even those of one that leads no more.
@@ -249,8 +258,9 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
     auto leader = parse_endpoint(told.leader, 0);
     // Where etcd says who leads, a daemon that knows another one is behind.
-    const bool useful = !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint());
-    try_next_endpoint();
+    const bool useful = !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint()) &&
+                        !is_silent(*leader, now);
+    try_next_endpoint(now);
     retry_later(now);
     if (!useful) return;
     told_of_ = *std::move(leader);
@@ -272,7 +282,7 @@ void ClientCore::on(const ConnectionClosed& input, Instant now) {
         retry_at_ = now + config_.backoff_min;
         backoff_ = config_.backoff_min;
     } else {
-        try_next_endpoint();
+        try_next_endpoint(now);
         retry_later(now);
     }
 }
@@ -397,7 +407,17 @@ void ClientCore::on(const PeerAnswered& input, Instant now) {
     fencing_.answered(input.group_rank, input.answer);
     const bool peer_has_daemon =
         input.answer && assigned_ && input.answer->round == assigned_->round && !input.answer->leader_lost;
-    if (peer_has_daemon && link_ == Link::none) {
+    if (!peer_has_daemon) return;
+    // It has the next leader while we wait for the one that is gone.
+    const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) &&
+                         now >= attempted_at_ + config_.lease / 20;
+    if (link_ != Link::none && in_vain) {
+        out_.push_back(Disconnect{});
+        link_ = Link::none;
+        note_silence(now);
+        try_next_endpoint(now);
+    }
+    if (link_ == Link::none) {
         retry_at_ = now;
         backoff_ = config_.backoff_min;
     }

@@ -178,7 +178,12 @@ class ClientCore {
     [[nodiscard]] bool holds_join() const { return standing_ == Standing::joining && join_held_; }
     void give_up(std::string why);
     void retry_later(Instant now);
-    void try_next_endpoint();
+    void try_next_endpoint(Instant now);
+    void note_silence(Instant now);
+    [[nodiscard]] bool is_silent(const Endpoint& endpoint, Instant now) const {
+        return now < silent_until_ && silent_ == endpoint;
+    }
+    [[nodiscard]] bool has_choice() const { return !config_.others.empty(); }
     [[nodiscard]] bool wants_connection() const;
     [[nodiscard]] std::string_view what_would_help() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
@@ -186,7 +191,10 @@ class ClientCore {
     /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
     /// after the cut: a round without it still begins within 1.2 lease.
     [[nodiscard]] Instant ping_due() const { return pinged_at_ + config_.lease / 20; }
-    [[nodiscard]] Instant link_stale_at() const { return link_heard_at_ + config_.lease / 2; }
+    /// Where there are others to ask, one that does not answer at all costs less of the time.
+    [[nodiscard]] Instant link_stale_at() const {
+        return link_heard_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
+    }
 
     ClientConfig config_;
     Outputs out_;
@@ -212,6 +220,10 @@ class ClientCore {
     Link link_ = Link::none;
     std::size_t endpoint_at_ = 0;      ///< 0: config_.endpoint, then config_.others
     std::optional<Endpoint> told_of_;  ///< a daemon, or etcd, said that this one leads
+    /// Did not answer, and is passed over for a while: the others name it as the leader until another one is elected.
+    std::optional<Endpoint> silent_;
+    Instant silent_until_ = Instant::min();
+    Instant attempted_at_;
     std::uint32_t connection_count_ = 0;
     Instant retry_at_ = Instant::min();
     Duration backoff_;

@@ -31,10 +31,12 @@ void ClientCore::settle_link(Instant now) {
         lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
         link_ = Link::none;
         retry_at_ = now;
-        try_next_endpoint();
+        if (!link_answered_) note_silence(now);
+        try_next_endpoint(now);
     }
     if (link_ == Link::none && wants_connection() && now >= retry_at_) {
         link_ = Link::connecting;
+        attempted_at_ = now;
         out_.push_back(Connect{});
     }
     if (link_ == Link::open && standing_ == Standing::joining && join_held_ && now >= promised_until_) {

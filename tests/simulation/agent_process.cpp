@@ -139,8 +139,10 @@ void AgentProcess::kill() {
 }
 
 void AgentProcess::guardian_reports_death() {
-    messengers_.push_back(
-        std::make_unique<Messenger>(world_.events, world_.network, setting_.host, setting_.daemon, last_words_));
+    // Of several one leads, and takes them; the others hear them in vain.
+    for (const Address daemon : setting_.daemons)
+        messengers_.push_back(
+            std::make_unique<Messenger>(world_.events, world_.network, setting_.host, daemon, last_words_));
 }
 
 void AgentProcess::power_lost() {

@@ -38,7 +38,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
         std::string name;
         HostIndex host = 0;
         const HostClock* clock = nullptr;
-        Address daemon;
+        std::vector<Address> daemons;  ///< those of the endpoints in `client`
         rendezvous::ClientConfig client;
         agent::SupervisorConfig supervisor;
         std::uint16_t port_first = 0;  ///< its stores' ports, one after another
@@ -106,6 +106,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     void carry_out(std::vector<rendezvous::ClientOutput> outputs);
     void carry_out_one(rendezvous::ClientOutput& output);
     void act(agent::SupervisorAction& action);
+    [[nodiscard]] Address daemon_address() const;
     void start_workers(const native::Assigned& assignment);
     void finish(agent::Ending ending);
     void ask(const rendezvous::AskPeer& request);

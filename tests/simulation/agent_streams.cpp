@@ -1,10 +1,19 @@
 // The sockets of an AgentProcess: its connection to the daemon, and the questions between peers.
 #include <algorithm>
 
+#include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "tests/simulation/agent_process.h"
 
 namespace muster::simulation {
+
+/// The endpoint's, whose name is "host7".
+Address AgentProcess::daemon_address() const {
+    const auto& endpoint = client_.endpoint();
+    Address address = setting_.daemons.front();
+    MUSTER_CHECK(parse_number(std::string_view(endpoint.host).substr(4), address.host), endpoint.host);
+    return address;
+}
 
 void AgentProcess::carry_out(std::vector<rendezvous::ClientOutput> outputs) {
     for (auto& output : outputs) carry_out_one(output);
@@ -15,7 +24,7 @@ void AgentProcess::carry_out_one(rendezvous::ClientOutput& output) {
         outbox_.clear();
         open_ = false;
         reader_ = native::FrameReader(native::Sender::daemon);
-        stream_ = world_.network.connect(setting_.host, setting_.daemon, setting_.client.connect_timeout, this);
+        stream_ = world_.network.connect(setting_.host, daemon_address(), setting_.client.connect_timeout, this);
     } else if (std::holds_alternative<rendezvous::Disconnect>(output)) {
         flush();
         if (stream_) world_.network.close(*stream_);

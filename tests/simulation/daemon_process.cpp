@@ -13,6 +13,7 @@ Instant DaemonProcess::now() const {
 
 void DaemonProcess::start(rendezvous::ServerConfig config, Disk* disk) {
     started_ = world_.events.now();
+    running_ = true;
     disk_ = disk;
     ++life_;
     gate_ = {};
@@ -34,12 +35,80 @@ void DaemonProcess::start(rendezvous::ServerConfig config, Disk* disk) {
     arm();
 }
 
-void DaemonProcess::kill() {
+// ---- one of several (as net/agent_dialect.cpp and state/etcd_state.cpp have it) ----
+
+void DaemonProcess::stand_for_election(rendezvous::ServerConfig config, SharedEtcd& etcd) {
+    started_ = world_.events.now();
+    running_ = true;
+    paused_ = false;
+    ++life_;
+    leader_.clear();
+    config_ = std::move(config);
+    config_.keep_records = true;
+    config_.to_wall_clock = world_.events.now() - now().time_since_epoch();
+    world_.chronicle.tell("daemon ", address_.host, " starts");
+    world_.network.listen(address_, this);
+    seat_ = std::make_unique<EtcdSeat>(
+        world_, random_.fork(), clock_, etcd, address_,
+        EtcdSeat::Hooks{.post = [this, life = life_](std::function<void()> work) {
+                            if (life == life_) post(std::move(work));
+                        },
+                        .leads = [this](rendezvous::KeptState kept) { lead(std::move(kept)); },
+                        .stands_by = [this](std::string leader) { stand_by(std::move(leader)); },
+                        .persisted =
+                            [this](std::uint64_t sequence) {
+                                if (!server_) return;
+                                held_back_ = true;
+                                carry_out(gate_.persisted(sequence));
+                                held_back_ = false;
+                            }});
+    post([this] { seat_->begin(); });
+}
+
+void DaemonProcess::lead(rendezvous::KeptState kept) {
+    world_.chronicle.tell("daemon ", address_.host, " leads");
+    if (world_.invariants.reign_count() > 0) world_.chronicle.count(Happening::daemon_took_over);
+    reign_ = world_.invariants.reign_began();
+    server_ = std::make_unique<rendezvous::Server>(config_, now(), std::move(kept));
+    gate_ = {};
+    known_.clear();
+    leader_.clear();
+    arm();
+}
+
+void DaemonProcess::stand_by(std::string leader) {
+    leader_ = std::move(leader);
     if (!server_) return;
+    world_.chronicle.tell("daemon ", address_.host, " leads no more");
+    world_.invariants.reign_ended(reign_);
+    server_.reset();
+    gate_ = {};
+    armed_deadline_ = no_deadline;
+    alarm_.set(never);
+    for (const StreamId stream : std::exchange(known_, {})) turn_away(stream);
+}
+
+void DaemonProcess::turn_away(StreamId stream) {
+    std::string frame;
+    native::append_frame(frame, native::NotLeader{leader_});
+    readers_.erase(stream);
+    world_.invariants.connection_over(stream);
+    world_.network.send(stream, frame);
+    world_.network.close(stream);
+}
+
+void DaemonProcess::kill() {
+    if (!running_) return;
     world_.chronicle.count(Happening::daemon_killed);
     world_.chronicle.tell("daemon is killed");
-    world_.invariants.daemon_ended();
+    if (!seat_)
+        world_.invariants.daemon_ended();
+    else if (server_)
+        world_.invariants.reign_ended(reign_);
+    running_ = false;
     server_.reset();
+    seat_.reset();
+    known_.clear();
     if (disk_ != nullptr) disk_->writer_killed(world_.plant);
     posted_.clear();
     readers_.clear();
@@ -51,17 +120,17 @@ void DaemonProcess::kill() {
 void DaemonProcess::drain(Incarnation agent, std::string node) {
     post([this, agent, node = std::move(node)] {
         const auto newest = newest_.find(agent);
-        if (newest == newest_.end() || !readers_.contains(newest->second)) return;
+        if (!server_ || newest == newest_.end() || !readers_.contains(newest->second)) return;
         give(rendezvous::Received{newest->second,
                                   native::Command{1, native::CommandVerb::drain_node, node, "maintenance"}});
     });
 }
 
 void DaemonProcess::pause() {
-    if (!server_ || paused_) return;
+    if (!running_ || paused_) return;
     world_.chronicle.count(Happening::daemon_paused);
     world_.chronicle.tell("daemon is paused");
-    world_.invariants.daemon_paused();
+    if (server_) world_.invariants.daemon_paused();
     paused_ = true;
 }
 
@@ -69,21 +138,21 @@ void DaemonProcess::pause() {
 void DaemonProcess::go_on() {
     if (!paused_) return;
     world_.chronicle.tell("daemon continues");
-    world_.invariants.daemon_continued();
+    if (server_) world_.invariants.daemon_continued();
     paused_ = false;
     run_posted();
     tick();
 }
 
 void DaemonProcess::post(std::function<void()> work) {
-    if (!server_) return;
+    if (!running_) return;
     posted_.push_back(std::move(work));
     if (!in_loop_) run_posted();
 }
 
 void DaemonProcess::run_posted() {
     in_loop_ = true;
-    while (server_ && !paused_ && !posted_.empty()) {
+    while (running_ && !paused_ && !posted_.empty()) {
         const auto work = std::move(posted_.front());
         posted_.pop_front();
         work();
@@ -95,7 +164,9 @@ void DaemonProcess::run_posted() {
 void DaemonProcess::tick() {
     armed_deadline_ = no_deadline;
     if (!server_ || paused_) return;
-    post([this] { give(rendezvous::Elapsed{}); });
+    post([this] {
+        if (server_) give(rendezvous::Elapsed{});
+    });
 }
 
 void DaemonProcess::arm() {
@@ -121,6 +192,7 @@ void DaemonProcess::give(const rendezvous::ServerEvent& event) {
 
 /// As net/agent_dialect.cpp has it, with a disk that takes its time.
 void DaemonProcess::keep(std::uint64_t sequence, std::vector<rendezvous::Record> records) {
+    if (seat_) return seat_->write(sequence, std::move(records));
     disk_->write(sequence, std::move(records), [this, life = life_](std::uint64_t done) {
         if (life != life_ || done == 0) return;
         post([this, done] {
@@ -166,6 +238,11 @@ void DaemonProcess::send(rendezvous::SendTo said) {
             const bool failed = over->outcome == native::JobOutcome::failed;
             over->outcome = failed ? native::JobOutcome::succeeded : native::JobOutcome::failed;
         }
+        if (seat_ && !seat_->may_speak()) {
+            turn_away(said.connections[i]);
+            continue;
+        }
+        if (seat_) world_.invariants.reign_speaks(reign_);
         world_.invariants.daemon_said(one, held_back_);
         std::string frame;
         native::append_frame(frame, one.message);
@@ -201,6 +278,8 @@ void DaemonProcess::corrupt(native::Message& message) const {
 void DaemonProcess::stream_accepted(StreamId stream, std::uint16_t) {
     post([this, stream] {
         readers_.emplace(stream, native::FrameReader(native::Sender::agent));
+        if (!server_) return;
+        known_.insert(stream);
         give(rendezvous::ConnectionAccepted{stream, "10.0.0.1"});
     });
 }
@@ -220,13 +299,15 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
     if (found == readers_.end()) return;
     found->second.append(bytes);
     // A message may make the server close this connection.
-    while (server_ && (found = readers_.find(stream)) != readers_.end()) {
+    while (running_ && (found = readers_.find(stream)) != readers_.end()) {
         auto next = found->second.next();
         if (next.has_error()) {
             world_.chronicle.violated("codec", describe(next.error()));
             return drop(stream, describe(next.error()));
         }
         if (!next.value()) return;
+        if (!server_) return turn_away(stream);
+        if (known_.insert(stream).second) give(rendezvous::ConnectionAccepted{stream, "10.0.0.1"});
         native::Message message = std::move(*next.value());
         if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
             ++join->terms.nodes_max;
@@ -250,14 +331,14 @@ void DaemonProcess::drop(StreamId stream, std::string why) {
     readers_.erase(stream);
     world_.network.close(stream);
     world_.invariants.connection_over(stream);
-    give(rendezvous::ConnectionEnded{stream, std::move(why)});
+    if (server_ && known_.erase(stream) > 0) give(rendezvous::ConnectionEnded{stream, std::move(why)});
 }
 
 void DaemonProcess::stream_closed(StreamId stream, std::string why) {
     post([this, stream, why = std::move(why)] {
         if (readers_.erase(stream) == 0) return;
         world_.invariants.connection_over(stream);
-        give(rendezvous::ConnectionEnded{stream, why});
+        if (server_ && known_.erase(stream) > 0) give(rendezvous::ConnectionEnded{stream, why});
     });
 }
 

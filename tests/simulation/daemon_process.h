@@ -7,12 +7,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "rendezvous/core/server.h"
 #include "rendezvous/net/action_gate.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/simulation/agent_process.h"
 #include "tests/simulation/disk.h"
+#include "tests/simulation/etcd_seat.h"
 
 namespace muster::simulation {
 
@@ -23,13 +25,17 @@ class DaemonProcess final : public StreamHandler {
 
     /// `disk`: where its state is kept, and what it goes on from; null: nowhere.
     void start(rendezvous::ServerConfig config, Disk* disk);
+    /// One of several that share their state: it leads when etcd says so.
+    void stand_for_election(rendezvous::ServerConfig config, SharedEtcd& etcd);
     /// SIGKILL: its memory is lost.
     void kill();
     /// Tells the agent to leave, if it has a connection.
     void drain(Incarnation agent, std::string node);
     void pause();
     void go_on();
-    [[nodiscard]] bool running() const { return server_ != nullptr; }
+    [[nodiscard]] bool running() const { return running_; }
+    [[nodiscard]] bool leads() const { return server_ != nullptr; }
+    [[nodiscard]] Address address() const { return address_; }
     [[nodiscard]] bool paused() const { return paused_; }
     [[nodiscard]] std::string status() const { return server_ ? server_->status_json(now()) : "{}"; }
 
@@ -40,6 +46,9 @@ class DaemonProcess final : public StreamHandler {
     void stream_closed(StreamId stream, std::string why) override;
 
   private:
+    void lead(rendezvous::KeptState kept);
+    void stand_by(std::string leader);
+    void turn_away(StreamId stream);
     void post(std::function<void()> work);
     void run_posted();
     void tick();
@@ -61,7 +70,13 @@ class DaemonProcess final : public StreamHandler {
     Address address_;
     Moment started_{};
     std::unique_ptr<rendezvous::Server> server_;
+    bool running_ = false;
     Disk* disk_ = nullptr;
+    rendezvous::ServerConfig config_;
+    std::unique_ptr<EtcdSeat> seat_;
+    std::string leader_;         ///< where a daemon that stands by sends agents
+    std::set<StreamId> known_;   ///< the connections that server_ knows
+    std::uint64_t reign_ = 0;    ///< of all daemons', the number of this one's last
     rendezvous::ActionGate gate_;
     std::uint64_t life_ = 0;
     bool held_back_ = false;  ///< what is carried out just now has waited for the disk

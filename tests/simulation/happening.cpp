@@ -21,6 +21,8 @@ std::string_view name(Happening happening) {
                                                                             "daemon_killed",
                                                                             "daemon_restarted",
                                                                             "daemon_paused",
+                                                                            "daemon_cut_from_etcd",
+                                                                            "etcd_away",
                                                                             "daemon_lost_with_host",
                                                                             "daemon_left_with_host",
                                                                             "worker_not_started",
@@ -52,6 +54,7 @@ std::string_view name(Happening happening) {
                                                                             "job_failed",
                                                                             "daemon_taught_anew",
                                                                             "daemon_went_on_from_state",
+                                                                            "daemon_took_over",
                                                                             "rendezvous_lost"};
     return names[static_cast<std::size_t>(happening)];
 }

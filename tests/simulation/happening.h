@@ -30,6 +30,8 @@ enum class Happening : std::uint8_t {
     daemon_killed,
     daemon_restarted,
     daemon_paused,
+    daemon_cut_from_etcd,
+    etcd_away,
     daemon_lost_with_host,
     daemon_left_with_host,
     // -- faults of workers --
@@ -64,6 +66,7 @@ enum class Happening : std::uint8_t {
     job_failed,
     daemon_taught_anew,
     daemon_went_on_from_state,
+    daemon_took_over,
     rendezvous_lost,
     count_,
 };

@@ -106,6 +106,12 @@ class Invariants {
     void daemon_ended();
     void daemon_paused();
     void daemon_continued() { daemon_back_ = events_.now(); }
+    // -- several daemons, of which one leads --
+    /// The number of the new leader's reign. It goes on from the state of the one before.
+    std::uint64_t reign_began();
+    void reign_ended(std::uint64_t reign);
+    void reign_speaks(std::uint64_t reign);
+    [[nodiscard]] std::uint64_t reign_count() const { return reign_; }
     void daemon_heard(rendezvous::ConnectionId connection, const native::Message& message);
     /// `held_back`: it was decided some time ago, and waited until the state was kept.
     void daemon_said(const rendezvous::SendTo& said, bool held_back);
@@ -177,6 +183,8 @@ class Invariants {
     std::map<std::int32_t, ProcessTruth> processes_;
     std::set<std::pair<std::size_t, Round>> sealed_in_step_;
     bool state_kept_ = false;
+    std::uint64_t reign_ = 0;
+    bool reigned_ = false;  ///< and that one has not ended
     Moment daemon_started_{};
     Moment daemon_back_{-1h};      ///< went on after it had stood still
     Moment daemon_failed_{-1h};    ///< was killed or stood still

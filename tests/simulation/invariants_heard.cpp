@@ -2,6 +2,7 @@
 #include "tests/simulation/invariants.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace muster::simulation {
 
@@ -49,6 +50,23 @@ void Invariants::daemon_ended() {
             if (!whole) round.half_told = true;
         }
     }
+}
+
+/// The one before may not know yet that it is over; from now on it must be silent.
+std::uint64_t Invariants::reign_began() {
+    if (reigned_) daemon_ended();
+    daemon_started(true);
+    reigned_ = true;
+    return ++reign_;
+}
+
+void Invariants::reign_ended(std::uint64_t reign) {
+    if (reign != reign_ || !std::exchange(reigned_, false)) return;
+    daemon_ended();
+}
+
+void Invariants::reign_speaks(std::uint64_t reign) {
+    if (reign != reign_) violated("reign", cat("the leader of reign ", reign, " speaks in reign ", reign_));
 }
 
 /// The agent speaks on this connection, so its older ones count no more (S6).

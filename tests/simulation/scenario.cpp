@@ -139,18 +139,27 @@ Scenario draw_scenario(Random& random) {
     scenario.state_is_old = aside.chance(500);
     scenario.disk_slowest = aside.chance(300) ? aside.between(Duration{1ms}, Duration{400ms}) : Duration{5ms};
     for (auto& job : scenario.jobs) draw_budgets(aside, job.terms);
+    scenario.replicated = scenario.keeps_state && aside.chance(500);
+    if (scenario.replicated) {
+        scenario.faults.etcd_cut = mean_or_never(aside, 400, 5s, 30s);
+        scenario.faults.etcd_away = mean_or_never(aside, 250, 10s, 40s);
+    }
     return scenario;
 }
 
 std::string story_of(const Scenario& scenario) {
-    std::string out = cat(scenario.embedded ? "embedded daemon, " : "", scenario.keeps_state ? "state kept, " : "",
+    std::string out = cat(scenario.embedded     ? "embedded daemon, "
+                          : scenario.replicated ? "three daemons, "
+                                                : "",
+                          scenario.keeps_state ? "state kept, " : "",
                           "lease ", describe(scenario.lease), ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),
                mean("guardian kill", faults.guardian_kill), mean("power loss", faults.power_loss),
                mean("daemon kill", faults.daemon_kill), mean("daemon pause", faults.daemon_pause),
-               mean("stop request", faults.stop_request), mean("drain", faults.drain), mean("twin", faults.twin));
+               mean("stop request", faults.stop_request), mean("drain", faults.drain), mean("twin", faults.twin), mean("daemon cut from etcd", faults.etcd_cut),
+               mean("etcd away", faults.etcd_away));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
         out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),

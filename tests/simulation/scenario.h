@@ -49,6 +49,8 @@ struct FaultScenario {
     Duration daemon_pause = never;
     Duration stop_request = never;
     Duration drain = never;
+    Duration etcd_cut = never;   ///< one daemon cannot reach etcd
+    Duration etcd_away = never;  ///< nobody can
     Duration twin = never;  ///< only where the daemon lives: one that remembers nothing cannot tell who is the copy
 };
 
@@ -62,6 +64,7 @@ struct Scenario {
     bool keeps_state = false;   ///< the daemon goes on from its state when it is started again
     bool state_is_old = false;  ///< the first daemon finds the (empty) state of one before it
     Duration disk_slowest{};    ///< what a transaction takes at most
+    bool replicated = false;    ///< three daemons keep their state in one etcd, and one leads
     bool embedded = false;      ///< the daemon is part of the first node's launcher, and ends with it
 };
 

@@ -24,7 +24,8 @@ World::World(std::uint64_t seed, Plant plant, Chronicle::Mode mode)
       daemon_(surroundings_, random_.fork(), daemon_clock_, daemon_address) {
     chronicle_.tell("seed ", seed, ": ", story_of(scenario_));
     for (const JobScenario& job : scenario_.jobs) add_job(job);
-    if (!scenario_.embedded)
+    if (scenario_.replicated) add_replicas();
+    if (!scenario_.embedded && !scenario_.replicated)
         events_.after(random_.between(Duration{0}, Duration{1s}), [this] { daemon_.start(daemon_config(), disk()); });
     plan_faults();
     events_.at(scenario_.faults_last, [this] { make_peace(); });
@@ -65,6 +66,7 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     const JobScenario& job = scenario_.jobs[node.job];
     rendezvous::ClientConfig config;
     config.endpoint = {"host0", daemon_address.port};
+    for (const auto& replica : replicas_) config.others.push_back({cat("host", replica->address().host), daemon_address.port});
     config.job = job.name;
     config.node = {cat("host", node.host), next_pid_++, 0x1000 + ++incarnation_count_};
     config.join_timeout = job.join_timeout;
@@ -93,7 +95,7 @@ agent::SupervisorConfig World::supervisor_config(const Node& node) const {
 void World::start_agent(std::size_t index) {
     Node& node = nodes_[index];
     // An agent with other terms would set them if it came first.
-    if (node.odd && (!invariants_.job(node.job).last_sealed || !daemon_.running() || peace_)) return;
+    if (node.odd && (!invariants_.job(node.job).last_sealed || !any_daemon_runs() || peace_)) return;
     if (node.odd) chronicle_.count(Happening::terms_differed);
     if (!node.agents.empty()) chronicle_.count(Happening::agent_restarted);
     if (hosts_daemon(node)) start_daemon();
@@ -101,7 +103,8 @@ void World::start_agent(std::size_t index) {
     setting.name = cat(node.name, '#', node.agents.size());
     setting.host = node.host;
     setting.clock = &nodes_[index].clock;
-    setting.daemon = daemon_address;
+    setting.daemons = {daemon_address};
+    for (const auto& replica : replicas_) setting.daemons.push_back(replica->address());
     setting.client = client_config(node);
     setting.supervisor = supervisor_config(node);
     setting.port_first =

@@ -65,6 +65,13 @@ class World {
     [[nodiscard]] bool hosts_daemon(const Node& node) const { return scenario_.embedded && &node == nodes_.data(); }
     [[nodiscard]] rendezvous::ServerConfig daemon_config() const;
     [[nodiscard]] bool agents_may_start() const;
+    void start_daemon(DaemonProcess& daemon);
+    void add_replicas();
+    /// The one that leads, else the first that runs, else the first.
+    [[nodiscard]] DaemonProcess& daemon();
+    [[nodiscard]] DaemonProcess& pick_daemon();
+    [[nodiscard]] bool any_daemon_runs() const;
+    [[nodiscard]] HostIndex last_host() const { return static_cast<HostIndex>(nodes_.size() + replicas_.size()); }
     [[nodiscard]] Disk* disk() { return scenario_.keeps_state ? &disk_ : nullptr; }
     void start_daemon();
     void end_daemon();
@@ -83,6 +90,8 @@ class World {
     void lose_power();
     void kill_daemon();
     void pause_daemon();
+    void cut_from_etcd();
+    void lose_etcd();
     void request_stop();
     void drain_node();
     void start_twin();
@@ -109,7 +118,10 @@ class World {
     Surroundings surroundings_;
     HostClock daemon_clock_;
     Disk disk_;
+    SharedEtcd etcd_;
     DaemonProcess daemon_;
+    std::vector<std::unique_ptr<HostClock>> replica_clocks_;
+    std::vector<std::unique_ptr<DaemonProcess>> replicas_;  ///< further daemons, on hosts behind the nodes'
     std::vector<Node> nodes_;
     std::vector<std::unique_ptr<Twin>> twins_;
     bool peace_ = false;

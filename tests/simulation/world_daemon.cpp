@@ -1,4 +1,6 @@
 // The daemon's life: started, killed and started again by somebody, or part of the first node's launcher.
+#include <algorithm>
+
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
@@ -16,7 +18,52 @@ bool World::agents_may_start() const {
     return !scenario_.embedded || network_faults_allowed();
 }
 
+/// Each on a host of its own. Their state outlives all of them, so nobody has to teach anybody.
+void World::add_replicas() {
+    Random aside(random_);
+    for (int count = 0; count < 2; ++count) {
+        replica_clocks_.push_back(std::make_unique<HostClock>(HostClock{aside.between(Duration{0}, Duration{3600s}), 0}));
+        const auto host = static_cast<HostIndex>(nodes_.size() + replicas_.size() + 1);
+        replicas_.push_back(std::make_unique<DaemonProcess>(surroundings_, aside.fork(), *replica_clocks_.back(),
+                                                            Address{host, daemon_address.port}));
+    }
+    if (aside.chance(200)) etcd_.slowest = 100ms;
+    events_.after(aside.between(Duration{0}, Duration{1s}), [this] { start_daemon(daemon_); });
+    for (const auto& replica : replicas_)
+        events_.after(aside.between(Duration{0}, Duration{3s}), [this, &replica] { start_daemon(*replica); });
+}
+
+DaemonProcess& World::daemon() {
+    DaemonProcess* found = &daemon_;
+    for (const auto& replica : replicas_)
+        if (!found->leads() && (replica->leads() || (!found->running() && replica->running()))) found = replica.get();
+    return *found;
+}
+
+/// Mostly the one whose end hurts.
+DaemonProcess& World::pick_daemon() {
+    if (replicas_.empty() || random_.chance(700)) return daemon();
+    const auto which = static_cast<std::size_t>(random_.between(std::int64_t{0}, static_cast<std::int64_t>(replicas_.size())));
+    return which == 0 ? daemon_ : *replicas_[which - 1];
+}
+
+bool World::any_daemon_runs() const {
+    return daemon_.running() ||
+           std::ranges::any_of(replicas_, [](const auto& replica) { return replica->running(); });
+}
+
+void World::start_daemon(DaemonProcess& daemon) {
+    if (daemon.running()) return;
+    if (events_.now() > 3s) chronicle_.count(Happening::daemon_restarted);
+    daemon.stand_for_election(daemon_config(), etcd_);
+}
+
 void World::start_daemon() {
+    if (scenario_.replicated) {
+        start_daemon(daemon_);
+        for (const auto& replica : replicas_) start_daemon(*replica);
+        return;
+    }
     if (daemon_.running()) return;
     if (events_.now() > 1s) chronicle_.count(Happening::daemon_restarted);
     // One that goes on from its state has nothing to learn.

@@ -1,6 +1,7 @@
 // The faults that befall a world while there is no peace.
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "tests/simulation/world.h"
 
@@ -17,6 +18,8 @@ void World::plan_faults() {
     plan_fault(faults.power_loss, &World::lose_power);
     plan_fault(faults.daemon_kill, &World::kill_daemon);
     plan_fault(faults.daemon_pause, &World::pause_daemon);
+    plan_fault(faults.etcd_cut, &World::cut_from_etcd);
+    plan_fault(faults.etcd_away, &World::lose_etcd);
     plan_fault(faults.stop_request, &World::request_stop);
     plan_fault(faults.drain, &World::drain_node);
     plan_fault(faults.twin, &World::start_twin);
@@ -86,7 +89,7 @@ void World::partition() {
     if (!network_faults_allowed()) return;
     std::vector<HostIndex> apart;
     std::vector<HostIndex> rest;
-    for (HostIndex host = 0; host <= nodes_.size(); ++host) (random_.chance(400) ? apart : rest).push_back(host);
+    for (HostIndex host = 0; host <= last_host(); ++host) (random_.chance(400) ? apart : rest).push_back(host);
     if (apart.empty() || rest.empty()) return;
     const bool one_way = random_.chance(400);
     const Duration longest = random_.chance(200) ? scenario_.lease * 12 : scenario_.lease * 3;
@@ -171,7 +174,15 @@ void World::lose_power() {
 }
 
 void World::kill_daemon() {
-    if (!daemon_.running()) return;
+    DaemonProcess& victim = pick_daemon();
+    if (!victim.running()) return;
+    if (scenario_.replicated) {
+        victim.kill();
+        // It may come back late, when another one has led for long.
+        const auto away = random_.between(Duration{20ms}, random_.chance(300) ? Duration{20s} : Duration{4s});
+        events_.after(away, [this, &victim] { start_daemon(victim); });
+        return;
+    }
     end_daemon();
     const Duration lost_timeout = Duration{1ms} * scenario_.jobs[0].terms.lost_timeout_ms;
     const Duration longest = random_.chance(150) ? lost_timeout * 3 / 2 : std::min<Duration>(lost_timeout / 2, 10s);
@@ -179,9 +190,32 @@ void World::kill_daemon() {
 }
 
 void World::pause_daemon() {
-    if (!daemon_.running() || daemon_.paused()) return;
-    daemon_.pause();
-    events_.after(random_.between(Duration{50ms}, scenario_.lease * 2), [this] { daemon_.go_on(); });
+    DaemonProcess& victim = pick_daemon();
+    if (!victim.running() || victim.paused()) return;
+    victim.pause();
+    const Duration longest = scenario_.replicated ? std::max<Duration>(6s, scenario_.lease * 2) : scenario_.lease * 2;
+    events_.after(random_.between(Duration{50ms}, longest), [&victim] { victim.go_on(); });
+}
+
+void World::cut_from_etcd() {
+    const HostIndex host = pick_daemon().address().host;
+    if (!etcd_.cut_off.insert(host).second) return;
+    chronicle_.count(Happening::daemon_cut_from_etcd);
+    chronicle_.tell("host", host, " cannot reach etcd");
+    events_.after(random_.between(Duration{100ms}, Duration{8s}), [this, host] { etcd_.cut_off.erase(host); });
+}
+
+/// Its members elect a leader of their own, and all leases begin anew.
+void World::lose_etcd() {
+    if (etcd_.is_away) return;
+    chronicle_.count(Happening::etcd_away);
+    chronicle_.tell("etcd is away");
+    etcd_.is_away = true;
+    events_.after(random_.between(Duration{100ms}, Duration{6s}), [this] {
+        if (!std::exchange(etcd_.is_away, false)) return;
+        etcd_.keys.prolong_leases(etcd_time(events_.now()));
+        chronicle_.tell("etcd is back");
+    });
 }
 
 // ---- people ----
@@ -202,7 +236,7 @@ void World::request_stop() {
 /// An operator takes a node out of its job, through that node's own agent.
 void World::drain_node() {
     const Node* const node = pick_alive();
-    if (node != nullptr) daemon_.drain(node->agent()->incarnation(), node->agent()->node());
+    if (node != nullptr) daemon().drain(node->agent()->incarnation(), node->agent()->node());
 }
 
 /// It begins as every agent does, with its first connection, and so is told apart from the one that is there.

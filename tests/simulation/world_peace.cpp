@@ -5,6 +5,7 @@
 //   L3  every launcher exits.
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "tests/simulation/world.h"
 
@@ -24,6 +25,9 @@ void World::make_peace() {
     network_.set_temper(scenario_.temper.calm());
     if (!scenario_.embedded) start_daemon();
     daemon_.go_on();
+    for (const auto& replica : replicas_) replica->go_on();
+    etcd_.cut_off.clear();
+    if (std::exchange(etcd_.is_away, false)) etcd_.keys.prolong_leases(etcd_time(events_.now()));
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
         Node& node = nodes_[i];
         if (node.dark) network_.power_back(node.host);
@@ -60,7 +64,7 @@ void World::demand_running() {
         const native::JobTerms& terms = scenario_.jobs[index].terms;
         // An embedded daemon is gone with a launcher that nobody starts again; while it lingers, it seals nothing.
         const bool left_behind = scenario_.embedded && !nodes_.front().alive();
-        if (invariants_.job(index).ever_ended || !daemon_.running() || left_behind) continue;
+        if (invariants_.job(index).ever_ended || !any_daemon_runs() || left_behind) continue;
         std::uint32_t healthy = 0;
         std::uint32_t running = 0;
         std::string phases;
@@ -74,7 +78,7 @@ void World::demand_running() {
         }
         if (healthy < terms.nodes_min || running >= terms.nodes_min) continue;
         chronicle_.violated("L1", cat(scenario_.jobs[index].name, " has ", healthy, " healthy nodes and needs ",
-                                      terms.nodes_min, ", but does not run:", phases, " daemon: ", daemon_.status()));
+                                      terms.nodes_min, ", but does not run:", phases, " daemon: ", daemon().status()));
     }
 }
 
@@ -101,7 +105,7 @@ void World::demand_end() {
     for (const Node& node : nodes_) {
         if (!node.alive()) continue;
         chronicle_.violated("L3", cat(node.agent()->name(), " never exits: ", name(node.agent()->phase()),
-                                      "; daemon: ", daemon_.status()));
+                                      "; daemon: ", daemon().status()));
         return;
     }
 }

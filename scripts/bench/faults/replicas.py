@@ -103,6 +103,7 @@ class Replicas(Cluster):
                 pass  # it changes already
             return False
         self.until(f"leader of etcd on {to}", there)
+        time.sleep(1)  # a new leader of etcd prolongs all leases; by then they have been kept alive as usual
 
     def all_back(self, host):
         if self.leader([host]) is None:
