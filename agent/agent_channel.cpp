@@ -1,7 +1,6 @@
 #include "agent/agent_channel.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "agent/local_listener.h"
 #include "rendezvous/base/datagram.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
@@ -28,18 +28,6 @@ namespace {
 std::string fresh_address(std::uint32_t local_rank) {
     std::random_device random;
     return cat("@muster/", ::getpid(), '/', random(), random(), '/', local_rank);
-}
-
-Result<FileDescriptor> listen_at(const std::string& address) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    address.copy(name.sun_path + 1, sizeof name.sun_path - 2, 1);  // the first byte stays zero: an abstract address
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
-    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.get() < 0) return error_from_errno(errno, "make a worker's channel");
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 || ::listen(socket.get(), 4) != 0)
-        return error_from_errno(errno, cat("listen for a worker at ", address));
-    return socket;
 }
 
 bool is_our_user(int socket) {
@@ -261,7 +249,7 @@ void AgentChannel::Body::send(const local::Message& message) {
 Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank,
                                                          std::vector<Gift> snapshots, std::vector<Gift> copies) {
     std::string address = fresh_address(local_rank);
-    auto socket = listen_at(address);
+    auto socket = listen_locally(std::string_view(address).substr(1), "a worker");
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(address), std::move(socket.value()));
     for (auto* gifts : {&snapshots, &copies}) {

@@ -1,17 +1,16 @@
 #include "agent/command_socket.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
-#include <cstddef>
 #include <map>
 #include <utility>
 
 #include "agent/command_address.h"
+#include "agent/local_listener.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -36,18 +35,6 @@ bool may_command(int socket) {
     log(LogLevel::warning, "a command of user ", peer.uid, " (pid ", peer.pid,
         ") is refused: it is not this job's user");
     return false;
-}
-
-Result<FileDescriptor> listen_for_commands(const std::string& address) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    address.copy(name.sun_path + 1, sizeof name.sun_path - 2);  // the first byte stays zero: an abstract address
-    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
-    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (socket.get() < 0) return error_from_errno(errno, "make the socket for commands");
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 || ::listen(socket.get(), 4) != 0)
-        return error_from_errno(errno, cat("listen for commands at @", address));
-    return socket;
 }
 
 }  // namespace
@@ -145,7 +132,8 @@ void CommandSocket::Body::close() {
 
 Result<std::unique_ptr<CommandSocket>> CommandSocket::open(asio::io_context& loop, const std::string& job,
                                                            OnCommand on_command) {
-    auto socket = listen_for_commands(write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job}));
+    auto socket =
+        listen_locally(write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job}), "commands");
     if (socket.has_error()) return socket.error();
     auto body = std::make_shared<Body>(loop, std::move(socket.value()), std::move(on_command));
     body->wait();

@@ -253,13 +253,14 @@ void ClientCore::note_silence(Instant now) {
 /// Nothing counts as heard: only the leader's words do, and not even those of one that leads no more.
 void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     out_.push_back(Disconnect{});
+    const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
     tried_ = cat(describe(endpoint()), " does not lead",
-                 told.leader.empty() ? std::string(", and knows of nobody who does") : cat(", but ", told.leader));
+                 nobody ? std::string(", and knows of nobody who does") : cat(", but ", told.leader));
     lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
     auto leader = parse_endpoint(told.leader, 0);
     // Where etcd says who leads, a daemon that knows another one is behind.
-    const bool useful = !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint()) &&
-                        !is_silent(*leader, now);
+    const bool useful =
+        !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint()) && !is_silent(*leader, now);
     try_next_endpoint(now);
     retry_later(now);
     if (!useful) return;
@@ -409,8 +410,8 @@ void ClientCore::on(const PeerAnswered& input, Instant now) {
         input.answer && assigned_ && input.answer->round == assigned_->round && !input.answer->leader_lost;
     if (!peer_has_daemon) return;
     // It has the next leader while we wait for the one that is gone.
-    const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) &&
-                         now >= attempted_at_ + config_.lease / 20;
+    const bool in_vain =
+        has_choice() && (link_ == Link::connecting || !link_answered_) && now >= attempted_at_ + config_.lease / 20;
     if (link_ != Link::none && in_vain) {
         out_.push_back(Disconnect{});
         link_ = Link::none;

@@ -35,6 +35,14 @@ FailureLedger::FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> 
     for (const auto& failure : kept_) known_.insert(fingerprint(failure));
 }
 
+FailureLedger FailureLedger::on_clock(Duration ahead) const {
+    FailureLedger moved = *this;
+    // A time that cannot be moved was none to begin with.
+    for (auto& failure : moved.kept_)
+        if (std::int64_t at = 0; !__builtin_add_overflow(failure.at_ns, ahead.count(), &at)) failure.at_ns = at;
+    return moved;
+}
+
 void FailureLedger::add(Failure failure) {
     const bool room = known_.size() < known_max;
     const auto name = fingerprint(failure);

@@ -32,6 +32,9 @@ class FailureLedger {
     /// As a daemon kept it: `known` may be fewer than `count`.
     FailureLedger(std::vector<Failure> kept, std::set<std::uint64_t> known, std::size_t count, FailureGroups groups);
 
+    /// The same failures by another clock, which is ahead by so much.
+    [[nodiscard]] FailureLedger on_clock(Duration ahead) const;
+
     /// Adds what is not known yet; a report may be sent again after a reconnect.
     void add(Failure failure);
 

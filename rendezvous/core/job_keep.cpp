@@ -38,9 +38,10 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
         charged_at_.push_back(std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock)));
     round_.ended_at = now;
     told_waiting_at_ = now - config_.gathering_interval;  // whoever comes is told at once
+    round_.failures = round_.failures.on_clock(-config_.to_wall_clock);
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
-        failures_record_ = encode_failures(id_, round_.failures);
+        failures_record_ = encode_failures(id_, round_.failures.on_clock(config_.to_wall_clock));
         groups_record_ = encode_groups(id_, round_.failures);
     }
     groups_count_ = round_.failures.count();
@@ -87,8 +88,9 @@ void Job::keep_records(const Turn& turn) {
     if (failures_revision_ != round_.failures.revision()) {
         failures_revision_ = round_.failures.revision();
         const auto& failures = round_.failures;
-        keep(failures_key(id_), failures.empty() ? std::string{} : encode_failures(id_, failures), failures_record_,
-             turn);
+        keep(failures_key(id_),
+             failures.empty() ? std::string{} : encode_failures(id_, failures.on_clock(config_.to_wall_clock)),
+             failures_record_, turn);
     }
     if (groups_count_ != round_.failures.count()) {
         groups_count_ = round_.failures.count();

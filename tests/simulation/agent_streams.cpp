@@ -145,7 +145,6 @@ void AgentProcess::stream_received(StreamId stream, std::string bytes) {
 
 void AgentProcess::daemon_bytes(const std::string& bytes) {
     reader_.append(bytes);
-    world_.invariants.heard(incarnation());
     const auto stream = stream_;
     // A message may make the client give this connection up: the rest is then nobody's.
     while (stream_ == stream && alive()) {
@@ -154,6 +153,8 @@ void AgentProcess::daemon_bytes(const std::string& bytes) {
             return world_.chronicle.violated("codec", describe(next.error()));
         }
         if (!next.value()) return;
+        // Of one that does not lead nothing counts as heard.
+        if (!std::holds_alternative<native::NotLeader>(*next.value())) world_.invariants.heard(incarnation());
         if (world_.chronicle.tracing() && !std::holds_alternative<native::Pong>(*next.value())) {
             world_.chronicle.tell(setting_.name, " gets ", native::name(*next.value()));
         }

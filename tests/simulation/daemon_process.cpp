@@ -50,9 +50,10 @@ void DaemonProcess::stand_for_election(rendezvous::ServerConfig config, SharedEt
     world_.network.listen(address_, this);
     seat_ = std::make_unique<EtcdSeat>(
         world_, random_.fork(), clock_, etcd, address_,
-        EtcdSeat::Hooks{.post = [this, life = life_](std::function<void()> work) {
-                            if (life == life_) post(std::move(work));
-                        },
+        EtcdSeat::Hooks{.post =
+                            [this, life = life_](std::function<void()> work) {
+                                if (life == life_) post(std::move(work));
+                            },
                         .leads = [this](rendezvous::KeptState kept) { lead(std::move(kept)); },
                         .stands_by = [this](std::string leader) { stand_by(std::move(leader)); },
                         .persisted =

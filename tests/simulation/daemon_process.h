@@ -74,9 +74,9 @@ class DaemonProcess final : public StreamHandler {
     Disk* disk_ = nullptr;
     rendezvous::ServerConfig config_;
     std::unique_ptr<EtcdSeat> seat_;
-    std::string leader_;         ///< where a daemon that stands by sends agents
-    std::set<StreamId> known_;   ///< the connections that server_ knows
-    std::uint64_t reign_ = 0;    ///< of all daemons', the number of this one's last
+    std::string leader_;        ///< where a daemon that stands by sends agents
+    std::set<StreamId> known_;  ///< the connections that server_ knows
+    std::uint64_t reign_ = 0;   ///< of all daemons', the number of this one's last
     rendezvous::ActionGate gate_;
     std::uint64_t life_ = 0;
     bool held_back_ = false;  ///< what is carried out just now has waited for the disk

@@ -151,15 +151,15 @@ std::string story_of(const Scenario& scenario) {
     std::string out = cat(scenario.embedded     ? "embedded daemon, "
                           : scenario.replicated ? "three daemons, "
                                                 : "",
-                          scenario.keeps_state ? "state kept, " : "",
-                          "lease ", describe(scenario.lease), ", faults for ", describe(scenario.faults_last), ';');
+                          scenario.keeps_state ? "state kept, " : "", "lease ", describe(scenario.lease),
+                          ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),
                mean("guardian kill", faults.guardian_kill), mean("power loss", faults.power_loss),
                mean("daemon kill", faults.daemon_kill), mean("daemon pause", faults.daemon_pause),
-               mean("stop request", faults.stop_request), mean("drain", faults.drain), mean("twin", faults.twin), mean("daemon cut from etcd", faults.etcd_cut),
-               mean("etcd away", faults.etcd_away));
+               mean("stop request", faults.stop_request), mean("drain", faults.drain), mean("twin", faults.twin),
+               mean("daemon cut from etcd", faults.etcd_cut), mean("etcd away", faults.etcd_away));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
         out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),

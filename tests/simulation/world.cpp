@@ -66,7 +66,8 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     const JobScenario& job = scenario_.jobs[node.job];
     rendezvous::ClientConfig config;
     config.endpoint = {"host0", daemon_address.port};
-    for (const auto& replica : replicas_) config.others.push_back({cat("host", replica->address().host), daemon_address.port});
+    for (const auto& replica : replicas_)
+        config.others.push_back({cat("host", replica->address().host), daemon_address.port});
     config.job = job.name;
     config.node = {cat("host", node.host), next_pid_++, 0x1000 + ++incarnation_count_};
     config.join_timeout = job.join_timeout;

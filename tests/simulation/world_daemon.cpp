@@ -22,7 +22,8 @@ bool World::agents_may_start() const {
 void World::add_replicas() {
     Random aside(random_);
     for (int count = 0; count < 2; ++count) {
-        replica_clocks_.push_back(std::make_unique<HostClock>(HostClock{aside.between(Duration{0}, Duration{3600s}), 0}));
+        replica_clocks_.push_back(
+            std::make_unique<HostClock>(HostClock{aside.between(Duration{0}, Duration{3600s}), 0}));
         const auto host = static_cast<HostIndex>(nodes_.size() + replicas_.size() + 1);
         replicas_.push_back(std::make_unique<DaemonProcess>(surroundings_, aside.fork(), *replica_clocks_.back(),
                                                             Address{host, daemon_address.port}));
@@ -43,13 +44,13 @@ DaemonProcess& World::daemon() {
 /// Mostly the one whose end hurts.
 DaemonProcess& World::pick_daemon() {
     if (replicas_.empty() || random_.chance(700)) return daemon();
-    const auto which = static_cast<std::size_t>(random_.between(std::int64_t{0}, static_cast<std::int64_t>(replicas_.size())));
+    const auto which =
+        static_cast<std::size_t>(random_.between(std::int64_t{0}, static_cast<std::int64_t>(replicas_.size())));
     return which == 0 ? daemon_ : *replicas_[which - 1];
 }
 
 bool World::any_daemon_runs() const {
-    return daemon_.running() ||
-           std::ranges::any_of(replicas_, [](const auto& replica) { return replica->running(); });
+    return daemon_.running() || std::ranges::any_of(replicas_, [](const auto& replica) { return replica->running(); });
 }
 
 void World::start_daemon(DaemonProcess& daemon) {

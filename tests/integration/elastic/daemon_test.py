@@ -92,6 +92,23 @@ class Restart(unittest.TestCase):
             self.assertEqual(len(job.starts(round=2)), 0, job.story())
             job.expect_gone(but=[daemon])
 
+    def test_who_loses_the_only_host_keeps_its_workers_and_then_says_what_would_have_saved_the_job(self):
+        with Job() as job:
+            daemon = self.start(job, "memory", "--first-start")
+            nodes = [job.node("--lease", 1, "--rdzv-lost-timeout", 3) for _ in range(2)]
+            first = job.round(0, 4)
+            daemon.kill()
+            daemon.wait()
+            end = time.monotonic() + 2
+            wait_for("the time without a daemon", lambda: time.monotonic() >= end)
+            self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
+            for node in nodes:
+                job.expect_exit(node, 75)
+                said = node.err.read_text()
+                for help in ("--rdzv-backend etcd", "musterd --state etcd://", "--rdzv-endpoint", "musterd --state sqlite:PATH"):
+                    self.assertIn(help, said)
+            job.expect_gone()
+
     def test_a_damaged_state_is_kept_aside_and_taught_anew(self):
         with Job() as job:
             path = job.directory / "state.db"

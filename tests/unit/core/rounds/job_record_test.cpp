@@ -128,6 +128,139 @@ TEST_CASE("a record that is cut short, too long, misplaced or missing is refused
     }
 }
 
+namespace {
+
+/// A daemon and one agent's words to it; the records that it has written.
+struct Conversation {
+    explicit Conversation(Duration to_wall_clock, KeptState kept = {})
+        : server(config(to_wall_clock), now, std::move(kept)) {}
+    static ServerConfig config(Duration to_wall_clock) {
+        ServerConfig config;
+        config.keep_records = true;
+        config.to_wall_clock = to_wall_clock;
+        return config;
+    }
+    void connect(ConnectionId connection, const char* host, std::uint32_t number) {
+        take(server.step(ConnectionAccepted{connection, "10.0.0.1"}, now));
+        native::Hello hello;
+        hello.job = "j";
+        hello.node = {host, 7, 40 + connection % 10};
+        hello.connection = number;
+        say(connection, hello);
+    }
+    void say(ConnectionId connection, native::Message message) {
+        take(server.step(Received{connection, std::move(message)}, now += 1ms));
+    }
+    void take(ServerStep step) {
+        for (auto& record : step.records) {
+            if (record.value.empty())
+                records.erase(record.key);
+            else
+                records[record.key] = record.value;
+        }
+        for (auto& action : step.actions)
+            if (auto* send = std::get_if<SendTo>(&action)) said.push_back(send->message);
+    }
+    template <class Wanted>
+    const Wanted* heard() const {
+        const Wanted* found = nullptr;
+        for (const auto& message : said)
+            if (const auto* one = std::get_if<Wanted>(&message)) found = one;
+        return found;
+    }
+    [[nodiscard]] KeptState kept() const { return *decode_state(records_of(records)); }
+
+    Instant now{1000s};
+    Server server;
+    std::map<std::string, std::string> records;
+    std::vector<native::Message> said;
+};
+
+native::Join join_of(std::uint32_t nodes, std::uint32_t restarts) {
+    native::Join join;
+    join.terms = {.nodes_min = nodes,
+                  .nodes_max = nodes,
+                  .restarts_max = restarts,
+                  .last_call_ms = 1,
+                  .lease_ms = 5000,
+                  .lost_timeout_ms = 60000};
+    join.slots = 1;
+    join.role = "default";
+    join.addresses = {"10.0.0.1"};
+    join.store_port = join.peer_port = 1;
+    return join;
+}
+
+}  // namespace
+
+TEST_CASE("a failure's time is the same moment on the next daemon's clock") {
+    Conversation first(500s);
+    first.connect(1, "n1", 1);
+    const auto join = join_of(1, 3);
+    first.say(1, join);
+    first.take(first.server.step(Elapsed{}, first.now += 10s));
+    const auto* assigned = first.heard<native::Assigned>();
+    REQUIRE(assigned != nullptr);
+    Failure failure;
+    failure.kind = FailureKind::worker_error;
+    failure.host = "n1";
+    failure.role = "default";
+    failure.at_ns = 7'000'000'000;
+    first.say(1, native::WorkersFailed{0, {failure}});
+    CHECK(first.kept().jobs.at(0).round.failures.kept().at(0).at_ns == 507'000'000'000);
+
+    Conversation next(-200s, first.kept());
+    next.connect(1, "n1", 2);
+    next.say(1, native::Resume{0, false, join, *assigned});
+    failure.at_ns = 3'000'000'000;
+    failure.pid = 4711;  // another one
+    next.say(1, native::WorkersFailed{0, {failure}});
+    const auto kept = decode_state(records_of([&] {
+        auto all = first.records;
+        for (const auto& [key, value] : next.records) all[key] = value;
+        return all;
+    }()));
+    REQUIRE(kept.has_value());
+    const auto& both = kept->jobs.at(0).round.failures.kept();
+    REQUIRE(both.size() == 2);
+    CHECK(both[0].at_ns == 507'000'000'000);
+    CHECK(both[1].at_ns == -197'000'000'000);
+}
+
+TEST_CASE("a node that was told to leave is told so again by the next daemon") {
+    Conversation first(0s);
+    first.connect(1, "n1", 1);
+    first.connect(2, "n2", 1);
+    const auto join = join_of(2, 3);
+    first.say(1, join);
+    first.say(2, join);
+    first.take(first.server.step(Elapsed{}, first.now += 10s));
+    const auto* assigned = first.heard<native::Assigned>();
+    REQUIRE(assigned != nullptr);
+    const auto told = *assigned;  // of the last one that was told
+    first.say(
+        1, native::Command{.number = 1, .verb = native::CommandVerb::drain_node, .node = "n2", .why = "maintenance"});
+    REQUIRE(first.heard<native::Drain>() != nullptr);
+
+    const auto kept = first.kept();
+    REQUIRE(kept.jobs.size() == 1);
+    const auto leaving =
+        std::ranges::find_if(kept.jobs[0].members, [](const Member& member) { return member.leaving; });
+    REQUIRE(leaving != kept.jobs[0].members.end());
+    CHECK(leaving->node.host == "n2");
+    CHECK(leaving->leaves_because.find("maintenance") != std::string::npos);
+
+    Conversation next(0s, kept);
+    next.connect(2, "n2", 2);
+    next.say(2, native::Resume{0, false, join, told});
+    const auto* again = next.heard<native::Drain>();
+    REQUIRE(again != nullptr);
+    CHECK(again->why.find("maintenance") != std::string::npos);
+    next.said.clear();
+    next.connect(1, "n1", 2);
+    CHECK(next.heard<native::Drain>() == nullptr);
+}
+
 TEST_CASE("the layout of records is that of their version") {
     // Where this fails, a field of a record or of a message in it has changed: give record_version one more, and put
     // the new sizes here.

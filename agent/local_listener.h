@@ -1,0 +1,16 @@
+// Listening at an abstract Unix address, for seqpacket connections from this host.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster::agent {
+
+/// `address` without the '@' that stands for the zero byte in front. Errors are the system's; `whom` completes "listen
+/// for ... at @address".
+Result<FileDescriptor> listen_locally(std::string_view address, std::string_view whom);
+
+}  // namespace muster::agent

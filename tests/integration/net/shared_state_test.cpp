@@ -1,0 +1,179 @@
+// A daemon whose state is shared with others: it serves agents while it leads, and sends them on while it does not.
+#include <thread>
+
+#include "rendezvous/net/daemon.h"
+#include "rendezvous/net/job_secret.h"
+#include "rendezvous/state/state_store.h"
+#include "rendezvous/wire/native/codec.h"
+#include "tests/integration/net/plain_socket.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace muster {
+namespace {
+
+/// Leads when the test says so, and keeps at once.
+class ScriptedState final : public StateStore {
+  public:
+    void write(std::uint64_t sequence, std::vector<Record> records) override {
+        record_count += records.size();
+        if (keeps) persisted(sequence);
+    }
+    [[nodiscard]] bool is_shared() const override { return true; }
+    [[nodiscard]] bool may_speak() const override { return speaks; }
+
+    bool keeps = true;
+    bool speaks = true;
+    std::size_t record_count = 0;
+};
+
+struct SharedDaemon {
+    explicit SharedDaemon(native::KeyedHash secret = {}) {
+        DaemonConfig config;
+        config.listen = {.address = "127.0.0.1", .ports = {0, 0}};
+        config.server.keep_records = true;
+        config.server.secret = std::move(secret);
+        config.on_leading = [this] { told += "leads;"; };
+        config.on_standing_by = [this](const std::string& leader) { told += "stands by, " + leader + ";"; };
+        auto store = std::make_unique<ScriptedState>();
+        state = store.get();
+        daemon = *Daemon::open(loop, std::move(config), std::move(store));
+        REQUIRE(loop.start_thread().has_value());
+    }
+    void lead() {
+        loop.invoke([this] { state->leads({}); });
+    }
+    void stand_by(const std::string& leader) {
+        loop.invoke([this, &leader] { state->stands_by(leader); });
+    }
+
+    std::string told;
+    ScriptedState* state = nullptr;
+    EventLoop loop;
+    std::unique_ptr<Daemon> daemon;
+};
+
+/// One agent's connection.
+class Agent {
+  public:
+    explicit Agent(const SharedDaemon& shared, std::string challenge = {})
+        : socket_("127.0.0.1", shared.daemon->port()) {
+        REQUIRE(socket_.connected());
+        native::Hello hello;
+        hello.job = "job";
+        hello.node = {"n1", 7, 42};
+        hello.challenge = std::move(challenge);
+        say(hello);
+    }
+    void say(const native::Message& message) const {
+        std::string bytes;
+        native::append_frame(bytes, message);
+        socket_.send(bytes);
+    }
+    void join() const {
+        native::Join join;
+        join.terms = {.nodes_min = 1, .nodes_max = 1, .last_call_ms = 1, .lease_ms = 5000, .lost_timeout_ms = 60000};
+        join.slots = 1;
+        join.role = "default";
+        join.addresses = {"127.0.0.1"};
+        join.store_port = join.peer_port = 1;
+        say(join);
+    }
+    /// The next message, or nothing where the connection ends.
+    std::optional<native::Message> hear() {
+        for (;;) {
+            auto message = reader_.next();
+            REQUIRE(message.has_value());
+            if (*message) return std::move(**message);
+            const auto byte = socket_.receive(1);
+            if (byte.empty()) return std::nullopt;
+            reader_.append(byte);
+        }
+    }
+    template <class Wanted>
+    bool hears() {
+        while (const auto message = hear())
+            if (std::holds_alternative<Wanted>(*message)) return true;
+        return false;
+    }
+
+  private:
+    PlainSocket socket_;
+    native::FrameReader reader_{native::Sender::daemon};
+};
+
+}  // namespace
+
+TEST_CASE("who does not lead sends agents to the one that does, and tells its owner") {
+    SharedDaemon shared;
+    shared.stand_by("other:29400");
+    Agent agent(shared);
+    const auto answer = agent.hear();
+    REQUIRE(answer);
+    CHECK(std::get<native::NotLeader>(*answer).leader == "other:29400");
+    CHECK_FALSE(agent.hear());
+    CHECK(shared.told == "stands by, other:29400;");
+    CHECK(shared.daemon->status_json().find("\"standby\":true") != std::string::npos);
+}
+
+TEST_CASE("a connection from before the reign is served in it, and turned away at its end") {
+    SharedDaemon shared;
+    shared.stand_by("");
+    Agent early(shared);
+    CHECK(early.hears<native::NotLeader>());
+    shared.lead();
+    Agent agent(shared);
+    agent.join();
+    CHECK(agent.hears<native::Assigned>());
+    CHECK(shared.state->record_count > 0);
+    shared.stand_by("other:1");
+    CHECK(agent.hears<native::NotLeader>());
+    CHECK_FALSE(agent.hear());
+    // It leads once more and knows what it is given: nothing.
+    shared.lead();
+    CHECK(shared.daemon->status_json().find("\"jobs\":[]") != std::string::npos);
+    CHECK(shared.told == "stands by, ;leads;stands by, other:1;leads;");
+}
+
+TEST_CASE("what a leader decided and could not keep before its reign was over is said by nobody") {
+    SharedDaemon shared;
+    shared.lead();
+    shared.loop.invoke([&] { shared.state->keeps = false; });
+    Agent agent(shared);
+    agent.join();
+    while (shared.daemon->status_json().find("\"n1\"") == std::string::npos) std::this_thread::yield();
+    shared.stand_by("other:1");
+    const auto only = agent.hear();
+    REQUIRE(only);
+    CHECK(std::holds_alternative<native::NotLeader>(*only));
+    CHECK_FALSE(agent.hear());
+}
+
+TEST_CASE("a leader whose lease is over says nothing, not even to a ping") {
+    SharedDaemon shared;
+    shared.lead();
+    shared.loop.invoke([&] { shared.state->speaks = false; });
+    Agent agent(shared);
+    agent.say(native::Ping{1, 1});
+    CHECK_FALSE(agent.hear());
+}
+
+TEST_CASE("each reign asks for the secret with nonces of its own") {
+    SharedDaemon shared(keyed_hash("secret"));
+    std::vector<std::string> nonces;
+    for (int reign = 0; reign < 3; ++reign) {
+        shared.lead();
+        Agent agent(shared, std::string(32, 'c'));
+        const auto answer = agent.hear();
+        REQUIRE(answer);
+        nonces.push_back(std::get<native::Challenge>(*answer).nonce);
+        shared.stand_by("");
+    }
+    CHECK(nonces[0] != nonces[1]);
+    CHECK(nonces[1] != nonces[2]);
+    CHECK(nonces[0] != nonces[2]);
+}
+
+}  // namespace muster
