@@ -201,6 +201,7 @@ TEST_CASE("a failure's time is the same moment on the next daemon's clock") {
     first.take(first.server.step(Elapsed{}, first.now += 10s));
     const auto* assigned = first.heard<native::Assigned>();
     REQUIRE(assigned != nullptr);
+    const auto told = *assigned;
     Failure failure;
     failure.kind = FailureKind::worker_error;
     failure.host = "n1";
@@ -211,7 +212,7 @@ TEST_CASE("a failure's time is the same moment on the next daemon's clock") {
 
     Conversation next(-200s, first.kept());
     next.connect(1, "n1", 2);
-    next.say(1, native::Resume{0, false, join, *assigned});
+    next.say(1, native::Resume{0, false, join, told});
     failure.at_ns = 3'000'000'000;
     failure.pid = 4711;  // another one
     next.say(1, native::WorkersFailed{0, {failure}});
