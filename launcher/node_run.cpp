@@ -70,7 +70,8 @@ class NodeRun::Body {
         if (daemon_ == nullptr) host.set_testament(testament({}));
         link.on_connected = [this, &host](const Endpoint& daemon) {
             // With this process our own daemon is gone as well.
-            const bool own = daemon_ != nullptr && (!config_.etcd || daemon.port == daemon_->port());
+            const bool own =
+                daemon_ != nullptr && (!config_.etcd || daemon == Endpoint{facts_.addresses.front(), daemon_->port()});
             host.set_testament(own ? std::string{} : testament(daemon));
         };
         agent.on_progress = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
