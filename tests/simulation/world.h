@@ -8,7 +8,8 @@
 //     refused connects end, and none begins until that lease is over. Resets, and all that befalls processes, go on;
 //   - an embedded daemon does not wait for that lease where a full set of fresh agents comes (STATES.md, Sealing), so
 //     in its worlds no other node's agent is started in that time either;
-//   - several daemons share their state in one etcd, which may be away, slow, or out of reach for one of them, and loses
+//   - several daemons share their state in one etcd, which may be away, slow, or out of reach for one of them, and
+//   loses
 //     nothing; its own hosts are none of the world's;
 //   - a guardian runs as long as its host does, or is killed: it is never stopped for longer than moments.
 #pragma once
