@@ -4,7 +4,11 @@
 
 namespace muster::simulation {
 
-using namespace rendezvous;
+using rendezvous::AskEtcd;
+using rendezvous::EtcdAnswer;
+using rendezvous::EtcdConfig;
+using rendezvous::EtcdCore;
+using rendezvous::Record;
 
 namespace {
 
@@ -49,10 +53,10 @@ void EtcdSeat::carry_out(EtcdCore::Outputs outputs) {
         // What the daemon does in answer may be its end.
         if (alive.expired()) return;
         if (const auto* ask = std::get_if<AskEtcd>(&output)) send(*ask);
-        if (const auto* kept = std::get_if<Kept>(&output)) hooks_.persisted(kept->sequence);
-        if (auto* stand_by = std::get_if<StandBy>(&output)) hooks_.stands_by(std::move(stand_by->leader));
-        if (const auto* lead = std::get_if<Lead>(&output)) {
-            auto kept = decode_state(lead->records);
+        if (const auto* kept = std::get_if<rendezvous::Kept>(&output)) hooks_.persisted(kept->sequence);
+        if (auto* stand_by = std::get_if<rendezvous::StandBy>(&output)) hooks_.stands_by(std::move(stand_by->leader));
+        if (const auto* lead = std::get_if<rendezvous::Lead>(&output)) {
+            auto kept = rendezvous::decode_state(lead->records);
             if (!kept) return world_.chronicle.violated("state", kept.error().context);
             hooks_.leads(*std::move(kept));
         }
@@ -74,10 +78,10 @@ void EtcdSeat::send(const AskEtcd& ask) {
     world_.events.after(delay(), [this, alive, close, there = delay(), request = ask.request] {
         // The request is on its way whatever has become of who sent it.
         if (alive.expired() || !reaches()) return;
-        const auto call = encode(request);
+        const auto call = rendezvous::encode(request);
         const auto said = etcd_.keys.call(call.path, call.body, etcd_time(world_.events.now()));
         world_.events.after(there, [this, alive, close, request, said] {
-            if (!alive.expired() && reaches()) close(decode_answer(request, said.status, said.body));
+            if (!alive.expired() && reaches()) close(rendezvous::decode_answer(request, said.status, said.body));
         });
     });
 }
