@@ -18,12 +18,15 @@ namespace {
 std::atomic<runtime::Notices*> watched = nullptr;
 static_assert(std::atomic<runtime::Notices*>::is_always_lock_free);
 std::atomic<pid_t> watcher = 0;
+std::atomic<int> launchers_signal = 0;
 
 void note(int signal) {
     auto* const notices = watched.load();
     if (notices == nullptr) return;
     const bool in_child = ::getpid() != watcher.load();
     if (!in_child && notices->add_signal(signal)) return;
+    // A scheduler sends it to all processes of the job: a notice, which a data loader must not end by.
+    if (in_child && signal == launchers_signal.load()) return;
     // A stop, or a child that has inherited this handler: let the signal do what it would have done.
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;
@@ -63,6 +66,7 @@ Result<PreemptionNotice> PreemptionNotice::watch(const Context& context, std::ve
     watcher.store(::getpid());
     // A scheduler sends it to all processes of a job, not to muster alone.
     const int launchers = context.preemption_signal();
+    launchers_signal.store(launchers);
     if (launchers != 0 && std::find(signals.begin(), signals.end(), launchers) == signals.end())
         signals.push_back(launchers);
     auto handlers = std::make_unique<Handlers>();

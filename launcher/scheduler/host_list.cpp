@@ -129,25 +129,4 @@ Result<std::vector<std::string>> parse_host_list(std::string_view text) {
     return Reader(text).whole();
 }
 
-Result<std::vector<std::uint32_t>> parse_repeated_numbers(std::string_view text) {
-    std::vector<std::uint32_t> numbers;
-    std::size_t at = 0;
-    for (const auto word : split(text, ',')) {
-        const auto wrong = [&](std::string_view what) {
-            return Error{Errc::invalid_argument, cat("at character ", at + 1, ": ", what)};
-        };
-        const auto open = std::min(word.find("(x"), word.size());
-        std::uint32_t number = 0;
-        std::uint32_t times = 1;
-        if (!parse_number(word.substr(0, open), number)) return wrong("no number");
-        if (open < word.size() &&
-            (!word.ends_with(')') || !parse_number(word.substr(open + 2, word.size() - open - 3), times) || times == 0))
-            return wrong("accepted is NUMBER or NUMBER(xTIMES)");
-        if (numbers.size() + times > host_count_max) return wrong(cat("more than ", host_count_max, " numbers"));
-        numbers.insert(numbers.end(), times, number);
-        at += word.size() + 1;
-    }
-    return numbers;
-}
-
 }  // namespace muster::launcher

@@ -23,7 +23,4 @@ inline constexpr std::size_t host_count_max = 100'000;
 /// The hosts in order, duplicates and all. The error names the character (from 1) at which the list does not read.
 Result<std::vector<std::string>> parse_host_list(std::string_view text);
 
-/// "2(x3),1": 2, 2, 2, 1, as Slurm tells numbers for each node. The same error.
-Result<std::vector<std::uint32_t>> parse_repeated_numbers(std::string_view text);
-
 }  // namespace muster::launcher

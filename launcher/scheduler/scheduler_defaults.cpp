@@ -38,9 +38,6 @@ void add_worker_count(const SlurmTask& task, const GivenValue& given, SchedulerD
 
 SchedulerDefaults of_slurm(const SlurmTask& task, const GivenValue& given) {
     SchedulerDefaults defaults;
-    if (!is_given(given, "preemption-signal")) defaults.values.push_back({"preemption-signal", "SLURM_JOB_ID", "USR1"});
-    add_worker_count(task, given, defaults);
-    if (meets_elsewhere(given)) return defaults;
     if (task.task_on_host > 0) {
         defaults.nothing_to_do =
             cat("task ", task.task_on_host, " on ", task.hosts[task.host_number],
@@ -48,6 +45,7 @@ SchedulerDefaults of_slurm(const SlurmTask& task, const GivenValue& given) {
                 "--nproc-per-node for the number of workers");
         return defaults;
     }
+    add_worker_count(task, given, defaults);
     if (task.hosts.size() == 1) return defaults;
     const auto offer = [&](std::string_view option, std::string source, std::string value) {
         if (!is_given(given, option)) defaults.values.push_back({option, std::move(source), std::move(value)});
@@ -74,9 +72,18 @@ Error no_task(const Environment& environment) {
 Result<SchedulerDefaults> scheduler_defaults(const Environment& environment, const GivenValue& given) {
     const auto from = given("from").value_or("auto");
     if (from == "none") return SchedulerDefaults{};
-    const auto task = slurm_task(environment);
-    if (!task) return task.error();
-    if (*task) return of_slurm(**task, given);
+    if (is_slurm_task(environment)) {
+        SchedulerDefaults defaults;
+        // What --signal=USR1 sends. Who says what to do with signals has their own plan.
+        const bool plain = !is_given(given, "preemption-signal") && !is_given(given, "signals-to-handle");
+        if (!meets_elsewhere(given)) {
+            const auto task = slurm_task(environment);
+            if (!task) return task.error();
+            defaults = of_slurm(*task, given);
+        }
+        if (plain) defaults.values.push_back({"preemption-signal", "SLURM_JOB_ID", "USR1"});
+        return defaults;
+    }
     if (from == "slurm") return no_task(environment);
     SchedulerDefaults defaults;
     if (const auto hosts = slurm_hosts_without_task(environment); hosts > 1 && !meets_elsewhere(given))

@@ -27,13 +27,7 @@ std::optional<std::int64_t> number(const Environment& environment, std::string_v
 Error unreadable(std::string_view variable, std::string_view value, std::string_view why) {
     return {Errc::invalid_argument,
             cat(variable, ": got '", value, "'; ", why,
-                "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself")};
-}
-
-bool is_srun_task(const Environment& environment) {
-    const auto step = number(environment, "SLURM_STEP_ID");
-    return step && *step < special_steps && lookup(environment, "SLURM_JOB_ID") &&
-           lookup(environment, "SLURM_PROCID") && !lookup(environment, "MUSTER_AGENT_SOCKET");
+                "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself, or --from=none")};
 }
 
 Result<std::vector<std::string>> hosts_of(const Environment& environment) {
@@ -68,8 +62,14 @@ std::optional<std::uint32_t> gpus_of(const Environment& environment) {
 
 }  // namespace
 
-Result<std::optional<SlurmTask>> slurm_task(const Environment& environment) {
-    if (!is_srun_task(environment)) return std::optional<SlurmTask>();
+bool is_slurm_task(const Environment& environment) {
+    const auto step = number(environment, "SLURM_STEP_ID");
+    const auto set = [&](std::string_view name) { return lookup(environment, name).has_value(); };
+    return step && *step < special_steps && set("SLURM_JOB_ID") && set("SLURM_PROCID") && !set("MUSTER_AGENT_SOCKET") &&
+           !set("OMPI_COMM_WORLD_SIZE") && !set("SLURM_HET_SIZE") && !set("SLURM_PACK_SIZE");
+}
+
+Result<SlurmTask> slurm_task(const Environment& environment) {
     const auto job = number(environment, "SLURM_JOB_ID");
     const auto step = number(environment, "SLURM_STEP_ID");
     if (!job) return unreadable("SLURM_JOB_ID", value_or_empty(environment, "SLURM_JOB_ID"), "accepted is a number");
@@ -85,14 +85,12 @@ Result<std::optional<SlurmTask>> slurm_task(const Environment& environment) {
     task.port = port_of(environment, *job, *step);
     const auto restarts = number(environment, "SLURM_RESTART_COUNT").value_or(0);
     if (restarts > 0) task.job += cat("-", restarts);
-    if (const auto counts = parse_repeated_numbers(value_or_empty(environment, "SLURM_STEP_TASKS_PER_NODE"));
-        counts && task.host_number < counts->size())
-        task.tasks_on_host = (*counts)[task.host_number];
     return task;
 }
 
 std::uint32_t slurm_hosts_without_task(const Environment& environment) {
-    if (!lookup(environment, "SLURM_JOB_ID") || is_srun_task(environment) || lookup(environment, "MUSTER_AGENT_SOCKET"))
+    if (!lookup(environment, "SLURM_JOB_ID") || is_slurm_task(environment) ||
+        lookup(environment, "MUSTER_AGENT_SOCKET"))
         return 0;
     for (const std::string_view variable : {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})
         if (const auto count = number(environment, variable)) return static_cast<std::uint32_t>(*count);

@@ -16,14 +16,17 @@ struct SlurmTask {
     std::vector<std::string> hosts;          ///< of the step
     std::uint32_t host_number = 0;           ///< this host's place among them
     std::uint32_t task_on_host = 0;          ///< this task's, among those of this host
-    std::uint32_t tasks_on_host = 1;         ///< how many those are, where Slurm says so
     std::string job;                         ///< "4711.0"; "4711.0-1" after the first requeue
     std::uint16_t port = 0;                  ///< for the rendezvous on the first host
     std::optional<std::uint32_t> gpu_count;  ///< that this task may use; nothing: none was asked for
 };
 
-/// Nothing outside `srun`, and within a worker of another muster. An error names the variable that does not read.
-Result<std::optional<SlurmTask>> slurm_task(const Environment& environment);
+/// Is this process a task of srun's, and not within a worker of another muster, started by mpirun, or in a part of a
+/// heterogeneous job, whose variables tell of that part alone?
+bool is_slurm_task(const Environment& environment);
+
+/// Of such a process. An error names the variable that does not read.
+Result<SlurmTask> slurm_task(const Environment& environment);
 
 /// How many hosts the allocation has, where this process is in it but in no task of srun's; 0 otherwise.
 std::uint32_t slurm_hosts_without_task(const Environment& environment);

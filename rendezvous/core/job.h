@@ -145,7 +145,7 @@ class Job {
 
     // job_command.cpp: what people ask for
     native::CommandAnswer drain_node(const native::Command& command, const Turn& turn);
-    native::CommandAnswer notify(const native::Command& command, const Turn& turn);
+    native::CommandAnswer notify(ConnectionId from, const native::Command& command, const Turn& turn);
     Result<Member*> find_node(const std::string& name);
     [[nodiscard]] bool left_for_drain() const;
 
@@ -256,6 +256,7 @@ class Job {
     Instant empty_since_ = no_deadline;  ///< when the last member was lost; no_deadline while there are members
     bool left_ = false;                  ///< the last member to go left of its own will
     Instant noticed_at_ = no_deadline;   ///< the workers of the running round were told last
+    std::set<ConnectionId> noticed_;     ///< then, through these
     bool announced_ = false;             ///< JobForgotten has gone out
     bool forgotten_ = false;
     Instant settled_at_ = Instant::min();  ///< deadlines up to here have taken effect

@@ -43,7 +43,7 @@ void Job::on_command(ConnectionId from, const native::Command& command, const Tu
     else if (command.verb == native::CommandVerb::inject_fault)
         answer = inject_fault(from, command, turn);
     else
-        answer = notify(command, turn);
+        answer = notify(from, command, turn);
     if (answer) turn.send(from, *std::move(answer));
     settle(turn);
 }
@@ -94,14 +94,18 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
                              " left and it needs ", nodes_needed()))};
 }
 
-native::CommandAnswer Job::notify(const native::Command& command, const Turn& turn) {
+native::CommandAnswer Job::notify(ConnectionId from, const native::Command& command, const Turn& turn) {
     if (!round_.running()) return {command.number, false, cat("no round of job '", id_, "' is running")};
-    if (noticed_at_ != no_deadline && turn.now < noticed_at_ + notices_are_one_within)
+    if (noticed_at_ != no_deadline && turn.now < noticed_at_ + notices_are_one_within) {
+        // But a node that was away then hears of it now.
+        if (noticed_.insert(from).second) turn.send(from, native::NoticeGiven{command.why});
         return {command.number, true, "all workers have just been told"};
+    }
     noticed_at_ = turn.now;
     SendTo told{{}, native::NoticeGiven{command.why}};
     for (const auto& [incarnation, member] : members_)
         if (member.place == Place::running && member.connected()) told.connections.push_back(member.connection);
+    noticed_ = {told.connections.begin(), told.connections.end()};
     const auto nodes = told.connections.size();
     turn.step.why.push_back(cat("job '", id_, "': notice to all workers: ", command.why));
     if (nodes > 0) turn.step.actions.push_back(std::move(told));

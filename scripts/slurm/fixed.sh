@@ -10,5 +10,7 @@
 #SBATCH --output=%x-%j.out      # one file for all; muster --log-dir keeps each worker's lines apart
 
 # What muster finds out by itself: the nodes, where they meet (the first one), the job's name, and the workers on each node.
-# 40 s after scancel Slurm kills what is left (KillWait); muster stops its workers in order before that.
+# 30 s after scancel Slurm kills what is left (KillWait); muster stops its workers in order before that.
+# Since Slurm 22.05 srun does not take it from sbatch by itself.
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 exec srun --kill-on-bad-exit=0 "${MUSTER:-muster}" --shutdown-timeout=20 "$@"

@@ -4,12 +4,15 @@
 #
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1     # one muster on each node; it starts the workers
+#SBATCH --cpus-per-task=64      # of that one task, so for all workers of the node
 #SBATCH --gpus-per-node=8       # one worker for each; without GPUs leave the line out
 #SBATCH --requeue               # Slurm may start the job again, under the same number
 #SBATCH --open-mode=append      # and its output goes on in the same file
 #SBATCH --signal=USR1@120       # two minutes before the time limit: a notice to muster and the trainers
 #SBATCH --output=%x-%j.out
 
+# Since Slurm 22.05 srun does not take it from sbatch by itself.
+export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
 srun --kill-on-bad-exit=0 "${MUSTER:-muster}" --checkpoint-dir="${CHECKPOINTS:-$PWD/checkpoints}" "$@"
 code=$?
 

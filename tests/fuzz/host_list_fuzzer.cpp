@@ -1,5 +1,5 @@
-// Host lists and repeated numbers of a scheduler: any bytes give an error with a place in them, or names that are none
-// of them empty and read as themselves.
+// Host lists of a scheduler: any bytes give an error with a place in them, or names that are none of them empty and
+// read as themselves.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -19,7 +19,5 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     } else {
         MUSTER_CHECK(hosts.error().context.starts_with("at character "), hosts.error().context);
     }
-    if (const auto numbers = launcher::parse_repeated_numbers(text))
-        MUSTER_CHECK(numbers->size() <= launcher::host_count_max, numbers->size());
     return 0;
 }

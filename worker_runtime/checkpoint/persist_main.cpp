@@ -58,8 +58,8 @@ int run(const PersistTerms& terms, std::vector<KeptCopy> copies) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    // Whoever stops the job stops its agent, and this is what the agent does about it.
-    for (const int stop : {SIGTERM, SIGINT, SIGHUP}) ::signal(stop, SIG_IGN);
+    // Whoever stops the job, or gives it notice, signals its agent, and this is what the agent does about it.
+    for (const int stop : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(stop, SIG_IGN);
     const std::vector<std::string_view> words(argv + 1, argv + argc);
     PersistTerms terms;
     unsigned seconds = 0;

@@ -210,14 +210,17 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
     all[0] = FileDescriptor(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0));
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
         auto parcel = receive_datagram_before(deadline, sockets_[rank].get());
-        if (!parcel) {  // that rank is late or gone: so are all, and learn of it
+        if (!parcel) {
+            // All learn of it, and it is the group's end: what the others have sent stays unread.
             wrong = about(identities_[rank], parcel.error());
+            if (wrong->code == Errc::limit_exceeded) wrong->code = Errc::io;
             break;
         }
         const auto theirs = wrong_in(*parcel, 1);
         if (!theirs) all[rank] = std::move(parcel->descriptors[0]);
         if (theirs && !wrong) wrong = by(rank, *theirs);
     }
+    if (!all[0].valid() && !wrong) wrong = by(0, error_from_errno(errno, "copy a descriptor"));
     std::vector<int> numbers;
     for (const auto& one : all) numbers.push_back(one.get());
     if (wrong) numbers.clear();

@@ -12,10 +12,12 @@ namespace {
 constexpr std::uint8_t leaving = 0xff;
 constexpr std::uint8_t asking = 0xfe;
 constexpr std::uint8_t answering = 0xfd;
+constexpr std::uint8_t giving_up = 0xfc;
 
 std::uint8_t code_of(const ControlFrame& frame) {
     switch (frame.kind) {
         case ControlFrame::Kind::left: return leaving;
+        case ControlFrame::Kind::gives_up: return giving_up;
         case ControlFrame::Kind::asks: return asking;
         case ControlFrame::Kind::answers: return answering;
         case ControlFrame::Kind::failed: break;
@@ -25,8 +27,9 @@ std::uint8_t code_of(const ControlFrame& frame) {
 
 ControlFrame frame_of(std::uint8_t code, std::uint64_t unfinished, std::string_view text) {
     if (code == leaving) return {.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}};
-    if (code == asking)
-        return {.kind = ControlFrame::Kind::asks, .unfinished = unfinished, .text = {}, .waits_for = {}};
+    if (code == asking) return {.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}};
+    if (code == giving_up)
+        return {.kind = ControlFrame::Kind::gives_up, .unfinished = unfinished, .text = {}, .waits_for = {}};
     if (code != answering)
         return {.code = code <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(code) : Errc::bad_frame,
                 .unfinished = unfinished,

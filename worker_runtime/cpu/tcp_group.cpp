@@ -82,7 +82,7 @@ Error TcpGroup::fail(Errc code, const std::string& text, std::uint64_t unfinishe
 Error TcpGroup::fail_locked(Errc code, const std::string& text, std::uint64_t unfinished) {
     if (failure_) return *failure_;
     failure_ = Error{code, text};
-    if (unfinished != 0) given_up_ = unfinished;
+    given_up_ = std::max(given_up_, unfinished);
     for (int peer = 0; peer < size(); ++peer)
         send(peer, {.code = code, .unfinished = unfinished, .text = text, .waits_for = {}});
     const std::uint64_t one = 1;
@@ -138,8 +138,11 @@ void TcpGroup::take(int rank, ControlFrame frame) {
         case ControlFrame::Kind::left: inbox(rank).told = Told::left; break;
         case ControlFrame::Kind::answers: inbox(rank).waits_for = std::move(frame.waits_for); break;
         case ControlFrame::Kind::asks:
-            if (frame.unfinished != 0) given_up_ = frame.unfinished;
             send(rank, {.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = waited_for()});
+            break;
+        case ControlFrame::Kind::gives_up:
+            if (frame.unfinished > given_up_) given_up_by_ = rank;
+            given_up_ = std::max(given_up_, frame.unfinished);
             break;
         case ControlFrame::Kind::failed:
             inbox(rank).told = Told::failed;
@@ -169,12 +172,23 @@ Result<bool> TcpGroup::hear_or_lose(int rank) {
     return heard(rank);
 }
 
+/// Until the control connection has said its last. Another thread may read it, and then nothing wakes this one.
+void TcpGroup::await_last_words(int rank) {
+    Instant current = std::chrono::steady_clock::now();
+    for (const Instant end = current + last_words_timeout; current < end; current = std::chrono::steady_clock::now()) {
+        {
+            const std::lock_guard lock(mutex_);
+            read(rank);
+            if (inbox(rank).told != Told::nothing) return;
+        }
+        pollfd control{peer(rank).control.get(), POLLIN, 0};
+        ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_look_interval), current));
+    }
+}
+
 Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
-    pollfd control{peer(rank).control.get(), POLLIN, 0};
-    const auto now = std::chrono::steady_clock::now();
-    ::poll(&control, 1, poll_timeout_ms(now + last_words_timeout, now));
+    await_last_words(rank);
     const std::lock_guard lock(mutex_);
-    read(rank);
     const Inbox& box = inbox(rank);
     if (box.told == Told::failed) return *failure_;
     if (box.told == Told::left)

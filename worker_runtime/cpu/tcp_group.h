@@ -102,9 +102,12 @@ class TcpGroup {
     void take(int rank, ControlFrame frame);
     void send(int rank, const ControlFrame& frame) const;
     [[nodiscard]] std::vector<int> waited_for() const;
-    std::optional<std::vector<int>> pursue(int rank, Question& question, std::uint64_t number, Instant began);
+    std::optional<std::vector<int>> pursue(int rank, Question& question, Instant began);
     Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);
     Result<bool> heard(int rank);
+
+    void await_last_words(int rank);
+    void give_up(std::uint64_t number);
 
     const int rank_;
     const std::string id_;
@@ -115,6 +118,7 @@ class TcpGroup {
     mutable std::mutex mutex_;
     std::optional<Error> failure_;
     std::uint64_t given_up_ = 0;  ///< the last collective that some rank has given up
+    int given_up_by_ = -1;
     std::vector<Inbox> inboxes_;  ///< by rank
     std::map<const void*, std::vector<int>> waits_;
     std::function<std::vector<int>()> also_waits_for_;

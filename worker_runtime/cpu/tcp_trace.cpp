@@ -43,6 +43,7 @@ Result<std::vector<int>> TcpGroup::trace(const std::vector<int>& late, std::uint
     std::vector<int> idle;
     std::vector<int> mute;
     const Instant began = std::chrono::steady_clock::now();
+    give_up(number);
     while (!open.empty()) {
         std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
         {
@@ -54,7 +55,7 @@ Result<std::vector<int>> TcpGroup::trace(const std::vector<int>& late, std::uint
             }
             if (failure_) return *failure_;
             for (auto one = open.begin(); one != open.end();) {
-                const auto next = pursue(one->first, one->second, number, began);
+                const auto next = pursue(one->first, one->second, began);
                 if (!next) {
                     ++one;
                     continue;
@@ -74,9 +75,17 @@ Result<std::vector<int>> TcpGroup::trace(const std::vector<int>& late, std::uint
     return mute.empty() ? late : mute;
 }
 
+/// Before anybody who is late comes, and all but this rank pass.
+void TcpGroup::give_up(std::uint64_t number) {
+    if (number == 0) return;
+    const std::lock_guard lock(mutex_);
+    for (int rank = 0; rank < size(); ++rank)
+        send(rank, {.kind = ControlFrame::Kind::gives_up, .unfinished = number, .text = {}, .waits_for = {}});
+}
+
 /// Whom `rank` waits for; nobody, after a while of asking; nothing yet. Who waits for nobody is asked again: it may
 /// have been on its way from one wait to the next.
-std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, std::uint64_t number, Instant began) {
+std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, Instant began) {
     Inbox& box = inbox(rank);
     const Instant current = std::chrono::steady_clock::now();
     if (question.asked == Instant{}) question.asked = current;
@@ -89,19 +98,23 @@ std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, s
     if (current >= question.asked_last + ask_again_after && (question.asked_last == Instant{} || box.waits_for)) {
         box.waits_for.reset();
         question.asked_last = current;
-        send(rank, {.kind = ControlFrame::Kind::asks, .unfinished = number, .text = {}, .waits_for = {}});
+        send(rank, {.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}});
     }
     return std::nullopt;
 }
 
 Error TcpGroup::failure_soon() {
+    const int by = [this] {
+        const std::lock_guard lock(mutex_);
+        return given_up_by_;
+    }();
     pollfd wake{wake_.get(), POLLIN, 0};
     Instant current = std::chrono::steady_clock::now();
     for (const Instant end = current + trace_limit + answer_limit; current < end;
          current = std::chrono::steady_clock::now()) {
         for (int rank = 0; rank < size(); ++rank) {
             if (rank == rank_) continue;
-            if (auto heard = hear(rank); !heard) return heard.error();
+            if (auto heard = rank == by ? hear_or_lose(rank) : hear(rank); !heard) return heard.error();
         }
         if (::poll(&wake, 1, poll_timeout_ms(current + answer_look_interval, current)) > 0) return failure();
     }

@@ -46,13 +46,4 @@ TEST_CASE("a host list that does not read is refused with the place") {
     CHECK(hosts("[[[[[[[[[[1]]]]]]]]]]").find("too many brackets") != std::string::npos);
 }
 
-TEST_CASE("numbers for each host are repeated as Slurm writes it") {
-    CHECK(parse_repeated_numbers("2(x3),1").value() == std::vector<std::uint32_t>{2, 2, 2, 1});
-    CHECK(parse_repeated_numbers("8").value() == std::vector<std::uint32_t>{8});
-    CHECK(parse_repeated_numbers("2(3)").error().context == "at character 1: no number");
-    CHECK(parse_repeated_numbers("1,2(x0)").error().context == "at character 3: accepted is NUMBER or NUMBER(xTIMES)");
-    CHECK(parse_repeated_numbers("1(x99999999)").has_error());
-    CHECK(parse_repeated_numbers("").has_error());
-}
-
 }  // namespace muster::launcher

@@ -75,6 +75,11 @@ TEST_CASE("what is given beats Slurm, each option by itself") {
     // A meeting place of their own, or none.
     const auto own = launched({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=other:1234", "x"}, in_step());
     CHECK((own.config.endpoint.host == "other" && own.config.node_rank == -1 && !own.config.is_host));
+    // Several agents on a host, and flags for all of it, as with torchrun: one worker each, and no step to read.
+    const auto all = launched({"--nnodes=8", "--node-rank=5", "--master-addr=a", "--master-port=29500", "x"},
+                              in_step({{"SLURM_GPUS_ON_NODE", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "77"}}));
+    CHECK((all.config.workers_per_node == 1 && all.config.node_rank == 5 && all.warnings.empty()));
+    CHECK(launched({"--signals-to-handle=SIGTERM,SIGUSR1", "x"}, in_step()).config.preemption_signal == 0);
     for (const std::string alone : {"--standalone", "--nnodes=1"})
         CHECK(launched({alone, "x"}, in_step()).config.standalone);
     CHECK(launched({"--from=none", "x"}, in_step()).config.standalone);
@@ -120,6 +125,9 @@ TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely must
     CHECK_FALSE(says(launched({"--nnodes=1", "x"}, batch), "Slurm"));
     // The shell of salloc is a step of Slurm's own.
     CHECK(launched({"x"}, in_step({{"SLURM_STEP_ID", "4294967290"}})).config.standalone);
+    // mpirun's, whose remote processes inherit a step of orted's; a part of a heterogeneous job.
+    CHECK(launched({"x"}, in_step({{"OMPI_COMM_WORLD_SIZE", "4"}})).config.standalone);
+    CHECK(launched({"x"}, in_step({{"SLURM_HET_SIZE", "2"}})).config.standalone);
     // A worker's own muster is no task of srun's, though it inherits its variables.
     CHECK(launched({"x"}, in_step({{"MUSTER_AGENT_SOCKET", "x"}})).config.standalone);
     CHECK(
@@ -133,7 +141,8 @@ TEST_CASE("variables that do not read are refused with their name and place") {
     CHECK(
         complaint({"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu[07-10"}})) ==
         "muster: SLURM_STEP_NODELIST: got 'gpu[07-10'; as a list of hosts it is wrong at character 4: '[' without its "
-        "']'; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself\n");
+        "']'; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself, or "
+        "--from=none\n");
     CHECK(complaint({"x"}, in_step({{"SLURM_NODEID", "4"}})).find("below the 4 hosts") != std::string::npos);
     CHECK(complaint({"x"}, in_step({{"SLURM_JOB_ID", "x"}})).find("SLURM_JOB_ID: got 'x'") != std::string::npos);
 }
