@@ -21,6 +21,7 @@ namespace muster::simulation {
 struct AgentTruth {
     std::size_t job = 0;
     std::string name;  ///< "job0/n2#1"
+    std::uint64_t host = 0;
     std::uint32_t slots = 1;
     std::string role;
     bool gone = false;          ///< finished, killed, or without power

@@ -120,6 +120,7 @@ void World::start_agent(std::size_t index) {
     AgentTruth truth;
     truth.job = node.job;
     truth.name = setting.name;
+    truth.host = node.host;
     truth.slots = node.scenario.slots;
     truth.role = node.scenario.role;
     truth.in_trouble = trouble_count_[node.host] > 0;

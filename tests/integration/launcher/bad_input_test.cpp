@@ -80,7 +80,7 @@ TEST_CASE("a wrong option or variable is one line and exit code 2") {
     check_refused({{"--nprocs=2", "x.py"}, 2, "the nearest known option is --nproc-per-node"});
     check_refused({{}, 2, "the program is missing"});
     check_refused({{"x.py"}, 2, "PET_NNODES: got 'two'", {.environment = {{"PET_NNODES", "two"}}}});
-    check_refused({{"--rdzv-backend=etcd", "x.py"}, 2, "etcd is not supported yet"});
+    check_refused({{"--rdzv-backend=etcd", "--nnodes=2", "x.py"}, 2, "names the members of etcd"});
     check_refused({{"--nnodes=2", "--rdzv-backend=c10d", "x.py"}, 2, "--rdzv-endpoint is missing"});
     check_refused({{"--exit-code=torchrun", "--nope", "x.py"}, 2, "--nope"});
 }

@@ -1,4 +1,5 @@
 """muster in a real Slurm: a cluster of four nodes on this host (cluster.py), and what a user would type."""
+import contextlib
 import os
 import pathlib
 import re
@@ -122,7 +123,8 @@ class Slurm(unittest.TestCase):
         # As a machine would go: its slurmd, its steps, and all that they run.
         self.slurm.stop("n3", signal.SIGKILL)
         for pid in processes_with("SLURMD_NODENAME=n3"):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # one may take others along
+                os.kill(pid, signal.SIGKILL)
         self.lines_until(job, "of 2 ready", 2)
         job.communicate(timeout=60)
 
@@ -155,7 +157,7 @@ class Slurm(unittest.TestCase):
         out = folder / "out"
         done = self.slurm.run(
             "env", f"MUSTER={MUSTER}", f"CHECKPOINTS={folder}/checkpoints", "sbatch", "--parsable", "-N2",
-            "--gpus-per-node=0", "-o", out, SOURCE / "scripts/slurm/requeue.sh", "--no-python",
+            "-c1", "--gpus-per-node=0", "-o", out, SOURCE / "scripts/slurm/requeue.sh", "--no-python",
             BUILD / "bin/digits_trainer", "--data", SOURCE / "worker_runtime/examples/data/digits.csv", "--epochs",
             "400", "--checkpoint-every", "50")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -8,6 +8,7 @@
 #include <future>
 #include <map>
 
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/state/open_state.h"
 #include "rendezvous/state/sqlite_file.h"
@@ -113,7 +114,7 @@ TEST_CASE("a file that is damaged, cut or of another version is kept aside, and 
         Keeper keeper(path);
         REQUIRE(keeper.settle({{"complete", value}}));
     };
-    const std::string whole{1, 4};
+    const std::string whole{static_cast<char>(record_version), 4};
     int aside_count = 0;
     const auto starts_empty = [&] {
         const auto aside = path + ".aside-" + std::to_string(++aside_count);

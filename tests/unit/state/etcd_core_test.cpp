@@ -10,6 +10,7 @@
 #include <set>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/job_record.h"
 #include "tests/support/catch.h"
 #include "tests/unit/state/simulated_etcd.h"
 
@@ -367,7 +368,7 @@ TEST_CASE("a forgotten token is fetched anew, and the lead is not lost over it")
         talk.take(talk.core.write(static_cast<std::uint64_t>(times) + 1, {{"k", std::to_string(times)}}, talk.now));
     }
     CHECK(talk.led == 1);
-    CHECK(etcd.value("muster/v1/state/k") == "19");
+    CHECK(etcd.value(cat("muster/v", record_version, "/state/k")) == "19");
     CHECK(talk.remarks.empty());
     CHECK(std::ranges::none_of(talk.asked, [](const AskEtcd& ask) {
         return std::holds_alternative<Authenticate>(ask.request) && !ask.token.empty();
@@ -459,7 +460,7 @@ TEST_CASE("whoever resigns writes what it was given first, and leaves nothing be
         talk.take(talk.core.resign(talk.now));
         CHECK(talk.core.resigned());
         CHECK(etcd.value("muster/leader").empty());
-        CHECK(etcd.value("muster/v1/state/job/x") == (over ? "" : "ends"));
+        CHECK(etcd.value(cat("muster/v", record_version, "/state/job/x")) == (over ? "" : "ends"));
         CHECK((etcd.key_count() == 0) == over);
         CHECK(talk.remarks.empty());
     }
@@ -473,5 +474,5 @@ TEST_CASE("whoever resigns writes what it was given first, and leaves nothing be
     CHECK_FALSE(talk.core.resigned());
     talk.take(std::move(write));
     CHECK(talk.core.resigned());
-    CHECK(etcd.value("muster/v1/state/job/x") == "runs");
+    CHECK(etcd.value(cat("muster/v", record_version, "/state/job/x")) == "runs");
 }
