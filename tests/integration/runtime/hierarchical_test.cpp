@@ -35,6 +35,22 @@ int world_of(const std::vector<int>& nodes) {
     return std::accumulate(nodes.begin(), nodes.end(), 0);
 }
 
+/// Each of these has its serial result on every rank.
+void require_right(const std::vector<int>& nodes, const std::vector<test::CollectiveCase>& cases) {
+    Findings findings;
+    run_as_threads(world_of(nodes), [&](const GroupTerms& terms) {
+        const auto transport = join_over_nodes(terms, nodes);
+        for (const auto& one : cases) {
+            const auto fault = test::fault_in(
+                one, terms.rank, [&](const Operation& operation) { return carry_out(*transport, operation); });
+            findings.expect(fault.empty(), fault);
+            if (!fault.empty()) return;
+        }
+    });
+    INFO(nodes.size() << " nodes, " << world_of(nodes) << " ranks");
+    REQUIRE(findings.text() == "");
+}
+
 }  // namespace
 
 TEST_CASE("every collective over nodes equals the serial result, for each type and size around the limits") {
@@ -53,18 +69,7 @@ TEST_CASE("every collective over nodes equals the serial result, for each type a
             for (const auto count : counts)
                 for (auto& one : test::collective_cases(size, type, count, 7)) cases.push_back(std::move(one));
         }
-        Findings findings;
-        run_as_threads(size, [&](const GroupTerms& terms) {
-            const auto transport = join_over_nodes(terms, nodes);
-            for (const auto& one : cases) {
-                const auto fault = test::fault_in(
-                    one, terms.rank, [&](const Operation& operation) { return carry_out(*transport, operation); });
-                findings.expect(fault.empty(), fault);
-                if (!fault.empty()) return;
-            }
-        });
-        INFO(nodes.size() << " nodes, " << size << " ranks");
-        REQUIRE(findings.text() == "");
+        require_right(nodes, cases);
     }
 }
 
@@ -77,17 +82,7 @@ TEST_CASE("a reduce_scatter among nodes of many ranks equals the serial result")
                 for (auto& one : test::collective_cases(size, type, count, 11))
                     if (one.operation.kind == OperationKind::reduce_scatter) cases.push_back(std::move(one));
         REQUIRE_FALSE(cases.empty());
-        Findings findings;
-        run_as_threads(size, [&](const GroupTerms& terms) {
-            const auto transport = join_over_nodes(terms, nodes);
-            for (const auto& one : cases) {
-                const auto fault = test::fault_in(
-                    one, terms.rank, [&](const Operation& operation) { return carry_out(*transport, operation); });
-                findings.expect(fault.empty(), fault);
-                if (!fault.empty()) return;
-            }
-        });
-        REQUIRE(findings.text() == "");
+        require_right(nodes, cases);
     }
 }
 
