@@ -4,6 +4,7 @@ directory of their own. It lives in a mount namespace, so that its nodes have na
 Within the cluster, "n1", "n2" ... are this host; they have CPUs of their own in Slurm's books only.
 """
 import contextlib
+import ctypes
 import os
 import pathlib
 import shutil
@@ -14,6 +15,12 @@ import sys
 import time
 
 SKIP = 77
+
+
+def end_with_the_test():
+    """A test that is killed leaves no daemon behind."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def missing_parts():
@@ -138,7 +145,8 @@ class Cluster:
         log = open(self.folder / f"{name}.out", "wb")
         path = program(str(command[0]))
         self.daemons[name] = subprocess.Popen(self.in_namespace(path, *command[1:]), env=self.environment,
-                                              stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                                              stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                                              preexec_fn=end_with_the_test)
         log.close()
 
     def start_node(self, name):
