@@ -23,7 +23,7 @@ Buffer part_of(const GradientBucket& bucket, const BucketSlice& slice, std::size
 }
 
 /// Memory of a GPU is worked on in pieces of so much.
-constexpr std::size_t piece_bytes = std::size_t{8} << 20;
+constexpr std::size_t reduced_at_once = std::size_t{8} << 20;
 
 enum class Copied { there, there_and_back };
 
@@ -34,8 +34,8 @@ Result<void> on_host(DeviceQueue* device, Duration timeout, const Buffer& part, 
         visit(part);
         return {};
     }
-    std::vector<std::byte> room(std::min(piece_bytes, part.size_bytes()));
-    const std::size_t most = piece_bytes / size_of(part.type);
+    std::vector<std::byte> room(std::min(reduced_at_once, part.size_bytes()));
+    const std::size_t most = reduced_at_once / size_of(part.type);
     for (std::size_t at = 0; at < part.count; at += most) {
         Buffer piece{.data = room.data(), .count = std::min(most, part.count - at), .type = part.type};
         auto* const there = static_cast<std::byte*>(part.data) + at * size_of(part.type);
