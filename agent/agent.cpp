@@ -18,6 +18,7 @@
 #include "agent/signal_handlers.h"
 #include "agent/timer_fifo.h"
 #include "agent/worker_commands.h"
+#include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/report.h"
@@ -301,6 +302,8 @@ void Agent::Driver::carry_out(const SendJoin& action) {
 void Agent::Driver::carry_out(const StartWorkers& action) {
     auto made = commands_.make(action.assignment);
     if (made.has_value()) {
+        set_journal_field("MUSTER_ROUND", cat(action.assignment.round));
+        set_journal_field("MUSTER_NODE_RANK", cat(action.assignment.group_rank));
         evidence_.begin_round();
         hangs_.begin_round(action.assignment.rank_base);
         faults_.begin_round(action.assignment.round, action.assignment.rank_base);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "rendezvous/base/journal.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
@@ -86,6 +87,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.logs.stderr_filters = config.stderr_filters;
     agent.logs.prefix_template = config.prefix_template;
     agent.logs.host_prefix = config.host_prefix;
+    agent.logs.to_journal = journal_is_open();
     agent.logs.stderr_is_terminal = node.stderr_is_terminal;
 
     agent.handled_signals = config.handled_signals;

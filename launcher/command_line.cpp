@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
-#include "launcher/nearest.h"
+#include "rendezvous/base/nearest.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {

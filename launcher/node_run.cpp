@@ -32,6 +32,7 @@ namespace {
 
 constexpr Duration resolve_limit = 5s;  // a name service that is slower than this would hold up the start
 constexpr Duration end_linger = 10s;    // for the other agents to hear the end from our daemon
+constexpr Duration stop_slack = 10s;    // for all of a stop that is neither grace nor copies to the disk
 constexpr Duration idle_look = 20ms;    // between looks whether any agent is still connected to it
 
 Incarnation random_incarnation() {
@@ -43,8 +44,8 @@ Incarnation random_incarnation() {
 
 class NodeRun::Body {
   public:
-    Body(LaunchConfig config, Entry entry, Environment environment)
-        : config_(std::move(config)), entry_(std::move(entry)), environment_(std::move(environment)) {
+    Body(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
+        : config_(std::move(config)), entry_(std::move(entry)), environment_(std::move(environment)), unit_(unit) {
         facts_.identity = {.host = host_name(), .pid = ::getpid(), .incarnation = random_incarnation()};
         facts_.stderr_is_terminal = ::isatty(STDERR_FILENO) == 1;
     }
@@ -74,13 +75,17 @@ class NodeRun::Body {
                 daemon_ != nullptr && (!config_.etcd || daemon == Endpoint{facts_.addresses.front(), daemon_->port()});
             host.set_testament(own ? std::string{} : testament(daemon));
         };
-        agent.on_progress = [](const std::string& line) { print_notice(cat("muster: ", line, "\n")); };
+        agent.on_progress = [this](const std::string& line) {
+            print_notice(cat("muster: ", line, "\n"));
+            unit_.status(line);
+        };
         agent.on_end = [this](agent::Ending ending) {
             ending_ = std::move(ending);
             linger();
         };
         watch_for_haste();
         agent.start();
+        unit_.ready();
         ::pthread_sigmask(SIG_UNBLOCK, &held_signals_, nullptr);
         io_.run();
         return ending_.value_or(agent::Ending{agent::AgentFailed{"the event loop ended before the job did"}});
@@ -108,6 +113,7 @@ class NodeRun::Body {
         haste_.async_wait([this](const boost::system::error_code& cancelled, int) {
             if (cancelled) return;
             in_haste_ = true;
+            unit_.stopping(config_.grace + config_.persist_limit + stop_slack);
             if (ending_) io_.stop();
         });
     }
@@ -213,6 +219,7 @@ class NodeRun::Body {
     LaunchConfig config_;
     Entry entry_;
     Environment environment_;
+    const ServiceUnit& unit_;
     NodeFacts facts_;
     std::vector<Endpoint> endpoints_;  ///< of the daemons that the options name, numeric
     std::size_t first_count_ = 0;      ///< so many of them are the first one's
@@ -232,8 +239,8 @@ class NodeRun::Body {
     std::optional<agent::Ending> ending_;
 };
 
-NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment)
-    : body_(std::make_unique<Body>(std::move(config), std::move(entry), std::move(environment))) {}
+NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
+    : body_(std::make_unique<Body>(std::move(config), std::move(entry), std::move(environment), unit)) {}
 
 NodeRun::~NodeRun() = default;
 

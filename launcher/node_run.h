@@ -10,6 +10,7 @@
 #include "launcher/entry.h"
 #include "launcher/environment.h"
 #include "launcher/launch_config.h"
+#include "launcher/service_unit.h"
 
 namespace muster::launcher {
 
@@ -21,8 +22,8 @@ struct NotLaunched {
 
 class NodeRun {
   public:
-    /// `config.workers_per_node` is a number by now.
-    NodeRun(LaunchConfig config, Entry entry, Environment environment);
+    /// `config.workers_per_node` is a number by now. `unit` hears how it goes, and outlives this.
+    NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit);
     ~NodeRun();
     NodeRun(const NodeRun&) = delete;
     NodeRun& operator=(const NodeRun&) = delete;

@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <limits>
 
-#include "launcher/nearest.h"
 #include "launcher/option_values.h"
 #include "launcher/report_writer.h"
+#include "rendezvous/base/nearest.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/limits.h"
 
@@ -370,6 +370,10 @@ constexpr std::array rows{
               [](auto value, auto&) -> Accepted { if (value == "default") return std::nullopt;
                   return "default (log specifications that are Python plug-ins cannot be loaded)"; }},
 
+    OptionRow{"config", 0, Kind::value, Group::about, From::muster, false, "FILE",
+              "More options, one a line, e.g. nnodes = 2, with the program and its arguments; the command line beats them. "
+              "muster config check FILE looks whether it is right.", "",
+              [](auto value, auto&) -> Accepted { if (value.empty()) return "a file"; return std::nullopt; }},
     OptionRow{"help", 'h', Kind::flag, Group::about, From::torchrun, false, "", "This text.", "", nullptr},
     OptionRow{"version", 0, Kind::flag, Group::about, From::muster, false, "", "The version.", "", nullptr},
     // clang-format on

@@ -33,10 +33,7 @@ std::string variable_name(std::string_view prefix, const OptionRow& row) {
 }
 
 /// Where a value came from, as messages name it, and the value.
-struct Source {
-    std::string name;
-    std::string value;
-};
+using Source = FileValue;
 
 /// The environment's default for one option: MUSTER_ before PET_; our own options have no PET_ name.
 std::optional<Source> from_environment(const OptionRow& row, const Environment& environment) {
@@ -60,7 +57,7 @@ po::options_description described(OptionGroup group, const Environment& environm
         const std::string fallback = variable ? variable->value : std::string(row.fallback);
         std::string text(row.help);
         if (variable)
-            text += cat(" [", variable->name, "=", variable->value, "]");
+            text += cat(" [", variable->source, "=", variable->value, "]");
         else if (!fallback.empty())
             text += cat(" [", fallback, "]");
         const std::string names = row.letter != 0 ? cat(row.name, ',', row.letter) : std::string(row.name);
@@ -123,7 +120,8 @@ ShowText shown(const OptionRow& row, const Environment& environment) {
 
 }  // namespace
 
-ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment) {
+ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment,
+                            const JobFile& file) {
     auto read = read_command_line(words);
     const auto* error = std::get_if<CommandLineError>(&read);
     const CommandLine& line = error != nullptr ? error->before : std::get<CommandLine>(read);
@@ -133,6 +131,8 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
     std::map<const OptionRow*, Source> winning;
     for (const auto& row : option_table())
         if (auto source = from_environment(row, environment)) winning.insert_or_assign(&row, std::move(*source));
+    if (!file.complaints.empty()) return usage_error(file.complaints.front());
+    for (const auto& [row, value] : file.values) winning.insert_or_assign(row, value);
     for (const auto& option : line.options)
         winning.insert_or_assign(option.row, Source{cat("--", option.row->name), option.value});
 
@@ -150,12 +150,12 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
     settings.warnings.insert(settings.warnings.end(), scheduler->notes.begin(), scheduler->notes.end());
     settings.is_first_host = scheduler->is_host;
     if (const auto wrong = fill(winning, settings)) return usage_error(*wrong);
-    if (!line.has_program)
+    if (!line.has_program && !file.program)
         return usage_error(
             "the program is missing: write muster [options] program [arguments...] (muster --help lists all)");
     if (const auto wrong = apply_launch_rules(settings, environment)) return usage_error(*wrong);
-    settings.config.script = line.program;
-    settings.config.arguments = line.arguments;
+    settings.config.script = line.has_program ? line.program : *file.program;
+    settings.config.arguments = line.has_program ? line.arguments : file.arguments;
     return Launch{std::move(settings.config), std::move(settings.warnings)};
 }
 

@@ -1,8 +1,8 @@
 // argv + MUSTER_* + PET_* -> LaunchConfig, or a message that names the option.
 //
-// The command line beats MUSTER_NAME, which beats PET_NAME (torchrun's own default variables), which beats the default.
-// Only the value that wins is looked at. option_table.h lists the options, command_line.h describes the grammar,
-// launch_rules.h the rules that span several options.
+// The command line beats the file of --config, which beats MUSTER_NAME, which beats PET_NAME (torchrun's own default
+// variables), which beats the default. Only the value that wins is looked at. option_table.h lists the options,
+// command_line.h describes the grammar, launch_rules.h the rules that span several options.
 #pragma once
 
 #include <string>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/environment.h"
+#include "launcher/job_file.h"
 #include "launcher/launch_config.h"
 
 namespace muster::launcher {
@@ -37,7 +38,8 @@ struct UsageError {
 
 using ParsedOptions = std::variant<Launch, ShowText, NothingToDo, UsageError>;
 
-/// `words` is argv without argv[0]. Looks at nothing but its arguments.
-ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment);
+/// `words` is argv without argv[0], `file` what named_job_file made of them. Looks at nothing but its arguments.
+ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment,
+                            const JobFile& file = {});
 
 }  // namespace muster::launcher

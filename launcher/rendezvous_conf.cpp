@@ -2,8 +2,8 @@
 
 #include <array>
 
-#include "launcher/nearest.h"
 #include "launcher/option_values.h"
+#include "rendezvous/base/nearest.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {

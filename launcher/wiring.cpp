@@ -14,6 +14,7 @@
 #include "agent/core/failure_report.h"
 #include "agent/core/report_file.h"
 #include "launcher/checkpoint_command.h"
+#include "launcher/config_command.h"
 #include "launcher/drain_command.h"
 #include "launcher/entry.h"
 #include "launcher/environment.h"
@@ -25,6 +26,8 @@
 #include "launcher/open_files.h"
 #include "launcher/options.h"
 #include "launcher/report_writer.h"
+#include "launcher/service_unit.h"
+#include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
@@ -90,12 +93,15 @@ void log_what_is_known(const Launch& launch, const Environment& environment) {
         log(LogLevel::info, "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not overload the node");
 }
 
-int launch(Launch launch, const Environment& environment) {
+int launch(Launch launch, Environment environment) {
+    auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
     const auto style = config.exit_codes;
     leave_ignored_hang_up(config);
     set_log_level(config.log_level);
     set_log_name(cat("muster[", host_name(), "]"));
+    if (open_journal("muster", value_or_empty(environment, "JOURNAL_STREAM")))
+        set_journal_field("MUSTER_JOB", config.job);
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
         return refuse(exit_codes::usage, checked.error().context, style);
     if (const auto trouble = log_dir_trouble(config); !trouble.empty())
@@ -115,6 +121,9 @@ int launch(Launch launch, const Environment& environment) {
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
+    if (const auto claimed = unit.claim(config.job); !claimed)
+        return refuse(exit_codes::configuration, claimed.error().context, style);
+
     // First of all that is forked, threaded or opened (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));
     if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);
@@ -129,7 +138,7 @@ int launch(Launch launch, const Environment& environment) {
         return refuse(exit_codes::internal, enough.error().context, style);
     log_what_is_known(launch, environment);
 
-    NodeRun run(config, std::get<Entry>(entry), environment);
+    NodeRun run(config, std::get<Entry>(entry), environment, unit);
     const auto result = run.run(std::move(*guardian));
     const agent::ReportContext context{.job = config.job, .host = run.host(), .program = "muster"};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
@@ -155,8 +164,13 @@ int run(int argc, const char* const* argv) {
         return run_drain({argv + 2, argv + argc}, process_environment());
     if (argc > 1 && std::string_view(argv[1]) == "fault")
         return run_fault({argv + 2, argv + argc}, process_environment());
+    if (argc > 1 && std::string_view(argv[1]) == "config")
+        return run_config({argv + 2, argv + argc}, process_environment());
     const auto environment = process_environment();
-    auto parsed = parse_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc), environment);
+    const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+    const auto file = named_job_file(words);
+    if (!file) return refuse(exit_codes::usage, file.error().context, {});
+    auto parsed = parse_options(words, environment, *file);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {
         const bool written = std::fwrite(text->text.data(), 1, text->text.size(), stdout) == text->text.size();
         if (written && std::fflush(stdout) == 0) return exit_codes::success;

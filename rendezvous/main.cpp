@@ -1,5 +1,6 @@
 // musterd: the rendezvous daemon as a program of its own. Options here, everything else in net/daemon.h.
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
@@ -8,12 +9,18 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "rendezvous/base/config_text.h"
 #include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/nearest.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/daemon.h"
@@ -45,11 +52,14 @@ int complain(std::string_view line) {
 options::options_description describe_options() {
     options::options_description all("Options");
     auto add = all.add_options();
+    add("config", options::value<std::string>(),
+        "file with more of these options, one a line: port = 29400, first-start = yes. The command line beats it");
+    add("check", "look whether the options and the file of --config are right, say so, and exit");
     add("bind", options::value<std::string>()->default_value(""),
         "address to listen on, a name or a number; empty: all, IPv6 and IPv4");
     add("port", options::value<std::string>()->default_value("29400"),
         "port, or P-Q for the first free one of a range, or 0 for any");
-    add("state", options::value<std::string>()->default_value("memory"),
+    add("state", options::value<std::string>()->default_value("memory", "memory, or a file in $STATE_DIRECTORY"),
         "where the jobs' state is kept. memory: nowhere, a restarted daemon is taught anew by its agents. sqlite:PATH: "
         "in "
         "this file, from which a restarted daemon goes on. etcd://HOST:PORT,HOST:PORT,...[/PREFIX]: there, shared with "
@@ -100,7 +110,33 @@ Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& w
     return std::move(opened->store);
 }
 
-int serve(rendezvous::DaemonConfig config, StateOptions where) {
+using Listeners = std::vector<std::unique_ptr<rendezvous::Listener>>;
+
+/// The service manager's sockets, or else one of our own.
+Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
+                                 const rendezvous::ServiceEnvironment& service) {
+    Listeners listeners;
+    int fd = rendezvous::first_given_socket;
+    for (const auto& name : service.listens) {
+        auto adopted = rendezvous::Listener::adopt(fd++);
+        if (!adopted) return with_context(adopted.error(), cat("the service manager's socket ", name));
+        log(LogLevel::info, "the service manager gave ", describe(Endpoint{(*adopted)->address(), (*adopted)->port()}),
+            " (", name, ")");
+        listeners.push_back(*std::move(adopted));
+    }
+    if (!listeners.empty()) return listeners;
+    auto opened = rendezvous::Listener::open(wanted);
+    if (!opened) return opened.error();
+    listeners.push_back(*std::move(opened));
+    return listeners;
+}
+
+std::string status_of(const rendezvous::Daemon& daemon) {
+    const auto agents = daemon.agent_count();
+    return cat("serving ", agents, agents == 1 ? " agent on " : " agents on ", daemon.address());
+}
+
+int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous::ServiceEnvironment& service) {
     // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
@@ -110,45 +146,87 @@ int serve(rendezvous::DaemonConfig config, StateOptions where) {
     }
     rendezvous::EventLoop loop;
     rendezvous::StopOnSignal signals(loop);
-    auto listener = rendezvous::Listener::open(config.listen);
-    if (!listener) {
-        complain(listener.error().context);
+    auto listeners = open_listeners(config.listen, service);
+    if (!listeners) {
+        complain(listeners.error().context);
         return exit_unavailable;
     }
-    if (where.self.empty()) where.self = describe(Endpoint{own_host(), (*listener)->port()});
+    auto first = std::move(listeners->front());
+    listeners->erase(listeners->begin());
+    if (where.self.empty()) where.self = describe(Endpoint{own_host(), first->port()});
     auto state = open_state(where, loop, config);
     if (!state) {
         complain(cat("--state: ", state.error().context));
         return state.error().code == Errc::invalid_argument ? exit_usage : exit_unavailable;
     }
-    const auto daemon = rendezvous::Daemon::open(loop, std::move(config), *std::move(state), *std::move(listener));
+    const auto daemon =
+        rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
     if (!daemon) {
         complain(daemon.error().context);
         return exit_unavailable;
     }
     std::printf("musterd listening on %s\n", (*daemon)->address().c_str());
     std::fflush(stdout);
-    const char* manager = std::getenv("NOTIFY_SOCKET");
-    rendezvous::notify_service_manager(manager == nullptr ? "" : manager, "READY=1");
+    const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "ended by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
     flush_log(1s);
     return 0;
 }
 
-int run(const options::variables_map& given) {
+/// The options of a file: by name, where each stands, as messages say it ("/etc/muster/musterd.conf:3: port").
+using Places = std::map<std::string, std::string>;
+
+Result<options::parsed_options> read_config(const std::string& path, const options::options_description& known,
+                                            Places& places) {
+    auto text = read_config_file(path);
+    if (!text) return text.error();
+    const auto wrong = [&path](std::size_t line, std::string_view why) {
+        return Error{Errc::invalid_argument, cat(path, ":", line, ": ", why)};
+    };
+    const auto config = parse_config(*text);
+    if (!config.complaints.empty()) return wrong(config.complaints.front().line, config.complaints.front().why);
+    std::vector<std::string> names;
+    for (const auto& option : known.options()) names.push_back(option->long_name());
+    for (const char* not_here : {"config", "check", "help", "version"}) std::erase(names, not_here);
+    options::parsed_options parsed(&known);
+    for (const auto& [key, value, line] : config.entries) {
+        if (std::find(names.begin(), names.end(), key) == names.end()) {
+            const auto near = nearest(key, names);
+            return wrong(line, cat("unknown key '", key, "'", near.empty() ? "" : "; the nearest known key is ", near));
+        }
+        if (!places.emplace(key, cat(path, ":", line, ": ", key)).second)
+            return wrong(line, cat(key, " is given a second time; ", places.at(key), " is the first"));
+        const bool is_flag = known.find(key, false).semantic()->max_tokens() == 0;
+        const auto on = config_flag(value);
+        if (is_flag && !on) return wrong(line, cat(key, ": got '", value, "'; accepted is yes or no"));
+        if (is_flag && !*on) continue;
+        parsed.options.emplace_back(key, is_flag ? std::vector<std::string>{} : std::vector<std::string>{value});
+    }
+    return parsed;
+}
+
+int run(const options::variables_map& given, const Places& places) {
     rendezvous::DaemonConfig config;
+    const auto named = [&places](const char* option) {
+        const auto place = places.find(option);
+        return place == places.end() ? cat("--", option) : place->second;
+    };
+    auto service = rendezvous::service_environment([](const char* name) { return std::getenv(name); }, ::getpid());
+    if (!service) return complain(service.error().context);
     config.listen.address = given["bind"].as<std::string>();
     const auto ports = parse_port_range(given["port"].as<std::string>());
-    if (!ports) return complain(cat("--port: ", ports.error().context));
+    if (!ports) return complain(cat(named("port"), ": ", ports.error().context));
     config.listen.ports = *ports;
     const auto& level_name = given["log-level"].as<std::string>();
     LogLevel level{};
     if (!parse_log_level(level_name, level)) {
-        return complain(cat("--log-level: \"", level_name, "\" is none of debug, info, warning, error"));
+        return complain(cat(named("log-level"), ": \"", level_name, "\" is none of debug, info, warning, error"));
     }
     set_log_level(level);
     set_log_name("musterd");
+    const char* journal = std::getenv("JOURNAL_STREAM");
+    if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
     const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
     auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
     if (!secret) return complain(cat("MUSTER_SECRET_FILE: ", secret.error().context));
@@ -160,6 +238,8 @@ int run(const options::variables_map& given) {
         given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
     StateOptions state;
     state.place = given["state"].as<std::string>();
+    if (given["state"].defaulted() && !service->state_directory.empty())
+        state.place = cat("sqlite:", service->state_directory, "/musterd.sqlite");
     if (given.count("advertise") > 0) state.self = given["advertise"].as<std::string>();
     auto tls = rendezvous::tls_files(given["etcd-protocol"].as<std::string>(),
                                      {given["etcd-cacert"].as<std::string>(), given["etcd-cert"].as<std::string>(),
@@ -170,7 +250,11 @@ int run(const options::variables_map& given) {
     auto login = rendezvous::read_etcd_login(login_file == nullptr ? "" : login_file);
     if (!login) return complain(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
     state.login = *std::move(login);
-    return serve(std::move(config), std::move(state));
+    if (given.count("check") > 0) {
+        std::cout << "musterd: the options are right\n";
+        return 0;
+    }
+    return serve(std::move(config), std::move(state), *service);
 }
 
 }  // namespace
@@ -184,6 +268,14 @@ int main(int argc, char** argv) {
     } catch (const options::error& failure) {
         return complain(cat(failure.what(), "; musterd --help lists the options"));
     }
+    Places places;
+    if (given.count("config") > 0 && given.count("help") == 0) {
+        auto file = read_config(given["config"].as<std::string>(), known, places);
+        if (!file) return complain(file.error().context);
+        for (const auto& [name, option] : given)
+            if (!option.defaulted()) places.erase(name);  // the command line beats the file
+        options::store(*file, given);
+    }
     if (given.count("help") > 0) {
         std::cout
             << "musterd: the rendezvous daemon of muster. Serves agents, PyTorch's TCPStore clients (torchrun with\n"
@@ -196,5 +288,5 @@ int main(int argc, char** argv) {
         std::cout << "musterd " MUSTER_VERSION "\n";
         return 0;
     }
-    return run(given);
+    return run(given, places);
 }

@@ -1,6 +1,7 @@
 #include "agent/core/log_layout.h"
 
 #include "agent/core/macros.h"
+#include "rendezvous/base/journal.h"
 #include "rendezvous/base/text.h"
 
 #include <algorithm>
@@ -20,6 +21,12 @@ std::string tee_prefix(const LogChoices& choices, const WorkerPlace& place) {
         {{"role_name", place.role}, {"rank", cat(place.rank)}, {"local_rank", cat(place.local_rank)}});
 }
 
+std::string journal_fields(const WorkerPlace& place, bool is_stderr) {
+    return journal_field("MUSTER_ROUND", cat(place.round)) + journal_field("MUSTER_RANK", cat(place.rank)) +
+           journal_field("MUSTER_LOCAL_RANK", cat(place.local_rank)) +
+           journal_field("MUSTER_STREAM", is_stderr ? "stderr" : "stdout");
+}
+
 /// What one stream's plan is made from.
 struct StreamWish {
     bool redirected;  ///< -r or -t names it
@@ -35,7 +42,8 @@ StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, cons
     const std::string host = choices.host_prefix ? cat('[', place.host, ':', place.rank, "] ") : "";
     plan.keep_tail = wish.is_stderr;
     if (wish.redirected) plan.file = wish.file;
-    plan.console = wish.shown && (wish.teed || (!wish.redirected && (wish.is_stderr || choices.host_prefix)));
+    plan.console = wish.shown &&
+                   (wish.teed || (!wish.redirected && (wish.is_stderr || choices.host_prefix || choices.to_journal)));
     plan.inherit = wish.shown && !wish.redirected && !plan.console;
     if (wish.teed && wish.shown) {
         plan.prefix = host.empty() ? tee_prefix(choices, place) : host;
@@ -45,6 +53,7 @@ StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, cons
         plan.prefix = host;
         plan.terminal = wish.is_stderr && host.empty() && choices.stderr_is_terminal;
     }
+    if (plan.console && choices.to_journal) plan.journal_fields = journal_fields(place, wish.is_stderr);
     return plan;
 }
 

@@ -38,7 +38,8 @@ struct LogChoices {
     std::vector<std::string> stderr_filters;
     /// Before each line that was tee'd: ${role_name}, ${rank}, ${local_rank}; empty: "[<role><local rank>]:".
     std::string prefix_template;
-    bool host_prefix = false;         ///< "[<host>:<rank>] " before every line, tee'd or not, and no other prefix
+    bool host_prefix = false;  ///< "[<host>:<rank>] " before every line, tee'd or not, and no other prefix
+    bool to_journal = false;   ///< the launcher's stderr is systemd's journal: every line goes there with its rank
     bool stderr_is_terminal = false;  ///< of the launcher: an unprefixed stderr then passes through a pty
 };
 
@@ -48,6 +49,7 @@ struct WorkerPlace {
     std::string role;
     std::uint32_t rank = 0;
     std::uint32_t local_rank = 0;
+    std::uint64_t round = 0;
 };
 
 struct WorkerLogs {

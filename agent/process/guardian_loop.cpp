@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "rendezvous/base/datagram.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::agent {
 
@@ -191,12 +192,15 @@ SpawnResult GuardianLoop::try_spawn(const wire::Spawn& spawn, std::vector<FileDe
     auto bytes = read_image(fds[0].get());
     const auto image = wire::parse_image(bytes);
     if (!image) return refuse(EINVAL, "read the command");
+    // A group of its own, by which it can be found, weighed and limited; where there is none to be had, the common one.
+    const auto own = cgroup_ ? cgroup_->child(cat("worker-", spawn.id)) : std::nullopt;
+    const auto& group = own ? own : cgroup_;
     return spawn_worker({
         .image = *image,
         .stdout_fd = spawn.has_stdout ? fds[1].get() : -1,
         .stderr_fd = spawn.has_stderr ? fds.back().get() : -1,
-        .cgroup_directory = cgroup_ ? cgroup_->directory() : -1,
-        .cgroup_procs = cgroup_ ? cgroup_->procs() : -1,
+        .cgroup_directory = group ? group->directory() : -1,
+        .cgroup_procs = group ? group->procs() : -1,
     });
 }
 
@@ -244,6 +248,8 @@ void GuardianLoop::report_end(pid_t pid, const WorkerEnd& end, Instant now) {
     else
         send(wire::Ended{
             .id = worker->id, .pid = pid, .end = end, .at_ns = at_ns, .unfed = unfed, .group_left = group_left});
+    // What it has left there keeps the group until it ends, or is killed with all the others.
+    if (cgroup_) remove_cgroup(cat(cgroup_->path(), "/worker-", worker->id));
     workers_.erase(worker);
 }
 

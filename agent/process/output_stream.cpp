@@ -6,11 +6,14 @@
 
 #include <algorithm>
 
+#include "rendezvous/base/journal.h"
+
 namespace muster::agent {
 
 namespace {
 
 constexpr Duration partial_after = 200ms;
+constexpr Duration journal_patience = 250ms;  ///< as ConsoleWriter's
 
 }  // namespace
 
@@ -63,7 +66,10 @@ void OutputStream::show(std::string_view line) {
         batch.append(line);
         batch.push_back('\n');
     };
-    if (parts_.console != nullptr) add_to(console_batch_);
+    if (parts_.console != nullptr && !parts_.plan.journal_fields.empty())
+        write_journal(JournalPriority::info, line, parts_.plan.journal_fields, journal_patience);
+    else if (parts_.console != nullptr)
+        add_to(console_batch_);
     const auto contained = [&](const std::string& filter) { return line.find(filter) != std::string_view::npos; };
     const auto& filters = parts_.plan.filters;
     if (parts_.filtered_file && std::any_of(filters.begin(), filters.end(), contained)) add_to(filtered_batch_);

@@ -50,7 +50,9 @@ class OutputStream {
     void split(std::string_view bytes);
     void show(std::string_view line);
     void send_batches();
-    [[nodiscard]] bool by_line() const { return !parts_.plan.prefix.empty() || parts_.filtered_file != nullptr; }
+    [[nodiscard]] bool by_line() const {
+        return !parts_.plan.prefix.empty() || parts_.filtered_file != nullptr || !parts_.plan.journal_fields.empty();
+    }
 
     Parts parts_;
     LineSplitter splitter_;

@@ -28,6 +28,8 @@ struct StreamPlan {
     std::string prefix;      ///< "[default0]:"; empty: bytes are forwarded as they come
     std::vector<std::string> filters;  ///< lines that contain any of these also go to `filtered_file`, with the prefix
     std::string filtered_file;
+    /// Not empty: lines for the console go to the journal, each a record with these fields, and without the prefix.
+    std::string journal_fields;
     // inherit, console and file all false: /dev/null.
 };
 

@@ -65,6 +65,10 @@ std::optional<WorkerCgroup> WorkerCgroup::renew(WorkerCgroup used) {
     return create_at(std::move(used.path_));
 }
 
+std::optional<WorkerCgroup> WorkerCgroup::child(std::string_view name) const {
+    return create_at(cat(path_, '/', name));
+}
+
 std::optional<WorkerCgroup> WorkerCgroup::create_at(std::string path) {
     WorkerCgroup made;
     made.path_ = std::move(path);

@@ -13,7 +13,7 @@ namespace muster::agent {
 /// Hybrid layouts (v1 controllers, a v2 hierarchy beside them) are served: killing needs no controller.
 std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cgroup);
 
-/// An empty child of our own group, made for one agent's workers.
+/// An empty child of our own group, made for one agent's workers, each of which gets a group within it.
 class WorkerCgroup {
   public:
     /// Nothing where there is no v2 hierarchy, it is not ours to write, or the kernel (before 5.14) has no cgroup.kill.
@@ -26,6 +26,9 @@ class WorkerCgroup {
     /// again: in Linux 6.15 to (at least) 6.18 a process that is cloned into it (CLONE_INTO_CGROUP) dies at once,
     /// because the kernel compares the count of kills with that of the parent's group.
     static std::optional<WorkerCgroup> renew(WorkerCgroup used);
+
+    /// A group within this one. Nothing where the system has no further group to give.
+    [[nodiscard]] std::optional<WorkerCgroup> child(std::string_view name) const;
 
     [[nodiscard]] const std::string& path() const { return path_; }
     /// For CLONE_INTO_CGROUP.

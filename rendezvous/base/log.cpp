@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "rendezvous/base/console_writer.h"
+#include "rendezvous/base/journal.h"
 
 namespace muster {
 
@@ -51,10 +52,22 @@ std::string_view color_of(spdlog::level::level_enum level) {
     }
 }
 
+JournalPriority priority_of(spdlog::level::level_enum level) {
+    switch (level) {
+        case spdlog::level::debug: return JournalPriority::debug;
+        case spdlog::level::info: return JournalPriority::info;
+        case spdlog::level::warn: return JournalPriority::warning;
+        default: return JournalPriority::error;
+    }
+}
+
 /// spdlog's own sinks write where they stand; this one lets write_out decide who does.
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   private:
     void sink_it_(const spdlog::details::log_msg& message) override {
+        // The journal knows the time, the program and the level by itself.
+        if (journal_is_open())
+            return write_journal(priority_of(message.level), {message.payload.data(), message.payload.size()});
         line_.clear();
         formatter_->format(message, line_);
         const std::string_view line(line_.data(), line_.size());
@@ -111,16 +124,20 @@ void log_line(LogLevel level, std::string_view line) {
 }
 
 void print_notice(std::string_view text) {
-    write_out(text);
+    if (!journal_is_open()) return write_out(text);
+    for (const auto line : split(text, '\n'))
+        if (!line.empty()) write_journal(JournalPriority::notice, line);
 }
 
 void write_log_on_thread() {
+    write_journal_on_thread();
     if (writer.load() == nullptr) writer = new ConsoleWriter(STDERR_FILENO, "stderr", log_limits);
 }
 
 bool flush_log(Duration limit) {
+    const bool told = flush_journal(limit);
     auto* const thread = writer.load();
-    return thread == nullptr || thread->flush(limit);
+    return (thread == nullptr || thread->flush(limit)) && told;
 }
 
 bool log_enabled(LogLevel level) {

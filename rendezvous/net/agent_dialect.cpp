@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/tcp_options.h"
 #include "rendezvous/base/text.h"
@@ -10,6 +11,23 @@
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {
+
+namespace {
+
+/// The server's lines begin with "job 'NAME': ", and those about a round then with "round N ".
+std::string journal_fields_of(std::string_view line) {
+    constexpr std::string_view job = "job '", round = "round ", job_end = "': ";
+    const auto end = line.find(job_end);
+    if (!line.starts_with(job) || end == std::string_view::npos) return {};
+    auto fields = journal_field("MUSTER_JOB", line.substr(job.size(), end - job.size()));
+    auto rest = line.substr(end + job_end.size());
+    if (!rest.starts_with(round)) return fields;
+    rest.remove_prefix(round.size());
+    const auto digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+    return digits.empty() ? fields : fields + journal_field("MUSTER_ROUND", digits);
+}
+
+}  // namespace
 
 class AgentDialect::Talk final : public Session {
   public:
@@ -123,7 +141,10 @@ Instant AgentDialect::turn(Instant now) {
 void AgentDialect::step(const ServerEvent& event, Instant now) {
     ServerStep step = server_->step(event, now);
     deadline_ = server_->deadline();
-    for (const std::string& line : step.why) log(LogLevel::info, line);
+    for (const std::string& line : step.why) {
+        const JournalScope about(journal_fields_of(line));
+        log(LogLevel::info, line);
+    }
     const bool has_records = !step.records.empty();
     auto entered = gate_.enter(std::move(step.actions), has_records);
     carry_out(entered.released);

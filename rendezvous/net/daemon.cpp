@@ -49,14 +49,19 @@ class Daemon::Implementation final : EventLoop::Ticker {
         pages_.attach(station_);
         loop_.add(*this);
     }
-    Result<void> start() { return station_.start(); }
+    Result<void> start(std::vector<std::unique_ptr<Listener>> more) {
+        auto started = station_.start();
+        for (auto& listener : more)
+            if (started) started = station_.listen_also(std::move(listener));
+        return started;
+    }
     ~Implementation() override {
         agents_.shut_down();
         loop_.remove(*this);
     }
 
     [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
-    [[nodiscard]] bool idle() const { return station_.count(agents_) == 0; }
+    [[nodiscard]] std::size_t agent_count() const { return station_.count(agents_); }
     [[nodiscard]] std::string status_json() const { return agents_.status_json(std::chrono::steady_clock::now()); }
 
     Instant turn(Instant now) override { return std::min(store_.turn(now), agents_.turn(now)); }
@@ -111,7 +116,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
 Daemon::Daemon(EventLoop& loop) : loop_(loop) {}
 
 Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig config, std::unique_ptr<StateStore> state,
-                                             std::unique_ptr<Listener> listener) {
+                                             std::unique_ptr<Listener> listener,
+                                             std::vector<std::unique_ptr<Listener>> more) {
     if (!listener) {
         auto opened = Listener::open(config.listen);
         if (!opened) return opened.error();
@@ -123,7 +129,7 @@ Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig confi
     loop.invoke([&] {
         daemon->implementation_ =
             std::make_unique<Implementation>(loop, std::move(listener), std::move(config), std::move(state));
-        serving = daemon->implementation_->start();
+        serving = daemon->implementation_->start(std::move(more));
     });
     if (!serving) return with_context(serving.error(), "rendezvous daemon");
     return daemon;
@@ -147,10 +153,14 @@ std::string Daemon::status_json() const {
     return text;
 }
 
+std::size_t Daemon::agent_count() const {
+    std::size_t count = 0;
+    loop_.invoke([&] { count = implementation_->agent_count(); });
+    return count;
+}
+
 bool Daemon::idle() const {
-    bool answer = false;
-    loop_.invoke([&] { answer = implementation_->idle(); });
-    return answer;
+    return agent_count() == 0;
 }
 
 }  // namespace muster::rendezvous

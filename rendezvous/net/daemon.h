@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/core/job_record.h"
@@ -41,11 +42,13 @@ struct DaemonConfig {
 class Daemon {
   public:
     /// Binds, then serves as soon as `loop` runs. `state` empty: MemoryState. `listener`: instead of one at
-    /// `config.listen`, where the port had to be known before the state. `loop` outlives the daemon. Errors are
-    /// Listener::open's and EventLoop::add's; already_exists names the holder of the port where that can be known.
+    /// `config.listen`, where the port had to be known before the state; `more`: it serves on these as well. `loop`
+    /// outlives the daemon. Errors are Listener::open's and EventLoop::add's; already_exists names the holder of the
+    /// port where that can be known.
     static Result<std::unique_ptr<Daemon>> open(EventLoop& loop, DaemonConfig config,
                                                 std::unique_ptr<StateStore> state = nullptr,
-                                                std::unique_ptr<Listener> listener = nullptr);
+                                                std::unique_ptr<Listener> listener = nullptr,
+                                                std::vector<std::unique_ptr<Listener>> more = {});
     /// Closes the port and every connection; what was already queued for an agent is tried once, without waiting.
     ~Daemon();
 
@@ -54,6 +57,8 @@ class Daemon {
     [[nodiscard]] std::string address() const;
     /// What GET /status answers.
     [[nodiscard]] std::string status_json() const;
+    /// Connections of agents.
+    [[nodiscard]] std::size_t agent_count() const;
     /// No agent is connected. (One that has just lost its connection may be on its way back.)
     [[nodiscard]] bool idle() const;
 

@@ -81,6 +81,10 @@ Error listen_error(const ListenConfig& config, int number) {
         const std::string holder = describe_port_holder(config.ports.first);
         if (!holder.empty()) error.context += cat("; it is held by ", holder);
         error.code = Errc::already_exists;
+    } else if (number == EACCES) {
+        error.context +=
+            "; ports below 1024 are for root and those with CAP_NET_BIND_SERVICE: take one from 1024 on, or give that "
+            "right (in a unit: AmbientCapabilities=CAP_NET_BIND_SERVICE, or let a .socket unit hold the port)";
     } else if (number == EADDRNOTAVAIL) {
         error.code = Errc::invalid_argument;
         error.context += "; the address must be one of this host's";
@@ -98,13 +102,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
         for (const SocketAddress& address : *addresses) {
             const Bound bound = bind_and_listen(address, static_cast<std::uint16_t>(port));
             if (bound.fd >= 0) {
-                auto listener = std::unique_ptr<Listener>(new Listener());
-                listener->fd_ = bound.fd;
-                const SocketAddress local = SocketAddress::local_of(bound.fd);
-                listener->port_ = local.port();
-                listener->address_ = local.numeric();
-                listener->spare_fd_ = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-                return listener;
+                return std::unique_ptr<Listener>(new Listener(bound.fd));
             }
             number = bound.error_number;
             // IPv4 alone is tried where there is no IPv6, not where the port is taken: half a port serves nobody.
@@ -112,6 +110,28 @@ Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
         }
     }
     return listen_error(config, number);
+}
+
+Result<std::unique_ptr<Listener>> Listener::adopt(int fd) {
+    int type = 0, listens = 0;
+    socklen_t size = sizeof type;
+    const bool is_socket = ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
+    size = sizeof listens;
+    const bool knows = ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0;
+    const int family = is_socket ? SocketAddress::local_of(fd).family() : AF_UNSPEC;
+    if (!is_socket || !knows || type != SOCK_STREAM || listens == 0 || (family != AF_INET && family != AF_INET6))
+        return Error{Errc::invalid_argument, cat("descriptor ", fd,
+                                                 " is no listening TCP socket; a .socket unit has to give "
+                                                 "ListenStream=PORT, with Accept=no")};
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+    return std::unique_ptr<Listener>(new Listener(fd));
+}
+
+Listener::Listener(int fd) : fd_(fd), spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+    const SocketAddress local = SocketAddress::local_of(fd);
+    port_ = local.port();
+    address_ = local.numeric();
 }
 
 Listener::~Listener() {

@@ -32,6 +32,9 @@ class Listener final : public EventLoop::Handler {
     /// Binds and listens at once: the kernel queues connections until `start`. Errors: already_exists with the holder
     /// of the port where that can be known, permission_denied, invalid_argument for an address that is not ours.
     static Result<std::unique_ptr<Listener>> open(const ListenConfig& config);
+    /// Takes over a socket that listens already (a service manager's), and closes it in the end; what waits in its
+    /// queue is accepted from `start` on. Errors: invalid_argument for what is no listening TCP socket; it stays open.
+    static Result<std::unique_ptr<Listener>> adopt(int fd);
     ~Listener() override;
 
     /// Call on the loop's thread. `on_accept` must not destroy this listener. Errors are EventLoop::add's.
@@ -47,7 +50,7 @@ class Listener final : public EventLoop::Handler {
     void resume(Instant now);
 
   private:
-    Listener() = default;
+    explicit Listener(int fd);
     bool accept_one(Instant now);
     bool shed_one(Instant now);
     void suspend(Instant now, int error_number);

@@ -11,9 +11,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <utility>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::rendezvous {
 
@@ -39,6 +41,64 @@ void StopOnSignal::ready(std::uint32_t, Instant) {
     if (::read(fd_, &info, sizeof info) != sizeof info) return;
     signal_ = static_cast<int>(info.ssi_signo);
     loop_.stop();
+}
+
+Result<ServiceEnvironment> service_environment(const std::function<const char*(const char*)>& value_of, int own_pid) {
+    const auto text = [&](const char* name) {
+        const char* const value = value_of(name);
+        return std::string(value == nullptr ? "" : value);
+    };
+    const auto is_ours = [&](const char* name) {
+        const auto pid = text(name);
+        return pid.empty() || pid == std::to_string(own_pid);
+    };
+    ServiceEnvironment service;
+    service.notify_socket = text("NOTIFY_SOCKET");
+    service.state_directory = text("STATE_DIRECTORY");
+    if (const auto given = text("WATCHDOG_USEC"); !given.empty() && is_ours("WATCHDOG_PID")) {
+        std::int64_t microseconds = 0;
+        if (!parse_number(given, microseconds) || microseconds <= 0)
+            return Error{Errc::invalid_argument, cat("WATCHDOG_USEC: got '", given, "'; accepted is a number above 0")};
+        service.watchdog = std::chrono::microseconds(microseconds);
+    }
+    const auto given = text("LISTEN_FDS");
+    if (given.empty() || text("LISTEN_PID") != std::to_string(own_pid)) return service;
+    constexpr int sockets_max = 64;
+    int count = 0;
+    if (!parse_number(given, count) || count < 0 || count > sockets_max)
+        return Error{Errc::invalid_argument,
+                     cat("LISTEN_FDS: got '", given, "'; accepted is a number from 0 to ", sockets_max)};
+    const auto names = text("LISTEN_FDNAMES");
+    for (const auto name : split(names, ':')) service.listens.emplace_back(name);
+    service.listens.resize(static_cast<std::size_t>(count), "unknown");
+    return service;
+}
+
+ServiceReport::ServiceReport(EventLoop& loop, ServiceEnvironment service, std::function<std::string()> status)
+    : loop_(loop), service_(std::move(service)), status_(std::move(status)) {
+    if (!service_.notify_socket.empty()) loop_.add(*this);
+}
+
+ServiceReport::~ServiceReport() {
+    if (service_.notify_socket.empty()) return;
+    loop_.remove(*this);
+    notify_service_manager(service_.notify_socket, "STOPPING=1");
+}
+
+Instant ServiceReport::turn(Instant now) {
+    std::string words;
+    if (!std::exchange(ready_, true)) words += "READY=1\n";
+    if (service_.watchdog > Duration::zero() && now >= feed_at_) {
+        words += "WATCHDOG=1\n";
+        feed_at_ = now + service_.watchdog / 2;
+    }
+    if (now >= look_at_) {
+        look_at_ = now + 1s;
+        if (auto status = status_(); status != said_) words += cat("STATUS=", said_ = std::move(status), "\n");
+    }
+    if (!words.empty()) notify_service_manager(service_.notify_socket, words);
+    // What changes the status are events, each of which brings a turn; the last of them may come too soon after one.
+    return service_.watchdog > Duration::zero() ? std::min(feed_at_, look_at_ + 10s) : look_at_ + 10s;
 }
 
 void notify_service_manager(std::string_view socket_path, std::string_view words) {

@@ -2,7 +2,10 @@
 // manager when it is ready.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/net/event_loop.h"
 
@@ -22,6 +25,40 @@ class StopOnSignal final : public EventLoop::Handler {
     EventLoop& loop_;
     int fd_ = -1;
     int signal_ = 0;
+};
+
+/// What systemd hands to a service's first process through its environment.
+struct ServiceEnvironment {
+    std::string notify_socket;             ///< $NOTIFY_SOCKET; empty: nobody wants to be told anything
+    Duration watchdog = Duration::zero();  ///< $WATCHDOG_USEC, if it is for us; zero: none
+    std::vector<std::string> listens;      ///< $LISTEN_FDNAMES of the sockets from descriptor 3 on, in order
+    std::string state_directory;           ///< $STATE_DIRECTORY; empty: none
+};
+inline constexpr int first_given_socket = 3;
+
+/// Asks `value_of` for the variables. Those meant for another process (LISTEN_PID, WATCHDOG_PID) count as not there.
+/// invalid_argument: a number that is none; more sockets than 64.
+Result<ServiceEnvironment> service_environment(const std::function<const char*(const char*)>& value_of, int own_pid);
+
+/// The loop's own word that it turns: tells the service manager that this process is ready as soon as the loop runs,
+/// feeds its watchdog twice as often as it asks for, and changes the status line, at most once a second. From a turn of
+/// the loop and nowhere else, so that a loop that is stuck, or stopped, is not fed.
+class ServiceReport final : public EventLoop::Ticker {
+  public:
+    /// `status`: one line for `systemctl status`, asked for on the loop. Must not be destroyed while the loop runs.
+    ServiceReport(EventLoop& loop, ServiceEnvironment service, std::function<std::string()> status);
+    /// Says STOPPING=1.
+    ~ServiceReport() override;
+    Instant turn(Instant now) override;
+
+  private:
+    EventLoop& loop_;
+    const ServiceEnvironment service_;
+    const std::function<std::string()> status_;
+    std::string said_;
+    Instant feed_at_{};
+    Instant look_at_{};
+    bool ready_ = false;
 };
 
 /// systemd's protocol: one datagram to $NOTIFY_SOCKET, e.g. "READY=1". Does nothing where `socket_path` is empty; a

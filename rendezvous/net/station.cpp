@@ -48,10 +48,20 @@ Station::~Station() {
     while (!connections_.empty()) end(*connections_.begin()->second, "the port is closed", now);
 }
 
-Result<void> Station::start() {
+Result<void> Station::begin_accepting(Listener& listener) {
     // Accepted connections inherit these: no system calls for each of ten thousand.
-    tune_stream(listener_->fd(), limits_.unread_max);
-    auto listening = listener_->start(loop_, [this](AcceptedSocket socket) { accepted(std::move(socket)); });
+    tune_stream(listener.fd(), limits_.unread_max);
+    return listener.start(loop_, [this](AcceptedSocket socket) { accepted(std::move(socket)); });
+}
+
+Result<void> Station::listen_also(std::unique_ptr<Listener> listener) {
+    auto listening = begin_accepting(*listener);
+    if (listening) more_listeners_.push_back(std::move(listener));
+    return listening;
+}
+
+Result<void> Station::start() {
+    auto listening = begin_accepting(*listener_);
     if (!listening) return listening;
     started_ = true;
     loop_.add(*this);
@@ -210,9 +220,14 @@ std::size_t Station::count(const Dialect& dialect) const {
 Instant Station::turn(Instant now) {
     judge_handshakes(now);
     end_lingering(now);
-    if (listener_->resume_at() != no_deadline) listener_->resume(now);
+    Instant next = no_deadline;
+    const auto look_at = [&](Listener& listener) {
+        if (listener.resume_at() != no_deadline) listener.resume(now);
+        next = std::min(next, listener.resume_at());
+    };
+    look_at(*listener_);
+    for (const auto& listener : more_listeners_) look_at(*listener);
     flush_dirty(now);
-    Instant next = listener_->resume_at();
     if (!handshakes_.empty()) next = std::min(next, handshakes_.front().at);
     if (!lingering_.empty()) next = std::min(next, lingering_.front().at);
     return next;

@@ -44,6 +44,8 @@ class Station final : public EventLoop::Ticker {
 
     /// On the loop's thread. Errors are EventLoop::add's.
     Result<void> start();
+    /// Accepts there as well, once started. Errors as start's.
+    Result<void> listen_also(std::unique_ptr<Listener> listener);
 
     /// Empty when it is gone.
     [[nodiscard]] Connection* find(ConnectionId id);
@@ -68,6 +70,7 @@ class Station final : public EventLoop::Ticker {
         Instant at;
     };
 
+    Result<void> begin_accepting(Listener& listener);
     void accepted(AcceptedSocket socket);
     void choose_dialect(Connection& connection, unsigned char first_byte, Instant now);
     bool adopt(Connection& connection, Dialect& dialect, Instant now);
@@ -79,6 +82,7 @@ class Station final : public EventLoop::Ticker {
 
     EventLoop& loop_;
     std::unique_ptr<Listener> listener_;
+    std::vector<std::unique_ptr<Listener>> more_listeners_;
     Dialects dialects_;
     NetLimits limits_;
     std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;

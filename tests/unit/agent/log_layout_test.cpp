@@ -76,6 +76,15 @@ TEST_CASE("with the host prefix also streams that nobody tee'd are pumped") {
     CHECK(show(logs_of(choices).stderr_plan) == "console tail prefix=[gpu07:9] ");
 }
 
+TEST_CASE("under the journal every stream is pumped, with its rank and round as fields") {
+    LogChoices choices;
+    choices.to_journal = true;
+    CHECK(show(logs_of(choices).stdout_plan) == "console");
+    CHECK(show(logs_of(choices).stderr_plan) == "console tail");
+    CHECK(logs_of(choices).stderr_plan.journal_fields ==
+          "MUSTER_ROUND=0\nMUSTER_RANK=9\nMUSTER_LOCAL_RANK=1\nMUSTER_STREAM=stderr\n");
+}
+
 TEST_CASE("a local rank that the filter leaves out keeps its files and loses the console") {
     LogChoices choices;
     choices.local_ranks_filter = {0};

@@ -1,10 +1,10 @@
-#include "launcher/nearest.h"
+#include "rendezvous/base/nearest.h"
 
 #include <algorithm>
 
 #include "rendezvous/base/text.h"
 
-namespace muster::launcher {
+namespace muster {
 
 namespace {
 
@@ -36,4 +36,4 @@ std::string nearest(std::string_view word, const std::vector<std::string>& known
     return best;
 }
 
-}  // namespace muster::launcher
+}  // namespace muster

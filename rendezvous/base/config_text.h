@@ -1,0 +1,45 @@
+// Configuration files: "key = value" a line, comments begin with '#' or ';'. Pure: what a key means is its reader's.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+
+namespace muster {
+
+struct ConfigEntry {
+    std::string key;    ///< dashes for underscores
+    std::string value;  ///< without blanks at its ends; may be empty
+    std::size_t line = 0;
+};
+
+struct ConfigComplaint {
+    std::size_t line = 0;
+    std::string why;
+};
+
+/// Everything that could be read, and what could not.
+struct ConfigText {
+    std::vector<ConfigEntry> entries;
+    std::vector<ConfigComplaint> complaints;
+};
+
+/// A comment is a line of its own: '#' within a value is part of it. A key without '=' or without a name is complained
+/// about, as is a control character.
+ConfigText parse_config(std::string_view text);
+
+/// The file's text. Errors: it cannot be read, or has more than 1 MiB; the path is in the message.
+Result<std::string> read_config_file(const std::string& path);
+
+/// yes, no, true, false, on, off, 1 or 0, in any case; nothing for other words.
+std::optional<bool> config_flag(std::string_view value);
+
+/// Words as a shell splits them: blanks between them, '...' as it is, "..." with \" and \\, and \ before any character.
+/// Nothing is expanded. Nothing where a quote is not closed or a \ ends the text.
+std::optional<std::vector<std::string>> split_words(std::string_view text);
+
+}  // namespace muster
