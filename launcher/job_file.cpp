@@ -18,7 +18,7 @@ bool belongs_in_a_file(const OptionRow& row) {
     return row.accept != nullptr && row.name != "config";
 }
 
-std::string unknown_key(const std::string& key) {
+std::string unknown_file_key(const std::string& key) {
     std::vector<std::string> known{"program", "arguments"};
     for (const auto& row : option_table())
         if (belongs_in_a_file(row)) known.emplace_back(row.name);
@@ -43,7 +43,7 @@ class Filler {
         if (entry.key == "arguments") return add_arguments(entry);
         const bool is_program = entry.key == "program";
         const auto* row = is_program ? nullptr : find_option(entry.key);
-        if (!is_program && (row == nullptr || !belongs_in_a_file(*row))) return unknown_key(entry.key);
+        if (!is_program && (row == nullptr || !belongs_in_a_file(*row))) return unknown_file_key(entry.key);
         if (const auto [first, fresh] = lines_.emplace(entry.key, entry.line); !fresh)
             return cat(entry.key, " is given a second time; line ", first->second, " has the first");
         if (!is_program) return accept(*row, entry);

@@ -57,6 +57,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"shutdown-timeout", "7"},
                                                                  {"hang-timeout", "5"},
                                                                  {"signals-to-handle", "SIGTERM"},
+                                                                 {"config", "muster.conf"},
                                                                  {"from", "none"},
                                                                  {"exit-code", "torchrun"},
                                                                  {"checkpoint-dir", "c"},
