@@ -136,6 +136,10 @@ class Systemd:
         parents = [unified_directory()] + ([legacy_directory()] if self.layout == "hybrid" else [])
         self.groups = [parent / f"muster-test-{os.getpid()}" for parent in parents]
         for group in self.groups:
+            # What a test that was killed has left; process numbers come again.
+            for left in group.parent.glob("muster-test-*"):
+                if not pathlib.Path("/proc", left.name.rsplit("-", 1)[1]).exists() or left == group:
+                    self.remove(left)
             group.mkdir()
 
         def begin():

@@ -198,14 +198,20 @@ class Units(Booted):
                         (self.systemd.folder / "units/musterd.service").read_text())
         self.systemd.systemctl("daemon-reload")
         self.systemd.systemctl("start", "--no-block", "musterd.service")
-        self.systemd.until("a process", lambda: self.main_pid("musterd.service") != "0")
-        self.assertEqual(self.systemd.show("musterd.service", "ActiveState"), "activating")
-        self.systemd.run("sh", "-c", "echo state = memory > /run/test/late.conf")
+        writer = subprocess.Popen(self.systemd.inside("sh", "-c", "exec 3>/run/test/late.conf; echo met; read go; "
+                                                      "echo state = memory >&3"), text=True,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(lambda: (writer.kill(), writer.communicate()))
+        self.assertEqual(writer.stdout.readline(), "met\n")
+        # The daemon reads its configuration now: whatever it has said so far has been heard.
+        self.assertEqual(self.systemd.show("musterd.service", "ActiveState", "SubState"), ["activating", "start"])
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
         self.systemd.until("readiness", lambda: self.systemd.show("musterd.service", "ActiveState") != "activating")
         self.assertEqual(self.systemd.show("musterd.service", "ActiveState", "NRestarts"), ["active", "0"])
 
     def test_a_stopped_daemon_is_ended_and_comes_back_and_no_worker_ends(self):
-        self.drop_in("musterd.service", "[Service]\nWatchdogSec=400ms\n")
+        self.drop_in("musterd.service", "[Service]\nWatchdogSec=1\n")
         self.systemd.systemctl("start", "musterd.service")
         agent = self.job("watched", STAYING)
         workers = self.until_workers(agent)
@@ -220,7 +226,7 @@ class Units(Booted):
         self.assertEqual(self.messages(_SYSTEMD_UNIT=agent, MUSTER_ROUND="1"), [])
 
     def test_a_daemon_whose_loop_is_stuck_is_ended_though_its_other_threads_run(self):
-        self.drop_in("musterd.service", "[Service]\nWatchdogSec=400ms\nTimeoutAbortSec=100ms\n")
+        self.drop_in("musterd.service", "[Service]\nWatchdogSec=1\nTimeoutAbortSec=100ms\n")
         self.systemd.systemctl("start", "musterd.service")
         stuck = self.main_pid("musterd.service")
         held = subprocess.Popen(self.systemd.inside("python3", "-c", HOLD, stuck), stdout=subprocess.PIPE, text=True)
@@ -231,11 +237,11 @@ class Units(Booted):
         self.assertNotEqual(self.main_pid("musterd.service"), stuck)
 
     def test_a_daemon_that_runs_is_fed(self):
-        self.drop_in("musterd.service", "[Service]\nWatchdogSec=300ms\n")
+        self.drop_in("musterd.service", "[Service]\nWatchdogSec=1\n")
         self.systemd.systemctl("start", "musterd.service")
         first = self.systemd.show("musterd.service", "WatchdogTimestampMonotonic")
         self.systemd.until("food", lambda: int(self.systemd.show("musterd.service", "WatchdogTimestampMonotonic")) >
-                           int(first) + 900_000)
+                           int(first) + 1_100_000)
         self.assertEqual(self.systemd.show("musterd.service", "NRestarts"), "0")
 
     def test_no_connection_attempt_is_lost_while_the_daemon_is_started_again(self):
