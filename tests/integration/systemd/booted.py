@@ -46,6 +46,7 @@ printf '[Journal]\nReadKMsg=no\nAudit=no\nRateLimitBurst=0\n' > /run/systemd/jou
 echo 0123456789abcdef0123456789abcdef > /run/machine-id
 mount --bind /run/machine-id /etc/machine-id
 ip link set lo up
+mount --make-rshared /  # among its own namespaces: services' mounts come that way
 exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_UNIT_PATH=/run/test/units \
     SYSTEMD_GENERATOR_PATH=/run/test/none SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/test/none \
     SYSTEMD_LOG_TARGET=console "$SYSTEMD" --system --unit=basic.target --log-level=notice --show-status=no

@@ -264,6 +264,18 @@ class Units(Booted):
             self.assertIn("ok", done.stdout)
         self.assertEqual(self.systemd.show("musterd.service", "ActiveState", "NRestarts"), ["active", "0"])
 
+    def test_a_secret_is_handed_over_by_systemd_and_keeps_others_out(self):
+        secret = f"{booted.ETC}/muster/secret"
+        self.systemd.run("sh", "-c", f"umask 077; head -c 24 /dev/urandom | base64 > {secret}")
+        self.drop_in("musterd.service", f"[Service]\nLoadCredential=secret:{secret}\n"
+                     "Environment=MUSTER_SECRET_FILE=%d/secret\n")
+        self.systemd.systemctl("start", "musterd.service")
+        stranger = self.job("stranger", STAYING, start=False)
+        self.systemd.systemctl("start", stranger, check=False)
+        self.systemd.until("a refusal", lambda: self.systemd.show(stranger, "ExecMainStatus") == "78")
+        self.drop_in("muster-agent@.service", f"[Service]\nEnvironment=MUSTER_SECRET_FILE={secret}\n")
+        self.until_workers(self.job("friend", STAYING))
+
     def test_what_is_no_listening_socket_is_named(self):
         self.systemd.systemctl("start", "musterd.socket")
         done = self.systemd.run("sh", "-c", f"LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=odd exec {booted.BIN}/musterd "
