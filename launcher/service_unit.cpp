@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -19,9 +20,9 @@ namespace {
 sockaddr_un claim_address(const std::string& job, socklen_t& size) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    auto name = cat("muster-unit/", job);
+    auto name = cat("muster-unit/", ::geteuid(), "/", job);
     constexpr auto room = sizeof address.sun_path - 1;
-    if (name.size() > room) name = cat("muster-unit#", std::hash<std::string>{}(job));
+    if (name.size() > room) name = cat("muster-unit#", std::hash<std::string>{}(name));
     name.copy(address.sun_path + 1, room);
     size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
     return address;
