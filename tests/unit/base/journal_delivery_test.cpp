@@ -1,0 +1,94 @@
+// A journal that reads, and one that does not. A program of its own: its log goes to the journal from then on.
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "rendezvous/base/journal.h"
+#include "rendezvous/base/log.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// The journal's end of the socket.
+class StandIn {
+  public:
+    StandIn() : fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path_.copy(address.sun_path, sizeof address.sun_path - 1);
+        REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+        const timeval patience{.tv_sec = 10, .tv_usec = 0};
+        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    }
+    ~StandIn() { ::close(fd_); }
+    [[nodiscard]] const std::string& path() const { return path_; }
+    std::string hear(int flags = 0) {
+        std::string bytes(256 << 10, '\0');
+        const auto size = ::recv(fd_, bytes.data(), bytes.size(), flags);
+        bytes.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+        return bytes;
+    }
+
+  private:
+    test::ScratchFolder folder_;
+    std::string path_ = folder_ / "journal";
+    int fd_;
+};
+
+std::string own_stderr() {
+    struct stat facts {};
+    REQUIRE(::fstat(STDERR_FILENO, &facts) == 0);
+    return std::to_string(facts.st_dev) + ":" + std::to_string(facts.st_ino);
+}
+
+}  // namespace
+
+TEST_CASE("log lines are records with fields, and a journal that does not read stops nobody") {
+    StandIn journal;
+    REQUIRE(open_journal("muster", own_stderr(), journal.path()));
+    REQUIRE(journal_is_open());
+    set_journal_field("MUSTER_JOB", "a");
+    log(LogLevel::warning, "first");
+    CHECK(journal.hear() == "PRIORITY=4\nSYSLOG_IDENTIFIER=muster\nMUSTER_JOB=a\nMESSAGE=first\n");
+    print_notice("two\nlines\n");
+    CHECK(journal.hear() == "PRIORITY=5\nSYSLOG_IDENTIFIER=muster\nMUSTER_JOB=a\nMESSAGE=two\n");
+    CHECK(journal.hear() == "PRIORITY=5\nSYSLOG_IDENTIFIER=muster\nMUSTER_JOB=a\nMESSAGE=lines\n");
+    {
+        // What is said of a record, or within a scope, beats what holds for all.
+        const JournalScope scope(journal_field("MUSTER_JOB", "b"));
+        write_journal(JournalPriority::info, "x", "MUSTER_RANK=3\n");
+        CHECK(journal.hear() == "PRIORITY=6\nSYSLOG_IDENTIFIER=muster\nMUSTER_JOB=b\nMUSTER_RANK=3\nMESSAGE=x\n");
+    }
+    set_journal_field("MUSTER_JOB", "");
+    write_log_on_thread();
+    write_journal(JournalPriority::info, std::string(200 << 10, 'x'));
+    CHECK(journal.hear().ends_with("x ... (73728 more bytes)\n"));
+
+    // 64 records of 64 KiB are four times what is kept, and the socket takes a few.
+    constexpr int count = 64;
+    const auto before = std::chrono::steady_clock::now();
+    for (int i = 0; i < count; ++i) write_journal(JournalPriority::info, std::string(64 << 10, 'y'));
+    CHECK(std::chrono::steady_clock::now() - before < 5s);
+    CHECK_FALSE(flush_log(10ms));
+    int heard = 0;
+    // The reader begins; what was dropped is told as soon as there is room for more.
+    while (!flush_journal(1ms)) heard += journal.hear(MSG_DONTWAIT).empty() ? 0 : 1;
+    write_journal(JournalPriority::info, "again");
+    std::string told;
+    for (std::string record; !record.ends_with("MESSAGE=again\n");) {
+        record = journal.hear();
+        REQUIRE_FALSE(record.empty());
+        if (record.ends_with(" skipped\n"))
+            told = record.substr(record.find("MESSAGE="));
+        else if (!record.ends_with("again\n"))
+            ++heard;
+    }
+    CHECK(told == "MESSAGE=... " + std::to_string(count - heard) + " lines skipped\n");
+}
