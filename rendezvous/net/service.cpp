@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -92,13 +93,14 @@ Instant ServiceReport::turn(Instant now) {
         words += "WATCHDOG=1\n";
         feed_at_ = now + service_.watchdog / 2;
     }
-    if (now >= look_at_) {
+    const bool looks = now >= look_at_;
+    if (looks) {
         look_at_ = now + 1s;
         if (auto status = status_(); status != said_) words += cat("STATUS=", said_ = std::move(status), "\n");
     }
     if (!words.empty()) notify_service_manager(service_.notify_socket, words);
-    // What changes the status are events, each of which brings a turn; the last of them may come too soon after one.
-    return service_.watchdog > Duration::zero() ? std::min(feed_at_, look_at_ + 10s) : look_at_ + 10s;
+    // Only events change the status, and each of them brings a turn: one that comes too soon is looked at later.
+    return std::min(service_.watchdog > Duration::zero() ? feed_at_ : no_deadline, looks ? no_deadline : look_at_);
 }
 
 void notify_service_manager(std::string_view socket_path, std::string_view words) {
@@ -110,6 +112,9 @@ void notify_service_manager(std::string_view socket_path, std::string_view words
     if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_path.size());
     const int fd = fits ? ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    // A manager that does not read must not stop the loop for good.
+    constexpr timeval patience{.tv_sec = 1, .tv_usec = 0};
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     const bool sent = fd >= 0 && ::sendto(fd, words.data(), words.size(), MSG_NOSIGNAL,
                                           reinterpret_cast<const sockaddr*>(&address), size) >= 0;
     if (!sent) {

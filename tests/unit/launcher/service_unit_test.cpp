@@ -31,6 +31,18 @@ TEST_CASE("what systemd says to its own process does not reach the workers") {
     CHECK(below == of_a_unit("8"));
 }
 
+TEST_CASE("a systemd before 248 does not say which process it started: then its child is the one") {
+    for (const int parent : {1, 42}) {
+        Environment environment{{"NOTIFY_SOCKET", "/run/n"}, {"INVOCATION_ID", "1"}};
+        (void)ServiceUnit::take(environment, 7, parent);
+        CHECK(environment.contains("NOTIFY_SOCKET") == (parent != 1));
+    }
+    // In a container process 1 is no systemd.
+    Environment container{{"NOTIFY_SOCKET", "/run/n"}};
+    (void)ServiceUnit::take(container, 7, 1);
+    CHECK(container.contains("NOTIFY_SOCKET"));
+}
+
 TEST_CASE("a second unit of one job is refused while the first one lives") {
     const auto job = "service-unit-test-" + std::to_string(::getpid());
     for (const auto& name : {job, job + std::string(200, 'x')}) {
