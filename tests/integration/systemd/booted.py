@@ -126,7 +126,7 @@ class Systemd:
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)
             self.boot()
-            self.until("systemd", self.is_up, 20)
+            self.until("systemd", self.is_up)
             undo.pop_all()
         return self
 
@@ -163,7 +163,7 @@ class Systemd:
             self.outer.kill()
             self.outer.wait()
         for group in self.groups:
-            self.until("end of all processes", lambda group=group: self.remove(group), 10)
+            self.until("end of all processes", lambda group=group: self.remove(group))
 
     def remove(self, group):
         """True when it is gone, with all groups below it."""
@@ -187,7 +187,7 @@ class Systemd:
     def inside(self, *words):
         return ["nsenter", "-t", self.first_process() or "0", "-a", *map(str, words)]
 
-    def run(self, *words, timeout=30, check=True, stdin=None):
+    def run(self, *words, timeout=60, check=True, stdin=None):
         """A command inside, to its end: a CompletedProcess with text."""
         done = subprocess.run(self.inside(*words), input=stdin, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=timeout)
@@ -209,7 +209,7 @@ class Systemd:
         """A file inside."""
         self.run("sh", "-c", 'mkdir -p "$(dirname "$0")" && cat > "$0"', path, stdin=text)
 
-    def until(self, what, reached, limit=10):
+    def until(self, what, reached, limit=40):
         end = time.monotonic() + limit
         while True:
             value = reached()
