@@ -19,8 +19,8 @@ class ServiceUnit {
     /// started ($SYSTEMD_EXEC_PID; before systemd 248: its parent is process 1): workers must not speak for the unit.
     static ServiceUnit take(Environment& environment, int own_pid, int parent_pid);
 
-    /// One unit a job, user and host: their workers would fight for the same GPUs, and nobody starts two on purpose. Held
-    /// until this process ends, however that is. already_exists names the process and the unit that have it.
+    /// One unit a job, user and host: their workers would fight for the same GPUs, and nobody starts two on purpose.
+    /// Held until this process ends, however that is. already_exists names the process and the unit that have it.
     Result<void> claim(const std::string& job);
 
     void ready() const { say("READY=1"); }
