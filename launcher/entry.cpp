@@ -190,6 +190,25 @@ std::variant<Content, NotRunnable> look_at(const std::string& path) {
     return name.starts_with("python") || name.starts_with("pypy") ? Content::python : Content::program;
 }
 
+/// The words and the user's arguments. With --local-rank-argument a shell stands in between and puts in what differs
+/// from worker to worker; it becomes the program, so signals and exit codes are the program's own.
+Entry entry_of(const std::vector<std::string>& words, const LaunchConfig& config) {
+    Entry entry;
+    if (config.local_rank_argument) {
+        std::string line = "exec";
+        for (const auto& word : words) {
+            line += " '";
+            for (const char letter : word) line += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+            line += '\'';
+        }
+        entry.argv = {"/bin/sh", "-c", line + " \"--local-rank=$LOCAL_RANK\" \"$@\"", "sh"};
+    } else {
+        entry.argv = words;
+    }
+    entry.argv.insert(entry.argv.end(), config.arguments.begin(), config.arguments.end());
+    return entry;
+}
+
 std::variant<Entry, NotRunnable> program_entry(const LaunchConfig& config, std::string program,
                                                const Environment& environment) {
     if (auto wrong = why_not_executable(program, environment, "program")) return *wrong;
@@ -197,22 +216,17 @@ std::variant<Entry, NotRunnable> program_entry(const LaunchConfig& config, std::
     const bool is_path = program.find('/') != std::string::npos;
     const auto file = is_path ? program : search_path(program, environment, seen).value_or(program);
     if (auto wrong = why_not_loadable(file, environment)) return *wrong;
-    Entry entry;
-    entry.argv.push_back(std::move(program));
-    entry.argv.insert(entry.argv.end(), config.arguments.begin(), config.arguments.end());
-    return entry;
+    return entry_of({std::move(program)}, config);
 }
 
 std::variant<Entry, NotRunnable> python_entry(const LaunchConfig& config, std::vector<std::string> flags,
                                               const Environment& environment) {
     auto python = find_python(environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&python)) return *wrong;
-    Entry entry;
-    entry.argv = {std::get<std::string>(python), "-u"};
-    entry.argv.insert(entry.argv.end(), flags.begin(), flags.end());
-    entry.argv.push_back(config.script);
-    entry.argv.insert(entry.argv.end(), config.arguments.begin(), config.arguments.end());
-    return entry;
+    std::vector<std::string> words = {std::get<std::string>(python), "-u"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.push_back(config.script);
+    return entry_of(words, config);
 }
 
 }  // namespace

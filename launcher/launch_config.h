@@ -88,6 +88,8 @@ struct LaunchConfig {
     std::string script;
     std::vector<std::string> arguments;
     bool virtual_local_rank = false;
+    bool local_rank_argument =
+        false;  ///< each worker gets --local-rank=N before `arguments` (torch.distributed.launch)
 
     // -- restarts and ends --
     std::uint32_t restarts_max = 0;

@@ -182,6 +182,10 @@ Complaint apply_conf(Settings& settings) {
 
 Complaint choose_program(Settings& settings) {
     auto& config = settings.config;
+    if (settings.use_env) config.local_rank_argument = false;
+    if (settings.no_python && config.local_rank_argument)
+        return "--no-python with --local-rank-argument (torch.distributed.launch) needs --use-env: a program finds "
+               "LOCAL_RANK in its environment";
     if (settings.run_path) {
         config.entry = EntryKind::run_path;
         return std::nullopt;

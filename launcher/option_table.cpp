@@ -244,7 +244,7 @@ constexpr std::array rows{
               "One node with a rendezvous of its own on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. "
               "Implied when there is one node and neither an endpoint nor --master-port is given.", "",
               [](auto value, auto& to) { return flag(value, to.standalone_asked); }},
-    OptionRow{"rdzv-backend", 0, Kind::value, Group::rendezvous, From::torchrun, true, "NAME",
+    OptionRow{"rdzv-backend", 0, Kind::value, Group::rendezvous, From::torchrun, true, "c10d|static|etcd",
               "c10d (elastic), static, or etcd (elastic; no one host may be missed). etcd-v2 is etcd.", "static",
               accept_backend},
     OptionRow{"rdzv-endpoint", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST[:PORT]",
@@ -356,19 +356,26 @@ constexpr std::array rows{
     OptionRow{"report", 0, Kind::value, Group::output, From::muster, true, "FILE",
               "At the job's end, whatever it is, this node writes the report as JSON to FILE; %h, %j and %p in it are host, job and "
               "the launcher's pid.", "", accept_report},
-    OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "LEVEL",
-              "Of muster's own lines: debug, info, warning or error. Default also from LOGLEVEL.", "warning", accept_log_level},
+    OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "debug|info|warning|error",
+              "Of muster's own lines. Default also from LOGLEVEL.", "warning", accept_log_level},
 
     OptionRow{"monitor-interval", 0, Kind::value, Group::compatibility, From::torchrun, true, "SECONDS",
               "Of no effect: deaths are seen at once.", "0.1", accept_monitor_interval},
-    OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "NAME",
-              "Of no effect: spawn, fork or forkserver.", "spawn",
+    OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "spawn|fork|forkserver",
+              "Of no effect.", "spawn",
               [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
-    OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "NAME",
-              "null, console or dynamic_rendezvous.", "null", accept_event_handler},
+    OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "null|console|dynamic_rendezvous",
+              "console prints nothing yet.", "null", accept_event_handler},
     OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "default alone.", "default",
               [](auto value, auto&) -> Accepted { if (value == "default") return std::nullopt;
                   return "default (log specifications that are Python plug-ins cannot be loaded)"; }},
+
+    OptionRow{"use-env", 0, Kind::flag, Group::compatibility, From::muster, false, "",
+              "Of torch.distributed.launch: workers find LOCAL_RANK in their environment, as they always do.", "",
+              [](auto value, auto& to) { return flag(value, to.use_env); }},
+    OptionRow{"local-rank-argument", 0, Kind::flag, Group::compatibility, From::muster, false, "",
+              "As torch.distributed.launch: without --use-env each worker gets --local-rank=N in front of its own arguments.", "",
+              [](auto value, auto& to) { return flag(value, to.config.local_rank_argument); }},
 
     OptionRow{"config", 0, Kind::value, Group::about, From::muster, false, "FILE",
               "More options, one a line, e.g. nnodes = 2, with the program and its arguments; the command line beats them. "

@@ -32,6 +32,7 @@ struct Settings {
     bool module = false;
     bool no_python = false;
     bool run_path = false;
+    bool use_env = false;  ///< takes local_rank_argument back
 };
 
 }  // namespace muster::launcher

@@ -30,9 +30,11 @@ class Files {
         return path;
     }
     [[nodiscard]] std::variant<Entry, NotRunnable> resolve(const std::string& script,
-                                                           EntryKind kind = EntryKind::by_content) const {
+                                                           EntryKind kind = EntryKind::by_content,
+                                                           bool local_rank_argument = false) const {
         LaunchConfig config;
         config.entry = kind;
+        config.local_rank_argument = local_rank_argument;
         config.script = script;
         config.arguments = {"-a", "b c"};
         return resolve_entry(config, environment);
@@ -176,4 +178,17 @@ TEST_CASE("the interpreter is PYTHON_EXEC, else the active environment's, else t
     files.environment = {{"PATH", files.folder / "venv"}};
     CHECK(files.refusal(script).exit_code == 127);
     CHECK(holds(files.refusal(script).why, "set PYTHON_EXEC"));
+}
+
+TEST_CASE("with --local-rank-argument a shell puts each worker's local rank in front of the user's arguments") {
+    Files files;
+    const auto script = files.make("it's.py", "");
+    const auto entry = files.resolve(script, EntryKind::by_content, true);
+    const auto& argv = std::get<Entry>(entry).argv;
+    const auto quoted = files.folder / "it'\\''s.py";
+    CHECK(argv == Argv{"/bin/sh", "-c",
+                       "exec '" + files.python() + "' '-u' '" + quoted + "' \"--local-rank=$LOCAL_RANK\" \"$@\"", "sh",
+                       "-a", "b c"});
+    const auto module = files.resolve("pkg.train", EntryKind::module, true);
+    CHECK(holds(std::get<Entry>(module).argv[2], "'-u' '-m' 'pkg.train' \"--local-rank=$LOCAL_RANK\""));
 }

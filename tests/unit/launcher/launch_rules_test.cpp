@@ -219,6 +219,14 @@ TEST_CASE("what runs: module, program, run-path, or the file's own nature") {
     CHECK(error_of({"-m", "--no-python"}).find("--no-python and --module exclude each other") != std::string::npos);
 }
 
+TEST_CASE("--use-env takes the local rank out of the arguments again, and a program of its own wants it so") {
+    CHECK_FALSE(config_of({}).local_rank_argument);
+    CHECK(config_of({"--local-rank-argument"}).local_rank_argument);
+    CHECK_FALSE(config_of({"--local-rank-argument", "--use_env"}).local_rank_argument);
+    CHECK(error_of({"--local-rank-argument", "--no-python"}).find("needs --use-env") != std::string::npos);
+    CHECK(config_of({"--local-rank-argument", "--no-python", "--use-env"}).entry == EntryKind::program);
+}
+
 TEST_CASE("the grace is --shutdown-timeout, else torch's variable, else 30 s") {
     const Environment environment{{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "12"}};
     CHECK(config_of({}).grace == 30s);
