@@ -45,8 +45,12 @@ struct SpawnTerms {
 std::string side_program(const std::string& name) {
     std::error_code failure;
     const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
-    auto beside = failure ? std::filesystem::path() : own.parent_path() / name;
-    return !failure && std::filesystem::exists(beside, failure) ? beside.string() : name;
+    if (failure) return name;
+    for (const char* const folder : {".", MUSTER_LIBEXEC_FROM_BIN}) {
+        const auto path = (own.parent_path() / folder / name).lexically_normal();
+        if (std::filesystem::exists(path, failure)) return path.string();
+    }
+    return name;
 }
 
 Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited) {

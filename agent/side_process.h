@@ -17,7 +17,8 @@ struct SideProcess {
     FileDescriptor output;  ///< its stdout, not blocking
 };
 
-/// Beside our own program, where an installation and a build have it; else the bare name, for PATH.
+/// Where a program of ours that people do not call is: beside our own program, as in a build tree; in libexec, as where
+/// it is installed; else the bare name, for PATH.
 std::string side_program(const std::string& name);
 
 /// In a session of its own: a terminal's Ctrl-C is not for it. `words` begins with the program, `inherited` keep their

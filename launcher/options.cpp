@@ -7,9 +7,11 @@
 #include <sstream>
 
 #include "launcher/command_line.h"
+#include "launcher/command_table.h"
 #include "launcher/exit_code.h"
 #include "launcher/launch_rules.h"
 #include "launcher/scheduler/scheduler_defaults.h"
+#include "rendezvous/base/build_facts.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
@@ -81,6 +83,9 @@ std::string help_text(const Environment& environment) {
     for (const auto group : {OptionGroup::nodes, OptionGroup::rendezvous, OptionGroup::program, OptionGroup::restarts,
                              OptionGroup::output, OptionGroup::compatibility, OptionGroup::about})
         out << '\n' << described(group, environment);
+    out << "\nCommands (muster COMMAND --help; a program of that name is started as ./NAME)\n";
+    for (const auto& row : command_table())
+        out << "  " << std::left << std::setw(25) << cat(row.name, ' ', row.arguments) << row.help << '\n';
     out << "\nExit codes (--exit-code=torchrun: 1 for every failure but usage; a worker's own code passes through)\n";
     for (const auto& row : exit_code_table())
         out << "  " << std::left << std::setw(7) << row.code << row.meaning << '\n';
@@ -114,7 +119,7 @@ const GivenOption* first_that_shows_text(const CommandLine& line) {
 }
 
 ShowText shown(const OptionRow& row, const Environment& environment) {
-    if (row.name == "version") return {"muster " MUSTER_VERSION "\n"};
+    if (row.name == "version") return {build_facts("muster")};
     return {help_text(environment)};
 }
 

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/build_facts.h"
 #include "rendezvous/base/config_text.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/journal.h"
@@ -50,7 +51,7 @@ int complain(std::string_view line) {
 }
 
 options::options_description describe_options() {
-    options::options_description all("Options");
+    options::options_description all("Options", 120, 60);
     auto add = all.add_options();
     add("config", options::value<std::string>(),
         "file with more of these options, one a line: port = 29400, first-start = yes. The command line beats it");
@@ -285,7 +286,7 @@ int main(int argc, char** argv) {
         return 0;
     }
     if (given.count("version") > 0) {
-        std::cout << "musterd " MUSTER_VERSION "\n";
+        std::cout << build_facts("musterd");
         return 0;
     }
     return run(given, places);

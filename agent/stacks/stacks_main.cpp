@@ -7,10 +7,22 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <string_view>
+
 #include "agent/stacks/process_stacks.h"
 #include "rendezvous/base/text.h"
 
 int main(int argument_count, char** arguments) {
+    if (argument_count == 2 && std::string_view(arguments[1]) == "--help") {
+        ::fputs(
+            "usage: muster-stacks PID\n"
+            "Says where the threads of that process are that matter to a job: its main thread, and those of muster's "
+            "runtime in "
+            "collectives.\n"
+            "Native frames, and Python's where it is one. It stands still for some milliseconds.\n",
+            stdout);
+        return 0;
+    }
     pid_t process = 0;
     if (argument_count != 2 || !muster::parse_number(arguments[1], process) || process <= 0 || process == ::getpid()) {
         ::fputs("usage: muster-stacks PID\n", stderr);

@@ -38,8 +38,11 @@ std::vector<std::string> candidates() {
     if (auto named = variable("MUSTER_NCCL_PLUGIN"); !named.empty()) return {std::move(named)};
     std::vector<std::string> paths;
     std::error_code ignored;
-    for (const char* const beside : {".", "../lib"}) {
-        const auto path = (own_folder() / beside / nccl_plugin_file).lexically_normal();
+    // Beside a program or libmuster.so in a build tree; from the program or the library that are installed with it; and
+    // for programs elsewhere where this build is installed, or its Debian packages. (An absolute path stays what it
+    // is.)
+    for (const char* const folder : {".", "../lib", "muster", MUSTER_PLUGINS_INSTALLED, MUSTER_PLUGINS_PACKAGED}) {
+        const auto path = (own_folder() / folder / nccl_plugin_file).lexically_normal();
         if (std::filesystem::exists(path, ignored)) paths.push_back(path.string());
     }
     paths.emplace_back(nccl_plugin_file);

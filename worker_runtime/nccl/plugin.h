@@ -59,8 +59,9 @@ inline constexpr const char* nccl_plugin_file = "libmuster_nccl.so";
 /// `const NcclPlugin* muster_nccl_plugin()`, with C linkage.
 inline constexpr const char* nccl_plugin_symbol = "muster_nccl_plugin";
 
-/// In the runtime: loads the plugin once (MUSTER_NCCL_PLUGIN, else beside this program or library, else where the
-/// system looks) and gives it MUSTER_CUDA_LIBRARY and MUSTER_NCCL_LIBRARY. unsupported says what is missing.
+/// In the runtime: loads the plugin once (MUSTER_NCCL_PLUGIN, else beside this program or library, else where it is
+/// installed, else where the system looks) and gives it MUSTER_CUDA_LIBRARY and MUSTER_NCCL_LIBRARY. unsupported says
+/// what is missing.
 Result<std::unique_ptr<Transport>> make_nccl_transport(const GroupTerms& group, NcclTerms terms);
 
 /// Pins host memory where this process uses a GPU through the plugin. Else null: it never loads the plugin, for that

@@ -240,7 +240,10 @@ TEST_CASE("a value may be a negative number but not another option") {
 TEST_CASE("help and version are given at once, also before a mistake") {
     CHECK(std::holds_alternative<ShowText>(parse_options({"--help", "--nonsense"}, {})));
     CHECK(std::holds_alternative<ShowText>(parse_options({"-h"}, {})));
-    CHECK(std::get<ShowText>(parse_options({"--version"}, {})).text.starts_with("muster "));
+    const auto version = std::get<ShowText>(parse_options({"--version"}, {})).text;
+    CHECK(version.starts_with("muster "));
+    for (const auto* fact : {"\n  commit ", "\n  compiler ", "\n  libraries  Boost 1.", "OpenSSL 3.", "\n  parts "})
+        CHECK(holds(version, fact));
     CHECK(holds(error_of({"--nonsense", "--help"}), "--nonsense"));
     const auto help = std::get<ShowText>(parse_options({"--help"}, {{"MUSTER_LEASE", "7"}})).text;
     for (const auto& row : option_table()) CHECK(holds(help, cat("--", row.name)));

@@ -225,15 +225,16 @@ _PROTOTYPES = {
 
 
 def _find():
-    """MUSTER_LIBRARY, else the file beside this one, else a build tree of the repository, else where the loader looks."""
+    """MUSTER_LIBRARY, else beside this file, in a build tree of the repository, below the prefix of an installation, else
+    where the loader looks."""
     named = os.environ.get("MUSTER_LIBRARY")
     if named:
         return named
     folder = Path(__file__).resolve().parent
-    builds = folder.parents[2] / "build"
-    for place in (folder, builds / "release/lib", builds / "default/lib"):
-        if (place / "libmuster.so").exists():
-            return str(place / "libmuster.so")
+    above = folder.parents[2]  # of a repository, or PREFIX/lib
+    for place in (folder, above / "build/release/lib", above / "build/default/lib", above, *sorted(above.glob("*-linux-gnu"))):
+        if (place / "libmuster.so.1").exists():
+            return str(place / "libmuster.so.1")
     return "libmuster.so.1"
 
 

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""scripts/torchrun-compat in front in PATH: the names by which PyTorch's launchers are called start muster, everything else
+that python is asked for is python's. No PyTorch is needed but for the comparison with its own launcher.
+"""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+BUILD = Path(os.environ["MUSTER_BUILD"])
+COMPAT = Path(__file__).resolve().parents[3] / "scripts/torchrun-compat"
+TORCH_PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON", ".venv/bin/python"))
+
+SCRIPT = """import os, sys
+sys.stdout.write(f"{os.environ['LOCAL_RANK']} {sys.argv[1:]} {sys.executable}\\n")
+"""
+
+
+class Compat(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="muster-compat-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        (self.folder / "train.py").write_text(SCRIPT)
+        self.bin = self.folder / "bin"
+        self.bin.mkdir()
+        for name in ("python", "python3"):
+            (self.bin / name).symlink_to(shutil.which("python3", path=os.defpath))
+
+    def run_words(self, *words, path=None, **environment):
+        path = path or f"{COMPAT}:{self.bin}:{os.defpath}"
+        terms = {"PATH": path, "MUSTER_PROGRAM": str(BUILD / "bin/muster"), "HOME": str(self.folder), **environment}
+        return subprocess.run(list(words), env=terms, cwd=self.folder, text=True, capture_output=True, timeout=60)
+
+    def workers(self, *words, **terms):
+        done = self.run_words(*words, **terms)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return sorted(done.stdout.splitlines())
+
+    def expected(self, *arguments, python=None):
+        return [f"{rank} {[word.replace('N', str(rank)) for word in arguments]} {python or self.bin / 'python3'}"
+                for rank in (0, 1)]
+
+    def test_torchrun_is_muster_and_workers_get_their_arguments_as_they_are(self):
+        self.assertEqual(self.workers("torchrun", "--nproc-per-node=2", "train.py", "--use-env", "x y"),
+                         self.expected("--use-env", "x y"))
+
+    def test_workers_of_torchrun_are_run_by_the_interpreter_in_its_first_line(self):
+        own = self.folder / "env/bin"
+        own.mkdir(parents=True)
+        (own / "python3").symlink_to(shutil.which("python3", path=os.defpath))
+        (own / "torchrun").write_text(f"#!{own}/python3\n")
+        (own / "torchrun").chmod(0o755)
+        found = self.workers("torchrun", "--nproc-per-node=2", "train.py", path=f"{COMPAT}:{self.bin}:{own}:{os.defpath}")
+        self.assertEqual(found, self.expected(python=own / "python3"))
+
+    def test_launch_gives_the_local_rank_in_front_of_the_arguments(self):
+        for python in ("python", "python3"):
+            found = self.workers(python, "-m", "torch.distributed.launch", "--nproc_per_node=2", "train.py", "--lr", "0.1")
+            self.assertEqual(found, self.expected("--local-rank=N", "--lr", "0.1", python=self.bin / python))
+        found = self.workers("python3", "-m", "torch.distributed.launch", "--nproc_per_node", "2", "-m", "train", "a")
+        self.assertEqual(found, self.expected("--local-rank=N", "a"))
+
+    def test_launch_with_use_env_gives_none(self):
+        for spelling in ("--use-env", "--use_env"):
+            found = self.workers("python3", "-m", "torch.distributed.launch", spelling, "--nproc_per_node=2", "train.py", "a")
+            self.assertEqual(found, self.expected("a"))
+        done = self.run_words("python3", "-m", "torch.distributed.launch", "--no-python", "./train.py")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("needs --use-env", done.stderr)
+
+    def test_run_as_a_module_is_torchrun_whatever_stands_before_it(self):
+        for options in (["-u", "-m"], ["-X", "dev", "-W", "ignore", "-m"], ["-um"], ["-Wignore", "-Im"]):
+            found = self.workers("python3", *options, "torch.distributed.run", "--nproc-per-node=2", "train.py")
+            self.assertEqual(found, self.expected())
+        self.assertEqual(self.workers("python3", "-mtorch.distributed.run", "--nproc-per-node=2", "train.py"), self.expected())
+
+    def test_everything_else_is_pythons(self):
+        (self.folder / "module.py").write_text("import sys; print(sys.argv[1:])\n")
+        for words, output in ((["-c", "print(5)", "-m", "torch.distributed.run"], "5\n"),
+                              (["module.py", "-m", "torch.distributed.run"], "['-m', 'torch.distributed.run']\n"),
+                              (["-m", "module", "-m", "torch.distributed.launch"], "['-m', 'torch.distributed.launch']\n"),
+                              (["-Wignore", "-c", "import sys; print(sys.executable)"], f"{self.bin}/python3\n")):
+            done = self.run_words("python3", *words)
+            self.assertEqual((done.returncode, done.stdout), (0, output), done.stderr)
+        self.assertEqual(self.run_words("python3", "-c", "raise SystemExit(9)").returncode, 9)
+
+    def test_what_is_missing_is_said(self):
+        done = self.run_words("torchrun", "train.py", MUSTER_PROGRAM="muster-of-nowhere")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("torchrun: muster-of-nowhere is not in PATH", done.stderr)
+        done = subprocess.run([str(COMPAT / "python3"), "-V"], env={"PATH": str(COMPAT)}, text=True, capture_output=True)
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("python3: not found in PATH behind", done.stderr)
+
+    @unittest.skipUnless(TORCH_PYTHON.exists() or os.environ.get("CI") == "true", "no Python with PyTorch (scripts/setup --tests)")
+    def test_the_words_are_those_of_pytorchs_own_launcher(self):
+        words = ["-m", "torch.distributed.launch", "--nproc_per_node=2", "train.py", "--lr", "0.1"]
+        theirs = self.workers(str(TORCH_PYTHON.absolute()), *words)
+        self.assertEqual([line.rsplit(" ", 1)[0] for line in theirs],
+                         [line.rsplit(" ", 1)[0] for line in self.workers("python3", *words)])
+
+
+if __name__ == "__main__":
+    unittest.main()

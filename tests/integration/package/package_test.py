@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""The packages in a Debian that has nothing else: each is installed with what it depends on and no more, muster runs, a C++
+program is built with find_package(muster) and one in C with pkg-config, all is removed, and nothing is left.
+
+Needs root (chroot and namespaces), dpkg and lintian. MUSTER_BUILD is the build tree.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from fresh_root import FreshRoot
+
+BUILD = Path(os.environ["MUSTER_BUILD"])
+HERE = Path(__file__).parent
+PACKAGES = {"muster", "libmuster1", "libmuster-dev", "python3-muster", "libmuster-nccl"}
+RANKS = ["rank 0 of 2", "rank 1 of 2"]
+
+JOB = """#!/bin/sh
+echo "rank $RANK of $WORLD_SIZE"
+"""
+SUM = """import array, muster, sys
+context = muster.Context()
+values = array.array("f", [context.rank + 1])
+context.world.all_reduce(values)
+sys.stdout.write(f"rank {context.rank} of {context.world_size}: {values[0]:g}\\n")
+"""
+
+
+def missing_part():
+    """Why the real thing cannot be had here, or nothing."""
+    if os.geteuid() != 0:
+        return "root is needed for chroot"
+    for program in ("cpack", "dpkg", "dpkg-shlibdeps", "lintian", "unshare", "setpriv"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed (scripts/setup --tests)"
+    if not (BUILD / "lib/libmuster_nccl.so").exists():
+        return "the NCCL plugin is not built (scripts/setup --tests)"
+    return ""
+
+
+def output_of(*words):
+    return subprocess.run(list(map(str, words)), text=True, capture_output=True, check=True).stdout
+
+
+def lintian(debs):
+    """What it says, where there is an error in it; warnings alone are none."""
+    done = subprocess.run(["lintian", "--allow-root", "--no-cfg", "--profile", "debian", "--fail-on", "error",
+                           *map(str, debs)], text=True, capture_output=True)
+    return done.stdout + done.stderr if done.returncode else ""
+
+
+class Packages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="muster-package-")
+        cls.addClassCleanup(cls.scratch.cleanup)
+        folder = Path(cls.scratch.name)
+        folder.chmod(0o755)
+        # gzip in the place of xz: a quarter of the time, and the same files in it.
+        subprocess.run(["cpack", "--config", str(BUILD / "CPackConfig.cmake"), "-B", str(folder / "packages"),
+                        "-D", "CPACK_DEBIAN_COMPRESSION_TYPE=gzip"], check=True, capture_output=True, text=True)
+        cls.debs = {path.name.split("_")[0]: path for path in (folder / "packages").glob("*.deb")}
+        # What takes time and needs nothing of the others runs beside them.
+        cls.beside = ThreadPoolExecutor(1)
+        cls.addClassCleanup(cls.beside.shutdown)
+        cls.complaints = cls.beside.submit(lintian, cls.debs.values())
+        (folder / "root").mkdir()
+        cls.root = FreshRoot(folder / "root")
+
+    def install(self, *names):
+        """Each with its own dependencies alone; dpkg itself looks whether they are there."""
+        debs = []
+        for name in names:
+            depends = output_of("dpkg-deb", "-f", self.debs[name], "Depends")
+            self.root.add(self.root.chosen(depends))
+            shutil.copy(self.debs[name], self.root.folder / "tmp")
+            debs.append(f"/tmp/{self.debs[name].name}")
+        self.root.run("dpkg", "--install", *debs)
+        for name in names:
+            self.check_libraries(name)
+
+    def check_libraries(self, name):
+        """Every library that a program of the package wants is there."""
+        paths = self.root.run("dpkg", "-L", name).stdout.split()
+        programs = [path for path in paths if self.is_elf(path)]
+        if programs:
+            self.assertNotIn("not found", self.root.run("ldd", *programs).stdout, f"{name}: a package is missing in Depends")
+
+    def is_elf(self, path):
+        real = self.root.folder / path[1:]
+        if not real.is_file():
+            return False
+        with real.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+
+    def under_muster(self, *words, **environment):
+        done = self.root.run("muster", "--standalone", "--nproc-per-node=2", *words, **environment)
+        return sorted(done.stdout.splitlines()), done.stderr
+
+    def test_1_there_are_the_packages_and_lintian_finds_no_error(self):
+        self.assertEqual(set(self.debs), PACKAGES)
+        for deb in self.debs.values():
+            listed = output_of("dpkg-deb", "-c", deb)
+            self.assertNotRegex(listed, r"(?i)test|catch2|digits", f"{deb.name} holds something of the tests")
+            self.assertRegex(listed, r"/usr/share/doc/[\w-]+/copyright")
+        self.assertEqual(self.complaints.result(), "")
+
+    def test_2_muster_runs_where_there_is_no_compiler_and_no_build_tree(self):
+        # Where musterd.service keeps the jobs' state; the package's end takes that, and leaves systemd's folder.
+        (self.root.folder / "var/lib/private").mkdir()
+        type(self).before = self.root.files()
+        self.install("muster")
+        for program in ("gcc", "g++", "cc", "cmake", "python3"):
+            self.assertEqual(self.root.run("which", program, check=False).stdout, "")
+        version = self.root.run("muster", "--version").stdout
+        self.assertRegex(version, r"^muster 0\.\d+\.\d+\n  commit +\S+.*\n  compiler +GNU 1\d.*\n  libraries +Boost 1\.\d+")
+        self.assertNotIn(str(BUILD), version)
+        for program in ("musterd", "muster-stacks", "muster drain", "muster checkpoint", "muster fault", "muster flight"):
+            self.assertIn("muster", self.root.run(*program.split(), "--help").stdout)
+        (self.root.folder / "tmp/job.sh").write_text(JOB)
+        (self.root.folder / "tmp/job.sh").chmod(0o755)
+        self.assertEqual(self.under_muster("--no-python", "/tmp/job.sh")[0], RANKS)
+
+    def test_3_an_agent_finds_its_helpers_where_they_are_installed(self):
+        helper = self.root.folder / "usr/libexec/muster/muster-gpus"
+        real = helper.rename(helper.with_suffix(".real"))
+        helper.write_text("#!/bin/sh\ntouch /tmp/helper-ran\n")
+        helper.chmod(0o755)
+        try:
+            self.under_muster("--no-python", "/tmp/job.sh", MUSTER_NVML_LIBRARY="/nothing.so")
+        finally:
+            real.rename(helper)
+        self.assertTrue((self.root.folder / "tmp/helper-ran").exists())
+
+    def test_4_the_python_module_and_the_plugin_work(self):
+        self.install("libmuster1", "libmuster-nccl", "python3-muster")
+        (self.root.folder / "tmp/sum.py").write_text(SUM)
+        self.assertEqual(self.under_muster("/tmp/sum.py")[0], [f"{rank}: 3" for rank in RANKS])
+        # Neither CUDA nor NCCL is here: the plugin is found and says so.
+        done = self.root.run("muster", "--standalone", "/tmp/sum.py", check=False, MUSTER_TRANSPORT="nccl")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, "libcudart|libnccl|CUDA")
+        self.assertNotIn("plugin that cannot be loaded", done.stderr)
+
+    def test_5_programs_are_built_with_find_package_and_with_pkg_config(self):
+        self.root.add(["g++", "cmake", "ninja-build", "pkg-config"])
+        self.install("libmuster-dev")
+        shutil.copytree(HERE / "program", self.root.folder / "tmp/program")
+        self.root.run("cmake", "-G", "Ninja", "-S", "/tmp/program", "-B", "/tmp/built")
+        self.root.run("cmake", "--build", "/tmp/built")
+        over = "over shared memory"
+        self.assertEqual(self.under_muster("--no-python", "/tmp/built/sum")[0], [f"{rank}: 3 {over}" for rank in RANKS])
+        # The object is linked once more with what pkg-config says, and C is compiled with it.
+        self.root.run("sh", "-ec", """cd /tmp
+            g++ -o linked "$(find built -name 'sum.cpp.o')" $(pkg-config --libs muster)
+            g++ -std=c++20 -fsyntax-only $(pkg-config --cflags muster) -include muster/communicator.h -x c++ /dev/null
+            gcc -std=c99 -o version $(pkg-config --cflags muster-capi) program/version.c $(pkg-config --libs muster-capi)""")
+        self.assertEqual(self.under_muster("--no-python", "/tmp/linked")[0], [f"{rank}: 3 {over}" for rank in RANKS])
+        self.assertRegex(self.root.run("/tmp/version").stdout, r"^version (\d+) of the C API, made for \1\n$")
+
+    def test_6_nothing_is_left_when_they_are_removed(self):
+        with_them = self.root.files()
+        self.assertIn("/usr/bin/muster", with_them)
+        (self.root.folder / "var/lib/private/muster").mkdir(exist_ok=True)
+        self.root.run("dpkg", "--purge", *PACKAGES)
+        left = self.root.files() - self.before - self.root.packaged()
+        # What Python has compiled of its own library, when it ran as root, is not ours.
+        self.assertEqual({path for path in left if "muster" in path or "__pycache__" not in path}, set())
+
+
+if __name__ == "__main__":
+    reason = missing_part()
+    if reason:
+        print(f"package: skipped: {reason}")
+        sys.exit(1 if os.environ.get("CI") == "true" else 77)
+    unittest.main()
