@@ -87,6 +87,9 @@ class Compat(unittest.TestCase):
             done = self.run_words("python3", *words)
             self.assertEqual((done.returncode, done.stdout), (0, output), done.stderr)
         self.assertEqual(self.run_words("python3", "-c", "raise SystemExit(9)").returncode, 9)
+        # The folder stands in PATH twice, under two names.
+        twice = f"{COMPAT}:{COMPAT}/../torchrun-compat:{self.bin}:{os.defpath}"
+        self.assertEqual(self.run_words("python3", "-c", "print(5)", path=twice).stdout, "5\n")
 
     def test_what_is_missing_is_said(self):
         done = self.run_words("torchrun", "train.py", MUSTER_PROGRAM="muster-of-nowhere")
