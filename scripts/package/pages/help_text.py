@@ -48,15 +48,18 @@ class Help:
         return found
 
 
+# "-m [ --module ]", "--step N", "--port arg (=29400)"
+OPTION = re.compile(r"(?:(-\w) \[ )?(--[\w-]+)(?: \])?(?: (\S+)(?: \(=(.*)\))?)?")
+
+
 def make_item(names, text):
-    """`names` is the left column: "-m [ --module ]", "--port arg (=29400)", "--step N", "kill"."""
-    match = re.fullmatch(r"(?:(-\w) \[ )?(--[\w-]+)(?: \])?(?: (.+))?", names)
+    """`names` is the left column: an option, or a word like "kill"."""
+    match = OPTION.fullmatch(names)
     if not match:
         return Item(names, text)
-    short, long, metavar = match[1] or "", match[2], match[3] or ""
-    default = re.fullmatch(r"(\S+) \(=(.*)\)", metavar)
+    short, long, metavar, default = (group or "" for group in match.groups())
     if default:
-        metavar, text = default[1], f"{text} [{default[2]}]"
+        text = f"{text} [{default}]"
     metavar = "VALUE" if metavar == "arg" else metavar
     name = ", ".join(filter(None, (short, long))) + (f" {metavar}" if metavar else "")
     return Item(name, text, long, short, metavar)
@@ -77,8 +80,10 @@ def read_items(lines):
     for line in lines:
         if line.startswith("   "):
             items[-1][1].append(line.strip())
-        else:
+        elif line[:column].endswith(" ") and (line[2] != "-" or OPTION.fullmatch(line[:column].strip())):
             items.append((line[:column].strip(), [line[column:].strip()]))
+        else:  # too long for its column: the words begin on the next line
+            items.append((line.strip(), []))
     return [make_item(names, " ".join(filter(None, text))) for names, text in items]
 
 

@@ -13,6 +13,9 @@ import time
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "scripts/package/pages"))
+from help_text import read_help
+
 BUILD = Path(os.environ["MUSTER_BUILD"])
 PAGES = BUILD / "scripts/package/pages"
 COMMANDS = {"checkpoint", "drain", "fault", "flight"}
@@ -38,6 +41,15 @@ class Pages(unittest.TestCase):
             for option in options_of(*program):
                 self.assertRegex(page, rf"\\fB{option}\\fR")
         self.assertIn("every worker of the last round exited 0", gzip.open(PAGES / "man1/muster.1.gz", "rt").read())
+
+
+    def test_an_item_may_be_too_long_for_its_column(self):
+        text = "tool [options]\n\nOptions:\n  -p [ --port ] arg (=29400) the port\n" \
+               "  --state arg (=memory, or a file that somebody names)\n                             where\n  --check                    look\n"
+        found = {item.long: (item.name, item.text) for item in read_help("tool", text).options()}
+        self.assertEqual(found, {"--port": ("-p, --port VALUE", "the port [29400]"),
+                                 "--state": ("--state VALUE", "where [memory, or a file that somebody names]"),
+                                 "--check": ("--check", "look")})
 
 
 class Bash(unittest.TestCase):
