@@ -3,7 +3,7 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME muster)
 set(CPACK_PACKAGE_VENDOR "muster")
-set(MUSTER_MAINTAINER "The muster maintainers <maintainers@muster.dev>" CACHE STRING "Who answers for packages built here")
+set(MUSTER_MAINTAINER "The muster maintainers <maintainers@muster.invalid>" CACHE STRING "Who answers for packages built here")
 set(CPACK_PACKAGE_CONTACT "${MUSTER_MAINTAINER}")
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
@@ -82,9 +82,10 @@ The interface for C++ is a static library, that for C a shared one."
 
 muster_package(python python3-muster SECTION python ARCHITECTURE all
     SUMMARY "worker runtime of the launcher muster, for Python"
-    TEXT "Collectives on arrays, a gradient reducer, checkpoints and data order for training
-processes in Python. A thin layer over the shared library, which needs nothing
-but the standard library: NumPy's and PyTorch's arrays are taken as they are."
+    TEXT "Collectives on arrays, a gradient reducer, checkpoints and data order for
+training processes in Python. A thin layer over the shared library, which needs
+nothing but the standard library: arrays of NumPy and PyTorch are taken as they
+are."
     DEPENDS "python3:any, libmuster1 (>= ${PROJECT_VERSION})"
     SUGGESTS "python3-numpy, python3-torch"
     CONTROL ${debian}/python3-muster/postinst ${debian}/python3-muster/prerm)
