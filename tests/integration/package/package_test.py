@@ -140,6 +140,15 @@ class Packages(unittest.TestCase):
             real.rename(helper)
         self.assertTrue((self.root.folder / "tmp/helper-ran").exists())
 
+    def test_3_what_an_administrator_wrote_stays_over_an_upgrade(self):
+        kept = re.findall(r"/\S+", self.root.run("dpkg-query", "-W", "-f", "${Conffiles}", "muster").stdout)
+        for path in kept:
+            (self.root.folder / path[1:]).write_text("# changed\n")
+        self.root.run("dpkg", "--install", f"/tmp/{self.debs['muster'].name}")
+        for path in kept:
+            self.assertEqual((self.root.folder / path[1:]).read_text(), "# changed\n", path)
+            self.assertTrue(path.startswith("/etc/muster/"))
+
     def test_4_the_python_module_and_the_plugin_work(self):
         self.install("libmuster1", "libmuster-nccl", "python3-muster")
         (self.root.folder / "tmp/sum.py").write_text(SUM)
