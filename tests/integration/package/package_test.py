@@ -141,7 +141,7 @@ class Packages(unittest.TestCase):
         self.assertTrue((self.root.folder / "tmp/helper-ran").exists())
 
     def test_3_what_an_administrator_wrote_stays_over_an_upgrade(self):
-        kept = re.findall(r"/\S+", self.root.run("dpkg-query", "-W", "-f", "${Conffiles}", "muster").stdout)
+        kept = re.findall(r"/etc/\S+\.conf", self.root.run("dpkg", "-L", "muster").stdout)
         for path in kept:
             (self.root.folder / path[1:]).write_text("# changed\n")
         self.root.run("dpkg", "--install", f"/tmp/{self.debs['muster'].name}")
