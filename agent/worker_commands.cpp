@@ -39,9 +39,13 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
                                                .agent_socket = open_channel(local_rank),
                                                .snapshot_count = snapshot_count});
         if (environment.has_error()) return environment.error();
+        const auto& placements = config_.workers.placements;
+        const auto placement = placements.empty() ? Placement{} : placements[local_rank];
         commands.push_back({.local_rank = local_rank,
                             .argv = worker_argv(config_.workers, local_rank),
                             .environment = std::move(environment.value()),
+                            .cpus = placement.cpus,
+                            .memory_nodes = placement.memory_nodes,
                             .heading = cat("--- round ", assignment.round, " ---"),
                             .stdout_plan = logs.stdout_plan,
                             .stderr_plan = logs.stderr_plan});

@@ -68,6 +68,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.restarts_max = config.restarts_max;
     agent.workers.checkpoint_dir = config.checkpoint_dir;
     agent.workers.checkpoint_local_dir = config.checkpoint_local_dir;
+    agent.workers.placements = config.placements;
+    agent.workers.threads = config.threads;
     agent.workers.virtual_local_rank = config.virtual_local_rank;
     agent.workers.agent_store = config.backend == Backend::fixed || config.share_store;
     agent.workers.preemption_signal = config.preemption_signal;

@@ -43,6 +43,8 @@ std::uint32_t quota_of(std::string_view quota, std::string_view period) {
     return static_cast<std::uint32_t>(std::clamp<std::int64_t>((*allowed + *of - 1) / *of, 1, 1 << 20));
 }
 
+}  // namespace
+
 std::uint32_t cgroup_cpu_quota() {
     std::uint32_t lowest = 0;
     const auto keep = [&](std::uint32_t quota) {
@@ -60,8 +62,6 @@ std::uint32_t cgroup_cpu_quota() {
     }
     return lowest;
 }
-
-}  // namespace
 
 SchedulerFacts scheduler_facts(const Environment& environment) {
     struct Known {

@@ -15,7 +15,10 @@ namespace {
 using agent::GpuDriver;
 
 GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
-    GpuDevice described{.uuid = nvml.uuid_of(device), .mig_uuids = {}, .mig_enabled = false};
+    GpuDevice described{.uuid = nvml.uuid_of(device),
+                        .mig_uuids = {},
+                        .mig_enabled = false,
+                        .pci_address = nvml.pci_address_of(device)};
     unsigned current = 0;
     unsigned pending = 0;
     if (nvml.mig_mode == nullptr || nvml.mig_mode(device, &current, &pending) != GpuDriver::success || current != 1)
@@ -33,28 +36,36 @@ GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
     return described;
 }
 
-/// What one entry of CUDA_VISIBLE_DEVICES stands for: a device's UUID, or nothing.
-std::string resolve_visible(std::string_view entry, const std::vector<GpuDevice>& devices) {
-    if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) {
-        std::string found;
-        for (const auto& device : devices) {
-            std::vector<std::string> names = device.mig_uuids;
-            names.push_back(device.uuid);
-            for (const auto& name : names) {
-                if (!name.starts_with(entry)) continue;
-                if (!found.empty()) return {};  // fits two devices
-                found = name;
-            }
+/// What one entry of CUDA_VISIBLE_DEVICES stands for.
+struct Visible {
+    std::string name;       ///< a device's UUID, or its index; empty: nothing
+    std::size_t index = 0;  ///< of the GPU
+};
+
+Visible by_uuid(std::string_view entry, const std::vector<GpuDevice>& devices) {
+    Visible found;
+    for (std::size_t index = 0; index < devices.size(); ++index) {
+        std::vector<std::string> names = devices[index].mig_uuids;
+        names.push_back(devices[index].uuid);
+        for (const auto& name : names) {
+            if (!name.starts_with(entry)) continue;
+            if (!found.name.empty()) return {};  // fits two devices
+            found = {name, index};
         }
-        // The names of drivers before R470, "MIG-GPU-<uuid>/<gi>/<ci>", cannot be looked up; CUDA will judge them.
-        if (found.empty() && entry.starts_with("MIG-GPU-")) found = entry;
-        return found;
     }
+    // The names of drivers before R470, "MIG-GPU-<uuid>/<gi>/<ci>", cannot be looked up; CUDA will judge them.
+    if (found.name.empty() && entry.starts_with("MIG-GPU-")) found = {std::string(entry), devices.size()};
+    return found;
+}
+
+Visible resolve_visible(std::string_view entry, const std::vector<GpuDevice>& devices) {
+    if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return by_uuid(entry, devices);
     if (entry.starts_with('+')) entry.remove_prefix(1);
     std::size_t index = 0;
     // As strtoul: digits count, what follows them does not.
     if (std::from_chars(entry.data(), entry.data() + entry.size(), index).ec != std::errc{}) return {};
-    return index < devices.size() ? cat("index ", index) : std::string{};
+    if (index >= devices.size()) return {};
+    return {cat("index ", index), index};
 }
 
 }  // namespace
@@ -77,20 +88,26 @@ Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
     return devices;
 }
 
-std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {
+std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {
+    std::vector<std::size_t> found;
     if (!visible) {
-        std::size_t count = 0;
-        for (const auto& device : devices) count += device.mig_enabled ? device.mig_uuids.size() : 1;
-        return static_cast<std::uint32_t>(count);
+        for (std::size_t index = 0; index < devices.size(); ++index)
+            found.insert(found.end(), devices[index].mig_enabled ? devices[index].mig_uuids.size() : 1, index);
+        return found;
     }
     std::vector<std::string> seen;
     for (const auto entry : split(*visible, ',')) {
         auto device = resolve_visible(trim(entry), devices);
-        if (device.empty()) break;
-        if (std::find(seen.begin(), seen.end(), device) != seen.end()) return 0;
-        seen.push_back(std::move(device));
+        if (device.name.empty()) break;
+        if (std::find(seen.begin(), seen.end(), device.name) != seen.end()) return {};
+        seen.push_back(std::move(device.name));
+        found.push_back(device.index);
     }
-    return static_cast<std::uint32_t>(seen.size());
+    return found;
+}
+
+std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {
+    return static_cast<std::uint32_t>(visible_gpus(devices, visible).size());
 }
 
 std::uint32_t apparent_gpu_count(std::optional<std::string_view> visible) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/core/placement.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/time.h"
@@ -88,8 +89,11 @@ struct LaunchConfig {
     std::string script;
     std::vector<std::string> arguments;
     bool virtual_local_rank = false;
-    bool local_rank_argument =
-        false;  ///< each worker gets --local-rank=N before `arguments` (torch.distributed.launch)
+    bool local_rank_argument = false;  ///< --local-rank=N stands before `arguments`, as torch.distributed.launch does
+    std::optional<agent::NumaBinding> numa_binding;  ///< nothing: workers run wherever muster may
+    bool threads_from_cores = false;                 ///< --omp auto; else OMP_NUM_THREADS is torchrun's
+    std::vector<agent::Placement> placements;        ///< of each local rank, by resolve_placement; empty: unbound
+    std::vector<std::uint32_t> threads;              ///< of each local rank, likewise; empty: torchrun's
 
     // -- restarts and ends --
     std::uint32_t restarts_max = 0;

@@ -86,8 +86,18 @@ Accepted accept_backend(std::string_view value, Settings& settings) {
 
 Accepted accept_numa(std::string_view value, Settings& settings) {
     if (const auto wrong = one_of(value, {"node", "socket", "exclusive", "core-complex"})) return wrong;
-    settings.warnings.push_back(cat(
-        "--numa-binding ", value, " is not carried out yet: workers run unbound (bind them with numactl until then)"));
+    using agent::NumaBinding;
+    settings.config.numa_binding = value == "node"        ? NumaBinding::node
+                                   : value == "socket"    ? NumaBinding::socket
+                                   : value == "exclusive" ? NumaBinding::exclusive
+                                                          : NumaBinding::core_complex;
+    return std::nullopt;
+}
+
+Accepted accept_omp(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"auto", "torchrun"}))
+        return cat(*wrong, "; for a number write OMP_NUM_THREADS=N into the environment");
+    settings.config.threads_from_cores = value == "auto";
     return std::nullopt;
 }
 
@@ -288,7 +298,11 @@ constexpr std::array rows{
               "LOCAL_RANK is 0 for every worker, and each sees only its own GPU.", "",
               [](auto value, auto& to) { return flag(value, to.config.virtual_local_rank); }},
     OptionRow{"numa-binding", 0, Kind::value, Group::program, From::torchrun, false, "MODE",
-              "node, socket, exclusive or core-complex. Checked, but not carried out yet.", "", accept_numa},
+              "Binds each worker to CPUs and memory beside its GPU (without GPUs: round the NUMA nodes). node: those of the NUMA node; "
+              "socket: of its socket; exclusive: a share of the node's cores; core-complex: cores that share a cache.", "", accept_numa},
+    OptionRow{"omp", 0, Kind::value, Group::program, From::muster, true, "auto|torchrun",
+              "OMP_NUM_THREADS of workers, where the environment does not say it. auto: the cores that each has got; torchrun: 1 if there "
+              "are several workers.", "torchrun", accept_omp},
 
     OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
               "Restarts after failures of workers, for the whole job, or within a sliding window, e.g. 10/1h.", "0", accept_restarts},

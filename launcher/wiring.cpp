@@ -25,6 +25,7 @@
 #include "launcher/node_run.h"
 #include "launcher/open_files.h"
 #include "launcher/options.h"
+#include "launcher/placement.h"
 #include "launcher/report_writer.h"
 #include "launcher/service_unit.h"
 #include "rendezvous/base/journal.h"
@@ -89,7 +90,7 @@ void leave_ignored_hang_up(LaunchConfig& config) {
 void log_what_is_known(const Launch& launch, const Environment& environment) {
     for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
     if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
-    if (launch.config.workers_per_node > 1 && !lookup(environment, "OMP_NUM_THREADS"))
+    if (launch.config.workers_per_node > 1 && launch.config.threads.empty() && !lookup(environment, "OMP_NUM_THREADS"))
         log(LogLevel::info, "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not overload the node");
 }
 
@@ -134,6 +135,8 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, counted.error().context, style);
     if (const auto devices = check_visible_devices(config, environment); !devices)
         return refuse(exit_codes::usage, devices.error().context, style);
+    if (const auto placed = resolve_placement(config, environment); !placed)
+        return refuse(exit_codes::usage, placed.error().context, style);
     if (const auto enough = check_open_files(config.workers_per_node); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);
     log_what_is_known(launch, environment);

@@ -85,7 +85,10 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
         variables.erase("MUSTER_PREEMPTION_SIGNAL");
     set_default(variables, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     // One worker may take all cores; several with a thread for each core would fight for them.
-    if (spec.worker_count > 1) set_default(variables, "OMP_NUM_THREADS", "1");
+    if (!spec.threads.empty())
+        variables.try_emplace("OMP_NUM_THREADS", cat(spec.threads[local_rank]));
+    else if (spec.worker_count > 1)
+        set_default(variables, "OMP_NUM_THREADS", "1");
     // Inside a worker of another muster its directory is in use, by that worker itself.
     if (variables.contains("MUSTER_AGENT_SOCKET")) {
         variables.erase("MUSTER_CHECKPOINT_DIR");

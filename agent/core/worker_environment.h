@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/core/placement.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/wire/native/messages.h"
 
@@ -41,6 +42,9 @@ struct WorkerSpec {
     /// The static back end's MASTER_ADDR and MASTER_PORT; empty: those of the assignment.
     std::string master_address;
     std::uint16_t master_port = 0;
+    std::vector<Placement> placements;  ///< of each local rank; empty: workers run wherever the agent may
+    std::vector<std::uint32_t>
+        threads;                ///< OMP_NUM_THREADS of each local rank, where it is not set; empty: torchrun's 1
     int preemption_signal = 0;  ///< MUSTER_PREEMPTION_SIGNAL, so that the runtime handles it; 0: none
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <cstdio>
 
 #include "rendezvous/base/text.h"
 
@@ -35,6 +36,7 @@ Result<GpuDriver> GpuDriver::load(const std::string& library) {
     driver.find("nvmlDeviceGetMigMode", driver.mig_mode);
     driver.find("nvmlDeviceGetMaxMigDeviceCount", driver.mig_count_max);
     driver.find("nvmlDeviceGetMigDeviceHandleByIndex", driver.mig_by_index);
+    driver.find("nvmlDeviceGetPciInfo_v3", driver.pci_);
     driver.find("nvmlDeviceGetMemoryInfo", driver.memory_);
     driver.find("nvmlDeviceGetComputeRunningProcesses_v3", driver.processes_);
     if (driver.processes_ == nullptr) driver.find("nvmlDeviceGetComputeRunningProcesses_v2", driver.processes_);
@@ -53,6 +55,14 @@ std::string GpuDriver::words(int failed) const {
 std::string GpuDriver::uuid_of(Device device) const {
     std::array<char, uuid_bytes> text{};
     if (uuid_(device, text.data(), static_cast<unsigned>(text.size())) != success) return {};
+    return text.data();
+}
+
+std::string GpuDriver::pci_address_of(Device device) const {
+    Pci pci{};
+    if (pci_ == nullptr || pci_(device, &pci) != success) return {};
+    std::array<char, 32> text{};
+    std::snprintf(text.data(), text.size(), "%04x:%02x:%02x.0", pci.domain, pci.bus, pci.device);
     return text.data();
 }
 

@@ -28,6 +28,8 @@ class GpuDriver {
 
     [[nodiscard]] std::string words(int failed) const;
     [[nodiscard]] std::string uuid_of(Device device) const;
+    /// As sysfs names it, "0000:dc:00.0"; empty where the driver does not say.
+    [[nodiscard]] std::string pci_address_of(Device device) const;
     /// Those that compute on it; empty also where the driver does not say.
     [[nodiscard]] std::vector<GpuProcess> processes_of(Device device) const;
     /// Bytes that are taken, by whomever; 0 where the driver does not say.
@@ -44,6 +46,11 @@ class GpuDriver {
     struct Memory {
         unsigned long long total, free, used;
     };
+    struct Pci {  // of nvmlDeviceGetPciInfo_v3
+        char legacy_bus_id[16];
+        unsigned domain, bus, device, device_id, subsystem_id;
+        char bus_id[32];
+    };
     struct Process {  // of nvmlDeviceGetComputeRunningProcesses_v2 and _v3
         unsigned pid;
         unsigned long long used;
@@ -56,6 +63,7 @@ class GpuDriver {
     int (*init_)() = nullptr;
     const char* (*error_string_)(int) = nullptr;
     int (*uuid_)(Device, char*, unsigned) = nullptr;
+    int (*pci_)(Device, Pci*) = nullptr;
     int (*memory_)(Device, Memory*) = nullptr;
     int (*processes_)(Device, unsigned*, Process*) = nullptr;
     void* handle_ = nullptr;  // never unloaded: the driver's threads may live in it

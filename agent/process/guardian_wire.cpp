@@ -30,6 +30,33 @@ struct WriteEnd {
     }
 };
 
+constexpr std::uint32_t word_bits = 64;
+static_assert(sizeof(unsigned long) * 8 == word_bits);
+
+std::vector<unsigned long> mask_of(const std::vector<std::uint32_t>& numbers) {
+    std::vector<unsigned long> mask;
+    for (const auto number : numbers) {
+        const auto word = number / word_bits;
+        if (mask.size() <= word) mask.resize(word + 1);
+        mask[word] |= 1UL << (number % word_bits);
+    }
+    return mask;
+}
+
+void write_mask(ByteWriter& out, const std::vector<std::uint32_t>& numbers) {
+    const auto mask = mask_of(numbers);
+    out.number(static_cast<std::uint32_t>(mask.size()));
+    for (const auto word : mask) out.number(std::uint64_t{word});
+}
+
+std::vector<unsigned long> read_mask(ByteReader& in) {
+    const auto count = in.number<std::uint32_t>();
+    if (count > cpus_max / word_bits) in.fail();
+    std::vector<unsigned long> mask;
+    for (std::uint32_t i = 0; in.ok() && i < count; ++i) mask.push_back(in.number<std::uint64_t>());
+    return mask;
+}
+
 bool read_flag(ByteReader& in) {
     const auto value = in.number<std::uint8_t>();
     if (value > 1) in.fail();
@@ -179,13 +206,17 @@ std::optional<Message> decode(std::string_view datagram) {
     return message;
 }
 
-std::string image_bytes(const std::vector<std::string>& argv, const std::vector<std::string>& environment) {
+std::string image_bytes(const WorkerCommand& command) {
     std::string bytes;
-    if (argv.empty() || argv[0].empty()) return bytes;
+    if (command.argv.empty() || command.argv[0].empty()) return bytes;
+    for (const auto* numbers : {&command.cpus, &command.memory_nodes})
+        if (std::any_of(numbers->begin(), numbers->end(), [](auto number) { return number >= cpus_max; })) return bytes;
     ByteWriter out(bytes);
-    out.number(static_cast<std::uint32_t>(argv.size()));
-    out.number(static_cast<std::uint32_t>(environment.size()));
-    for (const auto* list : {&argv, &environment}) {
+    out.number(static_cast<std::uint32_t>(command.argv.size()));
+    out.number(static_cast<std::uint32_t>(command.environment.size()));
+    write_mask(out, command.cpus);
+    write_mask(out, command.memory_nodes);
+    for (const auto* list : {&command.argv, &command.environment}) {
         for (const auto& text : *list) {
             if (text.find('\0') != std::string::npos || bytes.size() + text.size() >= image_max_bytes) return {};
             out.raw(text);
@@ -199,8 +230,10 @@ std::optional<Image> parse_image(std::string& bytes) {
     ByteReader head(bytes);
     const auto argument_count = head.number<std::uint32_t>();
     const auto variable_count = head.number<std::uint32_t>();
-    if (!head.ok() || argument_count == 0) return std::nullopt;
     Image image;
+    image.cpu_mask = read_mask(head);
+    image.node_mask = read_mask(head);
+    if (!head.ok() || argument_count == 0) return std::nullopt;
     std::size_t at = bytes.size() - head.remaining();
     const auto take = [&](std::vector<char*>& list, std::uint32_t count) {
         for (std::uint32_t i = 0; i < count; ++i) {

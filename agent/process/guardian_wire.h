@@ -27,6 +27,7 @@ inline constexpr std::size_t path_max_bytes = 4096;
 inline constexpr std::size_t stuck_max_count = 1024;      ///< pids listed in one TreeStuck
 inline constexpr std::size_t image_max_bytes = 16 << 20;  ///< the kernel's own limit is a quarter of the stack limit
 inline constexpr std::size_t fds_max = 3;
+inline constexpr std::uint32_t cpus_max = 1U << 16;  ///< Linux has numbers for 8192 CPUs and 1024 NUMA nodes
 
 // ---- agent to guardian ----
 struct Spawn {
@@ -90,14 +91,17 @@ std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.
 std::optional<Message> decode(std::string_view datagram);
 
-/// The program's arguments and environment as they travel in the memfd, or empty text if one holds a NUL byte, there is
-/// no argv[0], or all of it is larger than image_max_bytes.
-std::string image_bytes(const std::vector<std::string>& argv, const std::vector<std::string>& environment);
+/// A worker's program, environment and place as they travel in the memfd, or empty text if one holds a NUL byte, there
+/// is no argv[0], all of it is larger than image_max_bytes, or a CPU or a node has a number that Linux has not.
+std::string image_bytes(const WorkerCommand& command);
 
-/// Pointers into `bytes`, as execve wants them: it must outlive them and stay where it is.
+/// Pointers into `bytes`, as execve wants them: it must outlive them and stay where it is. The masks are as
+/// sched_setaffinity and set_mempolicy want them, bit n of the whole is CPU or node n; empty: leave it as it is.
 struct Image {
     std::vector<char*> argv;         ///< ends with a null pointer
     std::vector<char*> environment;  ///< likewise
+    std::vector<unsigned long> cpu_mask;
+    std::vector<unsigned long> node_mask;
 };
 std::optional<Image> parse_image(std::string& bytes);
 

@@ -115,7 +115,7 @@ void PosixProcessHost::Body::start(WorkerCommand command) {
     const auto id = next_id_++;
     workers_[id].local_rank = command.local_rank;
     if (guardians_->state() == GuardianPair::State::none) return refuse(id, {EPIPE, "the guardian is gone"});
-    const auto image = wire::image_bytes(command.argv, command.environment);
+    const auto image = wire::image_bytes(command);
     if (image.empty()) return refuse(id, {E2BIG, "read argv and environment (16 MiB at most, no NUL bytes)"});
     auto file = image_file(image);
     if (!file.valid()) return refuse(id, {errno, "memfd_create"});

@@ -35,9 +35,11 @@ struct StreamPlan {
 
 struct WorkerCommand {
     std::uint32_t local_rank = 0;
-    std::vector<std::string> argv;         ///< argv[0] is looked up in PATH of `environment` unless it has a '/'
-    std::vector<std::string> environment;  ///< "NAME=value", complete
-    std::string heading;                   ///< "--- round 3 ---": a line of its own in each file before the first byte
+    std::vector<std::string> argv;            ///< argv[0] is looked up in PATH of `environment` unless it has a '/'
+    std::vector<std::string> environment;     ///< "NAME=value", complete
+    std::vector<std::uint32_t> cpus;          ///< to which it is bound, below cpus_max; empty: as the agent is
+    std::vector<std::uint32_t> memory_nodes;  ///< NUMA nodes whose memory it prefers; empty: as the agent does
+    std::string heading;  ///< "--- round 3 ---": a line of its own in each file before the first byte
     StreamPlan stdout_plan;
     StreamPlan stderr_plan;
 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/mempolicy.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <string.h>
@@ -45,11 +46,28 @@ class Child {
         (void)::prctl(PR_SET_PTRACER, grandparent_, 0, 0, 0);
         if (request_.stdout_fd >= 0 && ::dup2(request_.stdout_fd, 1) < 0) fail("dup2 to stdout");
         if (request_.stderr_fd >= 0 && ::dup2(request_.stderr_fd, 2) < 0) fail("dup2 to stderr");
+        bind();
         reset_signals();
         exec();
     }
 
   private:
+    /// Inherited over exec and by every thread and child. Memory is preferred to be near, not confined: a node that is
+    /// full would otherwise end the worker while others have room. (That is what hwloc's binding means, too.) Who may
+    /// not set a policy, in a container perhaps, has been told by the launcher; the CPUs alone serve by first touch.
+    void bind() {
+        const auto& cpus = request_.image.cpu_mask;
+        if (!cpus.empty() && ::syscall(SYS_sched_setaffinity, 0, cpus.size() * sizeof cpus[0], cpus.data()) < 0)
+            fail("sched_setaffinity to the CPUs of --numa-binding");
+        const auto& nodes = request_.image.node_mask;
+        if (nodes.empty()) return;
+        // One more than there are bits: the kernel leaves out the last one. Before Linux 5.15 only the first node can
+        // be preferred.
+        const auto bits = nodes.size() * sizeof nodes[0] * CHAR_BIT + 1;
+        if (::syscall(SYS_set_mempolicy, MPOL_PREFERRED_MANY, nodes.data(), bits) < 0)
+            (void)::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), bits);
+    }
+
     static void reset_signals() {
         for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
         sigset_t none;

@@ -110,6 +110,19 @@ TEST_CASE("OMP_NUM_THREADS is set for several workers only, and never changed") 
     CHECK(threads() == "(unset)");
 }
 
+TEST_CASE("threads from cores are each worker's own, also for a single one, and the environment wins") {
+    auto worker = spec();
+    worker.threads = std::vector<std::uint32_t>(worker.worker_count, 3);
+    worker.threads[1] = 4;
+    const auto threads = [&](std::uint32_t local_rank) {
+        return value(worker_environment(worker, assignment(), local_rank, {}).value(), "OMP_NUM_THREADS");
+    };
+    CHECK(threads(0) == "3");
+    CHECK(threads(1) == "4");
+    worker.environment["OMP_NUM_THREADS"] = "6";
+    CHECK(threads(1) == "6");
+}
+
 TEST_CASE("NCCL's error handling keeps the agent's value") {
     auto worker = spec();
     worker.environment["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "3";

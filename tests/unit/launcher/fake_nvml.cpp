@@ -117,6 +117,18 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void* device, unsigned index, void** par
     return success;
 }
 
+struct Pci {
+    char legacy_bus_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char bus_id[32];
+};
+int nvmlDeviceGetPciInfo_v3(void* device, Pci* pci) {
+    // The n-th GPU is 0000:en:00.0.
+    *pci = {};
+    pci->bus = 0xe0 + static_cast<unsigned>(static_cast<Device*>(device) - devices().data());
+    return success;
+}
+
 struct Memory {
     unsigned long long total, free, used;
 };

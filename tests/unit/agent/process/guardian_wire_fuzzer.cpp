@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::size_t total = 0;
         for (const auto* text : image->argv) total += text != nullptr ? std::strlen(text) + 1 : 0;
         for (const auto* text : image->environment) total += text != nullptr ? std::strlen(text) + 1 : 0;
-        if (total + 8 != size) std::abort();
+        total += sizeof(unsigned long) * (image->cpu_mask.size() + image->node_mask.size());
+        if (total + 16 != size) std::abort();
     }
     return 0;
 }

@@ -8,6 +8,13 @@ using namespace muster::agent::guardian_wire;
 
 namespace {
 
+WorkerCommand command(std::vector<std::string> argv, std::vector<std::string> environment) {
+    WorkerCommand made;
+    made.argv = std::move(argv);
+    made.environment = std::move(environment);
+    return made;
+}
+
 std::vector<Message> one_of_each() {
     return {Spawn{.id = 7, .has_stdout = true, .has_stderr = false},
             Signal{15},
@@ -56,7 +63,7 @@ TEST_CASE("a truncated or lengthened message is refused, a damaged one never cra
 }
 
 TEST_CASE("argv and environment come back, blanks and empty texts included") {
-    auto bytes = image_bytes({"/bin/a b", "", "x=y"}, {"A=1", "B="});
+    auto bytes = image_bytes(command({"/bin/a b", "", "x=y"}, {"A=1", "B="}));
     const auto image = parse_image(bytes);
     REQUIRE(image);
     REQUIRE(image->argv.size() == 4);
@@ -67,15 +74,36 @@ TEST_CASE("argv and environment come back, blanks and empty texts included") {
     CHECK(std::string(image->environment[1]) == "B=");
 }
 
+TEST_CASE("a worker's CPUs and NUMA nodes come back as the masks that the kernel takes") {
+    auto bound = command({"a"}, {});
+    bound.cpus = {0, 3, 64, 8191};
+    bound.memory_nodes = {1};
+    auto bytes = image_bytes(bound);
+    const auto image = parse_image(bytes);
+    REQUIRE(image);
+    REQUIRE(image->cpu_mask.size() == 128);
+    CHECK(image->cpu_mask[0] == 9);
+    CHECK(image->cpu_mask[1] == 1);
+    CHECK(image->cpu_mask[127] == 1UL << 63);
+    CHECK(image->node_mask == std::vector<unsigned long>{2});
+    bound.cpus = {cpus_max};
+    CHECK(image_bytes(bound).empty());
+    auto free = image_bytes(command({"a"}, {}));
+    CHECK(parse_image(free)->cpu_mask.empty());
+}
+
 TEST_CASE("an image without a program, with a NUL byte, or too large is not made") {
-    CHECK(image_bytes({}, {}).empty());
-    CHECK(image_bytes({""}, {}).empty());
-    CHECK(image_bytes({"a", std::string("b\0c", 3)}, {}).empty());
-    CHECK(image_bytes({"a"}, {std::string(image_max_bytes, 'x')}).empty());
+    CHECK(image_bytes(command({}, {})).empty());
+    CHECK(image_bytes(command({""}, {})).empty());
+    CHECK(image_bytes(command({"a", std::string("b\0c", 3)}, {})).empty());
+    CHECK(image_bytes(command({"a"}, {std::string(image_max_bytes, 'x')})).empty());
 }
 
 TEST_CASE("a damaged image is refused") {
-    const auto whole = image_bytes({"a", "b"}, {"C=d"});
+    auto bound = command({"a", "b"}, {"C=d"});
+    bound.cpus = {1, 65};
+    bound.memory_nodes = {0};
+    const auto whole = image_bytes(bound);
     for (std::size_t size = 0; size < whole.size(); ++size) {
         auto cut = whole.substr(0, size);
         CHECK_FALSE(parse_image(cut));
