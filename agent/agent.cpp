@@ -205,6 +205,7 @@ void Agent::Driver::wait_for_signal() {
         auto self = weak.lock();
         if (failure || !self) return;
         self->wait_for_signal();
+        if (self->agent_.on_signal) self->agent_.on_signal(signal);
         if (self->finishing_) return self->persister_.hurry();
         if (signal == self->config_.preemption_signal)
             self->happen(PreemptionAnnounced{signal});

@@ -136,8 +136,11 @@ Result<void> resolve_worker_count(LaunchConfig& config, const Environment& envir
                       "' shows none");
     }
     if (config.worker_count == WorkerCount::gpu && gpus == 0)
-        return Error{Errc::not_found, cat("--nproc-per-node: got 'gpu', but ", why,
-                                          "; write a number, or auto to fall back on the CPUs")};
+        return Error{Errc::not_found,
+                     cat("--nproc-per-node: got 'gpu', but ", why, "; write a number, or auto to fall back on the CPUs",
+                         lookup(environment, "SLURM_STEP_ID") && !lookup(environment, "SLURM_GPUS_ON_NODE")
+                             ? "; Slurm has given this step none: srun --gpus-per-node N asks for them"
+                             : "")};
     config.workers_per_node = gpus != 0 ? gpus : usable_cpu_count();
     config.worker_count = WorkerCount::given;
     return {};

@@ -20,6 +20,7 @@
 #include "launcher/etcd_rendezvous.h"
 #include "launcher/exit_code.h"
 #include "launcher/round_stores.h"
+#include "launcher/signal_reason.h"
 #include "launcher/testament.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
@@ -81,8 +82,10 @@ class NodeRun::Body {
         };
         agent.on_end = [this](agent::Ending ending) {
             ending_ = std::move(ending);
-            linger();
+            reason_.when_known([this] { linger(); });
         };
+        reason_.on_reason = [](const std::string& why) { print_notice(cat("muster: why the signal: ", why, "\n")); };
+        agent.on_signal = [this](int) { reason_.ask(); };
         watch_for_haste();
         agent.start();
         unit_.ready();
@@ -92,6 +95,7 @@ class NodeRun::Body {
     }
 
     [[nodiscard]] const std::string& host() const { return facts_.identity.host; }
+    [[nodiscard]] const std::string& signal_reason() const { return reason_.text(); }
 
   private:
     /// A signal that comes before the agent's handlers are there waits for them, and is then a stop in order. Threads
@@ -226,6 +230,7 @@ class NodeRun::Body {
     sigset_t held_signals_{};
 
     boost::asio::io_context io_{1};
+    SignalReason reason_{io_, environment_};
     rendezvous::EventLoop net_loop_;
     std::unique_ptr<rendezvous::Daemon> embedded_;
     std::unique_ptr<EtcdRendezvous> etcd_;
@@ -250,6 +255,10 @@ std::variant<agent::Ending, NotLaunched> NodeRun::run(agent::GuardianHandle guar
 
 const std::string& NodeRun::host() const {
     return body_->host();
+}
+
+const std::string& NodeRun::signal_reason() const {
+    return body_->signal_reason();
 }
 
 agent::GuardianConfig guardian_config(const LaunchConfig& config) {

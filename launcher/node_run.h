@@ -33,6 +33,8 @@ class NodeRun {
     std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian);
 
     [[nodiscard]] const std::string& host() const;
+    /// Why the scheduler has sent a signal; empty: it has not, or does not say.
+    [[nodiscard]] const std::string& signal_reason() const;
 
   private:
     class Body;

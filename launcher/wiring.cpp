@@ -143,7 +143,8 @@ int launch(Launch launch, Environment environment) {
 
     NodeRun run(config, std::get<Entry>(entry), environment, unit);
     const auto result = run.run(std::move(*guardian));
-    const agent::ReportContext context{.job = config.job, .host = run.host(), .program = "muster"};
+    const agent::ReportContext context{
+        .job = config.job, .host = run.host(), .program = "muster", .signal_reason = run.signal_reason()};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
         leave_report(report_file, agent::report_file(context, code, not_launched->why));

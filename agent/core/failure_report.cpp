@@ -150,7 +150,9 @@ struct Reporter {
     std::string operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
         if (end.verdict.first && saved_and_left(end.verdict.first->end)) {
-            return line(cat("job ", context.job, " is not over: ", end.why, "; start it again to go on"));
+            return line(cat("job ", context.job, " is not over: ", end.why,
+                            context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
+                            "; start it again to go on"));
         }
         std::string out = line(cat("job ", context.job, " failed", end.why.empty() ? "" : ": ", end.why));
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
@@ -161,7 +163,9 @@ struct Reporter {
         return out;
     }
     std::string operator()(const Cancelled& cancelled) const {
-        return line(cat("job ", context.job, ": stopped by ", signal_name(cancelled.signal), "; this node has left"));
+        return line(cat("job ", context.job, ": stopped by ", signal_name(cancelled.signal),
+                        context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
+                        "; this node has left"));
     }
     std::string operator()(const NoRendezvous& lost) const {
         return line(cat("job ", context.job, ": no rendezvous: ", lost.why));

@@ -18,6 +18,7 @@ struct ReportContext {
     std::string host;  ///< this node's, to tell "here" from elsewhere
     std::string program = "muster";
     std::size_t stderr_lines_max = 20;  ///< of the first failure's stderr
+    std::string signal_reason = {};     ///< why the scheduler has sent its signal, where it says
 };
 
 /// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded).

@@ -103,6 +103,7 @@ std::string written(const json& file) {
 std::string report_file(const Ending& ending, const ReportContext& context, int exit_code, std::string_view text) {
     json file = head(context, exit_code);
     std::visit(Outcome{file}, ending);
+    if (!context.signal_reason.empty()) file["signal_reason"] = context.signal_reason;
     file["text"] = text;
     return written(file);
 }

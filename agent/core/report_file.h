@@ -10,7 +10,8 @@
 //
 // outcome: succeeded, failed, crash_loop, cancelled, no_rendezvous, refused, agent_failed, set_up_failed, drained,
 // not_launched. Beyond the first line above a field stands where it has a meaning: first, groups and the counts in
-// "failed" and "crash_loop". Bytes that are no UTF-8 become U+FFFD.
+// "failed" and "crash_loop"; signal_reason where a scheduler has sent a signal and says why. Bytes that are no UTF-8
+// become U+FFFD.
 #pragma once
 
 #include <string>

@@ -25,6 +25,17 @@ bool meets_elsewhere(const GivenValue& given) {
            (standalone && *standalone != "0") || nodes == "1" || nodes == "1:1";
 }
 
+/// Where the user says how many workers there are to be, they may do without.
+std::optional<Error> lacks_gpus(const SlurmTask& task, const GivenValue& given) {
+    const auto here = task.gpu_count.value_or(0);
+    if (is_given(given, "nproc-per-node") || here >= task.gpus_asked_for) return std::nullopt;
+    return Error{Errc::invalid_argument,
+                 cat("SLURM_GPUS_PER_NODE: ", task.gpus_asked_for,
+                     " GPUs were asked for on each node, but this task on ", task.hosts[task.host_number], " has ",
+                     here, "; write srun --ntasks-per-node=1 --gpus-per-node=", task.gpus_asked_for,
+                     " muster ... without --gpus-per-task, --gpu-bind or --gres=none, or --nproc-per-node N")};
+}
+
 void add_worker_count(const SlurmTask& task, const GivenValue& given, SchedulerDefaults& to) {
     if (is_given(given, "nproc-per-node")) return;
     if (task.gpu_count.value_or(0) > 0) {
@@ -46,6 +57,10 @@ SchedulerDefaults of_slurm(const SlurmTask& task, const GivenValue& given) {
         return defaults;
     }
     add_worker_count(task, given, defaults);
+    if (task.hosts_elsewhere > 0 && task.host_number == 0)
+        defaults.notes.push_back(cat("this step leaves out ", task.hosts_elsewhere,
+                                     " hosts of the heterogeneous job: write srun --het-group=0,1,... with all of its "
+                                     "components to use them too"));
     if (task.hosts.size() == 1) return defaults;
     const auto offer = [&](std::string_view option, std::string source, std::string value) {
         if (!is_given(given, option)) defaults.values.push_back({option, std::move(source), std::move(value)});
@@ -79,6 +94,7 @@ Result<SchedulerDefaults> scheduler_defaults(const Environment& environment, con
         if (!meets_elsewhere(given)) {
             const auto task = slurm_task(environment);
             if (!task) return task.error();
+            if (auto lacking = lacks_gpus(*task, given); lacking && task->task_on_host == 0) return *lacking;
             defaults = of_slurm(*task, given);
         }
         if (plain) defaults.values.push_back({"preemption-signal", "SLURM_JOB_ID", "USR1"});

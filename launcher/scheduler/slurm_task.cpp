@@ -60,13 +60,44 @@ std::optional<std::uint32_t> gpus_of(const Environment& environment) {
     return on_host ? std::min(shown, static_cast<std::uint32_t>(*on_host)) : shown;
 }
 
+/// "8", "a100:8" or "a100:4,h100:4".
+std::uint32_t gpus_asked_for(const Environment& environment) {
+    std::int64_t sum = 0;
+    const auto text = value_or_empty(environment, "SLURM_GPUS_PER_NODE");
+    for (const auto kind : split(text, ',')) {
+        const auto colon = kind.rfind(':');
+        const auto count = whole_number(colon == std::string_view::npos ? kind : kind.substr(colon + 1), 0, 4096);
+        if (!text.empty()) sum += count.value_or(1);  // a kind alone is one of it
+    }
+    return static_cast<std::uint32_t>(sum);
+}
+
+/// The place among the hosts. A step over several components of a heterogeneous job has its list sorted while
+/// SLURM_NODEID counts the components' hosts in turn, so that this host's name decides where there is one.
+std::optional<std::uint32_t> place_of(const Environment& environment, const std::vector<std::string>& hosts) {
+    const auto name = value_or_empty(environment, "SLURMD_NODENAME");
+    const auto here = std::find(hosts.begin(), hosts.end(), name);
+    if (std::count(hosts.begin(), hosts.end(), name) == 1) return static_cast<std::uint32_t>(here - hosts.begin());
+    const auto number_given = number(environment, "SLURM_NODEID");
+    if (!number_given || *number_given >= static_cast<std::int64_t>(hosts.size())) return std::nullopt;
+    return static_cast<std::uint32_t>(*number_given);
+}
+
+std::uint32_t hosts_elsewhere(const Environment& environment, std::size_t here) {
+    const auto component_count = number(environment, "SLURM_HET_SIZE").value_or(0);
+    std::int64_t all = 0;
+    for (std::int64_t group = 0; group < std::min<std::int64_t>(component_count, 1024); ++group)
+        all += number(environment, cat("SLURM_JOB_NUM_NODES_HET_GROUP_", group)).value_or(0);
+    return static_cast<std::uint32_t>(std::max<std::int64_t>(all - static_cast<std::int64_t>(here), 0));
+}
+
 }  // namespace
 
 bool is_slurm_task(const Environment& environment) {
     const auto step = number(environment, "SLURM_STEP_ID");
     const auto set = [&](std::string_view name) { return lookup(environment, name).has_value(); };
     return step && *step < special_steps && set("SLURM_JOB_ID") && set("SLURM_PROCID") && !set("MUSTER_AGENT_SOCKET") &&
-           !set("OMPI_COMM_WORLD_SIZE") && !set("SLURM_HET_SIZE") && !set("SLURM_PACK_SIZE");
+           !set("OMPI_COMM_WORLD_SIZE");
 }
 
 Result<SlurmTask> slurm_task(const Environment& environment) {
@@ -76,11 +107,13 @@ Result<SlurmTask> slurm_task(const Environment& environment) {
     auto hosts = hosts_of(environment);
     if (!hosts) return hosts.error();
     SlurmTask task{.hosts = std::move(*hosts), .job = cat(*job, ".", *step), .gpu_count = gpus_of(environment)};
-    const auto host = number(environment, "SLURM_NODEID");
-    if (!host || *host >= static_cast<std::int64_t>(task.hosts.size()))
+    const auto host = place_of(environment, task.hosts);
+    if (!host)
         return unreadable("SLURM_NODEID", value_or_empty(environment, "SLURM_NODEID"),
                           cat("accepted is a number below the ", task.hosts.size(), " hosts of the step"));
-    task.host_number = static_cast<std::uint32_t>(*host);
+    task.host_number = *host;
+    task.gpus_asked_for = gpus_asked_for(environment);
+    task.hosts_elsewhere = hosts_elsewhere(environment, task.hosts.size());
     task.task_on_host = static_cast<std::uint32_t>(number(environment, "SLURM_LOCALID").value_or(0));
     task.port = port_of(environment, *job, *step);
     const auto restarts = number(environment, "SLURM_RESTART_COUNT").value_or(0);

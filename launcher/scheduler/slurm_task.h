@@ -19,10 +19,11 @@ struct SlurmTask {
     std::string job;                         ///< "4711.0"; "4711.0-1" after the first requeue
     std::uint16_t port = 0;                  ///< for the rendezvous on the first host
     std::optional<std::uint32_t> gpu_count;  ///< that this task may use; nothing: none was asked for
+    std::uint32_t gpus_asked_for = 0;        ///< with --gpus-per-node, of the job or the step; 0: not so
+    std::uint32_t hosts_elsewhere = 0;       ///< of a heterogeneous job, in components that the step leaves out
 };
 
-/// Is this process a task of srun's, and not within a worker of another muster, started by mpirun, or in a part of a
-/// heterogeneous job, whose variables tell of that part alone?
+/// Is this process a task of srun's, and not within a worker of another muster, or started by mpirun?
 bool is_slurm_task(const Environment& environment);
 
 /// Of such a process. An error names the variable that does not read.

@@ -1,7 +1,8 @@
 """A Slurm cluster of several nodes on this host: munged, slurmctld and one slurmd for each node, on ports and in a
 directory of their own. It lives in a mount namespace, so that its nodes have names, and goes with the object.
 
-Within the cluster, "n1", "n2" ... are this host; they have CPUs of their own in Slurm's books only.
+Within the cluster, "n1", "n2" ... are this host; they have CPUs and two GPUs each in Slurm's books only. Jobs of the
+partition "urgent" take nodes from those of "all".
 """
 import contextlib
 import ctypes
@@ -10,6 +11,7 @@ import pathlib
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -71,9 +73,13 @@ InactiveLimit=0
 MinJobAge=300
 SchedulerParameters=sched_interval=1,bf_interval=1
 RequeueExit=75,76
+GresTypes=gpu
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 {more}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=INFINITE State=UP
 """
 
 
@@ -86,7 +92,7 @@ class Cluster:
         self.daemons = {}
         ctld, *ports = free_ports(1 + nodes)
         host = socket.gethostname()
-        lines = [f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} State=UNKNOWN"
+        lines = [f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Gres=gpu:2 State=UNKNOWN"
                  for name, port in zip(self.nodes, ports)]
         self.conf = self.folder / "slurm.conf"
         self.conf.write_text(CONF.format(host=host, ctld=ctld, dir=self.folder, nodes="\n".join(lines), more=more,
@@ -94,6 +100,10 @@ class Cluster:
         for name in self.nodes:
             (self.folder / f"spool.{name}").mkdir()
         (self.folder / "state").mkdir()
+        # Slurm looks at no more of a GPU than that it is a device.
+        for number in range(2):
+            os.mknod(self.folder / f"gpu{number}", 0o600 | stat.S_IFCHR, os.makedev(195, number))
+        (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-1]\n")
         self.hosts = self.folder / "hosts"
         self.hosts.write_text(pathlib.Path("/etc/hosts").read_text() +
                               f"\n127.0.0.1 {' '.join(self.nodes)} {host}\n")
@@ -174,8 +184,9 @@ class Cluster:
         done = self.run("sinfo", "-h", "-N", "-o", "%N %t")
         return dict(line.split()[:2] for line in done.stdout.splitlines())
 
-    def idle(self):
-        return self.states() == {name: "idle" for name in self.nodes}
+    def idle(self, apart=None):
+        states = self.states()
+        return all(states.get(name) == "idle" for name in self.nodes if name != apart)
 
     def until(self, what, reached, limit):
         end = time.monotonic() + limit

@@ -1,5 +1,6 @@
-"""muster in a real Slurm: a cluster of four nodes on this host (cluster.py), and what a user would type."""
+"""muster in a real Slurm: a cluster of five nodes on this host (cluster.py), and what a user would type."""
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -52,17 +53,36 @@ class Slurm(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="muster-slurm-")
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.slurm = cluster.Cluster(cls.folder.name, nodes=4, slurmd_timeout=15)
+        cls.slurm = cluster.Cluster(cls.folder.name, nodes=5, slurmd_timeout=15)
         cls.slurm.__enter__()
         cls.addClassCleanup(cls.slurm.close)
+        cls.begin_job_with_time_limit()
+
+    @classmethod
+    def begin_job_with_time_limit(cls):
+        """Slurm looks at time limits every 30 s: this one runs beside the other tests, on a node of its own."""
+        cls.report = pathlib.Path(cls.folder.name) / "limited.json"
+        cls.limited = subprocess.Popen(
+            cls.slurm.command("srun", "-J", "limited", "-t1", "-wn5", "-N1", "--exclusive", MUSTER, f"--report={cls.report}",
+                              "--no-python", "sh", "-c", "echo ready; exec sleep 600"),
+            env=cls.slurm.environment, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT)
+        cls.addClassCleanup(lambda: (cls.limited.stdout.close(), cls.limited.poll() is None and cls.limited.kill(),
+                                     cls.limited.wait()))
+        assert "ready" in "".join(iter(cls.limited.stdout.readline, "ready\n")) + "ready"
+        job = cls.slurm.run("squeue", "-h", "-n", "limited", "-o", "%A").stdout.strip()
+        cls.slurm.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
 
     def tearDown(self):
         """What a failed test has left must not fail the next one."""
-        self.slurm.run("scancel", "--user=root")
+        jobs = [line.split()[0] for line in self.slurm.run("squeue", "-h", "-o", "%A %j").stdout.splitlines()
+                if not line.endswith(" limited")]
+        if jobs:
+            self.slurm.run("scancel", *jobs)
         for name in self.slurm.nodes:
             if name not in self.slurm.daemons:
                 self.slurm.start_node(name)
-        self.slurm.until("idle nodes", self.slurm.idle, 90)
+        self.slurm.until("idle nodes", lambda: self.slurm.idle(apart="n5"), 90)
 
     def srun(self, *words, **more):
         return self.slurm.run("srun", *words, **more)
@@ -87,7 +107,8 @@ class Slurm(unittest.TestCase):
         return lines
 
     def job_id(self):
-        return self.slurm.run("squeue", "-h", "-o", "%A").stdout.split()[0]
+        jobs = self.slurm.run("squeue", "-h", "-o", "%A %j").stdout.splitlines()
+        return next(line.split()[0] for line in jobs if not line.endswith(" limited"))
 
     def test_no_flags(self):
         for nodes in (1, 2, 4):
@@ -117,6 +138,7 @@ class Slurm(unittest.TestCase):
         self.assertEqual(sorted(re.findall(r"(\d) told", text)), list("0123"), text)
         # Slurm signals both launchers: that is one notice. (A node whose workers were quicker than it passes none on.)
         self.assertLessEqual(text.count("notice to this node's workers"), 2, text)
+        self.assertIn("why the signal: neither a preemption by Slurm nor a time limit, which this job has not", text)
 
     def test_scancel_leaves_nothing(self):
         mark = f"MUSTER_TEST_{os.getpid()}_{time.monotonic_ns()}"
@@ -127,6 +149,50 @@ class Slurm(unittest.TestCase):
         self.slurm.run("scancel", self.job_id())
         job.communicate(timeout=60)
         self.slurm.until("end of all processes", lambda: not processes_with(mark), 40)
+
+    def test_what_took_the_job_away_is_told(self):
+        with self.subTest("scancel"):
+            job = self.begin("srun", "-N2", "--ntasks-per-node=1", MUSTER, "--no-python", "sh", "-c",
+                             "echo ready; exec sleep 600")
+            self.lines_until(job, "ready", 2)
+            self.slurm.run("scancel", self.job_id())
+            self.assertIn("stopped by SIGTERM (this job was cancelled (scancel))", job.communicate(timeout=60)[0])
+        with self.subTest("preemption"):
+            job = self.begin("srun", "-N1", "-wn1", "--exclusive", MUSTER, "--no-python", "sh", "-c",
+                             "echo ready; exec sleep 600")
+            self.lines_until(job, "ready", 1)
+            self.assertEqual(self.srun("-N1", "-wn1", "-purgent", "true").returncode, 0)
+            self.assertIn("stopped by SIGTERM (Slurm preempts this job for another one)", job.communicate(timeout=60)[0])
+
+    def test_zz_time_limit(self):  # last, so that it need not be waited for
+        text = self.limited.communicate(timeout=90)[0]
+        self.assertIn("why the signal: Slurm's time limit for this job (00:01:00) is over", text)
+        self.assertIn("stopped by SIGTERM (Slurm's time limit for this job", text)
+        self.assertIn("DUE TO TIME LIMIT", text)  # Slurm's own word
+        report = json.loads(self.report.read_text())
+        self.assertEqual((report["outcome"], report["signal_reason"]),
+                         ("cancelled", "Slurm's time limit for this job (00:01:00) is over"))
+
+    def test_a_heterogeneous_job_is_one(self):
+        parts = ("salloc", "-N1", "-wn3", "-n2", ":", "-N2", "-wn1,n2", "-n2", "srun")
+        done = self.slurm.run(*parts, "--het-group=0,1", MUSTER, "--no-python", "sh", "-c", SAY)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
+        self.assertEqual(done.stderr.count("has nothing to do"), 1, done.stderr)
+        done = self.slurm.run(*parts, "--het-group=1", MUSTER, "--no-python", "sh", "-c", SAY)
+        self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {i} of 2 on n{i + 1}" for i in range(2)])
+        self.assertIn("leaves out 1 hosts of the heterogeneous job", done.stderr)
+
+    def test_gpus_that_were_asked_for(self):
+        done = self.srun("-N2", "--ntasks-per-node=1", "--gpus-per-node=2", MUSTER, "--no-python", "sh", "-c", SAY)
+        self.assertEqual(len(re.findall("rank . of 4 on", done.stdout)), 4, done.stderr)
+        lacking = ("salloc", "-N1", "--gpus-per-node=2", "srun", "-n1", "env", "CUDA_VISIBLE_DEVICES=0", MUSTER)
+        done = self.slurm.run(*lacking, "--no-python", "true")
+        self.assertIn("SLURM_GPUS_PER_NODE: 2 GPUs were asked for on each node, but this task on n1 has 1; write srun",
+                      done.stderr)
+        self.assertEqual(self.slurm.run(*lacking, "--nproc-per-node=1", "--no-python", "true").returncode, 0)
+        done = self.srun("-N1", MUSTER, "--nproc-per-node=gpu", "--no-python", "true")
+        self.assertRegex(done.stderr, "got 'gpu', but .*Slurm has given this step none: srun --gpus-per-node N")
 
     def test_a_node_lost(self):
         mark = f"MUSTER_TEST_{os.getpid()}_{time.monotonic_ns()}"

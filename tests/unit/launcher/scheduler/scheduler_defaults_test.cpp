@@ -65,6 +65,41 @@ TEST_CASE("the step's GPUs are its workers, and no GPUs are said aloud, once") {
     CHECK_FALSE(says(launched({"x"}, in_step()), "no GPUs"));
 }
 
+TEST_CASE("GPUs that were asked for and are not there are one line, unless the number of workers is given") {
+    const auto lacking =
+        in_step({{"SLURM_GPUS_PER_NODE", "a100:8"}, {"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0"}});
+    CHECK(complaint({"x"}, lacking) ==
+          "muster: SLURM_GPUS_PER_NODE: 8 GPUs were asked for on each node, but this task on gpu09 has 1; write srun "
+          "--ntasks-per-node=1 --gpus-per-node=8 muster ... without --gpus-per-task, --gpu-bind or --gres=none, or "
+          "--nproc-per-node N\n");
+    CHECK(complaint({"x"}, in_step({{"SLURM_GPUS_PER_NODE", "2"}})).find("has 0") != std::string::npos);
+    CHECK(launched({"--nproc-per-node=3", "x"}, lacking).config.workers_per_node == 3);
+    CHECK(launched({"x"}, in_step({{"SLURM_GPUS_PER_NODE", "0"}})).config.workers_per_node == 1);
+    const auto mixed = in_step({{"SLURM_GPUS_PER_NODE", "a100:1,h100"}, {"SLURM_GPUS_ON_NODE", "2"}});
+    CHECK(launched({"x"}, mixed).config.workers_per_node == 2);
+}
+
+TEST_CASE("a step over the components of a heterogeneous job is one job, in the order of the list") {
+    // Slurm sorts the list, and numbers the hosts component by component.
+    const auto third = in_step({{"SLURM_HET_SIZE", "2"},
+                                {"SLURM_NODEID", "0"},
+                                {"SLURMD_NODENAME", "gpu10"},
+                                {"SLURM_JOB_NUM_NODES_HET_GROUP_0", "1"},
+                                {"SLURM_JOB_NUM_NODES_HET_GROUP_1", "3"}});
+    CHECK(launched({"x"}, third).config.node_rank == 3);
+    CHECK(launched({"x"}, third).config.is_host == false);
+    CHECK(launched({"x"}, third).config.nodes_min == 4);
+    auto first = third;
+    first["SLURMD_NODENAME"] = "gpu07";
+    CHECK(launched({"x"}, first).config.is_host == true);
+    CHECK_FALSE(says(launched({"x"}, first), "leaves out"));
+    first["SLURM_JOB_NUM_NODES_HET_GROUP_0"] = "5";
+    CHECK(says(launched({"x"}, first), "leaves out 4 hosts of the heterogeneous job: write srun --het-group=0,1"));
+    // Two components on one host: its name alone does not tell them apart.
+    const auto twice = in_step({{"SLURM_STEP_NODELIST", "a,a"}, {"SLURM_NODEID", "1"}, {"SLURMD_NODENAME", "a"}});
+    CHECK(launched({"x"}, twice).config.node_rank == 1);
+}
+
 TEST_CASE("what is given beats Slurm, each option by itself") {
     CHECK(launched({"--nnodes=2:4", "x"}, in_step()).config.nodes_min == 2);
     CHECK(launched({"--nnodes=2:4", "x"}, in_step()).config.endpoint.host == "gpu07");
@@ -125,9 +160,8 @@ TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely must
     CHECK_FALSE(says(launched({"--nnodes=1", "x"}, batch), "Slurm"));
     // The shell of salloc is a step of Slurm's own.
     CHECK(launched({"x"}, in_step({{"SLURM_STEP_ID", "4294967290"}})).config.standalone);
-    // mpirun's, whose remote processes inherit a step of orted's; a part of a heterogeneous job.
+    // mpirun's, whose remote processes inherit a step of orted's.
     CHECK(launched({"x"}, in_step({{"OMPI_COMM_WORLD_SIZE", "4"}})).config.standalone);
-    CHECK(launched({"x"}, in_step({{"SLURM_HET_SIZE", "2"}})).config.standalone);
     // A worker's own muster is no task of srun's, though it inherits its variables.
     CHECK(launched({"x"}, in_step({{"MUSTER_AGENT_SOCKET", "x"}})).config.standalone);
     CHECK(

@@ -1,0 +1,85 @@
+#include "launcher/scheduler/slurm_reason.h"
+
+#include <array>
+#include <optional>
+
+#include "launcher/option_values.h"
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+using Seconds = std::chrono::seconds;
+
+/// A notice ahead of the time limit (--signal=USR1@TIME) comes hardly earlier than this; Slurm's own is up to a minute
+/// early.
+constexpr Seconds notice_max = 15min;
+/// Slurm looks at time limits every 30 s, and clocks of nodes differ a little.
+constexpr Seconds clock_slack = 5s;
+
+std::string_view field(std::string_view line, std::string_view name) {
+    for (const auto word : split(line, ' '))
+        if (word.starts_with(name) && word.substr(name.size()).starts_with('=')) return word.substr(name.size() + 1);
+    return {};
+}
+
+/// "2-03:04:05" or "03:04:05"; nothing for UNLIMITED and the like.
+std::optional<Seconds> slurm_time(std::string_view text) {
+    std::int64_t days = 0;
+    if (const auto dash = text.find('-'); dash != std::string_view::npos) {
+        const auto number = whole_number(text.substr(0, dash), 0, 1'000'000);
+        if (!number) return std::nullopt;
+        days = *number;
+        text.remove_prefix(dash + 1);
+    }
+    const auto parts = split(text, ':');
+    if (parts.size() != 3) return std::nullopt;
+    auto sum = Seconds(days * 24h);
+    constexpr std::array<Seconds, 3> units{1h, 1min, 1s};
+    for (std::size_t i = 0; i < 3; ++i) {
+        const auto number = whole_number(parts[i], 0, 99);
+        if (!number) return std::nullopt;
+        sum += *number * units[i];
+    }
+    return sum;
+}
+
+bool is_set(std::string_view time) {
+    return !time.empty() && time != "None" && time != "N/A" && time != "Unknown";
+}
+
+std::string before_the_limit(Seconds left) {
+    if (left <= notice_max) return cat("this job's time limit in Slurm comes in ", describe(left));
+    return cat("neither a preemption by Slurm nor the time limit, which comes in ", describe(left),
+               ": somebody has sent it");
+}
+
+}  // namespace
+
+std::string slurm_reason(std::string_view job_line) {
+    const auto limit_text = field(job_line, "TimeLimit");
+    if (field(job_line, "Reason") == "TimeLimit")
+        return cat("Slurm's time limit for this job (", limit_text, ") is over");
+    if (is_set(field(job_line, "PreemptTime"))) return "Slurm preempts this job for another one";
+    const auto state = field(job_line, "JobState");
+    if (state == "COMPLETING" || state == "CANCELLED") return "this job was cancelled (scancel)";
+    if (state != "RUNNING") return {};
+    const auto limit = slurm_time(limit_text), run = slurm_time(field(job_line, "RunTime"));
+    if (limit && run) return before_the_limit(std::max(*limit - *run, 0s));
+    return "neither a preemption by Slurm nor a time limit, which this job has not: somebody has sent it";
+}
+
+std::string slurm_reason(const Environment& environment, std::chrono::seconds now) {
+    constexpr std::int64_t end_of_time = std::int64_t{1} << 40;
+    const auto end = whole_number(value_or_empty(environment, "SLURM_JOB_END_TIME"), 1, end_of_time);
+    if (!end) return {};
+    const auto left = Seconds(*end) - now;
+    if (left <= clock_slack) return "Slurm's time limit for this job is over";
+    if (left <= notice_max) return before_the_limit(left);
+    return cat("not the time limit, which comes in ", describe(left), ": a preemption by Slurm, or scancel");
+}
+
+}  // namespace muster::launcher

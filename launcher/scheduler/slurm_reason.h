@@ -1,0 +1,19 @@
+// Why Slurm has sent a signal: the time limit, a preemption, or somebody's scancel. Pure.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "launcher/environment.h"
+
+namespace muster::launcher {
+
+/// From the line of "scontrol -o show job" at the time of the signal, e.g. "Slurm's time limit for this job
+/// (00:10:00) is over"; empty where it says nothing.
+std::string slurm_reason(std::string_view job_line);
+
+/// From the clock (seconds since 1970) and SLURM_JOB_END_TIME, which Slurm sets since 23.02; empty without it.
+std::string slurm_reason(const Environment& environment, std::chrono::seconds now);
+
+}  // namespace muster::launcher

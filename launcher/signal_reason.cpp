@@ -1,0 +1,59 @@
+#include "launcher/signal_reason.h"
+
+#include <chrono>
+#include <utility>
+
+#include "launcher/scheduler/slurm_reason.h"
+#include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration answer_limit = 2s;
+/// Slurm signals every process of the step, this one too, and may do so twice.
+constexpr const char* deaf_scontrol = "trap '' HUP INT QUIT TERM USR1 USR2; exec scontrol -o show job \"$0\"";
+constexpr int tries_max = 3;
+
+std::chrono::seconds wall_clock() {
+    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+}
+
+}  // namespace
+
+SignalReason::SignalReason(boost::asio::io_context& loop, const Environment& environment)
+    : environment_(environment), runs_(loop) {}
+
+void SignalReason::ask() {
+    if (is_awaited_ || !is_slurm_task(environment_)) return;
+    if (value_or_empty(environment_, "SLURM_PROCID") != "0") return tell(slurm_reason(environment_, wall_clock()));
+    is_awaited_ = true;
+    ask_slurm(tries_max);
+}
+
+void SignalReason::ask_slurm(int tries) {
+    runs_.start({"sh", "-c", deaf_scontrol, std::string(value_or_empty(environment_, "SLURM_JOB_ID"))}, answer_limit,
+                [this, tries](const std::string& said) {
+                    if (said.empty() && tries > 1) return ask_slurm(tries - 1);
+                    is_awaited_ = false;
+                    auto by_slurm = slurm_reason(said);
+                    tell(by_slurm.empty() ? slurm_reason(environment_, wall_clock()) : std::move(by_slurm));
+                    if (auto go = std::exchange(go_, nullptr)) go();
+                });
+}
+
+void SignalReason::when_known(std::function<void()> go) {
+    if (!is_awaited_) return go();
+    go_ = std::move(go);
+}
+
+void SignalReason::tell(std::string text) {
+    if (text.empty()) return;
+    text_ = std::move(text);
+    if (on_reason) on_reason(text_);
+}
+
+}  // namespace muster::launcher
