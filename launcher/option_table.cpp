@@ -245,11 +245,10 @@ constexpr std::array rows{
               "The first round waits, up to the last call, for K nodes beyond MAX, which then stand by.", "0",
               [](auto value, auto& to) { return whole(value, 0, to.config.spares); }},
 
-    OptionRow{"from", 0, Kind::value, Group::nodes, From::muster, true, "auto|slurm|none",
+    OptionRow{"from", 0, Kind::value, Group::nodes, From::muster, true, "NAME",
               "Where the number of nodes, their meeting place, the job's name and the number of workers come from if they are not given. "
-              "auto: from Slurm in a task of srun.", "auto",
-              [](auto value, auto&) -> Accepted { if (value == "auto" || value == "slurm" || value == "none") return std::nullopt;
-                                                  return "auto, slurm or none"; }},
+              "slurm, mpi (mpirun), kubernetes (an indexed job), none, or auto: whichever it is.", "auto",
+              [](auto value, auto&) -> Accepted { return one_of(value, {"auto", "slurm", "mpi", "kubernetes", "none"}); }},
     OptionRow{"standalone", 0, Kind::flag, Group::rendezvous, From::torchrun, true, "",
               "One node with a rendezvous of its own on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. "
               "Implied when there is one node and neither an endpoint nor --master-port is given.", "",

@@ -126,7 +126,7 @@ ShowText shown(const OptionRow& row, const Environment& environment) {
 }  // namespace
 
 ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment,
-                            const JobFile& file) {
+                            const JobFile& file, std::string_view hosts_file) {
     auto read = read_command_line(words);
     const auto* error = std::get_if<CommandLineError>(&read);
     const CommandLine& line = error != nullptr ? error->before : std::get<CommandLine>(read);
@@ -147,7 +147,7 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
         const auto found = winning.find(find_option(option));
         return found == winning.end() ? std::nullopt : std::optional<std::string_view>(found->second.value);
     };
-    auto scheduler = scheduler_defaults(environment, given);
+    auto scheduler = scheduler_defaults(environment, given, hosts_file);
     if (!scheduler) return usage_error(scheduler.error().context);
     if (!scheduler->nothing_to_do.empty()) return NothingToDo{cat("muster: ", scheduler->nothing_to_do, "\n")};
     for (auto& one : scheduler->values)
@@ -161,7 +161,7 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
     if (const auto wrong = apply_launch_rules(settings, environment)) return usage_error(*wrong);
     settings.config.script = line.has_program ? line.program : *file.program;
     settings.config.arguments = line.has_program ? line.arguments : file.arguments;
-    return Launch{std::move(settings.config), std::move(settings.warnings)};
+    return Launch{std::move(settings.config), std::move(settings.warnings), std::move(scheduler->own_addresses)};
 }
 
 }  // namespace muster::launcher

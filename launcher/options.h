@@ -19,6 +19,8 @@ namespace muster::launcher {
 struct Launch {
     LaunchConfig config;
     std::vector<std::string> warnings;
+    /// If not empty: one of these must be this host's own, else the nodes could not meet where they are to.
+    std::vector<std::string> own_addresses = {};
 };
 
 /// One of several tasks of a scheduler on this host: print it to stderr, exit 0.
@@ -38,8 +40,9 @@ struct UsageError {
 
 using ParsedOptions = std::variant<Launch, ShowText, NothingToDo, UsageError>;
 
-/// `words` is argv without argv[0], `file` what named_job_file made of them. Looks at nothing but its arguments.
+/// `words` is argv without argv[0], `file` what named_job_file made of them, `hosts_file` the text of /etc/hosts, of which
+/// a pod of Kubernetes' indexed jobs alone needs something. Looks at nothing but its arguments.
 ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment,
-                            const JobFile& file = {});
+                            const JobFile& file = {}, std::string_view hosts_file = {});
 
 }  // namespace muster::launcher

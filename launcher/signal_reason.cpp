@@ -14,9 +14,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration answer_limit = 2s;
-/// Slurm signals every process of the step, this one too, and may do so twice.
+/// Slurm signals every process of the step, this one too, which may die of it before it has become deaf.
 constexpr const char* deaf_scontrol = "trap '' HUP INT QUIT TERM USR1 USR2; exec scontrol -o show job \"$0\"";
 constexpr int tries_max = 3;
+constexpr Duration pause = 100ms;
 
 std::chrono::seconds wall_clock() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
@@ -25,7 +26,7 @@ std::chrono::seconds wall_clock() {
 }  // namespace
 
 SignalReason::SignalReason(boost::asio::io_context& loop, const Environment& environment)
-    : environment_(environment), runs_(loop) {}
+    : environment_(environment), runs_(loop), pause_(loop) {}
 
 void SignalReason::ask() {
     if (is_awaited_ || !is_slurm_task(environment_)) return;
@@ -37,12 +38,19 @@ void SignalReason::ask() {
 void SignalReason::ask_slurm(int tries) {
     runs_.start({"sh", "-c", deaf_scontrol, std::string(value_or_empty(environment_, "SLURM_JOB_ID"))}, answer_limit,
                 [this, tries](const std::string& said) {
-                    if (said.empty() && tries > 1) return ask_slurm(tries - 1);
+                    if (said.empty() && tries > 1) return ask_again(tries - 1);
                     is_awaited_ = false;
                     auto by_slurm = slurm_reason(said);
                     tell(by_slurm.empty() ? slurm_reason(environment_, wall_clock()) : std::move(by_slurm));
                     if (auto go = std::exchange(go_, nullptr)) go();
                 });
+}
+
+void SignalReason::ask_again(int tries) {
+    pause_.expires_after(pause);
+    pause_.async_wait([this, tries](const boost::system::error_code& cancelled) {
+        if (!cancelled) ask_slurm(tries);
+    });
 }
 
 void SignalReason::when_known(std::function<void()> go) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <string>
 
@@ -28,10 +29,12 @@ class SignalReason {
 
   private:
     void ask_slurm(int tries);
+    void ask_again(int tries);
     void tell(std::string text);
 
     const Environment& environment_;
     agent::SideRuns runs_;
+    boost::asio::steady_timer pause_;
     bool is_awaited_ = false;
     std::string text_;
     std::function<void()> go_;

@@ -27,9 +27,11 @@
 #include "launcher/options.h"
 #include "launcher/placement.h"
 #include "launcher/report_writer.h"
+#include "launcher/scheduler/kubernetes_pod.h"
 #include "launcher/service_unit.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/read_file.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/job_secret.h"
@@ -49,6 +51,14 @@ void say_last(std::string_view text) {
 int refuse(int code, std::string_view why, ExitCodeStyle style) {
     say_last(cat("muster: ", why, "\n"));
     return exit_code(code, style);
+}
+
+/// mpirun's first process serves the rendezvous, and the others look for it where mpirun runs.
+std::string first_host_trouble(const std::vector<std::string>& addresses) {
+    if (addresses.empty() || is_own_host({}, addresses)) return {};
+    return cat("--rdzv-endpoint is missing: mpirun runs on ", addresses.front(),
+               " and its first process elsewhere, so the others cannot know where to meet; write --rdzv-endpoint "
+               "HOST:PORT with the name of one of the hosts, or --from=none if each is to run a job of its own");
 }
 
 std::string log_dir_trouble(const LaunchConfig& config) {
@@ -105,6 +115,8 @@ int launch(Launch launch, Environment environment) {
         set_journal_field("MUSTER_JOB", config.job);
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
         return refuse(exit_codes::usage, checked.error().context, style);
+    if (const auto trouble = first_host_trouble(launch.own_addresses); !trouble.empty())
+        return refuse(exit_codes::usage, trouble, style);
     if (const auto trouble = log_dir_trouble(config); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
     const auto report_file = report_file_path(config);
@@ -174,7 +186,8 @@ int run(int argc, const char* const* argv) {
     const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
     const auto file = named_job_file(words);
     if (!file) return refuse(exit_codes::usage, file.error().context, {});
-    auto parsed = parse_options(words, environment, *file);
+    const auto hosts_file = is_kubernetes_pod(environment) ? read_file("/etc/hosts") : std::string();
+    auto parsed = parse_options(words, environment, *file, hosts_file);
     if (const auto* text = std::get_if<ShowText>(&parsed)) {
         const bool written = std::fwrite(text->text.data(), 1, text->text.size(), stdout) == text->text.size();
         if (written && std::fflush(stdout) == 0) return exit_codes::success;

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
@@ -14,16 +17,32 @@ bool is_given(const GivenValue& given, std::string_view option) {
     return given(option).has_value();
 }
 
-/// The user has chosen a meeting place, or that there is none.
+/// The user has chosen a meeting place.
 bool meets_elsewhere(const GivenValue& given) {
     constexpr std::array places{"rdzv-endpoint", "master-addr", "master-port"};
-    const auto standalone = given("standalone");
-    const auto nodes = given("nnodes");
     // etcd's members are none of the step's hosts, as far as anybody here knows.
     if (given("rdzv-backend").value_or("").starts_with("etcd")) return true;
-    return std::any_of(places.begin(), places.end(), [&](auto option) { return is_given(given, option); }) ||
-           (standalone && *standalone != "0") || nodes == "1" || nodes == "1:1";
+    return std::any_of(places.begin(), places.end(), [&](auto option) { return is_given(given, option); });
 }
+
+/// One node, or a job of its own on each.
+bool meets_nobody(const GivenValue& given) {
+    const auto standalone = given("standalone");
+    const auto nodes = given("nnodes");
+    return (standalone && *standalone != "0") || nodes == "1" || nodes == "1:1";
+}
+
+class Offers {
+  public:
+    Offers(const GivenValue& given, SchedulerDefaults& to) : given_(given), to_(to) {}
+    void operator()(std::string_view option, std::string_view source, std::string value) const {
+        if (!is_given(given_, option)) to_.values.push_back({option, std::string(source), std::move(value)});
+    }
+
+  private:
+    const GivenValue& given_;
+    SchedulerDefaults& to_;
+};
 
 /// Where the user says how many workers there are to be, they may do without.
 std::optional<Error> lacks_gpus(const SlurmTask& task, const GivenValue& given) {
@@ -47,7 +66,7 @@ void add_worker_count(const SlurmTask& task, const GivenValue& given, SchedulerD
     }
 }
 
-SchedulerDefaults of_slurm(const SlurmTask& task, const GivenValue& given) {
+SchedulerDefaults of_task(const SlurmTask& task, const GivenValue& given) {
     SchedulerDefaults defaults;
     if (task.task_on_host > 0) {
         defaults.nothing_to_do =
@@ -62,9 +81,7 @@ SchedulerDefaults of_slurm(const SlurmTask& task, const GivenValue& given) {
                                      " hosts of the heterogeneous job: write srun --het-group=0,1,... with all of its "
                                      "components to use them too"));
     if (task.hosts.size() == 1) return defaults;
-    const auto offer = [&](std::string_view option, std::string source, std::string value) {
-        if (!is_given(given, option)) defaults.values.push_back({option, std::move(source), std::move(value)});
-    };
+    const Offers offer(given, defaults);
     offer("nnodes", "SLURM_STEP_NODELIST", cat(task.hosts.size()));
     offer("rdzv-backend", "SLURM_STEP_ID", "c10d");
     offer("rdzv-endpoint", "SLURM_STEP_NODELIST", cat(task.hosts.front(), ":", task.port));
@@ -82,27 +99,121 @@ Error no_task(const Environment& environment) {
                 hosts > 0 ? "srun --ntasks-per-node=1 muster ..." : "salloc or sbatch, and within it srun muster ...")};
 }
 
-}  // namespace
-
-Result<SchedulerDefaults> scheduler_defaults(const Environment& environment, const GivenValue& given) {
-    const auto from = given("from").value_or("auto");
-    if (from == "none") return SchedulerDefaults{};
-    if (is_slurm_task(environment)) {
-        SchedulerDefaults defaults;
-        // What --signal=USR1 sends. Who says what to do with signals has their own plan.
-        const bool plain = !is_given(given, "preemption-signal") && !is_given(given, "signals-to-handle");
-        if (!meets_elsewhere(given)) {
-            const auto task = slurm_task(environment);
-            if (!task) return task.error();
-            if (auto lacking = lacks_gpus(*task, given); lacking && task->task_on_host == 0) return *lacking;
-            defaults = of_slurm(*task, given);
-        }
-        if (plain) defaults.values.push_back({"preemption-signal", "SLURM_JOB_ID", "USR1"});
+Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValue& given) {
+    SchedulerDefaults defaults;
+    if (meets_nobody(given)) return defaults;
+    const bool has_place = meets_elsewhere(given);
+    // All of it given, as for torchrun: whoever starts several on a host knows why.
+    if (has_place && is_given(given, "nnodes")) return defaults;
+    const auto process = mpi_process(environment);
+    if (!process) return process.error();
+    if (process->rank_on_host > 0) {
+        defaults.nothing_to_do =
+            "mpirun has started another muster on this host, which starts the workers; write mpirun -npernode 1 "
+            "(MPICH: "
+            "-ppn 1), and --nproc-per-node for the number of workers";
         return defaults;
     }
-    if (from == "slurm") return no_task(environment);
+    if (process->is_bound && process->rank == 0)
+        defaults.notes.push_back(
+            "mpirun has bound muster to some of the CPUs, and so all of its workers: write mpirun --bind-to none, and "
+            "muster --numa-binding where workers are to be bound");
+    if (!has_place && process->host_count > 1) {
+        if (process->mpirun_addresses.empty())
+            return Error{
+                Errc::invalid_argument,
+                cat("--rdzv-endpoint is missing: this is process ", process->rank,
+                    " of mpirun's, which does not tell where the first one is; write --rdzv-endpoint HOST:PORT "
+                    "with the name of one of the hosts, or --from=none if each is to run a job of its own")};
+        defaults.is_host = process->rank == 0;
+        if (*defaults.is_host) defaults.own_addresses = process->mpirun_addresses;
+    }
+    const Offers offer(given, defaults);
+    offer("nnodes", "mpirun", cat(process->host_count));
+    if (process->host_count == 1) return defaults;
+    offer("rdzv-backend", "mpirun", "c10d");
+    if (!has_place)
+        offer("rdzv-endpoint", "OMPI_MCA_orte_hnp_uri",
+              describe(Endpoint{process->mpirun_addresses.front(), process->port}));
+    offer("rdzv-id", "mpirun", process->job);
+    if (process->one_on_each) offer("node-rank", "mpirun", cat(process->rank));
+    return defaults;
+}
+
+Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const GivenValue& given,
+                                        std::string_view hosts_file) {
     SchedulerDefaults defaults;
-    if (const auto hosts = slurm_hosts_without_task(environment); hosts > 1 && !meets_elsewhere(given))
+    if (meets_nobody(given)) return defaults;
+    const auto pod = kubernetes_pod(environment, hosts_file);
+    if (!is_given(given, "nnodes")) {
+        const std::string more =
+            "how many pods the indexed job has is not told to them: write --nnodes N, or set MUSTER_NNODES in the "
+            "pod's "
+            "template, to its completions";
+        if (given("from") == "kubernetes") return Error{Errc::invalid_argument, cat("--nnodes is missing: ", more)};
+        if (!meets_elsewhere(given)) defaults.notes.push_back(cat("this pod runs a job of its own; ", more));
+        return defaults;
+    }
+    if (!pod) return pod.error();
+    const Offers offer(given, defaults);
+    if (!meets_elsewhere(given)) {
+        if (pod->first_name.empty())
+            return Error{
+                Errc::invalid_argument,
+                cat("--rdzv-endpoint is missing: pod ", pod->index, " of ", pod->job,
+                    " has no name with a domain in /etc/hosts, so the others cannot look it up; set subdomain in "
+                    "the pod's template to the name of a headless Service (scripts/kubernetes/job.yaml)")};
+        offer("rdzv-endpoint", "JOB_COMPLETION_INDEX", pod->first_name);
+        defaults.is_host = pod->index == 0;
+    }
+    offer("rdzv-backend", "JOB_COMPLETION_INDEX", "c10d");
+    offer("rdzv-id", "JOB_COMPLETION_INDEX", pod->job);
+    offer("node-rank", "JOB_COMPLETION_INDEX", cat(pod->index));
+    return defaults;
+}
+
+Result<SchedulerDefaults> of_slurm(const Environment& environment, const GivenValue& given) {
+    SchedulerDefaults defaults;
+    // What --signal=USR1 sends. Who says what to do with signals has their own plan.
+    const bool plain = !is_given(given, "preemption-signal") && !is_given(given, "signals-to-handle");
+    if (!meets_elsewhere(given) && !meets_nobody(given)) {
+        const auto task = slurm_task(environment);
+        if (!task) return task.error();
+        if (auto lacking = lacks_gpus(*task, given); lacking && task->task_on_host == 0) return *lacking;
+        defaults = of_task(*task, given);
+    }
+    if (plain) defaults.values.push_back({"preemption-signal", "SLURM_JOB_ID", "USR1"});
+    return defaults;
+}
+
+/// --from names a place that this is not.
+Error not_there(std::string_view from, const Environment& environment) {
+    if (from == "slurm") return no_task(environment);
+    if (from == "mpi")
+        return {
+            Errc::invalid_argument,
+            "--from: got 'mpi', but this is none of several processes of mpirun's (OMPI_COMM_WORLD_SIZE and PMI_SIZE "
+            "do not say so); write mpirun -npernode 1 muster ..."};
+    return {Errc::invalid_argument,
+            "--from: got 'kubernetes', but this is no pod of an indexed job (JOB_COMPLETION_INDEX is not set); write "
+            "completionMode: Indexed into the job"};
+}
+
+}  // namespace
+
+Result<SchedulerDefaults> scheduler_defaults(const Environment& environment, const GivenValue& given,
+                                             std::string_view hosts_file) {
+    const auto from = given("from").value_or("auto");
+    const auto is_asked_for = [&](std::string_view place) { return from == "auto" || from == place; };
+    if (is_asked_for("slurm") && is_slurm_task(environment)) return of_slurm(environment, given);
+    if (is_asked_for("mpi") && is_mpi_process(environment)) return of_mpi(environment, given);
+    if (is_asked_for("kubernetes") && is_kubernetes_pod(environment))
+        return of_kubernetes(environment, given, hosts_file);
+    if (from == "slurm" || from == "mpi" || from == "kubernetes") return not_there(from, environment);
+    SchedulerDefaults defaults;
+    if (from == "none") return defaults;
+    if (const auto hosts = slurm_hosts_without_task(environment);
+        hosts > 1 && !meets_elsewhere(given) && !meets_nobody(given))
         defaults.notes.push_back(cat("Slurm has given this job ", hosts,
                                      " hosts, but muster was started on this one alone: write srun "
                                      "--ntasks-per-node=1 muster ... to use them all"));

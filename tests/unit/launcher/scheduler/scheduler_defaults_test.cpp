@@ -168,7 +168,8 @@ TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely must
         complaint({"--from=slurm", "x"}, {}).find("no task of a Slurm step (SLURM_STEP_ID is not set); write salloc") !=
         std::string::npos);
     CHECK(complaint({"--from=slurm", "x"}, batch).find("srun --ntasks-per-node=1") != std::string::npos);
-    CHECK(complaint({"--from=pbs", "x"}, {}) == "muster: --from: got 'pbs'; accepted is auto, slurm or none\n");
+    CHECK(complaint({"--from=pbs", "x"}, {}) ==
+          "muster: --from: got 'pbs'; accepted is auto, slurm, mpi, kubernetes or none\n");
 }
 
 TEST_CASE("variables that do not read are refused with their name and place") {

@@ -35,7 +35,7 @@ TEST_CASE("scontrol tells a time limit, a preemption and a scancel apart") {
 TEST_CASE("a notice ahead of the time limit is told from one that has nothing to do with it") {
     CHECK(slurm_reason(job("RUNNING", "None", "23:58:08", "1-00:00:00", "None")) ==
           cat("this job's time limit in Slurm comes in ", describe(Duration(112s))));
-    CHECK(slurm_reason(job("RUNNING", "None", "1-00:00:09", "1-00:00:00", "None"))==
+    CHECK(slurm_reason(job("RUNNING", "None", "1-00:00:09", "1-00:00:00", "None")) ==
           cat("this job's time limit in Slurm comes in ", describe(Duration::zero())));
     CHECK(slurm_reason(job("RUNNING", "None", "00:00:10", "08:09:00", "None")).find("somebody has sent it") !=
           std::string::npos);

@@ -1,0 +1,96 @@
+#include "launcher/scheduler/mpi_process.h"
+
+#include <array>
+#include <optional>
+
+#include "launcher/option_values.h"
+#include "rendezvous/base/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// The names of one implementation.
+struct Names {
+    std::string_view rank, size, rank_on_host, count_on_host;
+};
+constexpr std::array implementations{
+    Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    Names{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+
+/// Below the ports that the kernel gives to outgoing connections.
+constexpr std::uint32_t first_port = 20'480;
+constexpr std::uint32_t port_count = 8'192;
+
+std::optional<std::uint32_t> number(const Environment& environment, std::string_view name) {
+    const auto value = whole_number(value_or_empty(environment, name), 0, 1'000'000);
+    return value ? std::optional(static_cast<std::uint32_t>(*value)) : std::nullopt;
+}
+
+const Names* names_here(const Environment& environment) {
+    for (const auto& names : implementations)
+        if (number(environment, names.rank) && number(environment, names.size).value_or(0) > 1) return &names;
+    return nullptr;
+}
+
+/// The same on all hosts, another one for each mpirun: Open MPI's number of the job, or PMIx's name of it.
+std::string job_name(const Environment& environment) {
+    for (const std::string_view variable : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"})
+        if (const auto name = value_or_empty(environment, variable); !name.empty() && name.size() < 200)
+            return cat("mpi-", name);
+    return "mpi";
+}
+
+/// FNV-1a.
+std::uint32_t hash_of(std::string_view text) {
+    std::uint32_t hash = 2'166'136'261U;
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16'777'619U;
+    return hash;
+}
+
+/// Of "727580672.0;tcp://192.0.2.2,10.1.0.1:39397;tcp6://[fd00::2]:50073", those of IPv4 first.
+std::vector<std::string> addresses_of(std::string_view uri) {
+    std::vector<std::string> found;
+    for (const std::string_view scheme : {"tcp://", "tcp6://"})
+        for (auto part : split(uri, ';')) {
+            if (!part.starts_with(scheme)) continue;
+            part.remove_prefix(scheme.size());
+            for (const auto address : split(part.substr(0, part.rfind(':')), ',')) {
+                const bool bracketed = address.starts_with('[') && address.ends_with(']');
+                found.emplace_back(bracketed ? address.substr(1, address.size() - 2) : address);
+            }
+        }
+    return found;
+}
+
+}  // namespace
+
+bool is_mpi_process(const Environment& environment) {
+    return names_here(environment) != nullptr && !lookup(environment, "MUSTER_AGENT_SOCKET");
+}
+
+Result<MpiProcess> mpi_process(const Environment& environment) {
+    const auto& names = *names_here(environment);
+    const auto size = *number(environment, names.size);
+    const auto on_host = number(environment, names.count_on_host).value_or(1);
+    MpiProcess process{.rank = *number(environment, names.rank),
+                       .host_count = size,
+                       .rank_on_host = number(environment, names.rank_on_host).value_or(0),
+                       .one_on_each = on_host == 1,
+                       .job = job_name(environment),
+                       .port = 0,
+                       .mpirun_addresses = addresses_of(value_or_empty(environment, "OMPI_MCA_orte_hnp_uri")),
+                       .is_bound = lookup(environment, "OMPI_MCA_orte_bound_at_launch").has_value()};
+    process.port = static_cast<std::uint16_t>(first_port + hash_of(process.job) % port_count);
+    if (process.one_on_each) return process;
+    // Open MPI counts the hosts; where the processes lie unevenly on them, that is not what was meant anyway.
+    process.host_count = number(environment, "OMPI_MCA_orte_num_nodes").value_or(0);
+    if (on_host > 0 && process.host_count > 0 && process.host_count * on_host == size) return process;
+    return Error{
+        Errc::invalid_argument,
+        cat(names.count_on_host, ": mpirun has started ", on_host, " of ", size,
+            " processes on this host, and one muster on each host starts its workers; write mpirun -npernode 1 "
+            "(MPICH: -ppn 1) muster --nproc-per-node N ..., or --from=none if each is to run a job of its own")};
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,186 @@
+"""muster under Open MPI's mpirun, in pods of Kubernetes' indexed jobs, and by ssh: what stands in scripts/ for them, on
+hosts that are namespaces. mpirun and sshd are the real ones; of Kubernetes the test plays the kubelet, from job.yaml.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import hosts  # noqa: E402
+
+MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"
+SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"
+SAY = "echo rank $RANK of $WORLD_SIZE on $(hostname)"
+STAY = "echo rank $RANK of $WORLD_SIZE on $(hostname); exec sleep 600"
+
+
+class Places(unittest.TestCase):
+    names = ("n1", "n2", "n3")
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="muster-places-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.hosts = self.enterContext(hosts.Hosts(folder.name, self.names))
+        for name in self.names:
+            self.hosts.know(name)
+
+    def enterContext(self, context):  # Python 3.11 has it
+        entered = context.__enter__()
+        self.addCleanup(context.__exit__, None, None, None)
+        return entered
+
+    def begin(self, name, *words, **variables):
+        process = self.hosts.begin(name, *words, **variables)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(lambda: (process.poll() is None and process.kill(), process.wait()))
+        return process
+
+    def ended(self, process, code=0, limit=60):
+        text = process.communicate(timeout=limit)[0]
+        self.assertEqual(process.returncode, code, text)
+        return text
+
+    def lines_until(self, process, pattern, count):
+        lines = []
+        while count > 0:
+            lines.append(process.stdout.readline())
+            self.assertTrue(lines[-1], "".join(lines))
+            count -= bool(re.search(pattern, lines[-1]))
+        return "".join(lines)
+
+    def assert_ranks(self, text, expected):
+        self.assertEqual(sorted(re.findall(r"rank \d of \d on [\w-]+", text)), expected, text)
+
+
+class Mpi(Places):
+    def mpirun(self, *words, where="n1", **variables):
+        """The real mpirun; what takes ssh's place enters the other host's namespaces."""
+        agent = self.folder / "agent"
+        agent.write_text(f'#!/bin/sh\nhost=$1\nshift\nexec nsenter -t "$(cat {self.folder}/"$host".pid)" --net --uts --mount '
+                         'sh -c "$*"\n')
+        agent.chmod(0o755)
+        mpirun = f"mpirun --allow-run-as-root --mca plm_rsh_agent {agent}"
+        return self.begin(where, *words, MPIRUN=mpirun, MUSTER=str(MUSTER), WORKERS="1", **variables)
+
+    def test_one_process_on_each_host(self):
+        text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n1,n2,n3", "--no-python", "sh", "-c", SAY))
+        self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
+        self.assertNotIn("has bound muster", text)
+
+    def test_mpirun_elsewhere_is_one_line_and_an_endpoint_helps(self):
+        text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n2,n3", "--no-python", "sh", "-c", SAY), code=2)
+        self.assertIn("--rdzv-endpoint is missing: mpirun runs on 10.77.0.1 and its first process elsewhere", text)
+        text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n2,n3", "--rdzv-endpoint=n2:29400", "--no-python", "sh", "-c",
+                                      SAY))
+        self.assert_ranks(text, ["rank 0 of 2 on n2", "rank 1 of 2 on n3"])
+
+    def test_several_processes_on_a_host_and_cpus_that_are_taken_away(self):
+        command = (f'exec $MPIRUN --host n1:2,n2:2 --oversubscribe -np 4 {MUSTER} --no-python sh -c "{SAY}"')
+        text = self.ended(self.mpirun("sh", "-c", command.replace("$RANK", r"\$RANK").replace("$WORLD", r"\$WORLD")
+                                      .replace("$(", r"\$(")))
+        self.assert_ranks(text, ["rank 0 of 2 on n1", "rank 1 of 2 on n2"])
+        self.assertEqual(text.count("mpirun has started another muster on this host"), 2, text)
+
+
+class Kubernetes(Places):
+    names = ("train-0", "train-1", "train-2")
+
+    def setUp(self):
+        super().setUp()
+        text = (SCRIPTS / "kubernetes/job.yaml").read_text()
+        found = lambda pattern: re.search(pattern, text).group(1)
+        self.assertEqual(int(found(r"completions: (\d+)")), int(found(r'value: "(\d+)"')))
+        self.domain = f"{found('subdomain: (.*?) ')}.default.svc.cluster.local"
+        self.nodes = found(r'name: MUSTER_NNODES .*\n +value: "(\d+)"')
+        self.command = [MUSTER, *json.loads(found("command: (.*)"))[1:]]
+
+    def know(self, name, others):
+        """As the kubelet writes it, and as the cluster's DNS would answer."""
+        lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost"]
+        lines += [f"{self.hosts.addresses[other]}\t{other}.{self.domain}\t{other}" for other in others]
+        (self.folder / f"{name}.hosts").write_text("\n".join(lines) + "\n")
+
+    def pod(self, index, *words):
+        """muster is its process number 1."""
+        name = self.names[index]
+        return self.begin(name, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL", *self.command,
+                          "--nproc-per-node=1", *words, HOSTNAME=name, JOB_COMPLETION_INDEX=str(index),
+                          MUSTER_NNODES=self.nodes, KUBERNETES_SERVICE_HOST="10.96.0.1", MARK=str(self.folder))
+
+    def test_pods_meet_when_their_names_can_be_looked_up(self):
+        for name in self.names:
+            self.know(name, [name])
+        pods = [self.pod(index, "--no-python", "sh", "-c", STAY) for index in (2, 1)]
+        for pod in pods:  # the name of pod 0 is not there yet, nor is pod 0
+            self.lines_until(pod, "train-0.*did not answer .*(Name or service|name resolution)", 1)
+        pods.append(self.pod(0, "--no-python", "sh", "-c", STAY))
+        for name in self.names:
+            self.know(name, [name] + [other for other in self.names if other != name])
+        text = "".join(self.lines_until(pod, "rank . of 3", 1) for pod in pods)
+        self.assert_ranks(text, [f"rank {i} of 3 on train-{i}" for i in range(3)])
+        # A pod that is deleted gets SIGTERM in its first process, and leaves nothing.
+        for pod in pods:
+            inner = pathlib.Path(f"/proc/{pod.pid}/task/{pod.pid}/children").read_text().split()[0]
+            os.kill(int(inner), signal.SIGTERM)
+        for pod in pods:
+            self.assertIn("stopped by SIGTERM", pod.communicate(timeout=30)[0])
+        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(f"MARK={self.folder}"))
+
+    def test_a_pod_without_a_name_for_the_others_is_one_line(self):
+        (self.folder / "train-1.hosts").write_text("127.0.0.1 localhost\n10.77.0.2 train-1\n")
+        text = self.ended(self.pod(1, "--no-python", "true"), code=2)
+        self.assertRegex(text, r"\Amuster: --rdzv-endpoint is missing: pod 1 of train has no name.*set subdomain.*\n\Z")
+
+
+class Ssh(Places):
+    def setUp(self):
+        super().setUp()
+        key = self.folder / "key"
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        (self.folder / "sshd.conf").write_text(
+            f"HostKey {key}\nAuthorizedKeysFile {key}.pub\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\n"
+            "AcceptEnv MARK\n")
+        self.mark = f"MARK={self.folder}"
+        self.variables = {"SSH": f"ssh -i {key} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR "
+                                 "-o SendEnv=MARK -F none", "MUSTER": str(MUSTER), "WORKERS": "1", "MARK": str(self.folder)}
+        for name in self.names:
+            self.begin(name, "sh", "-c", f"mkdir -p /run/sshd && exec /usr/sbin/sshd -D -e -f {self.folder}/sshd.conf")
+            hosts.wait_for("sshd", lambda: subprocess.run(
+                self.hosts.command(name, "sh", "-c", "ss -Htln sport = :22 | grep -q ."), check=False).returncode == 0)
+
+    def run_script(self, *words):
+        return self.begin("n1", SCRIPTS / "ssh/run.sh", "n1 n2 n3", *words, **self.variables)
+
+    def test_a_loop_over_hosts_is_one_job(self):
+        text = self.ended(self.run_script("--no-python", "sh", "-c", SAY + " and \"a  b\""))
+        self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
+        self.assertIn("on n1 and a  b", text)
+        self.ended(self.run_script("--no-python", "sh", "-c", "exit $((RANK == 1 ? 7 : 0))"), code=7)
+
+    def test_the_end_of_the_script_is_the_end_of_the_job(self):
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            with self.subTest(how=how.name):
+                script = self.run_script("--no-python", "sh", "-c", STAY)
+                self.lines_until(script, "rank . of 3", 3)
+                script.send_signal(how)
+                if how == signal.SIGKILL:  # whoever ends it so ends its session's ssh too, as a closed terminal does
+                    for pid in hosts.processes_with(self.mark):
+                        with contextlib.suppress(OSError):  # one may take others along
+                            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ssh\n":
+                                os.kill(pid, how)
+                hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
+
+
+if __name__ == "__main__":
+    if missing := hosts.missing("mpirun", "sshd", "ssh-keygen", "ss"):
+        print(f"skipped: needs {', '.join(missing)}")
+        sys.exit(1 if os.environ.get("CI") == "true" else 77)
+    unittest.main(verbosity=2)
