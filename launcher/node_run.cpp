@@ -195,12 +195,13 @@ class NodeRun::Body {
     void on_forgotten(const std::string& job) {
         if (job != config_.job) return;
         forgotten_ = true;
-        if (ending_) io_.stop();
+        if (lingers_) io_.stop();
     }
 
     /// The others hear the end from our daemon, so it waits for them; unless this node leaves a job that goes on, for
     /// which there is nothing to wait.
     void linger() {
+        lingers_ = true;
         const bool job_is_over =
             std::holds_alternative<agent::JobSucceeded>(*ending_) || std::holds_alternative<agent::JobFailed>(*ending_);
         if (daemon_ == nullptr || forgotten_ || in_haste_ || !job_is_over) return io_.stop();
@@ -238,6 +239,7 @@ class NodeRun::Body {
     agent::ClientLink* link_ = nullptr;
     boost::asio::steady_timer idle_timer_{io_};
     Instant linger_until_{};
+    bool lingers_ = false;
     bool forgotten_ = false;
     boost::asio::signal_set haste_{io_};
     bool in_haste_ = false;

@@ -53,7 +53,7 @@ class Slurm(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="muster-slurm-")
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.slurm = cluster.Cluster(cls.folder.name, nodes=5, slurmd_timeout=15)
+        cls.slurm = cluster.Cluster(cls.folder.name, nodes=5, slurmd_timeout=10)
         cls.slurm.__enter__()
         cls.addClassCleanup(cls.slurm.close)
         cls.begin_job_with_time_limit()
