@@ -1,8 +1,10 @@
 #include "launcher/agent_config.h"
 
 #include <algorithm>
+#include <csignal>
 #include <limits>
 
+#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text.h"
 
@@ -59,6 +61,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.supervisor.join = join_message(config, node);
     agent.supervisor.host = node.identity.host;
     agent.supervisor.grace = config.grace;
+    // At a time limit, a preemption and a scancel Slurm sends it twice within a second; SIGKILL follows after KillWait.
+    if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
 
     agent.workers.argv = entry.argv;
     agent.workers.environment = {environment.begin(), environment.end()};

@@ -59,7 +59,7 @@ void SignalReason::when_known(std::function<void()> go) {
 }
 
 void SignalReason::tell(std::string text) {
-    if (text.empty()) return;
+    if (text.empty() || text == text_) return;
     text_ = std::move(text);
     if (on_reason) on_reason(text_);
 }

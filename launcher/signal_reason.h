@@ -17,7 +17,7 @@ class SignalReason {
     /// Both outlive it. Nothing is done before ask().
     SignalReason(boost::asio::io_context& loop, const Environment& environment);
 
-    /// One line for the person at the launcher, once for each ask() that has an answer.
+    /// One line for the person at the launcher, for each ask() that has an answer which is not the last one's.
     std::function<void(const std::string&)> on_reason;
 
     /// A signal has come.

@@ -187,11 +187,13 @@ void Supervisor::on(const ClientLost& event, Instant now) {
 }
 
 void Supervisor::on(const StopRequested& event, Instant now) {
+    const bool repeats = event.signal == config_.repeated_signal;
+    if (stop_count_ > 0 && repeats) return say(cat(signal_name(event.signal), " again: the scheduler repeats itself"));
     ++stop_count_;
     if (stop_count_ == 1) {
         if (round_ && !all_gone())
             tell(cat(signal_name(event.signal), ": stopping this node's workers; what is left after ",
-                     describe(config_.grace), " is killed, or now if the signal comes again"));
+                     describe(config_.grace), " is killed", repeats ? "" : ", or now if the signal comes again"));
         else
             say(cat("stop requested by ", signal_name(event.signal)));
         end(Cancelled{event.signal});

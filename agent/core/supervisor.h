@@ -24,6 +24,8 @@ struct SupervisorConfig {
     Duration grace = 30s;  ///< --shutdown-timeout: from the stop signal to SIGKILL, on every path but fencing
     /// From SIGKILL to giving up on processes that do not go (the process host says so earlier: TreeStuck).
     Duration kill_wait = 10s;
+    int repeated_signal = 0;  ///< a stop signal that a scheduler sends more than once, so that the second one says
+                              ///< nothing new; 0: none
 };
 
 /// What the driver found out about a worker at the moment of its end, where it failed.

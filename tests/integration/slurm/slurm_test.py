@@ -158,11 +158,14 @@ class Slurm(unittest.TestCase):
             self.slurm.run("scancel", self.job_id())
             self.assertIn("stopped by SIGTERM (this job was cancelled (scancel))", job.communicate(timeout=60)[0])
         with self.subTest("preemption"):
+            # Slurm sends SIGTERM twice, which takes nothing of the grace.
             job = self.begin("srun", "-N1", "-wn1", "--exclusive", MUSTER, "--no-python", "sh", "-c",
-                             "echo ready; exec sleep 600")
+                             "trap 'sleep 1; sleep 1; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done")
             self.lines_until(job, "ready", 1)
             self.assertEqual(self.srun("-N1", "-wn1", "-purgent", "true").returncode, 0)
-            self.assertIn("stopped by SIGTERM (Slurm preempts this job for another one)", job.communicate(timeout=60)[0])
+            text = job.communicate(timeout=60)[0]
+            self.assertIn("stopped by SIGTERM (Slurm preempts this job for another one)", text)
+            self.assertIn("saved\n", text)
 
     def test_zz_time_limit(self):  # last, so that it need not be waited for
         text = self.limited.communicate(timeout=90)[0]

@@ -82,6 +82,7 @@ class Story {
         config.host = "a";
         config.grace = 30s;
         config.kill_wait = 5s;
+        config.repeated_signal = SIGHUP;
         return config;
     }
 

@@ -312,6 +312,14 @@ TEST_CASE("a second stop request kills at once") {
     CHECK(story.tree_empty() == "SendLeave(stopped by SIGTERM); CloseStore; Finish(Cancelled SIGTERM)");
 }
 
+TEST_CASE("a stop signal that a scheduler repeats takes nobody's grace, another one does") {
+    Story story = Story::running();
+    CHECK(story.stop(SIGHUP) == "NotifyWorkers; Signal(SIGHUP)");
+    CHECK(story.stop(SIGHUP) == "");
+    CHECK(story.time_left() == 30s);
+    CHECK(story.stop(SIGINT) == "KillTree");
+}
+
 TEST_CASE("the grace is counted once, from the first signal, and ends in SIGKILL") {
     Story story = Story::draining();  // 1 s into it
     CHECK(story.time_left() == 29s);

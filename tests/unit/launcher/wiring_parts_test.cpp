@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 #include <utility>
 
@@ -148,6 +149,9 @@ TEST_CASE("the agent and its client are told what the options said") {
                          .hosts_endpoint = false,
                          .stderr_is_terminal = true};
     const auto agent = agent_config(config, Entry{{"python3", "-u", "/x/train.py"}}, {{"A", "b"}}, node);
+    CHECK(agent.supervisor.repeated_signal == 0);
+    const Environment in_slurm{{"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "1"}, {"SLURM_PROCID", "0"}};
+    CHECK(agent_config(config, {}, in_slurm, node).supervisor.repeated_signal == SIGTERM);
     const auto& join = agent.supervisor.join;
     CHECK(join.terms.fixed_world);
     CHECK(join.terms.nodes_min == 3);
