@@ -51,7 +51,7 @@ std::vector<agent::GpuFacts> gpu_facts(const Environment& environment) {
     return facts;
 }
 
-void tell(const agent::Topology& topology, const LaunchConfig& config) {
+void log_placements(const agent::Topology& topology, const LaunchConfig& config) {
     if (!topology.policy_trouble.empty())
         log(LogLevel::warning, cat("--numa-binding: CPUs are bound, memory is not (", topology.policy_trouble,
                                    "; a container needs the capability SYS_NICE for it): it comes from where a worker "
@@ -89,7 +89,7 @@ Result<void> resolve_placement(LaunchConfig& config, const Environment& environm
         config.placements = *std::move(placements);
         if (!topology->policy_trouble.empty())
             for (auto& placement : config.placements) placement.memory_nodes.clear();
-        tell(*topology, config);
+        log_placements(*topology, config);
     }
     if (!wants_threads) return {};
     auto all = config.placements;

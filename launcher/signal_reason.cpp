@@ -13,11 +13,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration answer_limit = 2s;
+constexpr Duration slurm_limit = 2s;
 /// Slurm signals every process of the step, this one too, which may die of it before it has become deaf.
 constexpr const char* deaf_scontrol = "trap '' HUP INT QUIT TERM USR1 USR2; exec scontrol -o show job \"$0\"";
 constexpr int tries_max = 3;
-constexpr Duration pause = 100ms;
+constexpr Duration retry_pause = 100ms;
 
 std::chrono::seconds wall_clock() {
     return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
@@ -36,7 +36,7 @@ void SignalReason::ask() {
 }
 
 void SignalReason::ask_slurm(int tries) {
-    runs_.start({"sh", "-c", deaf_scontrol, std::string(value_or_empty(environment_, "SLURM_JOB_ID"))}, answer_limit,
+    runs_.start({"sh", "-c", deaf_scontrol, std::string(value_or_empty(environment_, "SLURM_JOB_ID"))}, slurm_limit,
                 [this, tries](const std::string& said) {
                     if (said.empty() && tries > 1) return ask_again(tries - 1);
                     is_awaited_ = false;
@@ -47,7 +47,7 @@ void SignalReason::ask_slurm(int tries) {
 }
 
 void SignalReason::ask_again(int tries) {
-    pause_.expires_after(pause);
+    pause_.expires_after(retry_pause);
     pause_.async_wait([this, tries](const boost::system::error_code& cancelled) {
         if (!cancelled) ask_slurm(tries);
     });

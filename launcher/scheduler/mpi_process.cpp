@@ -11,25 +11,25 @@ namespace muster::launcher {
 namespace {
 
 /// The names of one implementation.
-struct Names {
+struct MpiNames {
     std::string_view rank, size, rank_on_host, count_on_host;
 };
-constexpr std::array implementations{
-    Names{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    Names{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
+constexpr std::array implementations{MpiNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                              "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                                     MpiNames{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
 
 /// Below the ports that the kernel gives to outgoing connections.
-constexpr std::uint32_t first_port = 20'480;
-constexpr std::uint32_t port_count = 8'192;
+constexpr std::uint32_t lowest_port = 20'480;
+constexpr std::uint32_t ports_for_jobs = 8'192;
 
-std::optional<std::uint32_t> number(const Environment& environment, std::string_view name) {
+std::optional<std::uint32_t> count_of(const Environment& environment, std::string_view name) {
     const auto value = whole_number(value_or_empty(environment, name), 0, 1'000'000);
     return value ? std::optional(static_cast<std::uint32_t>(*value)) : std::nullopt;
 }
 
-const Names* names_here(const Environment& environment) {
+const MpiNames* names_here(const Environment& environment) {
     for (const auto& names : implementations)
-        if (number(environment, names.rank) && number(environment, names.size).value_or(0) > 1) return &names;
+        if (count_of(environment, names.rank) && count_of(environment, names.size).value_or(0) > 1) return &names;
     return nullptr;
 }
 
@@ -71,20 +71,20 @@ bool is_mpi_process(const Environment& environment) {
 
 Result<MpiProcess> mpi_process(const Environment& environment) {
     const auto& names = *names_here(environment);
-    const auto size = *number(environment, names.size);
-    const auto on_host = number(environment, names.count_on_host).value_or(1);
-    MpiProcess process{.rank = *number(environment, names.rank),
+    const auto size = *count_of(environment, names.size);
+    const auto on_host = count_of(environment, names.count_on_host).value_or(1);
+    MpiProcess process{.rank = *count_of(environment, names.rank),
                        .host_count = size,
-                       .rank_on_host = number(environment, names.rank_on_host).value_or(0),
+                       .rank_on_host = count_of(environment, names.rank_on_host).value_or(0),
                        .one_on_each = on_host == 1,
                        .job = job_name(environment),
                        .port = 0,
                        .mpirun_addresses = addresses_of(value_or_empty(environment, "OMPI_MCA_orte_hnp_uri")),
                        .is_bound = lookup(environment, "OMPI_MCA_orte_bound_at_launch").has_value()};
-    process.port = static_cast<std::uint16_t>(first_port + hash_of(process.job) % port_count);
+    process.port = static_cast<std::uint16_t>(lowest_port + hash_of(process.job) % ports_for_jobs);
     if (process.one_on_each) return process;
     // Open MPI counts the hosts; where the processes lie unevenly on them, that is not what was meant anyway.
-    process.host_count = number(environment, "OMPI_MCA_orte_num_nodes").value_or(0);
+    process.host_count = count_of(environment, "OMPI_MCA_orte_num_nodes").value_or(0);
     if (on_host > 0 && process.host_count > 0 && process.host_count * on_host == size) return process;
     return Error{
         Errc::invalid_argument,

@@ -20,7 +20,7 @@ constexpr Seconds notice_max = 15min;
 /// Slurm looks at time limits every 30 s, and clocks of nodes differ a little.
 constexpr Seconds clock_slack = 5s;
 
-std::string_view field(std::string_view line, std::string_view name) {
+std::string_view job_field(std::string_view line, std::string_view name) {
     for (const auto word : split(line, ' '))
         if (word.starts_with(name) && word.substr(name.size()).starts_with('=')) return word.substr(name.size() + 1);
     return {};
@@ -60,14 +60,14 @@ std::string before_the_limit(Seconds left) {
 }  // namespace
 
 std::string slurm_reason(std::string_view job_line) {
-    const auto limit_text = field(job_line, "TimeLimit");
-    if (field(job_line, "Reason") == "TimeLimit")
+    const auto limit_text = job_field(job_line, "TimeLimit");
+    if (job_field(job_line, "Reason") == "TimeLimit")
         return cat("Slurm's time limit for this job (", limit_text, ") is over");
-    if (is_set(field(job_line, "PreemptTime"))) return "Slurm preempts this job for another one";
-    const auto state = field(job_line, "JobState");
+    if (is_set(job_field(job_line, "PreemptTime"))) return "Slurm preempts this job for another one";
+    const auto state = job_field(job_line, "JobState");
     if (state == "COMPLETING" || state == "CANCELLED") return "this job was cancelled (scancel)";
     if (state != "RUNNING") return {};
-    const auto limit = slurm_time(limit_text), run = slurm_time(field(job_line, "RunTime"));
+    const auto limit = slurm_time(limit_text), run = slurm_time(job_field(job_line, "RunTime"));
     if (limit && run) return before_the_limit(std::max(*limit - *run, 0s));
     return "neither a preemption by Slurm nor a time limit, which this job has not: somebody has sent it";
 }
