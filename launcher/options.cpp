@@ -125,8 +125,8 @@ ShowText shown(const OptionRow& row, const Environment& environment) {
 
 }  // namespace
 
-ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment,
-                            const JobFile& file, std::string_view hosts_file) {
+ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment, const JobFile& file,
+                            std::string_view hosts_file) {
     auto read = read_command_line(words);
     const auto* error = std::get_if<CommandLineError>(&read);
     const CommandLine& line = error != nullptr ? error->before : std::get<CommandLine>(read);

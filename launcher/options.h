@@ -40,8 +40,8 @@ struct UsageError {
 
 using ParsedOptions = std::variant<Launch, ShowText, NothingToDo, UsageError>;
 
-/// `words` is argv without argv[0], `file` what named_job_file made of them, `hosts_file` the text of /etc/hosts, of which
-/// a pod of Kubernetes' indexed jobs alone needs something. Looks at nothing but its arguments.
+/// `words` is argv without argv[0], `file` what named_job_file made of them, `hosts_file` the text of /etc/hosts, of
+/// which a pod of Kubernetes' indexed jobs alone needs something. Looks at nothing but its arguments.
 ParsedOptions parse_options(const std::vector<std::string>& words, const Environment& environment,
                             const JobFile& file = {}, std::string_view hosts_file = {});
 
