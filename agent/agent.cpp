@@ -16,10 +16,12 @@
 #include "agent/hang_watcher.h"
 #include "agent/log_directory.h"
 #include "agent/signal_handlers.h"
+#include "agent/store_reach.h"
 #include "agent/timer_fifo.h"
 #include "agent/worker_commands.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/report.h"
 
@@ -61,6 +63,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
           gpus_(loop, config_.workers.environment),
           faults_(loop, config_.allow_faults ? FaultInjector::Faults::allowed : FaultInjector::Faults::refused),
           supervisor_(config_.supervisor),
+          reach_(loop),
           loop_(loop),
           signals_(loop),
           deadline_(loop),
@@ -72,7 +75,10 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     template <class Event>
     auto forward() {
         return [weak = weak_from_this()](auto what) {
-            if (auto self = weak.lock()) self->happen(Event{std::move(what)});
+            auto self = weak.lock();
+            if (!self) return;
+            self->reach_.hurry();
+            self->happen(Event{std::move(what)});
         };
     }
     void listen();
@@ -82,6 +88,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void feed();
     void arm_deadline();
 
+    void daemon_said(native::Message message);
+    void find_store(native::Assigned assignment);
     void happen(SupervisorEvent event);
     void host_said(ProcessEvent event);
     WorkerNotes notes_at(Instant at) const;
@@ -120,6 +128,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     GpuCheck gpus_;
     FaultInjector faults_;
     Supervisor supervisor_;
+    StoreReach reach_;
     asio::io_context& loop_;
     asio::signal_set signals_;
     asio::steady_timer deadline_;
@@ -167,7 +176,7 @@ void Agent::Driver::listen() {
         else if (const auto* fault = std::get_if<native::FaultOrdered>(&message))
             self->link_.fault_answer(self->faults_.inject(*fault));
         else
-            self->happen(DaemonSaid{std::move(message)});
+            self->daemon_said(std::move(message));
     };
     link_.on_fenced = forward<ClientFenced>();
     link_.on_lost = forward<ClientLost>();
@@ -231,6 +240,39 @@ void Agent::Driver::arm_deadline() {
     deadline_.expires_at(at);
     deadline_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
         if (auto self = weak.lock(); self && !failure) self->happen(Elapsed{});
+    });
+}
+
+/// An assignment waits until it is known where this node reaches the store; whatever comes after it ends the wait, so
+/// that nothing overtakes it.
+void Agent::Driver::daemon_said(native::Message message) {
+    reach_.hurry();
+    auto* assignment = std::get_if<native::Assigned>(&message);
+    if (assignment != nullptr && assignment->group_world_size > 1) return find_store(std::move(*assignment));
+    happen(DaemonSaid{std::move(message)});
+}
+
+void Agent::Driver::find_store(native::Assigned assignment) {
+    auto& workers = config_.workers;
+    const auto ask = [](const std::function<std::string()>& fact) { return fact ? fact() : std::string(); };
+    const StoreReach::Known known{.own_address = ask(config_.network.own_address),
+                                  .daemon_address = ask(config_.network.daemon_address),
+                                  .is_bound_later = !workers.agent_store};
+    const bool fixed = !workers.master_address.empty();
+    auto target = assignment;
+    if (fixed) {
+        target.store_addresses = {known.daemon_address.empty() ? workers.master_address : known.daemon_address};
+        target.store_port = workers.master_port;
+    }
+    reach_.start(target, known, [this, fixed, assignment = std::move(assignment)](StoreReach::Found found) mutable {
+        auto& spec = config_.workers;
+        // An address that the user wrote is what the workers get, as from torchrun; a name would be looked up by each.
+        const bool is_name = !is_loopback(spec.master_address) && !SocketAddress::from_numeric(spec.master_address, 0);
+        if (!found.address.empty() && fixed && is_name) spec.master_address = found.address;
+        if (!found.address.empty() && !fixed) assignment.store_addresses = {found.address};
+        spec.interface = found.interface;
+        if (!found.trouble.empty() && agent_.on_progress) agent_.on_progress(found.trouble);
+        happen(DaemonSaid{std::move(assignment)});
     });
 }
 
@@ -396,6 +438,7 @@ void Agent::Driver::carry_out(const AcknowledgeEnd&) {
 
 void Agent::Driver::carry_out(const Finish& action) {
     settle_flight_records(std::holds_alternative<JobSucceeded>(action.ending));
+    reach_.cancel();
     commands_.forget_round();
     hangs_.rest();
     gpus_.drop();

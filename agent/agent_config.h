@@ -1,6 +1,8 @@
 // What an agent needs to know, filled in by the launcher.
 #pragma once
 
+#include <functional>
+#include <string>
 #include <vector>
 
 #include "agent/core/hang_watch.h"
@@ -10,10 +12,17 @@
 
 namespace muster::agent {
 
+/// What only the launcher knows of this node's ways; each may answer nothing, or be empty. Asked once a round.
+struct NetworkFacts {
+    std::function<std::string()> own_address;     ///< the one at which other nodes reach this one
+    std::function<std::string()> daemon_address;  ///< at which this node reaches the daemon
+};
+
 struct AgentConfig {
     SupervisorConfig supervisor;  ///< the join, this host's name, the grace
     WorkerSpec workers;
     LogChoices logs;
+    NetworkFacts network;
     std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves
     bool allow_faults = false;         ///< --allow-faults: muster fault may lose parts of this node
     HangConfig hang;                   ///< what is told of workers that do nothing, and when one is ended

@@ -6,7 +6,9 @@
 
 #include "launcher/environment_probe.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/socket_address.h"
+#include "rendezvous/wire/native/limits.h"
 
 namespace muster::launcher {
 
@@ -45,6 +47,7 @@ std::vector<std::string> advertised_addresses(const LaunchConfig& config,
         if (contains(own, address)) add(address);
     for (const auto& address : own) add(address);
     if (best.empty()) best.push_back("127.0.0.1");
+    if (best.size() > native::addresses_max) best.resize(native::addresses_max);
     return best;
 }
 

@@ -83,6 +83,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
         agent.workers.master_port = config.endpoint.port;
     }
 
+    agent.network = node.network;
     agent.logs.job = config.job;
     agent.logs.base = config.log_dir;
     agent.logs.none = config.log_dir_null;
@@ -112,6 +113,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.endpoint = config.endpoint;
     // A standalone daemon listens on IPv4's loopback alone; the name "localhost" would be looked up for nothing.
     if (config.standalone) client.endpoint.host = "127.0.0.1";
+    client.known_addresses = node.known_addresses;
     client.others = config.more_endpoints;
     client.is_told_leader = config.etcd.has_value();
     client.job = config.job;

@@ -16,6 +16,8 @@ namespace muster::launcher {
 struct NodeFacts {
     NodeIdentity identity;
     std::vector<std::string> addresses;  ///< advertised
+    std::string known_addresses;         ///< of the endpoint, as Endpoint::host lists them; empty: not known
+    agent::NetworkFacts network;
     bool hosts_endpoint = false;
     bool stderr_is_terminal = false;
 };

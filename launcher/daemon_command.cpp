@@ -6,6 +6,8 @@
 #include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/blocking_socket.h"
+#include "rendezvous/client/name_lookup.h"
+#include "rendezvous/client/reachable.h"
 #include "rendezvous/net/job_secret.h"
 #include "rendezvous/wire/native/codec.h"
 
@@ -53,13 +55,11 @@ class Talk {
 };
 
 Result<rendezvous::BlockingSocket> connect_to(const Endpoint& endpoint, Instant deadline) {
-    const auto addresses = resolve_host(endpoint.host, deadline - std::chrono::steady_clock::now());
+    const auto addresses = rendezvous::look_up(endpoint, deadline);
     if (!addresses) return addresses.error();
     Error last{Errc::not_found, cat(endpoint.host, " has no address")};
-    for (const auto& text : *addresses) {
-        const auto address = SocketAddress::from_numeric(text, endpoint.port);
-        if (!address) continue;
-        auto socket = rendezvous::BlockingSocket::connect(*address, deadline);
+    for (const auto& address : rendezvous::reachable_first(*addresses, deadline)) {
+        auto socket = rendezvous::BlockingSocket::connect(address, deadline);
         if (socket) return socket;
         last = socket.error();
     }

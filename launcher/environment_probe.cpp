@@ -1,7 +1,5 @@
 #include "launcher/environment_probe.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -14,7 +12,8 @@
 #include "launcher/gpu_count.h"
 #include "launcher/option_values.h"
 #include "rendezvous/base/first_line.h"
-#include "rendezvous/base/socket_address.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/name_lookup.h"
 
@@ -159,40 +158,56 @@ std::string host_name() {
     return name.data();
 }
 
-std::vector<std::string> own_addresses() {
-    std::vector<std::string> outer;
-    std::vector<std::string> loopback;
-    ifaddrs* first = nullptr;
-    if (::getifaddrs(&first) != 0) return {"127.0.0.1"};
-    for (const auto* entry = first; entry != nullptr; entry = entry->ifa_next) {
-        if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-        const auto name = SocketAddress::from(entry->ifa_addr);
-        // Link-local IPv6 is of no use without the reader's own interface name.
-        if (!name || name->is_link_local()) continue;
-        auto address = name->numeric();
-        auto& list = (entry->ifa_flags & IFF_LOOPBACK) != 0 ? loopback : outer;
-        if (std::find(list.begin(), list.end(), address) == list.end()) list.push_back(std::move(address));
-    }
-    ::freeifaddrs(first);
-    outer.insert(outer.end(), loopback.begin(), loopback.end());
-    return outer;
+namespace {
+
+bool is_own_address(const std::string& address) {
+    const auto all = list_own_addresses();
+    return is_loopback(address) ||
+           std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.address.numeric() == address; });
 }
+
+std::string lower_case(std::string text) {
+    for (char& c : text)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return text;
+}
+
+/// This host's name with its domain, or without.
+bool has_own_label(const std::string& host) {
+    const auto asked = lower_case(host);
+    const auto own = lower_case(host_name());
+    return asked.starts_with(own + ".") || own.starts_with(asked + ".");
+}
+
+}  // namespace
 
 Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit) {
     const auto found = rendezvous::look_up({host, 0}, std::chrono::steady_clock::now() + limit);
     if (!found) return found.error();
     std::vector<std::string> addresses;
-    for (const auto& address : *found)
-        if (!address.is_link_local()) addresses.push_back(address.numeric());
+    for (const auto& address : *found) addresses.push_back(address.numeric());
     return addresses;
 }
 
+bool is_own_name(const std::string& host) {
+    return is_loopback(host) || lower_case(host) == lower_case(host_name());
+}
+
+void warn_of_alias(const LaunchConfig& config, const std::vector<std::string>& addresses) {
+    const auto& host = config.endpoint.host;
+    const bool only_loopback = !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), is_loopback);
+    if (config.backend != Backend::c10d || config.nodes_max < 2 || !only_loopback || is_own_name(host) ||
+        has_own_label(host))
+        return;
+    log(LogLevel::warning, "the name '", host, "' of --rdzv-endpoint is ", addresses.front(),
+        " here, so this node hosts the rendezvous, though its own name is '", host_name(),
+        "'. If that is another machine, correct /etc/hosts on this one, or write an address");
+}
+
 bool is_own_host(const std::string& host, const std::vector<std::string>& addresses) {
-    if (is_loopback(host) || host == host_name()) return true;
-    const auto own = own_addresses();
-    return std::any_of(addresses.begin(), addresses.end(), [&](const auto& address) {
-        return is_loopback(address) || std::find(own.begin(), own.end(), address) != own.end();
-    });
+    if (is_own_name(host) || std::any_of(addresses.begin(), addresses.end(), is_own_address)) return true;
+    if (!addresses.empty()) return false;
+    return has_own_label(host);  // nobody knows the name
 }
 
 }  // namespace muster::launcher

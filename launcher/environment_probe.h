@@ -46,14 +46,19 @@ std::string single_worker_hint(const LaunchConfig& config, const Environment& en
 /// The host's name (gethostname).
 std::string host_name();
 
-/// Numeric addresses of this host's interfaces that are up, loopback last, link-local IPv6 left out.
-std::vector<std::string> own_addresses();
-
-/// The numeric addresses of `host`, which may be one already, link-local IPv6 left out. Waits at most `limit`.
+/// The numeric addresses of `host`, which may be one already, or several with commas between. Waits at most `limit`.
 Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit);
 
-/// Is `host`, whose addresses are `addresses`, this host? By name (localhost, the host's own name) or because one of
-/// the addresses is one of ours.
+/// Whether the host is this one by its name alone: localhost, or the host's own. No name service is asked, which may be
+/// slow, or know another address (Debian's 127.0.1.1, a stale entry).
+bool is_own_name(const std::string& host);
+
+/// Warns where the endpoint is this host only because its name leads to loopback, though this host has another name:
+/// on a copied /etc/hosts each node would wait alone. `addresses`: the endpoint's.
+void warn_of_alias(const LaunchConfig& config, const std::vector<std::string>& addresses);
+
+/// Is `host`, whose addresses are `addresses`, this host? By its name, or because one of the addresses is one of ours
+/// (127.0.1.1 too); and where it has no address at all, because it is our name with its domain, or without.
 bool is_own_host(const std::string& host, const std::vector<std::string>& addresses);
 
 }  // namespace muster::launcher

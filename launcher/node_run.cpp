@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -16,6 +17,7 @@
 #include "launcher/advertised_addresses.h"
 #include "launcher/agent_config.h"
 #include "launcher/embedded_daemon.h"
+#include "launcher/endpoint_look_up.h"
 #include "launcher/environment_probe.h"
 #include "launcher/etcd_rendezvous.h"
 #include "launcher/exit_code.h"
@@ -23,6 +25,7 @@
 #include "launcher/signal_reason.h"
 #include "launcher/testament.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/job_secret.h"
@@ -31,10 +34,11 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr Duration resolve_limit = 5s;  // a name service that is slower than this would hold up the start
-constexpr Duration end_linger = 10s;    // for the other agents to hear the end from our daemon
-constexpr Duration stop_slack = 10s;    // for all of a stop that is neither grace nor copies to the disk
-constexpr Duration idle_look = 20ms;    // between looks whether any agent is still connected to it
+// The C library asks a name server twice, 5 s each. Whether this node is the host cannot be known sooner.
+constexpr Duration resolve_limit = 12s;
+constexpr Duration end_linger = 10s;  // for the other agents to hear the end from our daemon
+constexpr Duration stop_slack = 10s;  // for all of a stop that is neither grace nor copies to the disk
+constexpr Duration idle_look = 20ms;  // between looks whether any agent is still connected to it
 
 Incarnation random_incarnation() {
     std::random_device device;
@@ -55,6 +59,8 @@ class NodeRun::Body {
         hold_signals();
         resolve_endpoints();
         facts_.addresses = advertised_addresses(config_, endpoint_addresses());
+        facts_.network = {.own_address = [this] { return own_address(); },
+                          .daemon_address = [this] { return daemon_address_; }};
         if (auto wrong = config_.etcd ? meet_at_etcd() : host_daemon()) return *wrong;
         if (auto started = net_loop_.start_thread(); !started)
             return NotLaunched{exit_codes::internal, started.error().context};
@@ -73,7 +79,9 @@ class NodeRun::Body {
         link.on_connected = [this, &host](const Endpoint& daemon) {
             // With this process our own daemon is gone as well.
             const bool own =
-                daemon_ != nullptr && (!config_.etcd || daemon == Endpoint{facts_.addresses.front(), daemon_->port()});
+                daemon_ != nullptr &&
+                (!config_.etcd || (is_own_host(daemon.host, {daemon.host}) && daemon.port == daemon_->port()));
+            daemon_address_ = daemon.host;
             host.set_testament(own ? std::string{} : testament(daemon));
         };
         agent.on_progress = [this](const std::string& line) {
@@ -122,19 +130,36 @@ class NodeRun::Body {
         });
     }
 
-    /// The endpoint's own addresses first, then those of the others.
+    /// The endpoint's own addresses first, then those of the others. Our own name needs no look-up.
     void resolve_endpoints() {
         if (config_.standalone) return;
-        const auto until = std::chrono::steady_clock::now() + resolve_limit;
         std::vector<Endpoint> all{config_.endpoint};
         all.insert(all.end(), config_.more_endpoints.begin(), config_.more_endpoints.end());
-        for (const auto& endpoint : all) {
-            const auto resolved = resolve_host(endpoint.host, until - std::chrono::steady_clock::now());
-            if (!resolved) continue;
-            for (const auto& address : *resolved) endpoints_.push_back({address, endpoint.port});
-            if (&endpoint == &all.front()) first_count_ = resolved->size();
-        }
+        if (all.size() == 1 && is_own_name(config_.endpoint.host)) return;
+        const auto found = look_up_endpoints(all, resolve_limit, [this] { return is_signalled(); });
+        first_count_ = found.front().size();
+        facts_.known_addresses = join(found.front(), ",");
+        for (std::size_t i = 0; i < all.size(); ++i)
+            for (const auto& address : found[i]) endpoints_.push_back({address, all[i].port});
     }
+
+    /// A stop was asked for that is still held back.
+    [[nodiscard]] bool is_signalled() const {
+        sigset_t waiting;
+        if (::sigpending(&waiting) != 0) return false;
+        return std::any_of(config_.handled_signals.begin(), config_.handled_signals.end(),
+                           [&](int signal) { return ::sigismember(&waiting, signal) == 1; });
+    }
+
+    /// The one at which others have come to our daemon; else the best one.
+    [[nodiscard]] std::string own_address() const {
+        const auto& all = facts_.addresses;
+        const auto reached = daemon_ != nullptr ? daemon_->reached_at() : std::vector<std::string>{};
+        for (const auto& address : reached)
+            if (std::find(all.begin(), all.end(), address) != all.end()) return address;
+        return all.front();
+    }
+
     [[nodiscard]] std::vector<std::string> endpoint_addresses() const {
         std::vector<std::string> addresses;
         for (std::size_t i = 0; i < first_count_; ++i) addresses.push_back(endpoints_[i].host);
@@ -153,7 +178,7 @@ class NodeRun::Body {
         news.job_forgotten = [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         };
-        auto opened = EtcdRendezvous::open(config_, facts_.addresses.front(), net_loop_, std::move(news));
+        auto opened = EtcdRendezvous::open(config_, address_list(facts_.addresses), net_loop_, std::move(news));
         if (!opened) return NotLaunched{exit_codes::configuration, opened.error().context};
         etcd_ = *std::move(opened);
         daemon_ = etcd_->daemon();
@@ -165,7 +190,10 @@ class NodeRun::Body {
         const auto addresses = endpoint_addresses();
         const auto choice = hosting(config_, [&] { return is_own_host(config_.endpoint.host, addresses); });
         if (choice == Hosting::no) return std::nullopt;
-        auto opened = open_daemon(config_, choice, addresses, net_loop_, [this](const std::string& job) {
+        if (choice == Hosting::inferred) warn_of_alias(config_, addresses);
+        auto asked = addresses;
+        asked.insert(asked.end(), facts_.addresses.begin(), facts_.addresses.end());
+        auto opened = open_daemon(config_, choice, asked, net_loop_, [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         });
         if (!opened)
@@ -174,6 +202,9 @@ class NodeRun::Body {
                 cat("cannot serve the rendezvous ", describe(config_.endpoint), ": ", opened.error().context)};
         embedded_ = std::move(*opened);
         daemon_ = embedded_.get();
+        // By no name, which may lead elsewhere. Ours listens at all of our addresses, somebody else's maybe at one.
+        if (!config_.standalone) facts_.known_addresses = "127.0.0.1,::1";
+        if (daemon_ == nullptr) facts_.known_addresses += cat(',', join(facts_.addresses, ","));
         facts_.hosts_endpoint = daemon_ != nullptr;
         return std::nullopt;
     }
@@ -228,6 +259,7 @@ class NodeRun::Body {
     NodeFacts facts_;
     std::vector<Endpoint> endpoints_;  ///< of the daemons that the options name, numeric
     std::size_t first_count_ = 0;      ///< so many of them are the first one's
+    std::string daemon_address_;       ///< at which it was reached last
     sigset_t held_signals_{};
 
     boost::asio::io_context io_{1};

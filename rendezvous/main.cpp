@@ -1,5 +1,4 @@
 // musterd: the rendezvous daemon as a program of its own. Options here, everything else in net/daemon.h.
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +21,7 @@
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/nearest.h"
+#include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/daemon.h"
@@ -40,9 +40,13 @@ constexpr int exit_unavailable = 78;  // configuration: the port, the address or
 // Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
 constexpr std::size_t descriptors_kept = 64;
 
-std::string own_host() {
-    utsname facts{};
-    return ::uname(&facts) == 0 ? facts.nodename : "localhost";
+/// Where agents find this daemon: no name, for other hosts may not know it.
+Endpoint own_place(const std::string& bound, std::uint16_t port) {
+    if (bound != "::" && bound != "0.0.0.0") return {bound, port};
+    auto addresses = own_addresses();
+    const bool has_outer = !is_loopback(addresses.front());
+    std::erase_if(addresses, [&](const auto& one) { return has_outer && is_loopback(one); });
+    return {address_list(addresses), port};
 }
 
 int complain(std::string_view line) {
@@ -67,8 +71,8 @@ options::options_description describe_options() {
         "other "
         "daemons of which one leads");
     add("advertise", options::value<std::string>(),
-        "HOST:PORT at which agents find this daemon, when it leads among several; default: this host's name and "
-        "--port");
+        "HOST:PORT at which agents find this daemon, when it leads among several; several addresses of it so: "
+        "[A,B]:PORT; default: --bind, else the addresses of this host, and --port");
     add("etcd-protocol", options::value<std::string>()->default_value("http"),
         "http, or https to etcd members that want TLS");
     add("etcd-cacert", options::value<std::string>()->default_value(""),
@@ -90,7 +94,7 @@ options::options_description describe_options() {
 
 struct StateOptions {
     std::string place;  ///< --state
-    std::string self;   ///< --advertise; empty: this host's name and the port that was bound
+    std::string self;   ///< --advertise; empty: --bind or this host's addresses
     std::optional<rendezvous::TlsFiles> tls;
     rendezvous::EtcdLogin login;
 };
@@ -154,7 +158,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     }
     auto first = std::move(listeners->front());
     listeners->erase(listeners->begin());
-    if (where.self.empty()) where.self = describe(Endpoint{own_host(), first->port()});
+    if (where.self.empty()) where.self = describe(own_place(first->address(), first->port()));
     auto state = open_state(where, loop, config);
     if (!state) {
         complain(cat("--state: ", state.error().context));

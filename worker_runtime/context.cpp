@@ -107,15 +107,16 @@ Result<TcpAlgorithm> chosen_algorithm() {
 
 /// The interface that reached the store, unless the user names another.
 Result<std::string> own_address(const std::string& store_address) {
+    const auto towards = address_towards(store_address);
     for (const char* name : {"MUSTER_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
         const auto names = variable(name);
         if (!names || names->empty() || names->starts_with('^')) continue;
         in6_addr scratch;
         const int family = ::inet_pton(AF_INET6, store_address.c_str(), &scratch) == 1 ? AF_INET6 : AF_INET;
-        auto address = address_of_interface(*names, family);
+        auto address = address_of_interface(*names, family, towards ? *towards : std::string());
         return address ? address : with_context(address.error(), cat(name, "=", *names));
     }
-    return address_towards(store_address);
+    return towards;
 }
 
 }  // namespace

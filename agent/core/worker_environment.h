@@ -42,9 +42,12 @@ struct WorkerSpec {
     /// The static back end's MASTER_ADDR and MASTER_PORT; empty: those of the assignment.
     std::string master_address;
     std::uint16_t master_port = 0;
-    std::vector<Placement> placements;  ///< of each local rank; empty: workers run wherever the agent may
-    std::vector<std::uint32_t>
-        threads;                ///< OMP_NUM_THREADS of each local rank, where it is not set; empty: torchrun's 1
+    std::vector<Placement> placements;   ///< of each local rank; empty: workers run wherever the agent may
+    std::vector<std::uint32_t> threads;  ///< OMP_NUM_THREADS of each local rank unless set; empty: torchrun's 1
+    /// GLOO_SOCKET_IFNAME where the user has set none: the interface that leads to the other nodes, in this round. Gloo
+    /// would take the address of the host's name, which may be 127.0.1.1, or none, or a slow name service's. Empty: not
+    /// known.
+    std::string interface;
     int preemption_signal = 0;  ///< MUSTER_PREEMPTION_SIGNAL, so that the runtime handles it; 0: none
     std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };

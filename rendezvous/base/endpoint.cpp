@@ -39,7 +39,9 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
         has_port = true;
     }
     if (host.empty()) return refuse(text, "the host is missing");
-    if (!std::all_of(host.begin(), host.end(), is_host_character))
+    const bool in_brackets = text.starts_with('[');
+    if (!std::all_of(host.begin(), host.end(),
+                     [&](char c) { return is_host_character(c) || (in_brackets && c == ','); }))
         return refuse(text, "the host holds a character that no name or address has");
     Endpoint endpoint{std::string(host), default_port};
     if (has_port && (port.size() > 5 || !parse_number(port, endpoint.port)))
@@ -48,8 +50,8 @@ Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_por
 }
 
 std::string describe(const Endpoint& endpoint) {
-    const bool v6 = endpoint.host.find(':') != std::string::npos;
-    return v6 ? cat('[', endpoint.host, "]:", endpoint.port) : cat(endpoint.host, ':', endpoint.port);
+    const bool in_brackets = endpoint.host.find_first_of(":,") != std::string::npos;
+    return in_brackets ? cat('[', endpoint.host, "]:", endpoint.port) : cat(endpoint.host, ':', endpoint.port);
 }
 
 Result<PortRange> parse_port_range(std::string_view text) {

@@ -10,7 +10,9 @@
 namespace muster {
 
 struct Endpoint {
-    std::string host;  ///< a name or a numeric address, IPv6 without its brackets
+    /// A name or a numeric address, IPv6 without its brackets; or several numeric addresses of one host with commas
+    /// between, best first: whoever connects finds out which of them answers.
+    std::string host;
     std::uint16_t port = 0;
 
     friend bool operator==(const Endpoint&, const Endpoint&) = default;
@@ -18,10 +20,10 @@ struct Endpoint {
 
 /// Reads "host", "host:port", "[v6]", "[v6]:port". A bare IPv6 address with several colons and no brackets is taken as
 /// a host without a port. Errors (invalid_argument) quote the text and say what is accepted: port 0..65535 of 1 to 5
-/// digits, host of letters, digits, '.', '-', '_' and ':'.
+/// digits, host of letters, digits, '.', '-', '_' and ':'. Inside the brackets several addresses may stand.
 Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port);
 
-/// "host:port", with brackets around an IPv6 address.
+/// "host:port", with brackets around an IPv6 address and around several addresses.
 std::string describe(const Endpoint& endpoint);
 
 /// "29400", "29500-29599"; {0, 0} is an ephemeral port.

@@ -18,6 +18,12 @@ std::uint32_t scope_of(const std::string& zone) {
     return parse_number(zone, number) ? number : ::if_nametoindex(zone.c_str());
 }
 
+/// 3 -> "eth0"; the number itself for an interface that is gone.
+std::string zone_of(std::uint32_t scope) {
+    std::array<char, IF_NAMESIZE> name{};
+    return ::if_indextoname(scope, name.data()) != nullptr ? std::string(name.data()) : cat(scope);
+}
+
 }  // namespace
 
 SocketAddress::SocketAddress(const void* name, socklen_t size) : size_(size) {
@@ -91,6 +97,9 @@ std::string SocketAddress::numeric() const {
             ::inet_ntop(AF_INET, &v6.s6_addr[12], text.data(), text.size());
         else
             ::inet_ntop(AF_INET6, &v6, text.data(), text.size());
+        if (const auto scope = reinterpret_cast<const sockaddr_in6&>(storage_).sin6_scope_id;
+            scope != 0 && is_link_local())
+            return cat(text.data(), '%', zone_of(scope));
     } else if (family() == AF_INET) {
         ::inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(storage_).sin_addr, text.data(), text.size());
     }

@@ -28,7 +28,7 @@ class SocketAddress {
     [[nodiscard]] std::uint16_t port() const;
     void set_port(std::uint16_t port);
     /// Digits only, never a name: a reverse look-up would stop the loop for as long as DNS likes. IPv4 mapped into IPv6
-    /// is shown as IPv4. Empty for any other family.
+    /// is shown as IPv4, link-local IPv6 with its zone ("fe80::1%eth0"). Empty for any other family.
     [[nodiscard]] std::string numeric() const;
 
     [[nodiscard]] const sockaddr* data() const { return reinterpret_cast<const sockaddr*>(&storage_); }

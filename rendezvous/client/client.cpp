@@ -7,6 +7,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <deque>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "rendezvous/base/tcp_options.h"
@@ -23,8 +25,9 @@ using asio::ip::tcp;
 
 namespace {
 
-// The name of the endpoint may be served by a slow DNS; longer than this is as good as none.
-constexpr Duration resolve_timeout = 10s;
+// A look-up that is given up begins anew: so it has the time that the C library takes where several name servers are
+// dead.
+constexpr Duration resolve_timeout = 30s;
 // Questions to peers at a time, each a descriptor; the rest of a large round waits.
 constexpr std::size_t questions_max = 128;
 // The daemon's largest message comes in pieces of this.
@@ -47,7 +50,9 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
           timer_(io),
           flush_timer_(io),
           cut_timer_(io),
-          cut_attempt_(io) {}
+          cut_attempt_(io) {
+        if (!config_.known_addresses.empty()) known_[config_.endpoint.host] = config_.known_addresses;
+    }
 
     ClientCore& core() { return core_; }
     [[nodiscard]] bool is_cut_off() const { return now() < cut_until_; }
@@ -115,9 +120,14 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         close();
         if (connector_) connector_->cancel();
         if (is_cut_off()) return fail_to_connect();
-        connector_ = Connector::start(
-            io_, resolver_, core_.endpoint(), {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
-            [self = shared_from_this()](Result<tcp::socket> socket) { self->connected(std::move(socket)); });
+        const auto& endpoint = core_.endpoint();
+        const auto known = known_.find(endpoint.host);
+        connector_ =
+            Connector::start(io_, resolver_, {known == known_.end() ? endpoint.host : known->second, endpoint.port},
+                             {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
+                             [self = shared_from_this(), name = endpoint.host](Result<tcp::socket> socket) {
+                                 self->connected(name, std::move(socket));
+                             });
     }
     void carry_out(const Disconnect&) {
         if (connector_) std::exchange(connector_, nullptr)->cancel();
@@ -149,13 +159,17 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         });
     }
 
-    void connected(Result<tcp::socket> socket) {
+    void connected(const std::string& name, Result<tcp::socket> socket) {
         connector_ = nullptr;
         if (stopped_) return;
-        if (!socket) return step(ConnectionFailed{.tried = socket.error().context});
+        if (!socket) {
+            if (known_.contains(name)) look_up_again(name);
+            return step(ConnectionFailed{.tried = socket.error().context});
+        }
         boost::system::error_code gone;
         const auto remote = socket->remote_endpoint(gone);
         if (gone) return step(ConnectionFailed{.tried = gone.message()});
+        known_.try_emplace(name, remote.address().to_string());
         // A dead path is given up in time for another try within the lease.
         tune_stream(socket->native_handle(), std::max<Duration>(config_.lease, 1s));
         tune_thin_stream(socket->native_handle());
@@ -164,6 +178,23 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         read(socket_);
         tell(callbacks_.on_connected, Endpoint{remote.address().to_string(), remote.port()});
         step(ConnectionOpened{.address = remote.address().to_string()});
+    }
+
+    /// Its addresses did not answer, and may have changed. A slow name service holds up no try: those that are known
+    /// are tried until it has answered.
+    void look_up_again(const std::string& name) {
+        if (!asked_again_.insert(name).second) return;
+        resolver_.resolve({name, 0}, [self = shared_from_this(), name](Result<Resolver::Addresses> found) {
+            self->asked_again_.erase(name);
+            if (!found) return;
+            std::vector<std::string> addresses;
+            for (const auto& one : *found) addresses.push_back(one.address().to_string());
+            // What was handed to us may be surer than what the name leads to.
+            const auto& config = self->config_;
+            if (name == config.endpoint.host && !config.known_addresses.empty())
+                addresses.push_back(config.known_addresses);
+            self->known_[name] = muster::join(addresses, ",");
+        });
     }
 
     void read(const std::shared_ptr<Link>& link) {
@@ -315,6 +346,8 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     ClientCallbacks callbacks_;
     ClientCore core_;
     Resolver resolver_;
+    std::map<std::string, std::string> known_;  ///< addresses by the endpoint's host; each name is looked up once
+    std::set<std::string> asked_again_;         ///< but for these, whose addresses have failed
     asio::steady_timer timer_;
     asio::steady_timer flush_timer_;
     asio::steady_timer cut_timer_;

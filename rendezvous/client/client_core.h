@@ -27,6 +27,7 @@ namespace muster::rendezvous {
 
 struct ClientConfig {
     Endpoint endpoint;             ///< resolving and connecting is the driver's
+    std::string known_addresses;   ///< of the endpoint, as Endpoint::host lists them; empty: its name is looked up
     std::vector<Endpoint> others;  ///< more daemons, of which one leads (NotLeader)
     /// `endpoint` is etcd's, for people; where the daemon is that leads says leader_is alone.
     bool is_told_leader = false;

@@ -87,7 +87,7 @@ Instant ClientCore::patience_ends() const {
 void ClientCore::settle_patience(Instant now) {
     if (now < patience_ends()) return;
     if (standing_ == Standing::joining)
-        give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state()));
+        give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state(), lines_.hint()));
     else
         give_up(cat(describe(endpoint()), " did not say how the job ended", what_would_help()));
 }

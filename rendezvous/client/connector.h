@@ -1,4 +1,4 @@
-// One try to reach an endpoint: resolve, then connect to each address in turn until one answers.
+// One try to reach an endpoint: resolve, then connect to whichever of its addresses answers.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -6,11 +6,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
+#include "rendezvous/client/connect_race.h"
 #include "rendezvous/client/resolver.h"
 
 namespace muster::rendezvous {
@@ -35,19 +35,14 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   private:
     void resolved(Result<Resolver::Addresses> found);
-    void try_next();
-    void attempted(const boost::system::error_code& failure);
     void finish(Result<boost::asio::ip::tcp::socket> outcome);
 
+    boost::asio::io_context& io_;
     Limits limits_;
     Handler handler_;
-    boost::asio::ip::tcp::socket socket_;
     boost::asio::steady_timer timer_;
-    Resolver::Addresses addresses_;
-    std::size_t next_ = 0;
-    bool timed_out_ = false;
+    std::shared_ptr<ConnectRace> race_;
     bool resolved_ = false;
-    std::string tried_;
 };
 
 }  // namespace muster::rendezvous

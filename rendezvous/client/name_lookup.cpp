@@ -59,6 +59,16 @@ struct Waiting {
 
 }  // namespace
 
+std::vector<SocketAddress> numeric_addresses(const Endpoint& endpoint) {
+    std::vector<SocketAddress> all;
+    for (const auto part : split(endpoint.host, ',')) {
+        const auto numeric = SocketAddress::from_numeric(std::string(part), endpoint.port);
+        if (!numeric) return {};
+        all.push_back(*numeric);
+    }
+    return all;
+}
+
 Result<void> look_up_detached(const Endpoint& endpoint, std::function<void(LookUpAnswer)> done) {
     auto thread = start_thread("muster-names", [endpoint, done = std::move(done)] { done(ask_the_system(endpoint)); });
     if (!thread) return thread.error();
@@ -67,7 +77,7 @@ Result<void> look_up_detached(const Endpoint& endpoint, std::function<void(LookU
 }
 
 LookUpAnswer look_up(const Endpoint& endpoint, Instant deadline) {
-    if (const auto numeric = SocketAddress::from_numeric(endpoint.host, endpoint.port)) return std::vector{*numeric};
+    if (auto numeric = numeric_addresses(endpoint); !numeric.empty()) return numeric;
     const auto waiting = std::make_shared<Waiting>();
     auto started = look_up_detached(endpoint, [waiting](LookUpAnswer answer) {
         const std::lock_guard lock(waiting->mutex);

@@ -17,6 +17,10 @@ namespace muster::rendezvous {
 
 using LookUpAnswer = Result<std::vector<SocketAddress>>;
 
+/// The addresses of an endpoint that needs no look-up: of one or several numeric addresses. Empty where any part is a
+/// name.
+std::vector<SocketAddress> numeric_addresses(const Endpoint& endpoint);
+
 /// Every address of the endpoint's host, with its port: the family that the system prefers first (RFC 6724), then both
 /// in turn. At once and without a thread for a numeric address. unreachable with the resolver's words; timed_out at the
 /// deadline. Blocks the caller; a loop uses client/resolver.h.

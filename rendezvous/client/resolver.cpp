@@ -102,8 +102,8 @@ void Resolver::resolve(const Endpoint& endpoint, Handler handler) {
     if (shared_->io == nullptr) return;
     const auto number = ++shared_->last_number;
     shared_->handlers.emplace(number, std::move(handler));
-    if (const auto numeric = SocketAddress::from_numeric(endpoint.host, endpoint.port)) {
-        Shared::answered(shared_, number, as_endpoints(std::vector{*numeric}));
+    if (auto numeric = numeric_addresses(endpoint); !numeric.empty()) {
+        Shared::answered(shared_, number, as_endpoints(std::move(numeric)));
         return;
     }
     shared_->waiting.push_back({.number = number, .endpoint = endpoint});

@@ -8,6 +8,7 @@
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/name_lookup.h"
+#include "rendezvous/client/reachable.h"
 
 namespace muster::rendezvous {
 
@@ -70,7 +71,9 @@ Result<OpenStore> connect_store(const Endpoint& endpoint, const StoreClientOptio
         std::vector<std::string> tried;
         const auto addresses = look_up(endpoint, deadline);
         if (!addresses) tried.push_back(addresses.error().context);
-        for (const auto& address : addresses ? *addresses : std::vector<SocketAddress>{}) {
+        const auto attempt_ends = std::min(deadline, steady_clock::now() + options.attempt_timeout);
+        for (const auto& address :
+             addresses ? reachable_first(*addresses, attempt_ends) : std::vector<SocketAddress>{}) {
             auto store = open_store(address, std::min(deadline, steady_clock::now() + options.attempt_timeout));
             if (store) return store;
             tried.push_back(store.error().context);

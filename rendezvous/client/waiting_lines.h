@@ -39,6 +39,8 @@ class WaitingLines {
 
     /// For the last message: how far the wait had come.
     [[nodiscard]] std::string state() const;
+    /// What to look at where nothing answers: ". Check that ..."; empty where somebody does.
+    [[nodiscard]] std::string hint() const { return answering_ ? std::string() : advice(); }
 
   private:
     [[nodiscard]] std::string text(Instant now, Instant gives_up_at) const;

@@ -1,9 +1,11 @@
 #include "rendezvous/core/assignment.h"
 
+#include <algorithm>
 #include <map>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/limits.h"
 
 namespace muster::rendezvous {
 
@@ -15,6 +17,17 @@ constexpr std::size_t hosts_named_max = 4;
 std::vector<std::string> addresses_of(const Member& member) {
     if (!member.join.addresses.empty()) return member.join.addresses;
     return {member.peer};
+}
+
+/// The best ones: a message with thousands of nodes has not the room for all, nor the asker the time.
+std::string peer_address(const std::vector<std::string>& addresses) {
+    constexpr std::size_t addresses_asked_max = 3;
+    std::string list;
+    for (std::size_t i = 0; i < std::min(addresses.size(), addresses_asked_max); ++i) {
+        const auto longer = i == 0 ? addresses[i] : cat(list, ',', addresses[i]);
+        if (longer.size() <= native::name_bytes_max) list = longer;
+    }
+    return list;
 }
 
 std::string some_hosts(const std::vector<std::string>& hosts) {
@@ -79,7 +92,7 @@ native::Peers peers(const std::vector<const Member*>& members, Round round) {
     native::Peers list{.round = round, .peers = {}};
     list.peers.reserve(members.size());
     for (const auto* member : members)
-        list.peers.push_back({member->group_rank, addresses_of(*member).front(), member->join.peer_port});
+        list.peers.push_back({member->group_rank, peer_address(addresses_of(*member)), member->join.peer_port});
     return list;
 }
 

@@ -62,6 +62,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
 
     [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
     [[nodiscard]] std::size_t agent_count() const { return station_.count(agents_); }
+    [[nodiscard]] std::vector<std::string> reached_at() const { return station_.reached_at(); }
     [[nodiscard]] std::string status_json() const { return agents_.status_json(std::chrono::steady_clock::now()); }
 
     Instant turn(Instant now) override { return std::min(store_.turn(now), agents_.turn(now)); }
@@ -157,6 +158,12 @@ std::size_t Daemon::agent_count() const {
     std::size_t count = 0;
     loop_.invoke([&] { count = implementation_->agent_count(); });
     return count;
+}
+
+std::vector<std::string> Daemon::reached_at() const {
+    std::vector<std::string> addresses;
+    loop_.invoke([&] { addresses = implementation_->reached_at(); });
+    return addresses;
 }
 
 bool Daemon::idle() const {

@@ -1,7 +1,6 @@
 #include "rendezvous/state/http_caller.h"
 
 #include <algorithm>
-#include <boost/asio/connect.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
@@ -12,6 +11,7 @@
 
 #include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/client/connect_race.h"
 
 namespace muster::rendezvous {
 
@@ -125,6 +125,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     }
 
     void start(Duration timeout) {
+        timeout_ = timeout;
         timer_.expires_after(timeout);
         timer_.async_wait([self = shared_from_this(), timeout](const error_code& stopped) {
             if (stopped || self->finished_) return;
@@ -149,14 +150,18 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     void connect(const Resolver::Addresses& addresses) {
         stage_ = "no connection within ";
         reused_ = false;
-        addresses_ = addresses;
         wire_ = std::make_unique<Wire>(shared_->io, shared_->tls.get());
-        asio::async_connect(wire_->bare, addresses_,
-                            [self = shared_from_this()](const error_code& failure, const tcp::endpoint& reached) {
-                                if (self->finished_) return;
-                                if (failure) return self->failed(failure);
-                                self->connected(reached);
-                            });
+        race_ = ConnectRace::start(shared_->io, addresses, timeout_,
+                                   [self = shared_from_this()](ConnectRace::Outcome outcome) {
+                                       self->race_ = nullptr;
+                                       if (self->finished_) return;
+                                       if (!outcome.socket) return self->failed(outcome.failures.back().why);
+                                       error_code gone;
+                                       const auto reached = outcome.socket->remote_endpoint(gone);
+                                       if (gone) return self->failed(gone);
+                                       self->wire_->bare = std::move(*outcome.socket);
+                                       self->connected(reached);
+                                   });
     }
     void connected(const tcp::endpoint& reached) {
         stage_ = "no answer within ";
@@ -245,6 +250,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     void finish(Result<HttpResponse> outcome) {
         finished_ = true;
         timer_.cancel();
+        if (race_) std::exchange(race_, nullptr)->cancel();
         if (!outcome) distrust();
         if (wire_) {
             error_code ignored;
@@ -269,7 +275,8 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     CertificateCheck check_;
     asio::steady_timer timer_;
     std::string stage_;
-    Resolver::Addresses addresses_;
+    Duration timeout_{};
+    std::shared_ptr<ConnectRace> race_;
     std::unique_ptr<Wire> wire_;
     bool reused_ = false;
     bool shakes_hands_ = false;

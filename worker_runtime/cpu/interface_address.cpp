@@ -50,11 +50,12 @@ Result<std::string> address_towards(const std::string& remote) {
     return numeric(reinterpret_cast<const sockaddr*>(&local), length);
 }
 
-Result<std::string> address_of_interface(std::string_view names, int family) {
+Result<std::string> address_of_interface(std::string_view names, int family, const std::string& preferred) {
     ifaddrs* list = nullptr;
     if (::getifaddrs(&list) != 0) return error_from_errno(errno, "list this host's interfaces");
     const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
     std::vector<std::string> there;
+    std::string same_family;
     std::string other_family;
     for (const auto pattern : split(names, ',')) {
         for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
@@ -65,10 +66,12 @@ Result<std::string> address_of_interface(std::string_view names, int family) {
             if (!matches(one->ifa_name, trim(pattern))) continue;
             const auto address =
                 numeric(one->ifa_addr, its_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-            if (its_family == family) return address;
-            if (other_family.empty()) other_family = address;
+            if (address == preferred) return address;
+            auto& first = its_family == family ? same_family : other_family;
+            if (first.empty()) first = address;
         }
     }
+    if (!same_family.empty()) return same_family;
     if (!other_family.empty()) return other_family;
     return Error{Errc::not_found,
                  cat("no interface that is up matches \"", names, "\"; there are: ", join(there, ", "))};

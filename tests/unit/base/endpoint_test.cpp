@@ -29,6 +29,14 @@ TEST_CASE("an IPv6 endpoint is described with brackets") {
     CHECK(describe(Endpoint{"gpu01", 29400}) == "gpu01:29400");
 }
 
+TEST_CASE("several addresses of one host stand in brackets too, and are read again") {
+    const Endpoint several{"10.0.0.1,fd00::1", 29400};
+    CHECK(describe(several) == "[10.0.0.1,fd00::1]:29400");
+    CHECK(parse_endpoint(describe(several), 0).value() == several);
+    CHECK(describe(Endpoint{"10.0.0.1,10.0.1.1", 1}) == "[10.0.0.1,10.0.1.1]:1");
+    CHECK(parse_endpoint("10.0.0.1,10.0.1.1:1", 0).has_error());
+}
+
 TEST_CASE("loopback names and addresses are known") {
     for (const char* yes : {"localhost", "127.0.0.1", "127.8.9.10", "::1"}) CHECK(is_loopback(yes));
     for (const char* no : {"gpu01", "10.0.0.1", "127.0.0.1.example.org", "1270.0.0.1", "127.0.0.999"})

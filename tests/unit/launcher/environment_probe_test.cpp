@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "launcher/advertised_addresses.h"
+#include "launcher/endpoint_look_up.h"
+#include "rendezvous/base/own_addresses.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -83,6 +85,30 @@ TEST_CASE("this host is known by its name, by loopback and by the addresses of i
     CHECK(is_own_host(host_name(), {}));
     CHECK_FALSE(is_own_host("elsewhere", {"192.0.2.1"}));
     CHECK_FALSE(is_own_host("elsewhere", {}));
+}
+
+TEST_CASE("a host knows its own name without a look-up, with its domain where nobody else knows it") {
+    auto name = host_name();
+    CHECK(is_own_name(name));
+    CHECK(is_own_name("localhost"));
+    CHECK_FALSE(is_own_name(name + "-2"));
+    CHECK(is_own_host(name + ".cluster.example", {}));
+    CHECK_FALSE(is_own_host(name + ".cluster.example", {"192.0.2.1"}));
+    CHECK_FALSE(is_own_host(name + "2", {}));
+    CHECK(is_own_host("some-alias", {"127.0.1.1"}));
+    for (char& c : name)
+        if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+    CHECK(is_own_name(name));
+}
+
+TEST_CASE("endpoints are looked up at the same time, numbers and lists of them not at all, and nobody waits in haste") {
+    const std::vector<Endpoint> endpoints{{"10.0.0.1,fd00::7", 1}, {"localhost", 2}, {"no-such-host.invalid", 3}};
+    const auto found = look_up_endpoints(endpoints, 60s, [] { return false; });
+    REQUIRE(found.size() == 3);
+    CHECK(found[0] == std::vector<std::string>{"10.0.0.1", "fd00::7"});
+    CHECK_FALSE(found[1].empty());
+    CHECK(found[2].empty());
+    CHECK(look_up_endpoints({{"no-such-host.invalid", 3}}, 60s, [] { return true; }).front().empty());
 }
 
 TEST_CASE("numeric addresses resolve to themselves, and what has no name says so") {

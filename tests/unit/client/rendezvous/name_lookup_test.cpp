@@ -22,6 +22,16 @@ TEST_CASE("a numeric address is its own answer, whatever the deadline") {
     CHECK(found->front().port() == 29400);
 }
 
+TEST_CASE("several numeric addresses stand for one host, and need no look-up; a name among them does") {
+    const auto found = numeric_addresses({"10.0.0.1,fd00::7", 29400});
+    REQUIRE(found.size() == 2);
+    CHECK(found[0].numeric() == "10.0.0.1");
+    CHECK(found[1].numeric() == "fd00::7");
+    CHECK(found[1].port() == 29400);
+    CHECK(numeric_addresses({"10.0.0.1,gpu01", 1}).empty());
+    CHECK(look_up({"10.0.0.1,fd00::7", 1}, Instant::min())->size() == 2);
+}
+
 TEST_CASE("a name is looked up with its port, and a name that nobody has is named in the error") {
     const auto found = look_up({"localhost", 7}, std::chrono::steady_clock::now() + 30s);
     REQUIRE(found.has_value());

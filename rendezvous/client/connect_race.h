@@ -1,0 +1,67 @@
+// Connecting to a host that has several addresses, of which some may be dead ends: the tries begin one after the other,
+// connect_stagger apart or as soon as one has failed, and go on side by side. The first that answers wins.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::rendezvous {
+
+class ConnectRace : public std::enable_shared_from_this<ConnectRace> {
+  public:
+    struct Failure {
+        boost::asio::ip::tcp::endpoint address;
+        boost::system::error_code why;  ///< timed_out: no answer within the time of one try
+    };
+    struct Outcome {
+        std::optional<boost::asio::ip::tcp::socket> socket;  ///< of the winner
+        std::vector<Failure> failures;                       ///< before it; all of them if nobody won
+    };
+    using Handler = std::function<void(Outcome)>;
+
+    /// Calls `handler` once from the io_context, unless cancelled before: at the latest `attempt` after the last
+    /// address's turn. `addresses` is not empty, best first. `io` outlives the race.
+    static std::shared_ptr<ConnectRace> start(boost::asio::io_context& io,
+                                              std::vector<boost::asio::ip::tcp::endpoint> addresses, Duration attempt,
+                                              Handler handler);
+    ConnectRace(boost::asio::io_context& io, std::vector<boost::asio::ip::tcp::endpoint> addresses, Duration attempt,
+                Handler handler);
+
+    /// The handler will not be called.
+    void cancel();
+    /// Ends it now, with what has failed so far.
+    void give_up();
+
+  private:
+    struct Try {
+        explicit Try(boost::asio::io_context& io) : socket(io), timer(io) {}
+        boost::asio::ip::tcp::socket socket;
+        boost::asio::steady_timer timer;
+        bool over = false;
+    };
+
+    void begin_next();
+    void ended(std::size_t number, boost::system::error_code failure);
+    void finish(Outcome outcome);
+
+    boost::asio::io_context& io_;
+    const std::vector<boost::asio::ip::tcp::endpoint> addresses_;
+    const Duration attempt_;
+    Handler handler_;
+    boost::asio::steady_timer stagger_;
+    std::vector<std::unique_ptr<Try>> tries_;  ///< of the first addresses, in their order
+    std::vector<Failure> failures_;
+};
+
+/// "10.0.0.1: Connection refused, fe80::1%eth0: no answer within 2 s".
+std::string what_was_tried(const std::vector<ConnectRace::Failure>& failures, Duration attempt);
+
+}  // namespace muster::rendezvous

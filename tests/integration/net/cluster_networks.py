@@ -1,0 +1,153 @@
+"""Small clusters in network namespaces: hosts with names, files and interfaces of their own, on bridges of their own.
+
+Everything lies inside the private namespaces of scripts/bench/faults/hosts.py, so nothing is left behind."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(REPOSITORY / "scripts/bench/faults"))
+from hosts import ip  # noqa: E402
+
+BIN = pathlib.Path(os.environ["MUSTER_BIN"])
+WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
+PORT = 29400
+DEADLINE = float(os.environ.get("NETWORKS_DEADLINE", "60"))
+
+
+class Node:
+    """One host: the network namespace `space`, a host name, and its own /etc/hosts and /etc/resolv.conf."""
+
+    def __init__(self, cluster, name):
+        self.cluster, self.name, self.space = cluster, name, f"{cluster.tag}-{name}"
+        self.folder = cluster.folder / name
+        self.folder.mkdir()
+        self.running = []
+        ip("netns", "add", self.space)
+        ip("-n", self.space, "link", "set", "lo", "up")
+        self.names("127.0.0.1 localhost\n::1 localhost\n")
+        self.resolver("")
+
+    def names(self, text):
+        (self.folder / "hosts").write_text(text)
+
+    def resolver(self, text):
+        (self.folder / "resolv.conf").write_text(text)
+
+    def interface(self, bridge, *addresses):
+        """A wire to that bridge of the cluster; "fe80::1/64" and the like too. No waiting for duplicates."""
+        device = f"eth{self.cluster.count(self)}"
+        outer = self.cluster.wire()
+        ip("link", "add", outer, "type", "veth", "peer", "name", device, "netns", self.space)
+        ip("link", "set", outer, "master", self.cluster.bridge(bridge), "up")
+        ip("-n", self.space, "link", "set", device, "addrgenmode", "none")
+        ip("-n", self.space, "link", "set", device, "up")
+        for address in addresses:
+            ip("-n", self.space, "addr", "add", address, "dev", device, *(["nodad"] if ":" in address else []))
+        return device
+
+    def drop(self, what):
+        """A rule of nftables: what comes in or goes out is dropped without a word. `what`: "iifname eth0", "ip6 ..."."""
+        for hook, rule in (("input", what), ("output", what.replace("iifname", "oifname").replace("saddr", "daddr"))):
+            done = subprocess.run(["ip", "netns", "exec", self.space, "nft", "-f", "-"], capture_output=True, text=True, input=(
+                f"table inet cut_{hook} {{\nchain everything {{\ntype filter hook {hook} priority 0; {rule} drop;\n}}\n}}\n"))
+            if done.returncode != 0:
+                raise RuntimeError(f"nft on {self.name}: {done.stderr.strip()}")
+
+    def start(self, *command, **environment):
+        """Starts it there, under the host's name and with its files, by a mount namespace of its own."""
+        script = ('hostname "$0" && mount --bind "$1/hosts" /etc/hosts && mount --bind "$1/resolv.conf" /etc/resolv.conf '
+                  '&& shift && exec "$@"')
+        kept = {key: value for key, value in os.environ.items()
+                if not key.startswith(("PET_", "MUSTER_", "SLURM_", "TORCHELASTIC_", "GLOO_"))}
+        number = len(self.running)
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.space, "unshare", "--uts", "--mount", "--propagation", "private", "sh", "-c", script,
+             self.name, str(self.folder), *map(str, command)],
+            stdin=subprocess.DEVNULL, stdout=open(self.folder / f"{number}.out", "wb"), cwd=self.folder, start_new_session=True,
+            stderr=open(self.folder / f"{number}.err", "wb"), env={**kept, "OMP_NUM_THREADS": "1", "TMPDIR": str(self.folder), **environment})
+        process.out, process.err = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        self.running.append(process)
+        return process
+
+    def muster(self, endpoint, *options, nodes=2, worker=None, **environment):
+        """A launcher with one worker, the C++ one (an all_reduce over TCP) unless another is given."""
+        return self.start(BIN / "muster", "--nnodes", nodes, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-id", "net",
+                          "--rdzv-endpoint", endpoint, *options, "--no-python", *(worker or [WORKERS / "context"]), **environment)
+
+
+class Cluster:
+    """A context manager; `tag` names it among those that run at the same time."""
+
+    def __init__(self, tag):
+        self.tag, self.nodes, self.bridges, self.wires, self.counts = tag, {}, {}, 0, {}
+        self.scratch = tempfile.TemporaryDirectory(prefix=f"muster-net-{tag}-")
+        self.folder = pathlib.Path(self.scratch.name)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes.values():
+            for process in node.running:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+            for pid in subprocess.run(["ip", "netns", "pids", node.space], capture_output=True, text=True).stdout.split():
+                try:
+                    os.kill(int(pid), 9)
+                except ProcessLookupError:
+                    pass
+            ip("netns", "del", node.space)
+        for bridge in self.bridges.values():
+            ip("link", "del", bridge)
+        self.scratch.cleanup()
+
+    def node(self, name):
+        self.nodes[name] = Node(self, name)
+        return self.nodes[name]
+
+    def count(self, node):
+        self.counts[node] = self.counts.get(node, -1) + 1
+        return self.counts[node]
+
+    def wire(self):
+        self.wires += 1
+        return f"{self.tag}w{self.wires}"
+
+    def bridge(self, name):
+        if name not in self.bridges:
+            self.bridges[name] = f"{self.tag}b{len(self.bridges)}"
+            ip("link", "add", self.bridges[name], "type", "bridge")
+            ip("link", "set", self.bridges[name], "up")
+        return self.bridges[name]
+
+    def story(self):
+        text = ""
+        for node in self.nodes.values():
+            for process in node.running:
+                text += f"--- {node.name}: {process.returncode}\n{process.out.read_text()}{process.err.read_text()}"
+        return text
+
+    def finish(self, processes, deadline=DEADLINE):
+        """Seconds until all of them have ended with 0."""
+        began = time.monotonic()
+        for process in processes:
+            try:
+                code = process.wait(max(0.1, deadline - (time.monotonic() - began)))
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"{self.tag}: still running after {deadline} s\n{self.story()}") from None
+            if code != 0:
+                raise AssertionError(f"{self.tag}: exit code {code}\n{self.story()}")
+        return time.monotonic() - began
+
+    def summed(self, processes):
+        """All workers have the sum of rank + 1 over the job, and it came over TCP."""
+        count = len(processes)
+        for process in processes:
+            text = process.out.read_text()
+            if f"world={count} " not in text or f"sum={count * (count + 1) // 2} transport=tcp" not in text:
+                raise AssertionError(f"{self.tag}: no sum over TCP\n{self.story()}")

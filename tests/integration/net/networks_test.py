@@ -1,0 +1,324 @@
+"""Names and networks: launchers on hosts in network namespaces whose networks, names and name services are not as they
+should be. Each case has two or three hosts that run an all_reduce over TCP; the cases run side by side.
+
+    networks_test.py [CASE...]      prints how long each took from the start of the launchers to their end"""
+import concurrent.futures
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from cluster_networks import BIN, PORT, REPOSITORY, WORKERS, Cluster  # noqa: E402
+from hosts import ip, prepare, private  # noqa: E402
+
+PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
+HERE = pathlib.Path(__file__).resolve().parent
+GLOO = ("import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
+        "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier()")
+SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME"']
+LOCAL = "127.0.0.1 localhost\n::1 localhost\n"
+
+
+def plain(cluster, count, network="10.1.0."):
+    """Hosts with one interface each: node1 has 10.1.0.1, and so on."""
+    nodes = [cluster.node(f"node{number}") for number in range(1, count + 1)]
+    for number, node in enumerate(nodes, 1):
+        node.interface("front", f"{network}{number}/24" if "." in network else f"{network}{number}/64")
+    return nodes
+
+
+def run(cluster, nodes, endpoint, *options, limit, worker=None):
+    """Starts all launchers at once; each worker has the sum."""
+    began = time.monotonic()
+    launchers = [node.muster(endpoint, *options, nodes=len(nodes), worker=worker) for node in nodes]
+    cluster.finish(launchers)
+    took = time.monotonic() - began
+    if worker is None:
+        cluster.summed(launchers)
+    if took > limit:
+        raise AssertionError(f"{cluster.tag}: took {took:.2f} s, more than {limit} s\n{cluster.story()}")
+    return took, launchers
+
+
+def master(launcher):
+    return re.search(r"master=(\S*)", launcher.out.read_text())[1]
+
+
+def v6_only(cluster):
+    nodes = plain(cluster, 3, "fd00:1::")
+    return run(cluster, nodes, f"[fd00:1::1]:{PORT}", limit=5)[0]
+
+
+def v6_link_local(cluster):
+    nodes = plain(cluster, 2, "fe80::")
+    return run(cluster, nodes, f"[fe80::1%eth0]:{PORT}", limit=5)[0]
+
+
+def v6_musterd(cluster):
+    nodes = plain(cluster, 2, "fd00:1::")
+    nodes[0].start(BIN / "musterd", "--port", PORT, "--first-start")
+    return run(cluster, nodes, f"[fd00:1::1]:{PORT}", limit=5)[0]
+
+
+def v6_static(cluster):
+    nodes = plain(cluster, 2, "fd00:1::")
+    began = time.monotonic()
+    launchers = [node.start(BIN / "muster", "--nnodes", 2, "--nproc-per-node", 1, "--node-rank", rank, "--master-addr",
+                            "fd00:1::1", "--master-port", PORT, "--no-python", WORKERS / "context")
+                 for rank, node in enumerate(nodes)]
+    cluster.finish(launchers)
+    cluster.summed(launchers)
+    return time.monotonic() - began
+
+
+def v6_etcd(cluster):
+    """The rendezvous in an etcd at an IPv6 address; its leader is one of the agents' own daemons."""
+    nodes = plain(cluster, 3, "fd00:1::")
+    url = "http://[fd00:1::3]:2379"
+    etcd = nodes[2].start("etcd", "--data-dir", nodes[2].folder / "etcd", "--listen-client-urls", url, "--advertise-client-urls",
+                          url, "--listen-peer-urls", "http://[fd00:1::3]:2380", "--initial-advertise-peer-urls",
+                          "http://[fd00:1::3]:2380", "--initial-cluster", "default=http://[fd00:1::3]:2380")
+    wait_for(cluster, "etcd", lambda: "ready to serve client requests" in etcd.err.read_text())
+    began = time.monotonic()
+    launchers = [node.start(BIN / "muster", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "etcd", "--rdzv-id", "net",
+                            "--rdzv-endpoint", "[fd00:1::3]:2379", "--no-python", WORKERS / "context") for node in nodes[:2]]
+    cluster.finish(launchers)
+    cluster.summed(launchers)
+    return time.monotonic() - began
+
+
+def dual_stack(cluster):
+    """The name has an address of each family; IPv6 is preferred, and the way there is a dead end."""
+    nodes = [cluster.node(f"node{number}") for number in (1, 2, 3)]
+    for number, node in enumerate(nodes, 1):
+        node.interface("front", f"fd00:1::{number}/64", f"10.1.0.{number}/24")
+        node.names(LOCAL + "fd00:1::1 node1\n10.1.0.1 node1\n")
+        node.drop("iifname eth0 ip6 saddr fd00:1::/64 tcp dport != 0")
+    took, launchers = run(cluster, nodes, f"node1:{PORT}", limit=4)
+    _, shown = run(cluster, nodes, f"node1:{PORT}", limit=4, worker=SHOW)
+    for launcher in shown:
+        if master(launcher) != "10.1.0.1":
+            raise AssertionError(f"{cluster.tag}: MASTER_ADDR\n{cluster.story()}")
+    return took
+
+
+def two_interfaces(cluster):
+    nodes = [cluster.node(f"node{number}") for number in (1, 2, 3)]
+    for number, node in enumerate(nodes, 1):
+        node.interface("front", f"10.1.0.{number}/24")
+        node.interface("back", f"10.2.0.{number}/24")
+        node.names(LOCAL + "10.1.0.1 node1\n10.2.0.1 node1\n")
+        node.drop("iifname eth0")
+    return nodes
+
+
+def dead_end_at_the_host(cluster):
+    """The endpoint's name has two addresses, and the first one is a dead end; so is one of the store's, on the same host."""
+    nodes = two_interfaces(cluster)
+    took, _ = run(cluster, nodes, f"node1:{PORT}", limit=4)
+    _, shown = run(cluster, nodes, f"node1:{PORT}", limit=4, worker=SHOW)
+    for launcher in shown:  # on the host too: the address at which the others came
+        if "master=10.2.0.1 gloo=eth1" not in launcher.out.read_text():
+            raise AssertionError(f"{cluster.tag}: MASTER_ADDR\n{cluster.story()}")
+    return took
+
+
+def dead_end_gloo(cluster):
+    nodes = two_interfaces(cluster)
+    return run(cluster, nodes[:2], f"node1:{PORT}", limit=40, worker=[PYTHON, "-c", GLOO])[0]
+
+
+def dead_end_at_the_store(cluster):
+    """The node of rank 0 reaches the daemon by a network that the other node has no way to: its packets there get lost."""
+    daemon, store, other = (cluster.node(name) for name in ("daemon", "node1", "node2"))
+    daemon.interface("front", "10.1.0.9/24")
+    daemon.interface("back", "10.2.0.9/24")
+    store.interface("front", "10.1.0.1/24")
+    store.interface("back", "10.2.0.1/24")
+    other.interface("back", "10.2.0.2/24")
+    # A router that knows nothing of it.
+    ip("-n", other.space, "route", "add", "default", "via", "10.2.0.9")
+    store.names(LOCAL + "10.1.0.9 daemon\n")
+    other.names(LOCAL + "10.2.0.9 daemon\n")
+    musterd = daemon.start(BIN / "musterd", "--port", PORT, "--first-start")
+    wait_for(cluster, "musterd", lambda: "listening" in musterd.out.read_text() + musterd.err.read_text())
+    began = time.monotonic()
+    launchers = [node.muster(f"daemon:{PORT}", "--node-rank", rank) for rank, node in enumerate((store, other))]
+    cluster.finish(launchers)
+    took = time.monotonic() - began
+    if took > 4:
+        raise AssertionError(f"{cluster.tag}: took {took:.2f} s\n{cluster.story()}")
+    cluster.summed(launchers)
+    shown = [node.muster(f"daemon:{PORT}", "--node-rank", rank, worker=SHOW) for rank, node in enumerate((store, other))]
+    cluster.finish(shown)
+    if master(shown[1]) != "10.2.0.1":
+        raise AssertionError(f"{cluster.tag}: MASTER_ADDR\n{cluster.story()}")
+    return took
+
+
+def debian_names(cluster):
+    """Each host's own name is 127.0.1.1 to itself."""
+    nodes = plain(cluster, 3)
+    for node in nodes:
+        node.names(LOCAL + f"127.0.1.1 {node.name}.cluster {node.name}\n" +
+                   "".join(f"10.1.0.{number} node{number}\n" for number in (1, 2, 3) if node.name != f"node{number}"))
+    return run(cluster, nodes, f"node1:{PORT}", limit=5)[0]
+
+
+def debian_names_gloo(cluster):
+    nodes = plain(cluster, 2)
+    for node in nodes:
+        node.names(LOCAL + f"127.0.1.1 {node.name}\n" + ("" if node.name == "node1" else "10.1.0.1 node1\n"))
+    took, launchers = run(cluster, nodes, f"node1:{PORT}", limit=50, worker=[PYTHON, "-c", GLOO])
+    for launcher in launchers:
+        if "gloo 3.0" not in launcher.out.read_text():
+            raise AssertionError(f"{cluster.tag}: no sum\n{cluster.story()}")
+    return took
+
+
+def wrong_own_name(cluster):
+    """The endpoint's host finds a stranger's address under its own name, where nobody answers."""
+    nodes = plain(cluster, 2)
+    nodes[0].names(LOCAL + "10.1.0.77 node1\n")
+    nodes[1].names(LOCAL + "10.1.0.1 node1\n")
+    return run(cluster, nodes, f"node1:{PORT}", limit=5)[0]
+
+
+def no_names(cluster):
+    """No name resolves, not even a host's own; the endpoint is its full name on the host itself, and an address elsewhere."""
+    nodes = plain(cluster, 2)
+    nodes[1].names(LOCAL + "10.1.0.1 node1.cluster.example\n")
+    return run(cluster, nodes, f"node1.cluster.example:{PORT}", limit=5)[0]
+
+
+def with_resolver(cluster, delay, *names):
+    nodes = plain(cluster, 2)
+    server = cluster.node("dns")
+    server.interface("front", "10.1.0.53/24")
+    for node in nodes:
+        node.resolver("nameserver 10.1.0.53\n")
+    resolver = server.start(sys.executable, HERE / "slow_resolver.py", "10.1.0.53", delay, *names)
+    wait_for(cluster, "resolver", lambda: "ready" in resolver.out.read_text())
+    return nodes, resolver
+
+
+def dead_resolver(cluster):
+    """With addresses nobody asks it."""
+    nodes, resolver = with_resolver(cluster, "never")
+    took, _ = run(cluster, nodes, f"10.1.0.1:{PORT}", limit=5)
+    if "asked" in resolver.out.read_text():
+        raise AssertionError(f"{cluster.tag}: somebody asked it\n{cluster.story()}")
+    return took
+
+
+def slow_resolver(cluster):
+    """The host knows its own name; the other node waits for one look-up, and not for a second."""
+    nodes, resolver = with_resolver(cluster, 5, "node1=10.1.0.1")
+    took, _ = run(cluster, nodes, f"node1:{PORT}", limit=9)
+    return took
+
+
+def slow_resolver_gloo(cluster):
+    nodes, resolver = with_resolver(cluster, 5)
+    return run(cluster, nodes, f"10.1.0.1:{PORT}", limit=50, worker=[PYTHON, "-c", GLOO])[0]
+
+
+def told_what_was_tried(cluster):
+    """Nobody is there: each address and its answer are in the sentence."""
+    nodes = plain(cluster, 2)
+    nodes[1].names(LOCAL + "10.1.0.1 head\n10.1.0.77 head\n10.9.9.9 head\n")
+    began = time.monotonic()
+    launcher = nodes[1].muster(f"head:{PORT}", "--rdzv-conf", "join_timeout=3")
+    launcher.wait(20)
+    text = launcher.err.read_text()
+    for wanted in ("10.1.0.1: Connection refused", r"10.1.0.77: (No route to host|no answer)", "10.9.9.9: Network is unreachable", "Check that"):
+        if not re.search(wanted, text):
+            raise AssertionError(f"{cluster.tag}: no {wanted!r}\n{cluster.story()}")
+    return time.monotonic() - began
+
+
+def copied_names(cluster):
+    """The endpoint's host is 127.0.1.1 on a node of another name, whose /etc/hosts was copied: it is told of it."""
+    nodes = plain(cluster, 2)
+    nodes[1].names(LOCAL + "127.0.1.1 node1\n")
+    began = time.monotonic()
+    launcher = nodes[1].muster(f"node1:{PORT}", "--rdzv-conf", "join_timeout=1")
+    launcher.wait(20)
+    if not re.search("'node1' of --rdzv-endpoint is 127.0.1.1 here.*its own name is 'node2'", launcher.err.read_text()):
+        raise AssertionError(f"{cluster.tag}: not told\n{cluster.story()}")
+    return time.monotonic() - began
+
+
+def port_without_the_right(cluster):
+    """As a user who may not bind port 80."""
+    node, = plain(cluster, 1)
+    os.chmod(cluster.folder, 0o777)
+    began = time.monotonic()
+    launcher = node.start("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c",
+                          f'TMPDIR=/tmp exec "{BIN}/muster" --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint '
+                          'node1:80 --no-python true')
+    launcher.wait(20)
+    lines = launcher.err.read_text().strip().splitlines()
+    if len(lines) != 1 or "port 80" not in lines[0] or "1024" not in lines[0]:
+        raise AssertionError(f"{cluster.tag}: not one clear line\n{cluster.story()}")
+    return time.monotonic() - began
+
+
+def wait_for(cluster, what, condition, deadline=20):
+    end = time.monotonic() + deadline
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"{cluster.tag}: no {what}\n{cluster.story()}")
+        time.sleep(0.01)  # between two looks
+
+
+CASES = (slow_resolver, debian_names_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
+         dead_end_at_the_host, dead_end_at_the_store, debian_names, wrong_own_name, no_names, dead_resolver, told_what_was_tried,
+         copied_names, port_without_the_right)
+BY_HAND = (slow_resolver_gloo, dead_end_gloo)  # PyTorch starts for seconds, and its own look-ups take theirs
+
+
+def has_torch():
+    find = "import importlib.util as u; assert u.find_spec('torch')"
+    return PYTHON.exists() and subprocess.run([PYTHON, "-c", find], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def lacks(case):
+    """What the case needs and this machine has not; in CI all must be there."""
+    if case is v6_etcd and shutil.which("etcd") is None:
+        return "etcd"
+    if case.__name__.endswith("gloo") and not has_torch():
+        return "PyTorch"
+    return None
+
+
+def one(number, case):
+    if (what := lacks(case)) and os.environ.get("CI") != "true":
+        return f"skipped: {what} is missing"
+    with Cluster(f"n{number}") as cluster:
+        return f"{case(cluster):.2f} s"
+
+
+def main():
+    wanted = sys.argv[1:]
+    cases = [case for case in (*CASES, *BY_HAND) if (case.__name__ in wanted if wanted else case in CASES)]
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=6) as pool:
+        running = {case: pool.submit(one, number, case) for number, case in enumerate(cases)}
+        for case, outcome in running.items():
+            try:
+                print(f"{case.__name__}: {outcome.result()}", flush=True)
+            except Exception as failure:  # a case that fails must not hide the others
+                failed += 1
+                print(f"{case.__name__}: FAILED: {failure}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    private()
+    prepare()
+    sys.exit(main())
