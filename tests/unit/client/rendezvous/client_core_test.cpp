@@ -195,9 +195,10 @@ TEST_CASE("without a round within the join time-out the rendezvous is lost, and 
         REQUIRE(talk.now < Instant(1700s));
         if (any_starts_with(last, "connect")) talk.hears(ConnectionFailed{"10.0.0.1: connection refused"});
     }
-    CHECK(last.back() == "lost: no round within 10 min: gpu00:29400 did not answer (10.0.0.1: connection refused). "
-                          "Check that the name 'gpu00' is the right one on this node, that muster runs there with port "
-                          "29400, and that no firewall is in between");
+    CHECK(last.back() ==
+          "lost: no round within 10 min: gpu00:29400 did not answer (10.0.0.1: connection refused). "
+          "Check that the name 'gpu00' is the right one on this node, that muster runs there with port "
+          "29400, and that no firewall is in between");
     CHECK(talk.now == Instant(1600s));
 }
 
@@ -241,10 +242,11 @@ TEST_CASE("an endpoint that speaks another protocol is said to do so, at the rat
     const auto progress =
         std::count_if(said.begin(), said.end(), [](const auto& line) { return line.starts_with("progress"); });
     CHECK(progress == 2);
-    CHECK(said.back() ==
-          "lost: no round within 12 s: gpu00:29400: connected, but it does not speak muster's protocol. Check that the "
-          "name 'gpu00' and the port 29400 are the right ones, for something else may listen there, and that no firewall "
-          "is in between");
+    CHECK(
+        said.back() ==
+        "lost: no round within 12 s: gpu00:29400: connected, but it does not speak muster's protocol. Check that the "
+        "name 'gpu00' and the port 29400 are the right ones, for something else may listen there, and that no firewall "
+        "is in between");
 }
 
 TEST_CASE("a spare waits for ever as long as the daemon is there") {
