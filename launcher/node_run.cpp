@@ -134,13 +134,16 @@ class NodeRun::Body {
     void resolve_endpoints() {
         if (config_.standalone) return;
         std::vector<Endpoint> all{config_.endpoint};
-        all.insert(all.end(), config_.more_endpoints.begin(), config_.more_endpoints.end());
+        const auto& more = config_.etcd ? config_.etcd->members : config_.more_endpoints;
+        all.insert(all.end(), more.begin(), more.end());
         if (all.size() == 1 && is_own_name(config_.endpoint.host)) return;
         const auto found = look_up_endpoints(all, resolve_limit, [this] { return is_signalled(); });
         first_count_ = found.front().size();
         facts_.known_addresses = join(found.front(), ",");
         for (std::size_t i = 0; i < all.size(); ++i)
             for (const auto& address : found[i]) endpoints_.push_back({address, all[i].port});
+        if (config_.etcd)
+            for (std::size_t i = 1; i < all.size(); ++i) config_.etcd->known_addresses.push_back(join(found[i], ","));
     }
 
     /// A stop was asked for that is still held back.

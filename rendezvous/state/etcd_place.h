@@ -27,6 +27,7 @@ struct EtcdLogin {
 
 struct EtcdPlace {
     std::vector<Endpoint> members;
+    std::vector<std::string> known_addresses;  ///< by member, as Endpoint::host lists them; may be empty or shorter
     std::string prefix = "muster/";
     bool is_of_one_job = false;   ///< what is below the prefix goes with the job
     std::optional<TlsFiles> tls;  ///< empty: plain HTTP

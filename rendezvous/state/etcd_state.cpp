@@ -37,6 +37,7 @@ class EtcdState::Implementation {
         auto caller = HttpCaller::open(io_, place_.members, place_.tls);
         if (!caller) return caller.error();
         caller_ = *std::move(caller);
+        for (std::size_t i = 0; i < place_.known_addresses.size(); ++i) caller_->know(i, place_.known_addresses[i]);
         owner_ = std::make_shared<EtcdState*>(owner);
         asio::post(io_, [this] { carry_out(core_.start(now())); });
         auto thread = start_thread("etcd", [this] { io_.run(); });

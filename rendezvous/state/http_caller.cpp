@@ -308,6 +308,15 @@ void HttpCaller::post(HttpRequest request, Duration timeout, Handler handler) {
     std::make_shared<Call>(shared_, std::move(request), std::move(handler))->start(timeout);
 }
 
+void HttpCaller::know(std::size_t server, const std::string& addresses) {
+    auto& known = shared_->servers[server];
+    for (const auto part : split(addresses, ',')) {
+        boost::system::error_code wrong;
+        const auto address = asio::ip::make_address(std::string(part), wrong);
+        if (!wrong) known.addresses.emplace_back(address, known.endpoint.port);
+    }
+}
+
 void HttpCaller::stop() {
     shared_->stop();
 }

@@ -46,6 +46,9 @@ class HttpCaller {
     /// the two did not accept the other's certificate); the context names the server. A request may reach the server
     /// twice, where the connection that was kept for it ends under it.
     void post(HttpRequest request, Duration timeout, Handler handler);
+    /// The addresses of a server whose name somebody has looked up already, as Endpoint::host lists them: used until
+    /// the name service has answered, for which nothing waits then. Before the first request.
+    void know(std::size_t server, const std::string& addresses);
     /// No handler is called any more.
     void stop();
 

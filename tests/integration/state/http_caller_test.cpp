@@ -111,6 +111,16 @@ TEST_CASE("requests share a connection, and a name is looked up once") {
     CHECK(world.look_up_count == 1);
 }
 
+TEST_CASE("with addresses that are known nobody waits for the name service") {
+    World world;
+    world.names_answer = false;
+    world.caller->know(0, "127.0.0.2,not-a-number,127.0.0.1");
+    CHECK(world.post().has_value());
+    CHECK(world.look_up_count == 1);
+    world.answer_names();
+    CHECK(world.post().has_value());
+}
+
 TEST_CASE("a kept connection that its server has closed costs no request") {
     World world;
     REQUIRE(world.post().has_value());
