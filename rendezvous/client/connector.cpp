@@ -30,7 +30,7 @@ std::shared_ptr<Connector> Connector::start(asio::io_context& io, Resolver& reso
 void Connector::cancel() {
     handler_ = nullptr;
     resolved_ = true;
-    if (race_) race_->cancel();
+    if (const auto race = race_.lock()) race->cancel();
     timer_.cancel();
 }
 
@@ -41,7 +41,6 @@ void Connector::resolved(Result<Resolver::Addresses> found) {
     if (!found) return finish(found.error());
     race_ = ConnectRace::start(
         io_, std::move(*found), limits_.attempt, [self = shared_from_this()](ConnectRace::Outcome outcome) {
-            self->race_ = nullptr;
             if (outcome.socket) return self->finish(std::move(*outcome.socket));
             self->finish(Error{Errc::unreachable, what_was_tried(outcome.failures, self->limits_.attempt)});
         });

@@ -41,7 +41,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
     Limits limits_;
     Handler handler_;
     boost::asio::steady_timer timer_;
-    std::shared_ptr<ConnectRace> race_;
+    std::weak_ptr<ConnectRace> race_;  // its handler holds us: the other way round would be a ring
     bool resolved_ = false;
 };
 

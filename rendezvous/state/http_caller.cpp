@@ -153,7 +153,6 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
         wire_ = std::make_unique<Wire>(shared_->io, shared_->tls.get());
         race_ = ConnectRace::start(shared_->io, addresses, timeout_,
                                    [self = shared_from_this()](ConnectRace::Outcome outcome) {
-                                       self->race_ = nullptr;
                                        if (self->finished_) return;
                                        if (!outcome.socket) return self->failed(outcome.failures.back().why);
                                        error_code gone;
@@ -250,7 +249,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     void finish(Result<HttpResponse> outcome) {
         finished_ = true;
         timer_.cancel();
-        if (race_) std::exchange(race_, nullptr)->cancel();
+        if (const auto race = race_.lock()) race->cancel();
         if (!outcome) distrust();
         if (wire_) {
             error_code ignored;
@@ -276,7 +275,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     asio::steady_timer timer_;
     std::string stage_;
     Duration timeout_{};
-    std::shared_ptr<ConnectRace> race_;
+    std::weak_ptr<ConnectRace> race_;  // its handler holds us: the other way round would be a ring
     std::unique_ptr<Wire> wire_;
     bool reused_ = false;
     bool shakes_hands_ = false;

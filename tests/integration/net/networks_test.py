@@ -195,20 +195,32 @@ def no_names(cluster):
     return run(cluster, nodes, f"node1.cluster.example:{PORT}", limit=5)[0]
 
 
-def with_resolver(cluster, delay, *names):
+def with_dead_resolver(cluster):
     nodes = plain(cluster, 2)
     server = cluster.node("dns")
     server.interface("front", "10.1.0.53/24")
     for node in nodes:
         node.resolver("nameserver 10.1.0.53\n")
-    resolver = server.start(sys.executable, HERE / "slow_resolver.py", "10.1.0.53", delay, *names)
-    wait_for(cluster, "resolver", lambda: "ready" in resolver.out.read_text())
+    resolver = server.start(sys.executable, HERE / "name_server.py", "10.1.0.53", "silent")
+    wait_for(cluster, "name server", lambda: "ready" in resolver.out.read_text())
     return nodes, resolver
+
+
+def with_slow_resolver(cluster, *names):
+    """5 s a look-up: that is when the C library gives the first name server up and asks the second."""
+    nodes, _ = with_dead_resolver(cluster)
+    server = cluster.node("dns2")
+    server.interface("front", "10.1.0.54/24")
+    for node in nodes:
+        node.resolver("nameserver 10.1.0.53\nnameserver 10.1.0.54\n")
+    resolver = server.start(sys.executable, HERE / "name_server.py", "10.1.0.54", *names)
+    wait_for(cluster, "name server", lambda: "ready" in resolver.out.read_text())
+    return nodes
 
 
 def dead_resolver(cluster):
     """With addresses nobody asks it."""
-    nodes, resolver = with_resolver(cluster, "never")
+    nodes, resolver = with_dead_resolver(cluster)
     took, _ = run(cluster, nodes, f"10.1.0.1:{PORT}", limit=5)
     if "asked" in resolver.out.read_text():
         raise AssertionError(f"{cluster.tag}: somebody asked it\n{cluster.story()}")
@@ -217,14 +229,14 @@ def dead_resolver(cluster):
 
 def slow_resolver(cluster):
     """The host knows its own name; the other node waits for one look-up, and not for a second."""
-    nodes, resolver = with_resolver(cluster, 5, "node1=10.1.0.1")
+    nodes = with_slow_resolver(cluster, "node1=10.1.0.1")
     took, _ = run(cluster, nodes, f"node1:{PORT}", limit=9)
     return took
 
 
 def slow_resolver_etcd(cluster):
     """Its name costs one look-up as well, though two parts of the launcher want its address."""
-    nodes, _ = with_resolver(cluster, 5, "keys=10.1.0.2")
+    nodes = with_slow_resolver(cluster, "keys=10.1.0.2")
     url = "http://10.1.0.2:2379"
     etcd = nodes[1].start("etcd", "--data-dir", nodes[1].folder / "etcd", "--listen-client-urls", url,
                           "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:2380")
@@ -241,7 +253,7 @@ def slow_resolver_etcd(cluster):
 
 
 def slow_resolver_gloo(cluster):
-    nodes, resolver = with_resolver(cluster, 5)
+    nodes = with_slow_resolver(cluster)
     return run(cluster, nodes, f"10.1.0.1:{PORT}", limit=50, worker=[PYTHON, "-c", GLOO])[0]
 
 

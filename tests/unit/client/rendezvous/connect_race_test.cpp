@@ -45,8 +45,7 @@ struct DeadEnd : Place {
     std::array<FileDescriptor, 4> filling;
 };
 
-ConnectRace::Outcome race(std::vector<tcp::endpoint> addresses, Duration attempt) {
-    asio::io_context io;
+ConnectRace::Outcome race(asio::io_context& io, std::vector<tcp::endpoint> addresses, Duration attempt) {
     std::optional<ConnectRace::Outcome> outcome;
     ConnectRace::start(io, std::move(addresses), attempt, [&](ConnectRace::Outcome found) {
         REQUIRE_FALSE(outcome);
@@ -69,8 +68,9 @@ TEST_CASE("a dead end and a refusal before the right address cost a fraction of 
     const DeadEnd dead;
     const Place refuses(false);
     const Place right(true);
+    asio::io_context io;
     const auto took = taken([&] {
-        const auto outcome = race({dead.endpoint(), refuses.endpoint(), right.endpoint()}, 10s);
+        const auto outcome = race(io, {dead.endpoint(), refuses.endpoint(), right.endpoint()}, 10s);
         REQUIRE(outcome.socket);
         CHECK(outcome.socket->remote_endpoint() == right.endpoint());
         REQUIRE(outcome.failures.size() == 1);
@@ -82,7 +82,8 @@ TEST_CASE("a dead end and a refusal before the right address cost a fraction of 
 TEST_CASE("when nobody answers, all that was tried is told with its answer") {
     const DeadEnd dead;
     const Place refuses(false);
-    const auto outcome = race({dead.endpoint(), refuses.endpoint()}, 400ms);
+    asio::io_context io;
+    const auto outcome = race(io, {dead.endpoint(), refuses.endpoint()}, 400ms);
     CHECK_FALSE(outcome.socket);
     CHECK(what_was_tried(outcome.failures, 400ms) ==
           "127.0.0.1: Connection refused, 127.0.0.1: no answer within 400 ms");

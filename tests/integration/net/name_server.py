@@ -1,13 +1,12 @@
-"""A name server that takes its time: slow_resolver.py ADDRESS SECONDS [NAME=IPV4 ...]. Other names do not exist.
+"""A name server: name_server.py ADDRESS [silent] [NAME=IPV4 ...]. Other names do not exist.
 
-SECONDS "never": it takes every question and answers none."""
+silent: it takes every question and answers none."""
 import socket
 import struct
 import sys
-import threading
 
-ADDRESS, DELAY = sys.argv[1], None if sys.argv[2] == "never" else float(sys.argv[2])
-NAMES = dict(word.split("=") for word in sys.argv[3:])
+ADDRESS, SILENT = sys.argv[1], "silent" in sys.argv[2:]
+NAMES = dict(word.split("=") for word in sys.argv[2:] if "=" in word)
 A, NXDOMAIN = 1, 3
 
 
@@ -23,11 +22,11 @@ def answer(question):
     return question[:2] + struct.pack(">HHHHH", 0x8180 | code, 1, 1 if record else 0, 0, 0) + asked + record
 
 
-with socket.socket(socket.AF_INET6 if ":" in ADDRESS else socket.AF_INET, socket.SOCK_DGRAM) as server:
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
     server.bind((ADDRESS, 53))
     print("ready", flush=True)
     while True:
         question, sender = server.recvfrom(512)
         print("asked", question[12:].split(b"\0")[0], flush=True)
-        if DELAY is not None:
-            threading.Timer(DELAY, lambda q=question, s=sender: server.sendto(answer(q), s)).start()
+        if not SILENT:
+            server.sendto(answer(question), sender)
