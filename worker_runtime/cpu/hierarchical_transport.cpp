@@ -83,7 +83,10 @@ class HierarchicalTransport final : public Transport {
     [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
 
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
-        if (!goes_by_nodes(operation)) return groups_.tell_node(over_tcp_->run(operation, terms));
+        if (!goes_by_nodes(operation)) {
+            if (auto announced = announce(operation); !announced) return announced;
+            return groups_.tell_node(over_tcp_->run(operation, terms));
+        }
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
         if (operation.kind == OperationKind::reduce_scatter) return reduction_.reduce_scatter(operation, terms);
@@ -123,6 +126,10 @@ class HierarchicalTransport final : public Transport {
             default: return false;
         }
     }
+    /// What begins over TCP, where a rank of this node that waits in memory for another operation would not see it.
+    Result<void> announce(const Operation& operation) {
+        return groups_.node == nullptr ? Result<void>() : groups_.tell_others(groups_.node->announce(operation));
+    }
     [[nodiscard]] int leader_of(int node) const { return groups_.layout.first_of(node); }
     [[nodiscard]] bool leads() const { return groups_.tcp.rank() == leader_of(groups_.number); }
 
@@ -130,6 +137,7 @@ class HierarchicalTransport final : public Transport {
     Result<void> broadcast_by_nodes(const Operation& operation, const RunTerms& terms) {
         const std::size_t bytes = bytes_of(operation);
         const int root_node = groups_.layout.node_of(operation.peer);
+        if (auto announced = announce(operation); !announced) return announced;
         Transfers plan;
         if (groups_.tcp.rank() == operation.peer) {
             for (int node = 0; node < groups_.layout.node_count(); ++node)

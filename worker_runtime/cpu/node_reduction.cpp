@@ -43,11 +43,14 @@ bool NodeReduction::pays(const Operation& operation) const {
 Result<void> NodeReduction::all_reduce(const Operation& operation, const RunTerms& terms) {
     const std::size_t element = muster::size_of(operation.type);
     const std::size_t chunk = part_count_max(operation.type);
+    // Parts of operations that differ may be alike.
+    if (operation.count > chunk)
+        if (auto met = meet(operation, terms); !met) return met;
     for (std::size_t done = 0; done < operation.count; done += chunk) {
         Operation part = operation;
         part.count = std::min(chunk, operation.count - done);
         part.input = part.output = static_cast<std::byte*>(operation.output) + done * element;
-        if (auto reduced = reduce_part(part, terms); !reduced) return reduced;
+        if (auto reduced = reduce_part(part, operation, terms); !reduced) return reduced;
     }
     return {};
 }
@@ -58,11 +61,12 @@ Result<void> NodeReduction::reduce_scatter(const Operation& operation, const Run
     const std::size_t all = operation.count * static_cast<std::size_t>(groups_.tcp.size());
     const std::size_t own = operation.count * static_cast<std::size_t>(groups_.tcp.rank());
     auto* const input = static_cast<std::byte*>(const_cast<void*>(operation.input));
+    if (auto met = meet(operation, terms); !met) return met;
     for (std::size_t done = 0; done < all; done += chunk) {
         Operation part = operation;
         part.count = std::min(chunk, all - done);
         part.output = input + done * element;  // where stage() finds the elements
-        if (auto reduced = reduce_staged(part, terms); !reduced) return reduced;
+        if (auto reduced = reduce_staged(part, operation, terms); !reduced) return reduced;
         const std::size_t begin = std::max(done, own);
         const std::size_t end = std::min(done + part.count, own + operation.count);
         if (begin >= end) continue;
@@ -76,34 +80,35 @@ Result<void> NodeReduction::reduce_scatter(const Operation& operation, const Run
     return {};
 }
 
+/// The ranks of this node.
+Result<void> NodeReduction::meet(const Operation& operation, const RunTerms& terms) {
+    return groups_.node == nullptr ? Result<void>() : groups_.tell_others(groups_.node->meet(operation, false, terms));
+}
+
 /// 16-bit types are carried as f32, so that they are rounded once, at the end.
-Result<void> NodeReduction::reduce_part(const Operation& operation, const RunTerms& terms) {
-    Operation carried = operation;
-    std::vector<void*> memory{operation.output};
-    if (groups_.node != nullptr) {
-        if (auto met = groups_.tell_others(groups_.node->meet(operation, false, terms)); !met) return met;
-        memory = groups_.node->common_memory();
-    }
-    const bool staged = memory.empty() || !can_chain(operation.type);
-    if (!staged) return chain_nodes(carried, std::move(memory), operation.type, terms);
-    auto done = reduce_staged(carried, terms);
-    if (done) copy_elements(carried, operation);
+Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& whole, const RunTerms& terms) {
+    Operation carried = part;
+    if (auto met = meet(part, terms); !met) return met;
+    auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{part.output};
+    const bool staged = memory.empty() || !can_chain(part.type);
+    if (!staged) return chain_nodes(carried, std::move(memory), whole, terms);
+    auto done = reduce_staged(carried, whole, terms);
+    if (done) copy_elements(carried, part);
     return done;
 }
 
-/// The sums of all ranks' `operation`, in staging memory, which `operation` then speaks of.
-Result<void> NodeReduction::reduce_staged(Operation& operation, const RunTerms& terms) {
-    const DataType named = operation.type;
-    if (auto copied = groups_.tell_others(stage(operation, terms)); !copied) return copied;
-    auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{operation.output};
-    MUSTER_CHECK(!memory.empty(), operation.count);
-    return chain_nodes(operation, std::move(memory), named, terms);
+/// The sums of all ranks' `part`, in staging memory, which `part` then speaks of.
+Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms) {
+    if (auto copied = groups_.tell_others(stage(part, terms)); !copied) return copied;
+    auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{part.output};
+    MUSTER_CHECK(!memory.empty(), part.count);
+    return chain_nodes(part, std::move(memory), whole, terms);
 }
 
-Result<void> NodeReduction::chain_nodes(const Operation& operation, std::vector<void*> memory, DataType named,
+Result<void> NodeReduction::chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,
                                         const RunTerms& terms) {
-    const auto place = place_in(operation, std::move(memory));
-    auto done = groups_.tell_node(run_chain(groups_.lanes, operation, place, named, terms));
+    const auto place = place_in(part, std::move(memory));
+    auto done = groups_.tell_node(run_chain(groups_.lanes, part, place, whole, terms));
     if (done && groups_.node != nullptr) done = groups_.tell_others(groups_.node->step(terms));
     return done;
 }

@@ -24,10 +24,12 @@ class NodeReduction {
     Result<void> reduce_scatter(const Operation& operation, const RunTerms& terms);
 
   private:
-    Result<void> reduce_part(const Operation& operation, const RunTerms& terms);
-    Result<void> reduce_staged(Operation& operation, const RunTerms& terms);
-    Result<void> chain_nodes(const Operation& operation, std::vector<void*> memory, DataType named,
+    // `part` of the caller's `whole` operation, which is what ranks compare.
+    Result<void> reduce_part(const Operation& part, const Operation& whole, const RunTerms& terms);
+    Result<void> reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms);
+    Result<void> chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,
                              const RunTerms& terms);
+    Result<void> meet(const Operation& operation, const RunTerms& terms);
     Result<void> stage(Operation& operation, const RunTerms& terms);
     [[nodiscard]] ChainPlace place_in(const Operation& operation, std::vector<void*> memory) const;
 

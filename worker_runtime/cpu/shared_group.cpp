@@ -148,7 +148,7 @@ Spin SharedGroup::spin(Patience patience) const {
 
 // ---- steps ----
 
-Result<void> SharedGroup::meet(const Operation& operation, bool copied, const RunTerms& terms) {
+Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
     operation_ = operation;
     ++operations_;
     Signature& own = line(rank_).signatures[operations_ & 1];
@@ -161,17 +161,30 @@ Result<void> SharedGroup::meet(const Operation& operation, bool copied, const Ru
            .reduce = operation.reduce,
            .copied = copied};
     if (!copied) locate(operation.input, own);
-    if (auto advanced = advance(terms); !advanced) return advanced;
+    if (!publish_step(line(rank_).step)) return failure();
+    ++steps_;
+    return {};
+}
+
+Result<void> SharedGroup::meet(const Operation& operation, bool copied, const RunTerms& terms) {
+    if (auto signed_up = sign(operation, copied); !signed_up) return signed_up;
+    if (auto come = await_all(terms); !come) return come;
     return compare_signatures();
 }
 
-Result<void> SharedGroup::step(const RunTerms& terms) {
-    return advance(terms);
+/// Signatures are kept by parity, and the one before this is still there to be compared: nobody ends an operation that
+/// it has announced before all others have begun it, nor begins one by meeting before all others have signed.
+Result<void> SharedGroup::announce(const Operation& operation) {
+    return sign(operation, true);
 }
 
-Result<void> SharedGroup::advance(const RunTerms& terms) {
+Result<void> SharedGroup::step(const RunTerms& terms) {
     if (!publish_step(line(rank_).step)) return failure();
     ++steps_;
+    return await_all(terms);
+}
+
+Result<void> SharedGroup::await_all(const RunTerms& terms) {
     const Spin budget = spin(terms.patience);
     for (int other = 0; other < size_; ++other) {
         if (other == rank_) continue;
@@ -195,6 +208,8 @@ Result<void> SharedGroup::compare_signatures() {
                                      .reduce = theirs.reduce,
                                      .count = theirs.count,
                                      .peer = theirs.peer};
+        if (theirs.kind == OperationKind::barrier && theirs.count > 0)
+            return cat(who(rank), " runs allocate ", theirs.count, " bytes");
         return cat(who(rank), " runs ", describe(as_operation), theirs.tag != 0 ? cat(" tagged ", theirs.tag) : "");
     };
     int differing = 1;

@@ -41,6 +41,9 @@ class SharedGroup {
     /// names the first two that differ.
     /// `copied`: this rank has its data in its window already.
     Result<void> meet(const Operation& operation, bool copied, const RunTerms& terms);
+    /// Begins `operation` without waiting for anybody: one that all ranks compare elsewhere, before it can end. Who
+    /// meets for another one finds here that this rank differs.
+    Result<void> announce(const Operation& operation);
     /// One more step of the operation that meet() began.
     Result<void> step(const RunTerms& terms);
 
@@ -86,7 +89,8 @@ class SharedGroup {
     Result<void> watch_peers(Instant deadline);
     Result<std::vector<SharedSegment>> share_memory(std::size_t own_bytes, const std::vector<std::size_t>& all_bytes,
                                                     const std::string& purpose, Instant deadline);
-    Result<void> advance(const RunTerms& terms);
+    Result<void> sign(const Operation& operation, bool copied);
+    Result<void> await_all(const RunTerms& terms);
     Result<void> compare_signatures();
     [[nodiscard]] RankLine& line(int rank) const;
     [[nodiscard]] GroupHeader& header() const;

@@ -123,11 +123,10 @@ bool can_chain(DataType type) {
     return type != DataType::f16 && type != DataType::bf16;
 }
 
-Result<void> run_chain(TcpLanes& lanes, const Operation& operation, const ChainPlace& place, DataType named,
+Result<void> run_chain(TcpLanes& lanes, const Operation& operation, const ChainPlace& place, const Operation& named,
                        const RunTerms& terms) {
     Chain plan(operation, place);
-    auto header = header_of(operation, 0);
-    header.type = named;
+    auto header = header_of(named, 0);
     header.flags |= CollectiveHeader::chained;
     return lanes.carry(plan, header, terms);
 }

@@ -159,7 +159,7 @@ Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgo
         case OperationKind::broadcast: return run_broadcast(lanes, operation, terms);
         case OperationKind::all_reduce:
             if (goes_round(lanes.size(), operation, algorithm))
-                return run_chain(lanes, operation, place_of(lanes, operation), operation.type, terms);
+                return run_chain(lanes, operation, place_of(lanes, operation), operation, terms);
             return run_reduction(lanes, operation, terms);
         case OperationKind::reduce_scatter: return run_reduction(lanes, operation, terms);
         case OperationKind::send:

@@ -198,6 +198,65 @@ TEST_CASE("ranks of a node that differ, or do not come, are named with the numbe
     CHECK(findings.text() == "");
 }
 
+TEST_CASE("ranks that differ are all told so at once, also where one waits in its node's memory, another on TCP") {
+    constexpr std::size_t part = by_nodes_chunk_bytes / sizeof(float);
+    std::vector<float> memory(part + 20);
+    const auto floats = [&memory](std::size_t count) {
+        return Buffer{.data = memory.data(), .count = count, .type = DataType::f32};
+    };
+    std::vector<float> large(50'000 * 10), piece(part / 10 + 2);
+    const auto scattered = [&](std::size_t count) {
+        return reduce_scatter(ConstBuffer(memory.data(), count * 10, DataType::f32),
+                              Buffer{.data = piece.data(), .count = count, .type = DataType::f32}, ReduceOp::sum);
+    };
+    const auto gathered = all_gather(floats(50'000), buffer(std::span(large)));
+    const std::vector two{2, 2};
+    struct Case {
+        const char* name;
+        std::vector<int> nodes;
+        Operation even, odd;
+    };
+    // None gets as far as to write: the ranks may share the memory.
+    const Case cases[] = {
+        {"a small all_reduce and a large one", two, all_reduce(floats(10), ReduceOp::sum),
+         all_reduce(floats(50'000), ReduceOp::sum)},
+        {"a barrier and a large all_gather", two, barrier(), gathered},
+        {"a large broadcast and a large all_gather", two, broadcast(floats(50'000), 0), gathered},
+        {"a small broadcast and a reduce_scatter", {5, 5}, broadcast(floats(1), 0), scattered(50'000)},
+        {"reduce_scatters of one part and of two", {5, 5}, scattered(part / 10), scattered(part / 10 + 1)},
+    };
+    for (const auto& one : cases) {
+        Findings findings;
+        run_as_threads(world_of(one.nodes), [&](const GroupTerms& terms) {
+            const auto transport = join_over_nodes(terms, one.nodes);
+            const auto done = transport->run(terms.rank % 2 == 0 ? one.even : one.odd, test::within(20s));
+            findings.expect(done.has_error() && done.error().code == Errc::invalid_argument, "an error");
+            findings.expect_error(done, {"ranks differ", describe(one.even), describe(one.odd)});
+        });
+        INFO(one.name);
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE("ranks are told that they differ where one takes memory, and where their first parts are alike") {
+    Findings findings;
+    run_as_threads(4, [&](const GroupTerms& terms) {
+        const auto transport = join_over_nodes(terms, {2, 2});
+        if (terms.rank % 2 == 0)
+            findings.expect_error(transport->allocate(4'096, test::within(20s)), {"ranks differ", "4096", "barrier"});
+        else
+            findings.expect_error(transport->run(barrier(), test::within(20s)), {"ranks differ", "4096", "barrier"});
+    });
+    constexpr std::size_t part = by_nodes_chunk_bytes / sizeof(float);
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        const auto transport = join_over_nodes(terms, {2, 1});
+        std::vector<float> values(part + (terms.rank == 2 ? 1 : 0));
+        const auto done = transport->run(all_reduce(buffer(std::span(values)), ReduceOp::sum), test::within(20s));
+        findings.expect_error(done, {"ranks differ", cat(part), cat(part + 1), "rank 2 (pid "});
+    });
+    CHECK(findings.text() == "");
+}
+
 TEST_CASE("ranks that make no nodes are told why") {
     run_as_threads(2, [&](const GroupTerms& terms) {
         const auto transport = make_transport(terms, {.choice = TransportChoice::hierarchical,
