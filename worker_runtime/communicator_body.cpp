@@ -183,6 +183,7 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
     Terms terms = terms_;
     terms.group.id = cat(terms_.group.id, "/", number, ".", color);
     terms.group.size = static_cast<int>(members.size());
+    terms.group.root_ranks = terms_.group.in_root(members);
     terms.group.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
     auto transport = transport_->split({.group = terms.group, .members = std::move(members), .color = color},
                                        {.deadline = std::chrono::steady_clock::now() + terms_.timeout});

@@ -21,6 +21,7 @@
 #include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/cpu/interface_address.h"
 #include "worker_runtime/cpu/tcp_transport.h"
+#include "worker_runtime/cpu/wait_board.h"
 #include "worker_runtime/make_transport.h"
 #include "worker_runtime/notices.h"
 #include "worker_runtime/worker_voice.h"
@@ -127,6 +128,7 @@ class ContextBody {
     std::shared_ptr<RoundStore> store;
     std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
     std::shared_ptr<Notices> notices = std::make_shared<Notices>();
+    std::shared_ptr<WaitBoard> waits = std::make_shared<WaitBoard>();
     std::shared_ptr<AgentSnapshots> snapshots;  // null without an agent
     std::unique_ptr<Communicator> world;
     std::unique_ptr<AgentLink> agent;
@@ -213,7 +215,8 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
                   .size = environment.world_size,
                   .id = "world",
                   .place = store,
-                  .meeting_timeout = options.meeting_timeout},
+                  .meeting_timeout = options.meeting_timeout,
+                  .waits = waits},
         .timeout = options.operation_timeout,
         .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
         .flight = flight,
@@ -231,7 +234,9 @@ Result<std::unique_ptr<Communicator>> ContextBody::host_group(const std::vector<
                                            .size = static_cast<int>(members.size()),
                                            .id = cat("host/", host_groups++, ".", members.front()),
                                            .place = store,
-                                           .meeting_timeout = meeting_timeout},
+                                           .meeting_timeout = meeting_timeout,
+                                           .root_ranks = members,
+                                           .waits = waits},
                                  .make_transport =
                                      [own = address](const GroupTerms& group) {
                                          return make_tcp_transport(group, {.address = own, .connections_per_peer = 1});

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "worker_runtime/cpu/control_watch.h"
 #include "worker_runtime/cpu/node_reduction.h"
 #include "worker_runtime/cpu/shared_group.h"
 #include "worker_runtime/cpu/shared_memory_transport.h"
@@ -47,17 +48,26 @@ class HierarchicalTransport final : public Transport {
                   .lanes = *parts.lanes,
                   .node = node.get(),
                   .number = layout.node_of(parts.group->rank())},
-          watch_(std::move(watch)),
-          over_tcp_(tcp_transport_over(std::move(parts), TcpAlgorithm::automatic)) {
+          over_tcp_(tcp_transport_over(std::move(parts), TcpAlgorithm::automatic)),
+          ears_(groups_.tcp, std::move(watch)) {
         if (node) on_node_ = shared_memory_transport_over(std::move(node));
     }
-    ~HierarchicalTransport() override {
-        for (const auto id : watched_) watch_->remove(id);
-    }
+    ~HierarchicalTransport() override { groups_.tcp.also_waits_for(nullptr); }
 
     /// While the ranks of this node wait for each other in their memory, nobody looks at TCP: then the watch does.
     Result<void> watch_all() {
-        if (groups_.node == nullptr) return {};
+        if (groups_.node != nullptr) ask_across();
+        auto begun = ears_.begin([this](int rank) {
+            const auto over = groups_.tcp.hear_or_lose(rank);
+            if (!over && groups_.node != nullptr) groups_.node->fail(over.error().code, over.error().context);
+            return over && !*over;
+        });
+        if (begun) groups_.tcp.trace_for_parts();
+        return begun;
+    }
+
+    /// What goes on in this node's memory is told to other nodes, and the guilty ranks are looked for there.
+    void ask_across() {
         const auto everywhere = [first = groups_.layout.first_of(groups_.number)](std::vector<int> ranks) {
             for (int& rank : ranks) rank += first;
             return ranks;
@@ -65,19 +75,8 @@ class HierarchicalTransport final : public Transport {
         groups_.tcp.also_waits_for([this, everywhere] { return everywhere(groups_.node->awaited()); });
         groups_.node->ask_whom_to_blame([this, everywhere](const std::vector<int>& late) -> Result<std::string> {
             const auto guilty = groups_.tcp.trace(everywhere(late), 0);
-            return guilty ? Result<std::string>(groups_.tcp.who(*guilty)) : guilty.error();
+            return guilty ? Result<std::string>(guilty->names) : guilty.error();
         });
-        for (int rank = 0; rank < groups_.tcp.size(); ++rank) {
-            if (rank == groups_.tcp.rank()) continue;
-            auto id = watch_->add(groups_.tcp.peer(rank).control, [this, rank] {
-                const auto over = groups_.tcp.hear_or_lose(rank);
-                if (!over) groups_.node->fail(over.error().code, over.error().context);
-                return over && !*over;
-            });
-            if (!id) return id.error();
-            watched_.push_back(*id);
-        }
-        return {};
     }
 
     [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
@@ -194,11 +193,10 @@ class HierarchicalTransport final : public Transport {
     }
 
     const NodeGroups groups_;
-    const std::shared_ptr<FdWatch> watch_;
-    std::vector<std::uint64_t> watched_;
     std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns groups_.tcp and lanes
     std::unique_ptr<Transport> on_node_;   ///< between this node's; owns groups_.node
     NodeReduction reduction_{groups_};
+    ControlWatch ears_;  ///< last, because it calls the groups
 };
 
 }  // namespace
@@ -215,6 +213,7 @@ Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms&
         GroupTerms local = terms;
         local.rank = terms.rank - layout.first_of(node);
         local.size = layout.size_of(node);
+        local.root_ranks.clear();  // the group over TCP speaks for both
         const auto first = identities.begin() + layout.first_of(node);
         auto formed = SharedGroup::form(local, std::move(door), {first, first + local.size}, watch, deadline);
         if (!formed) return parts->group->fail(formed.error().code, formed.error().context);

@@ -20,6 +20,8 @@ class MeetingPlace {
     virtual Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) = 0;
 };
 
+class WaitBoard;
+
 /// Who makes a transport, and with whom. The same on all ranks but for `rank`.
 struct GroupTerms {
     int rank = 0;
@@ -27,6 +29,17 @@ struct GroupTerms {
     std::string id;  ///< unique in the round, for keys and messages: "world", "world/0.1"
     std::shared_ptr<MeetingPlace> place;
     Duration meeting_timeout = std::chrono::seconds(300);  ///< for all ranks to come; torch's store default
+    /// Each rank's number in the communicator that this one was split from, in however many steps: the root. Empty: it
+    /// is the root itself.
+    std::vector<int> root_ranks{};
+    std::shared_ptr<WaitBoard> waits{};  ///< of this process, the root's; may be null
+
+    [[nodiscard]] bool is_part() const { return !root_ranks.empty(); }
+    [[nodiscard]] int in_root(int one) const { return is_part() ? root_ranks[static_cast<std::size_t>(one)] : one; }
+    [[nodiscard]] std::vector<int> in_root(std::vector<int> ranks) const {
+        for (int& one : ranks) one = in_root(one);
+        return ranks;
+    }
 };
 
 /// Publishes `value` as this rank's under "`what`" and gives all ranks' values, in rank order. An error says which rank

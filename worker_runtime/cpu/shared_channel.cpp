@@ -16,9 +16,8 @@ Result<void> SharedChannel::send(const Operation& operation, const RunTerms& ter
     std::size_t done = 0;
     do {
         if (slots_ >= channel_slot_count) {
-            const auto end =
-                await_step(line.emptied, slots_ - channel_slot_count + 1, group_.spin(terms.patience), terms.deadline);
-            if (end != WaitEnd::reached) return group_.end_of_wait(end, group_.who(to_), describe(operation));
+            const auto room = slots_ - channel_slot_count + 1;
+            if (auto come = group_.await_message(to_, line.emptied, room, operation, terms); !come) return come;
         }
         const std::size_t bytes = std::min(payload_max, total - done);
         const SlotHead head{.message_bytes = total,
@@ -41,8 +40,7 @@ Result<void> SharedChannel::receive(const Operation& operation, const RunTerms& 
     auto* const data = static_cast<std::byte*>(operation.output);
     std::size_t done = 0;
     do {
-        const auto end = await_step(line.filled, slots_ + 1, group_.spin(terms.patience), terms.deadline);
-        if (end != WaitEnd::reached) return group_.end_of_wait(end, group_.who(from_), describe(operation));
+        if (auto come = group_.await_message(from_, line.filled, slots_ + 1, operation, terms); !come) return come;
         const std::byte* const slot = group_.channel_slot(from_, to_, slots_);
         SlotHead head;
         ::memcpy(&head, slot, sizeof head);

@@ -39,6 +39,7 @@ SharedGroup::SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::sha
       layout_(terms.size),
       meeting_(std::move(meeting)),
       watch_(std::move(watch)),
+      message_waits_(new std::atomic<int>[static_cast<std::size_t>(terms.size)]()),
       crowded_(terms.size > cores_of_this_process()) {}
 
 Result<std::unique_ptr<SharedGroup>> SharedGroup::form(const GroupTerms& terms, LocalDoor door,
@@ -191,9 +192,23 @@ Result<void> SharedGroup::await_all(const RunTerms& terms) {
         const auto end = await_step(line(other).step, steps_, budget, terms.deadline);
         if (end == WaitEnd::reached) continue;
         const auto doing = cat("operation ", operations_, " (", describe(operation_), ")");
-        return end == WaitEnd::timed_out ? late(doing) : end_of_wait(end, who(other), doing);
+        std::vector<int> behind;
+        for (int rank = 0; rank < size_; ++rank)
+            if (is_behind(rank)) behind.push_back(rank);
+        return end_of_wait(end, other, behind, doing);
     }
     return {};
+}
+
+Result<void> SharedGroup::await_message(int from, StepWord& word, std::uint64_t step, const Operation& operation,
+                                        const RunTerms& terms) {
+    auto& waits = message_waits_[static_cast<std::size_t>(from)];
+    ++waits;
+    const auto end = await_step(word, step, spin(terms.patience), terms.deadline);
+    const Result<void> come =
+        end == WaitEnd::reached ? Result<void>() : end_of_wait(end, from, {from}, describe(operation));
+    --waits;
+    return come;
 }
 
 Result<void> SharedGroup::compare_signatures() {
@@ -302,35 +317,33 @@ std::string SharedGroup::who(int rank) const {
     return describe(meeting_.identity(rank));
 }
 
+std::string SharedGroup::who(const std::vector<int>& ranks) const {
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(who(rank));
+    return join(names, ", ");
+}
+
 /// Lockstep: no rank is ahead of another but in a step where it waits for that one.
+bool SharedGroup::is_behind(int rank) const {
+    return steps_of(line(rank).step) < steps_of(line(rank_).step) ||
+           (shares_ && rank != rank_ && (rank_ == 0 || rank == 0));
+}
+
 std::vector<int> SharedGroup::awaited() const {
     std::vector<int> ranks;
-    const auto own = steps_of(line(rank_).step);
     for (int other = 0; other < size_; ++other)
-        if (steps_of(line(other).step) < own || (shares_ && other != rank_ && (rank_ == 0 || other == 0)))
-            ranks.push_back(other);
+        if (is_behind(other) || message_waits_[static_cast<std::size_t>(other)] > 0) ranks.push_back(other);
     return ranks;
 }
 
-Error SharedGroup::late(const std::string& doing) {
-    const auto ranks = awaited();
-    std::vector<std::string> names;
-    for (const int rank : ranks) names.push_back(who(rank));
-    Result<std::string> blamed = blame_ ? blame_(ranks) : Result<std::string>(join(names, ", "));
+Error SharedGroup::end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, const std::string& doing) {
+    if (end == WaitEnd::left)
+        return fail(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing));
+    if (end != WaitEnd::timed_out) return failure();
+    const auto blamed = blame_ ? blame_(late) : Result<std::string>(who(late));
     if (!blamed) return fail(blamed.error().code, blamed.error().context);
-    return end_of_wait(WaitEnd::timed_out, *blamed, doing);
-}
-
-Error SharedGroup::end_of_wait(WaitEnd end, const std::string& late, const std::string& doing) {
-    switch (end) {
-        case WaitEnd::left: return fail(Errc::peer_closed, cat(late, " closed communicator ", id_, " before ", doing));
-        case WaitEnd::timed_out:
-            return fail(Errc::timed_out,
-                        cat(doing, " on communicator ", id_, " was not over by its deadline: ", late, " did not come"));
-        case WaitEnd::failed:
-        case WaitEnd::reached: break;
-    }
-    return failure();
+    return fail(Errc::timed_out,
+                cat(doing, " on communicator ", id_, " was not over by its deadline: ", *blamed, " did not come"));
 }
 
 Error SharedGroup::fail(Errc code, const std::string& text) {

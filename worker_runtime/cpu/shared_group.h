@@ -71,9 +71,10 @@ class SharedGroup {
     [[nodiscard]] Error failure() const;
     /// What `rank` looks like in messages: "rank 3 (pid 4711 on gpu07)".
     [[nodiscard]] std::string who(int rank) const;
-    /// Turns the end of a wait for `late` (ranks in words; not reached) into the group's failure.
-    Error end_of_wait(WaitEnd end, const std::string& late, const std::string& doing);
-    [[nodiscard]] Spin spin(Patience patience) const;
+    [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
+    /// Waits for `from`'s step of a message; an error is the group's end.
+    Result<void> await_message(int from, StepWord& word, std::uint64_t step, const Operation& operation,
+                               const RunTerms& terms);
 
     /// The ranks that this one waits for, from any thread.
     [[nodiscard]] std::vector<int> awaited() const;
@@ -96,7 +97,11 @@ class SharedGroup {
     [[nodiscard]] GroupHeader& header() const;
     [[nodiscard]] const Signature& signature(int rank) const;
     void locate(const void* data, Signature& signature) const;
-    Error late(const std::string& doing);
+    [[nodiscard]] Spin spin(Patience patience) const;
+    /// Does this rank wait for that one, in a collective or for memory?
+    [[nodiscard]] bool is_behind(int rank) const;
+    /// Turns the end of a wait for `rank`, and for `late` if that is its deadline, into the group's failure.
+    Error end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, const std::string& doing);
     void peer_ended(int rank);
 
     const int rank_;
@@ -113,8 +118,9 @@ class SharedGroup {
     std::uint64_t operations_ = 0;
     std::uint64_t steps_ = 0;
     std::uint64_t turns_ = 0;
-    std::atomic<bool> shares_ = false;  ///< memory, which all hand to the first rank and get from it
-    bool crowded_ = false;              ///< more ranks than cores
+    std::atomic<bool> shares_ = false;                   ///< memory, which all hand to the first rank and get from it
+    std::unique_ptr<std::atomic<int>[]> message_waits_;  ///< threads that wait for a message, of each rank
+    bool crowded_ = false;                               ///< more ranks than cores
     Blame blame_;
 };
 

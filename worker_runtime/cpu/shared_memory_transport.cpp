@@ -1,5 +1,6 @@
 #include "worker_runtime/cpu/shared_memory_transport.h"
 
+#include <optional>
 #include <utility>
 
 #include "rendezvous/base/check.h"
@@ -7,6 +8,7 @@
 #include "worker_runtime/cpu/shared_channel.h"
 #include "worker_runtime/cpu/shared_collectives.h"
 #include "worker_runtime/cpu/shared_group.h"
+#include "worker_runtime/cpu/wait_board.h"
 
 namespace muster::runtime {
 
@@ -19,6 +21,17 @@ class SharedMemoryTransport final : public Transport {
             outgoing_.emplace_back(*group_, group_->rank(), rank);
             incoming_.emplace_back(*group_, rank, group_->rank());
         }
+    }
+
+    /// A part of another communicator tells there whom it waits for, and asks there whom to blame.
+    void join(const GroupTerms& terms) {
+        if (!terms.waits || !terms.is_part()) return;
+        entry_.emplace(terms.waits, [group = group_.get(), terms] { return terms.in_root(group->awaited()); });
+        group_->ask_whom_to_blame([group = group_.get(), terms](const std::vector<int>& late) -> Result<std::string> {
+            const auto guilty = terms.waits->trace(terms.in_root(late));
+            if (!guilty) return group->who(late);
+            return *guilty ? Result<std::string>((*guilty)->names) : guilty->error();
+        });
     }
 
     [[nodiscard]] std::string_view name() const override { return "shared memory"; }
@@ -46,6 +59,7 @@ class SharedMemoryTransport final : public Transport {
     std::unique_ptr<SharedGroup> group_;
     std::vector<SharedChannel> outgoing_;  ///< to each rank
     std::vector<SharedChannel> incoming_;  ///< from each rank
+    std::optional<WaitEntry> entry_;
 };
 
 }  // namespace
@@ -56,7 +70,9 @@ Result<std::unique_ptr<Transport>> make_shared_memory_transport(const GroupTerms
     const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
     auto group = SharedGroup::form(terms, std::move(door), std::move(identities), std::move(watch), deadline);
     if (!group) return group.error();
-    return shared_memory_transport_over(std::move(*group));
+    auto transport = std::make_unique<SharedMemoryTransport>(std::move(*group));
+    transport->join(terms);
+    return std::unique_ptr<Transport>(std::move(transport));
 }
 
 std::unique_ptr<Transport> shared_memory_transport_over(std::unique_ptr<SharedGroup> group) {

@@ -186,9 +186,9 @@ Error TcpChannel::late(const Progress& progress) {
     group_.waits_for(this, {peer_});
     const auto guilty = group_.trace({peer_}, 0);
     if (!guilty) return guilty.error();
-    const bool came = *guilty == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
+    const bool came = guilty->ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
     return group_.fail(Errc::timed_out, cat(doing(progress.operation), " on communicator ", group_.id(),
-                                            " was not over by its deadline: ", group_.who(*guilty),
+                                            " was not over by its deadline: ", guilty->names,
                                             came ? " stopped in it" : " did not come"));
 }
 

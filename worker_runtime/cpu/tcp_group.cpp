@@ -39,18 +39,25 @@ bool is_silence(int failure) {
 
 }  // namespace
 
-TcpGroup::TcpGroup(int rank, std::string id, TcpMesh mesh, FileDescriptor wake)
-    : rank_(rank),
-      id_(std::move(id)),
+TcpGroup::TcpGroup(const GroupTerms& terms, TcpMesh mesh, FileDescriptor wake)
+    : terms_(terms),
       mesh_(std::move(mesh)),
       wake_(std::move(wake)),
       ranks_here_(static_cast<int>(
           std::count_if(mesh_.peers.begin(), mesh_.peers.end(),
-                        [this](const TcpPeer& one) { return one.card.host == peer(rank_).card.host; }))),
+                        [this](const TcpPeer& one) { return one.card.host == peer(rank()).card.host; }))),
       fork_guard_(sockets_of(mesh_)),
-      inboxes_(mesh_.peers.size()) {}
+      inboxes_(mesh_.peers.size()) {
+    if (!terms_.waits || !terms_.is_part()) return;
+    entry_.emplace(terms_.waits, [this] {
+        const std::lock_guard lock(mutex_);
+        return terms_.in_root(waited_for());
+    });
+}
 
 TcpGroup::~TcpGroup() {
+    entry_.reset();
+    if (terms_.waits && !terms_.is_part()) terms_.waits->trace_with(nullptr);
     const std::lock_guard lock(mutex_);
     if (failure_) return;
     for (int peer = 0; peer < size(); ++peer)
@@ -63,7 +70,7 @@ Duration TcpGroup::spin(Patience patience) const {
 }
 
 std::string TcpGroup::who(int rank) const {
-    return describe_rank(rank, peer(rank).card);
+    return describe_rank(terms_.in_root(rank), peer(rank).card);
 }
 
 std::string TcpGroup::who(const std::vector<int>& ranks) const {
@@ -92,7 +99,7 @@ Error TcpGroup::fail_locked(Errc code, const std::string& text, std::uint64_t un
 
 Error TcpGroup::failure() const {
     const std::lock_guard lock(mutex_);
-    MUSTER_CHECK(failure_.has_value(), id_);
+    MUSTER_CHECK(failure_.has_value(), id());
     return *failure_;
 }
 
@@ -192,7 +199,7 @@ Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
     const Inbox& box = inbox(rank);
     if (box.told == Told::failed) return *failure_;
     if (box.told == Told::left)
-        return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing), 0);
+        return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id(), " before ", doing), 0);
     if (box.told == Told::silent || is_silence(failure)) {
         const std::string words = box.told == Told::silent ? box.silence : std::strerror(failure);
         return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ", words), 0);

@@ -5,7 +5,8 @@
 //
 // Whoever has waited until the deadline asks those it waits for whom they wait for, and these in turn, until it comes
 // to ranks that do not answer, or wait for nobody: it is them that the failure names (trace()). So every rank that
-// waits says for whom, and every rank that waits listens.
+// waits says for whom, and every rank that waits listens. A communicator that was split off asks in the one at the
+// root, whose ranks listen at all times and know of waits in all of them (wait_board.h).
 #pragma once
 
 #include <cstdint>
@@ -20,24 +21,26 @@
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/time.h"
 #include "worker_runtime/cpu/fork_guard.h"
+#include "worker_runtime/cpu/meeting_place.h"
 #include "worker_runtime/cpu/tcp_control.h"
 #include "worker_runtime/cpu/tcp_mesh.h"
 #include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/cpu/wait_board.h"
 
 namespace muster::runtime {
 
 class TcpGroup {
   public:
-    TcpGroup(int rank, std::string id, TcpMesh mesh, FileDescriptor wake);
+    TcpGroup(const GroupTerms& terms, TcpMesh mesh, FileDescriptor wake);
     /// Tells the others that this rank has left, unless the group has failed.
     ~TcpGroup();
     TcpGroup(const TcpGroup&) = delete;
     TcpGroup& operator=(const TcpGroup&) = delete;
 
-    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int rank() const { return terms_.rank; }
     [[nodiscard]] int size() const { return static_cast<int>(mesh_.peers.size()); }
     [[nodiscard]] int stripes() const { return mesh_.stripes; }
-    [[nodiscard]] const std::string& id() const { return id_; }
+    [[nodiscard]] const std::string& id() const { return terms_.id; }
     [[nodiscard]] const TcpPeer& peer(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)]; }
     /// Ranks on this host, this one included.
     [[nodiscard]] int ranks_here() const { return ranks_here_; }
@@ -72,12 +75,15 @@ class TcpGroup {
     void waits_for(const void* wait, std::vector<int> ranks);
     /// Where this rank also waits in another way than by waits_for(): asked from any thread.
     void also_waits_for(std::function<std::vector<int>()> ranks);
-    /// Those of `late`, or of those that they wait for, who keep all others waiting: first those that did not answer,
-    /// then those that wait for nobody; `late` itself where that leads nowhere. An error: the group has failed
-    /// meanwhile. Gives up collective `number` (0: none).
-    Result<std::vector<int>> trace(const std::vector<int>& late, std::uint64_t number);
+    /// Those of `late`, or of those that they wait for, in whatever communicator, who keep all others waiting: first
+    /// those that did not answer, then those that wait for nobody; `late` itself where that leads nowhere. Ranks are
+    /// this group's; -1 for one that is not in it. An error: the group has failed meanwhile. Gives up collective
+    /// `number` (0: none).
+    Result<Guilty> trace(const std::vector<int>& late, std::uint64_t number);
+    /// From now on this group, a root that hears its connections at all times, also traces for its parts.
+    void trace_for_parts();
 
-    /// "rank 3 (pid 4711 on gpu07)".
+    /// "rank 3 (pid 4711 on gpu07)", with its number in the root.
     [[nodiscard]] std::string who(int rank) const;
     [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
 
@@ -108,9 +114,10 @@ class TcpGroup {
 
     void await_last_words(int rank);
     void give_up(std::uint64_t number);
+    Result<std::vector<int>> trace_here(const std::vector<int>& late);
+    [[nodiscard]] std::vector<int> numbers_here(const std::vector<int>& root_ranks) const;
 
-    const int rank_;
-    const std::string id_;
+    const GroupTerms terms_;
     const TcpMesh mesh_;
     const FileDescriptor wake_;
     int ranks_here_ = 1;
@@ -122,6 +129,7 @@ class TcpGroup {
     std::vector<Inbox> inboxes_;  ///< by rank
     std::map<const void*, std::vector<int>> waits_;
     std::function<std::vector<int>()> also_waits_for_;
+    std::optional<WaitEntry> entry_;  ///< of a part: last, because it asks this
 };
 
 }  // namespace muster::runtime

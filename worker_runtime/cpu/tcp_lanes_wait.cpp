@@ -116,12 +116,12 @@ Result<void> TcpLanes::check_deadline(const RunTerms& terms) {
     group_.waits_for(this, owing);
     const auto late = group_.trace(owing, operations_);
     if (!late) return late.error();
-    const bool came = std::all_of(late->begin(), late->end(), [this](int peer) {
-        return peer != rank() && stream(peer, 0, 0).header_received == sizeof(HeaderBytes);
+    const bool came = std::all_of(late->ranks.begin(), late->ranks.end(), [this](int peer) {
+        return peer >= 0 && peer != rank() && stream(peer, 0, 0).header_received == sizeof(HeaderBytes);
     });
     return group_.fail(Errc::timed_out,
-                       cat(doing(), " on communicator ", group_.id(), " was not over by its deadline: ",
-                           group_.who(*late), came ? " came, but stopped in it" : " did not come"),
+                       cat(doing(), " on communicator ", group_.id(), " was not over by its deadline: ", late->names,
+                           came ? " came, but stopped in it" : " did not come"),
                        operations_);
 }
 

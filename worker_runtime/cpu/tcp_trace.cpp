@@ -31,25 +31,56 @@ std::vector<int> TcpGroup::waited_for() const {
         const auto more = also_waits_for_();
         all.insert(more.begin(), more.end());
     }
+    if (terms_.waits && !terms_.is_part()) {
+        const auto in_parts = terms_.waits->awaited();
+        all.insert(in_parts.begin(), in_parts.end());
+    }
     return {all.begin(), all.end()};
 }
 
-Result<std::vector<int>> TcpGroup::trace(const std::vector<int>& late, std::uint64_t number) {
-    if (size() == 2) return late;
+void TcpGroup::trace_for_parts() {
+    if (terms_.waits && !terms_.is_part())
+        terms_.waits->trace_with([this](const std::vector<int>& late) { return trace(late, 0); });
+}
+
+std::vector<int> TcpGroup::numbers_here(const std::vector<int>& root_ranks) const {
+    std::vector<int> numbers;
+    for (const int one : root_ranks) {
+        const auto at = std::find(terms_.root_ranks.begin(), terms_.root_ranks.end(), one);
+        numbers.push_back(at == terms_.root_ranks.end() ? -1 : static_cast<int>(at - terms_.root_ranks.begin()));
+    }
+    return numbers;
+}
+
+Result<Guilty> TcpGroup::trace(const std::vector<int>& late, std::uint64_t number) {
+    const bool has_root = terms_.waits && terms_.is_part();
+    if (size() == 2 && !has_root) return Guilty{.ranks = late, .names = who(late)};
+    give_up(number);
+    if (has_root) {
+        auto by_root = terms_.waits->trace(terms_.in_root(late));
+        if (by_root && !*by_root) return fail(by_root->error().code, by_root->error().context, number);
+        if (by_root) return Guilty{.ranks = numbers_here((*by_root)->ranks), .names = (*by_root)->names};
+    }
+    auto guilty = size() == 2 ? Result<std::vector<int>>(late) : trace_here(late);
+    if (!guilty) return guilty.error();
+    return Guilty{.ranks = *guilty, .names = who(*guilty)};
+}
+
+/// Along the ranks of this group.
+Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late) {
     std::set<int> seen{late.begin(), late.end()};
-    seen.insert(rank_);
+    seen.insert(rank());
     std::map<int, Question> open;
     for (const int rank : late) open[rank] = {};
     std::vector<int> idle;
     std::vector<int> mute;
     const Instant began = std::chrono::steady_clock::now();
-    give_up(number);
     while (!open.empty()) {
         std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
         {
             const std::lock_guard lock(mutex_);
             for (int rank = 0; rank < size(); ++rank) {  // others ask, too
-                if (rank == rank_) continue;
+                if (rank == this->rank()) continue;
                 read(rank);
                 if (inbox(rank).told == Told::nothing) polled.push_back({peer(rank).control.get(), POLLIN, 0});
             }
@@ -113,7 +144,7 @@ Error TcpGroup::failure_soon() {
     for (const Instant end = current + trace_limit + answer_limit; current < end;
          current = std::chrono::steady_clock::now()) {
         for (int rank = 0; rank < size(); ++rank) {
-            if (rank == rank_) continue;
+            if (rank == this->rank()) continue;
             if (auto heard = rank == by ? hear_or_lose(rank) : hear(rank); !heard) return heard.error();
         }
         if (::poll(&wake, 1, poll_timeout_ms(current + answer_look_interval, current)) > 0) return failure();

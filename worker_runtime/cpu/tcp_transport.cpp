@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/cpu/available_memory.h"
+#include "worker_runtime/cpu/control_watch.h"
 #include "worker_runtime/cpu/tcp_channel.h"
 #include "worker_runtime/cpu/tcp_collectives.h"
 #include "worker_runtime/cpu/tcp_group.h"
@@ -63,6 +65,16 @@ class TcpTransport final : public Transport {
         }
     }
 
+    Result<void> answer_at_all_times(std::shared_ptr<FdWatch> watch) {
+        ears_.emplace(*group_, std::move(watch));
+        auto begun = ears_->begin([group = group_.get()](int rank) {
+            const auto over = group->hear(rank);
+            return over && !*over;
+        });
+        if (begun) group_->trace_for_parts();
+        return begun;
+    }
+
     [[nodiscard]] std::string_view name() const override { return "tcp"; }
 
     Result<void> run(const Operation& operation, const RunTerms& terms) override {
@@ -94,6 +106,7 @@ class TcpTransport final : public Transport {
     const TcpAlgorithm algorithm_;
     std::vector<TcpChannel> outgoing_;  ///< to each rank
     std::vector<TcpChannel> incoming_;  ///< from each rank
+    std::optional<ControlWatch> ears_;
 };
 
 }  // namespace
@@ -104,7 +117,7 @@ Result<TcpParts> connect_tcp(const GroupTerms& terms, const TcpOptions& options)
     if (!wake.valid()) return error_from_errno(errno, "make an event descriptor");
     auto mesh = connect_mesh(terms, options);
     if (!mesh) return mesh.error();
-    auto group = std::make_unique<TcpGroup>(terms.rank, terms.id, std::move(*mesh), std::move(wake));
+    auto group = std::make_unique<TcpGroup>(terms, std::move(*mesh), std::move(wake));
     auto lanes = TcpLanes::over(*group);
     if (!lanes) return lanes.error();
     return TcpParts{.group = std::move(group), .lanes = std::move(*lanes)};
@@ -130,7 +143,11 @@ Result<void> agree_on_memory(const TcpGroup& group, TcpLanes& lanes, std::size_t
 Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options) {
     auto parts = connect_tcp(terms, options);
     if (!parts) return parts.error();
-    return tcp_transport_over(std::move(*parts), options.algorithm);
+    auto transport =
+        std::make_unique<TcpTransport>(std::move(parts->group), std::move(parts->lanes), options.algorithm);
+    if (options.watch && terms.waits && !terms.is_part())
+        if (auto heard = transport->answer_at_all_times(options.watch); !heard) return heard.error();
+    return std::unique_ptr<Transport>(std::move(transport));
 }
 
 }  // namespace muster::runtime

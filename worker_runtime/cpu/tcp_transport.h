@@ -5,6 +5,7 @@
 #include <string>
 
 #include "rendezvous/base/error.h"
+#include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/cpu/meeting_place.h"
 #include "worker_runtime/cpu/transport.h"
 
@@ -22,6 +23,8 @@ struct TcpOptions {
     std::string address;                               ///< numeric, the one that reached the store
     int connections_per_peer = 0;                      ///< 0: chosen by the number of cores
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;  ///< the same on all ranks
+    /// Where a root answers who asks whom it waits for; null on all ranks: only while it waits itself.
+    std::shared_ptr<FdWatch> watch{};
 };
 
 /// Connects this rank with all others of the group. Returns when every pair is connected; an error names the rank that

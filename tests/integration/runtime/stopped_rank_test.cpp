@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <memory>
 #include <random>
-#include <regex>
 #include <set>
 #include <thread>
 
 #include "rendezvous/base/text.h"
+#include "tests/integration/runtime/named_ranks.h"
 #include "tests/integration/runtime/node_ranks.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
@@ -24,22 +24,13 @@ namespace {
 using Join = std::function<std::unique_ptr<Transport>(const GroupTerms&)>;
 using Once = std::function<Operation(int turn)>;
 
-/// The ranks that a failure speaks of, as the agent reads them.
-std::set<int> named_in(const std::string& text) {
-    static const std::regex rank("rank ([0-9]+) \\(pid ");
-    std::set<int> ranks;
-    for (std::sregex_iterator one(text.begin(), text.end(), rank), end; one != end; ++one)
-        ranks.insert(std::stoi((*one)[1]));
-    return ranks;
-}
-
 int run_until_failure(const GroupTerms& terms, const Join& join, const Once& once, int victim) {
     const auto transport = join(terms);
     if (terms.place->publish(cat("ready/", terms.rank), "1", no_deadline).has_error()) return 3;
     Result<void> done;
     for (int turn = 0; done; ++turn) done = transport->run(once(turn), test::within(300ms));
     const auto& text = done.error().context;
-    if (named_in(text) == std::set{victim} && text.find("deadline") != std::string::npos) return 0;
+    if (test::named_in(text) == std::set{victim} && text.find("deadline") != std::string::npos) return 0;
     std::fprintf(stderr, "rank %d: %s\n", terms.rank, text.c_str());
     return 1;
 }
