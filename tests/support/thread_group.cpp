@@ -143,6 +143,11 @@ void ThreadGroup::let_go() {
     changed_.notify_all();
 }
 
+bool ThreadGroup::wait_for_arrival() const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, patience, [&] { return arrived_ == size_; });
+}
+
 Result<void> ThreadGroup::meet(int rank, const Operation& operation, Instant deadline) {
     std::unique_lock lock(mutex_);
     if (failure_) return *failure_;

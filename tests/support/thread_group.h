@@ -38,6 +38,8 @@ class ThreadGroup {
     /// Operations wait until let_go(), as if the network stood still.
     void hold();
     void let_go();
+    /// Waits until all ranks have come to an operation that is held; false when they do not in time.
+    [[nodiscard]] bool wait_for_arrival() const;
 
   private:
     class Transport;

@@ -64,6 +64,16 @@ TEST_CASE("ranks with different models are all told which parameter differs betw
                   "the setting \"bucket_cap_mb\" is 25 on rank 0 but 1 on rank 2: give all ranks the same"));
     CHECK(all_say(told(f32_parameters({4, 5}), {.wire = WireFormat::bf16}),
                   "the setting \"exchange\" is same on rank 0 but bf16 on rank 2: give all ranks the same"));
+    const std::pair<const char*, ReducerOptions> others[] = {
+        {"first_bucket_mb", {.first_bucket_mb = 2}},         {"last_bucket_mb", {.last_bucket_mb = 2}},
+        {"order", {.order = BucketOrder::registered}},       {"inputs", {.inputs = Inputs::uneven}},
+        {"finite_check", {.finite_check = FiniteCheck::on}},
+    };
+    for (const auto& [setting, options] : others) {
+        const auto errors = told(f32_parameters({4, 5}), options);
+        CHECK(errors[0].find(cat("the setting \"", setting, "\" is ")) != std::string::npos);
+        CHECK((errors[1] == errors[0] && errors[2] == errors[0]));
+    }
 }
 
 TEST_CASE("a rank that cannot make its reducer says why, and the others say that it could not") {
@@ -203,6 +213,32 @@ TEST_CASE("a gradient that is no number is named with its rank on all ranks, and
         });
         CHECK(wrong == "");
     }
+}
+
+TEST_CASE("what lies in the memory of a parameter that nobody uses any more is no gradient") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({4, 4, 4}), 0);
+        auto options = bucket_each;
+        options.finite_check = FiniteCheck::on;
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        for (int step = 0; step < 6; ++step) {
+            (void)reducer->begin_step();
+            for (const int i : {2, 0}) {
+                std::fill_n(static_cast<float*>(reducer->gradient(i).data), 4, i == 0 ? 3.0f : 4.0f);
+                (void)reducer->mark_ready(i);
+            }
+            // By then its bucket is no longer sent.
+            const float left = step == 4 ? 1000 : std::numeric_limits<float>::quiet_NaN();
+            if (step >= 4) static_cast<float*>(reducer->gradient(1).data)[0] = left;
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            const auto norm = reducer->clip_grad_norm(11);
+            if (!norm || *norm != 10) return cat("step ", step, ": the norm is not 10, ", complaint(norm));
+        }
+        return {};
+    });
+    CHECK(wrong == "");
 }
 
 TEST_CASE("clip_grad_norm scales all gradients by one factor, and only when their norm is too large") {

@@ -105,6 +105,25 @@ TEST_CASE("a reducer made anew before any step has the gradients and buckets of 
     }
 }
 
+TEST_CASE("a saved state brings the size of its buckets, which may have been measured") {
+    test::ThreadGroup group(2);
+    const auto wrong = group.run([](Communicator& communicator) -> std::string {
+        std::vector<float> memory(6144);
+        std::vector<Parameter> parameters;
+        for (std::size_t i = 0; i < 6; ++i)
+            parameters.push_back({.name = "p" + std::to_string(i), .shape = {1024}, .data = memory.data() + 1024 * i});
+        auto small = GradientReducer::make(communicator, parameters, options_of(WireFormat::same));
+        auto large = GradientReducer::make(communicator, parameters);
+        if (!small || !large) return "they were not made";
+        if (small->buckets().size() != 4 || large->buckets().size() != 1) return "they have other buckets";
+        ReducerState state;
+        small->keep(state);
+        if (auto taken = large->restore(state); !taken) return taken.error().context;
+        return large->buckets().size() == small->buckets().size() ? "" : "the buckets have another size";
+    });
+    CHECK(wrong == "");
+}
+
 TEST_CASE("a reducer refuses the state of another one") {
     test::ThreadGroup group(1);
     const auto wrong = group.run([](Communicator& communicator) -> std::string {

@@ -1,6 +1,7 @@
 #include "muster/sharded_optimizer.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
@@ -32,6 +33,13 @@ bool used(std::size_t parameter, int step) {
     return parameter != 2 || step % 2 == 0;
 }
 
+/// Of each rank: 1, 2, 3...
+std::vector<float> samples(int world) {
+    std::vector<float> all(static_cast<std::size_t>(world));
+    std::iota(all.begin(), all.end(), 1.0f);
+    return all;
+}
+
 std::vector<float> as_f32(const ConstBuffer& from) {
     std::vector<float> values(from.count);
     runtime::convert(from, buffer(std::span<float>(values)));
@@ -54,7 +62,7 @@ std::vector<std::vector<std::byte>> trained_alone(const OptimizerRule& rule, Dat
             for (int rank = 0; rank < world; ++rank) {
                 gradients.push_back(made_up(type, count, seed_of(static_cast<std::uint64_t>(step), rank, i)));
             }
-            const auto gradient = average(type, gradients, std::vector<float>(static_cast<std::size_t>(world), 1));
+            const auto gradient = average(type, gradients, samples(world));
             runtime::update(rule, ++updates, as_f32({gradient.data(), count, type}), values, first, second);
         }
         result.emplace_back(count * size_of(type));
@@ -74,7 +82,8 @@ std::string train_together(const OptimizerRule& rule, DataType type, int world, 
         auto optimizer = ShardedOptimizer::make(*reducer, rule);
         if (!optimizer) return complaint(optimizer);
         for (int step = 0; step < steps; ++step) {
-            if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+            const auto own = samples(world)[static_cast<std::size_t>(communicator.rank())];
+            if (auto begun = reducer->begin_step(own); !begun) return complaint(begun);
             for (std::size_t i = 0; i < expected.size(); ++i) {
                 if (!used(i, step)) continue;
                 const Buffer gradient = reducer->gradient(static_cast<int>(i));

@@ -1,11 +1,13 @@
 // Compressed gradients that are no numbers, ranks without samples, and options that contradict each other.
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "muster/gradient_reducer.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/worker_runtime/reducer_story.h"
+#include "worker_runtime/engine/residuals.h"
 
 using namespace muster;
 using namespace muster::test;
@@ -76,6 +78,73 @@ TEST_CASE("a rank without samples changes nothing, and loses nothing of what it 
         });
         CHECK(wrong == "");
     }
+}
+
+TEST_CASE("int8: what a rank lost waits while it has no samples") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({64}), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), with(WireFormat::int8));
+        if (!reducer) return complaint(reducer);
+        // Rank 1 has samples in the first step and the last: 0.4 of a unit is lost in each, and comes as one in the
+        // end.
+        for (int step = 0; step < 3; ++step) {
+            const bool counts = (communicator.rank() == 1) == (step != 1);
+            (void)reducer->begin_step(counts ? 1 : 0);
+            auto* const values = static_cast<float*>(reducer->gradient(0).data);
+            std::fill_n(values, 64, communicator.rank() == 1 && counts ? 0.4f : 0.0f);
+            if (communicator.rank() == 1 && counts) values[0] = 127;
+            (void)reducer->mark_ready(0);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            if (std::abs(values[5] - (step == 2 ? 1.0f : 0.0f)) > 0.01f) return cat("step ", step, ": ", values[5]);
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("PowerSGD: a gradient comes through after steps in which there was none") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({4096}), 0);
+        auto shaped = parameters.list();
+        shaped[0].shape = {64, 64};
+        auto reducer = GradientReducer::make(communicator, shaped, with(WireFormat::power));
+        if (!reducer) return complaint(reducer);
+        for (int step = 0; step < 4; ++step) {
+            (void)reducer->begin_step();
+            auto* const values = static_cast<float*>(reducer->gradient(0).data);
+            std::fill_n(values, 4096, step < 2 ? 0.0f : 1.0f);
+            (void)reducer->mark_ready(0);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            if (step == 2 && std::abs(values[77] - 1) > 0.01f) return cat("it is ", values[77]);
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("what compression lost goes with its parameter into new buckets") {
+    const auto parameters = f32_parameters({2, 3});
+    const auto bucket = [](std::size_t index, std::size_t count, std::span<const BucketSlice> slices) {
+        return GradientBucket{
+            .index = index, .gradients = {.data = nullptr, .count = count, .type = DataType::f32}, .slices = slices};
+    };
+    const std::vector<BucketSlice> together{{.parameter = 0, .offset = 0, .count = 2},
+                                            {.parameter = 1, .offset = 16, .count = 3}};
+    const std::vector<BucketSlice> second{{.parameter = 1, .offset = 0, .count = 3}};
+    const std::vector<BucketSlice> first{{.parameter = 0, .offset = 4, .count = 2}};
+    const std::vector<GradientBucket> before{bucket(0, 32, together)};
+    const std::vector<GradientBucket> after{bucket(0, 16, second), bucket(1, 16, first)};
+    runtime::Residuals residuals;
+    residuals.prepare(parameters, before);
+    const auto lost = residuals.of(before[0]);
+    std::iota(lost.begin(), lost.end(), 1.0f);
+    residuals.prepare(parameters, after);
+    const auto of_second = residuals.of(after[0]);
+    const auto of_first = residuals.of(after[1]);
+    CHECK(std::vector(of_second.begin(), of_second.begin() + 4) == std::vector<float>{17, 18, 19, 0});
+    CHECK(std::vector(of_first.begin() + 3, of_first.begin() + 7) == std::vector<float>{0, 1, 2, 0});
 }
 
 TEST_CASE("options that contradict each other are refused") {
