@@ -5,11 +5,14 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/tcp_limits.h"
+#include "worker_runtime/cpu/tcp_socket.h"
 
 namespace muster::runtime {
 
@@ -54,6 +57,7 @@ Result<void> TcpLanes::register_streams() {
                 stream.peer = peer;
                 stream.lane = lane;
                 stream.carries_header = lane == 0 && stripe == 0;
+                stream.same_host = is_same_host(lanes[static_cast<std::size_t>(stripe)]);
                 const auto events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
                 if (auto done = watch(epoll_, stream.socket, events, streams_.size()); !done) return done;
                 streams_.push_back(std::move(stream));
@@ -73,6 +77,7 @@ TcpLanes::Stream& TcpLanes::stream(int peer, int lane, std::size_t piece) {
 // ---- for plans ----
 
 void TcpLanes::send(int to, int lane, const Cut& cut, Opening opening) {
+    to_send_[static_cast<std::size_t>(to)] += cut.size_bytes;
     const auto stripes = static_cast<std::size_t>(group_.stripes());
     for (std::size_t stripe = 0; stripe < stripes; ++stripe) {
         auto& out = stream(to, lane, stripe).out;
@@ -103,6 +108,7 @@ void TcpLanes::begin_operation(const CollectiveHeader& header) {
     headers_[static_cast<std::size_t>(rank())] = header;
     own_header_ = encode(header);
     headers_missing_ = size() - 1;
+    to_send_.assign(static_cast<std::size_t>(size()), 0);
     for (auto& one : streams_) {
         one.in.begin({}, 0, 1);
         one.out.begin({}, 0, 1);
@@ -111,10 +117,21 @@ void TcpLanes::begin_operation(const CollectiveHeader& header) {
     }
 }
 
+/// For the largest of what goes to any rank.
+void TcpLanes::fit_send_buffers() {
+    const auto bytes = *std::max_element(to_send_.begin(), to_send_.end());
+    const int wanted = bytes >= stream_bytes_min ? same_host_stream_buffer_bytes : same_host_send_buffer_bytes;
+    if (wanted == send_buffer_bytes_ || bytes <= same_host_stream_buffer_bytes) return;
+    send_buffer_bytes_ = wanted;
+    for (const auto& one : streams_)
+        if (one.same_host) set_send_buffer(one.socket, wanted);
+}
+
 Result<void> TcpLanes::carry(CollectivePlan& plan, CollectiveHeader header, const RunTerms& terms) {
     header.number = ++operations_;
     begin_operation(header);
     plan.begin(*this);
+    fit_send_buffers();
     for (;;) {
         bool moved = false;
         bool pending = false;

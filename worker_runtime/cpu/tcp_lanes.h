@@ -83,6 +83,7 @@ class TcpLanes {
         int lane = 0;
         bool carries_header = false;
         bool opens_when_agreed = false;  ///< `in` does
+        bool same_host = false;
         // What the kernel has said last.
         bool readable = true;
         bool writable = true;
@@ -103,6 +104,7 @@ class TcpLanes {
     Result<void> register_streams();
     Stream& stream(int peer, int lane, std::size_t piece);
     void begin_operation(const CollectiveHeader& header);
+    void fit_send_buffers();
     Result<bool> receive_some(Stream& stream, CollectivePlan& plan);
     Result<bool> send_some(Stream& stream);
     Result<void> header_arrived(Stream& stream, CollectivePlan& plan);
@@ -123,6 +125,8 @@ class TcpLanes {
     HeaderBytes own_header_{};
     int headers_missing_ = 0;
     std::uint64_t operations_ = 0;
+    std::vector<std::size_t> to_send_;  ///< bytes, by rank
+    int send_buffer_bytes_ = same_host_send_buffer_bytes;
     std::vector<std::byte> scratch_;
 };
 

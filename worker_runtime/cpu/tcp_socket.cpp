@@ -23,12 +23,6 @@ FileDescriptor tcp_socket(int family) {
     return socket;
 }
 
-bool is_same_host(const FileDescriptor& socket) {
-    SocketAddress peer;
-    if (::getpeername(socket.get(), peer.writable_data(), peer.writable_size()) != 0) return false;
-    return peer.numeric() == SocketAddress::local_of(socket.get()).numeric();
-}
-
 }  // namespace
 
 Result<FileDescriptor> listen_at(const std::string& address, int backlog) {
@@ -61,8 +55,18 @@ FileDescriptor accept_from(const FileDescriptor& listener) {
     return socket;
 }
 
+bool is_same_host(const FileDescriptor& socket) {
+    SocketAddress peer;
+    if (::getpeername(socket.get(), peer.writable_data(), peer.writable_size()) != 0) return false;
+    return peer.numeric() == SocketAddress::local_of(socket.get()).numeric();
+}
+
+void set_send_buffer(int socket, int size_bytes) {
+    (void)::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &size_bytes, sizeof size_bytes);
+}
+
 void tune_data_socket(const FileDescriptor& socket) {
-    if (is_same_host(socket)) set_option(socket, SOL_SOCKET, SO_SNDBUF, same_host_send_buffer_bytes);
+    if (is_same_host(socket)) set_send_buffer(socket.get(), same_host_send_buffer_bytes);
 }
 
 void tune_control_socket(const FileDescriptor& socket) {

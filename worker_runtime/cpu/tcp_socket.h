@@ -24,6 +24,9 @@ FileDescriptor accept_from(const FileDescriptor& listener);
 
 /// For a connection that carries data.
 void tune_data_socket(const FileDescriptor& socket);
+bool is_same_host(const FileDescriptor& socket);
+/// What the kernel may hold of data that the peer has not taken.
+void set_send_buffer(int socket, int size_bytes);
 /// For a connection that is silent as long as all is well: a host that has gone shows within 15 s.
 void tune_control_socket(const FileDescriptor& socket);
 

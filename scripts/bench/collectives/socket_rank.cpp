@@ -90,7 +90,7 @@ int main(int argc, char** argv) {
     const std::string file = std::string(std::getenv("BENCH_FOLDER")) + "/port";
     const int other = method.rank == 0 ? accept_other(file) : call_other(file);
     const int yes = 1;
-    const int buffer_bytes = 256 << 10;  // as muster's between ranks of one host
+    const int buffer_bytes = 128 << 10;  // as muster's for a stream between ranks of one host
     ::setsockopt(other, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     ::setsockopt(other, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
     ::fcntl(other, F_SETFL, O_NONBLOCK);
