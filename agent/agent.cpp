@@ -6,7 +6,6 @@
 #include <chrono>
 #include <deque>
 #include <map>
-#include <tuple>
 
 #include "agent/agent_persister.h"
 #include "agent/command_socket.h"
@@ -23,6 +22,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/client/clock_offset.h"
 #include "rendezvous/wire/native/report.h"
 
 namespace muster::agent {
@@ -322,7 +322,7 @@ void Agent::Driver::host_said(ProcessEvent event) {
 
 WorkerNotes Agent::Driver::notes_at(Instant at) const {
     WorkerNotes notes;
-    std::tie(notes.at_ns, notes.uncertainty_ns) = link_.daemon_time(at);
+    notes.at_ns = rendezvous::clock_ns(at);
     using namespace std::chrono;
     notes.wall_time_s = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
     return notes;
@@ -423,6 +423,7 @@ void Agent::Driver::carry_out(const ReportRound& action) {
     commands_.keep_flight_records();
     commands_.forget_round();
     report.checkpoint_step = commands_.checkpoint_step();
+    report.whereabouts = hangs_.whereabouts();
     persister_.start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::between_rounds);
     link_.round_report(std::move(report));
 }

@@ -21,9 +21,6 @@ class ClientLink final : public RendezvousLink {
     void fault_answer(native::FaultAnswer answer) override { client_.fault_answer(std::move(answer)); }
     void cut_off(Duration length) override { client_.cut_off(length); }
     void close(std::function<void()> closed) override { client_.flush(1s, std::move(closed)); }
-    [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const override {
-        return client_.daemon_time(at);
-    }
     [[nodiscard]] bool may_feed() const override { return client_.may_feed(); }
 
     std::function<void(const Endpoint& daemon)> on_connected;  ///< rendezvous::ClientCallbacks

@@ -72,6 +72,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     workers_.clear();
     watch_.begin_round();
     torch_.forget();
+    whereabouts_.reset();
     resting_ = false;
     arm();
 }
@@ -87,13 +88,22 @@ FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {
     const auto found = workers_.find(local_rank);
     if (found == workers_.end()) return {};
     const auto why = std::move(found->second.ended_why);
+    // One that is being stopped tells nothing by its end.
+    if (!resting_) watch_.worker_ended(local_rank, std::chrono::steady_clock::now());
     workers_.erase(found);
     return why.empty() ? FailureCause{} : FailureCause{CauseKind::hung, why, {}};
 }
 
 void HangWatcher::round_failed() {
-    if (resting_ || !on_notice) return;
-    for (const auto& line : watch_.round_failed(std::chrono::steady_clock::now())) on_notice(line);
+    if (resting_) return;
+    const auto now = std::chrono::steady_clock::now();
+    whereabouts_ = watch_.whereabouts(now);
+    for (const auto& line : watch_.round_failed(now))
+        if (on_notice) on_notice(line);
+}
+
+std::vector<Whereabouts> HangWatcher::whereabouts() const {
+    return whereabouts_ ? *whereabouts_ : watch_.whereabouts(std::chrono::steady_clock::now());
 }
 
 void HangWatcher::rest() {
@@ -142,6 +152,7 @@ void HangWatcher::look() {
         tell_stacks(local_rank);
         torch_.ask(static_cast<std::int32_t>(rank_base_ + local_rank), now);
     }
+    for (const auto local_rank : step.places) ask_place(local_rank);
     for (auto& line : torch_.look(now)) step.notices.push_back(std::move(line));
     for (const auto& line : step.notices)
         if (on_notice) on_notice(line);
@@ -174,6 +185,11 @@ void HangWatcher::tell_stacks(std::uint32_t local_rank) {
         on_notice(cat("where rank ", rank_base_ + local_rank, " is:"));
         for (const auto& line : stacks.lines) on_notice(line);
     });
+}
+
+void HangWatcher::ask_place(std::uint32_t local_rank) {
+    take_stacks(local_rank,
+                [this, local_rank](const StackText& stacks) { watch_.stands_at(local_rank, stacks.place); });
 }
 
 void HangWatcher::end(const EndOrder& order, const StackText& stacks) {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class HangWatcher {
     FailureCause worker_ended(std::uint32_t local_rank);
     /// The round is over because something failed: says what this node's idle workers were at.
     void round_failed();
+    /// Where those stood at that moment, or those that ended before it; of this round.
+    [[nodiscard]] std::vector<Whereabouts> whereabouts() const;
     /// The workers are being stopped: nobody is looked at until the next round.
     void rest();
 
@@ -62,6 +65,7 @@ class HangWatcher {
     void take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use);
     void stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output);
     void tell_stacks(std::uint32_t local_rank);
+    void ask_place(std::uint32_t local_rank);
     void end(const EndOrder& order, const StackText& stacks);
 
     boost::asio::steady_timer timer_;
@@ -69,7 +73,8 @@ class HangWatcher {
     SideRuns stacks_;
     TorchDump torch_;
     std::uint32_t rank_base_ = 0;
-    std::map<std::uint32_t, Worker> workers_;  ///< by local rank; those that run
+    std::map<std::uint32_t, Worker> workers_;              ///< by local rank; those that run
+    std::optional<std::vector<Whereabouts>> whereabouts_;  ///< when the round failed
     bool resting_ = true;
     std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
 };

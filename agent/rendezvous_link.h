@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "rendezvous/base/time.h"
@@ -32,8 +31,6 @@ class RendezvousLink {
     /// Sends what is queued, then closes; `closed` is called once, at the latest after one second; inside
     /// this call if there is nothing to wait for.
     virtual void close(std::function<void()> closed) = 0;
-    /// `at` on the daemon's clock in ns, and the error of that; {0, -1} before the first answer to a ping.
-    [[nodiscard]] virtual std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const = 0;
     /// Whether the guardian may be fed at this moment; asked each lease/10. False while this node is cut off: should
     /// the agent then be stopped, it is the guardian that has to kill the workers in time.
     [[nodiscard]] virtual bool may_feed() const { return true; }

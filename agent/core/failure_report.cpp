@@ -157,6 +157,7 @@ struct Reporter {
         std::string out = line(cat("job ", context.job, " failed", end.why.empty() ? "" : ": ", end.why));
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
         append_others(out, end.verdict);
+        for (const auto& line : lines_of(end.verdict.whereabouts)) out += cat("  ", line, '\n');
         if (failed_alike_at_start(end.verdict))
             out +=
                 "  every rank failed so, before its first step: look at the program, its options and its environment\n";

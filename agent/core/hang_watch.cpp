@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/limits.h"
 
 namespace muster::agent {
 
@@ -37,9 +38,14 @@ std::string who(const WorkerLook& look) {
     return cat("rank ", look.rank, " (pid ", look.pid, ")");
 }
 
-std::string place(const WorkerLook& look) {
+std::string state(const WorkerLook& look) {
     std::string out(in_words(look.state));
     if (!look.where.empty()) out += cat(" in ", look.where);
+    return out;
+}
+
+std::string place(const WorkerLook& look) {
+    auto out = state(look);
     if (look.operation) out += cat(look.operation->inside ? ", inside " : ", after ", look.operation->name);
     if (!look.section.empty()) out += cat(", section ", look.section);
     return out;
@@ -56,17 +62,75 @@ std::string HangWatch::named(const WorkerLook& look) const {
 }
 
 std::vector<std::string> HangWatch::round_failed(Instant now) const {
-    constexpr Duration worth_a_word = 5s;
     std::vector<std::string> lines;
     for (const auto& [local_rank, known] : workers_) {
         const auto& look = known.last;
         const auto idle = now - known.active_at;
-        const bool was_away = look.operation && !look.operation->inside && idle >= worth_a_word;
+        const bool was_away = look.operation && !look.operation->inside && is_worth_a_word(known, now);
         if (was_away)
             lines.push_back(cat(named(look), " had done nothing for ", muster::describe(idle),
-                                " when the round ended: ", place(look)));
+                                " when the round ended: ", place(look),
+                                known.place.empty() ? std::string() : cat("; it was at ", known.place)));
     }
     return lines;
+}
+
+// ---- where each stood, for every node's report ----
+
+/// To give up waiting, print a traceback and leave the interpreter.
+constexpr Duration just_now = 3s;
+
+/// Short pauses are everybody's, and in a section they are announced.
+bool HangWatch::is_worth_a_word(const Known& known, Instant now) const {
+    const auto limit = std::min(config_.worth_a_word, config_.deadline_min);
+    return limit > Duration::zero() && known.last.section.empty() && now - known.active_at >= limit;
+}
+
+void HangWatch::ask_places(Instant now, HangStep& step) {
+    for (auto& [local_rank, known] : workers_)
+        if (is_worth_a_word(known, now) && !std::exchange(known.place_asked, true)) step.places.push_back(local_rank);
+}
+
+void HangWatch::stands_at(std::uint32_t local_rank, std::string place) {
+    const auto found = workers_.find(local_rank);
+    if (found != workers_.end() && found->second.place_asked) found->second.place = std::move(place);
+}
+
+Whereabouts HangWatch::where_is(const Known& known, Instant now) {
+    using std::chrono::milliseconds;
+    const auto& look = known.last;
+    Whereabouts out;
+    out.rank = look.rank;
+    out.pid = look.pid;
+    out.idle_ms = static_cast<std::uint32_t>(std::chrono::duration_cast<milliseconds>(now - known.active_at).count());
+    out.state = state(look);
+    out.inside = look.operation && look.operation->inside;
+    if (look.operation) out.operation = look.operation->name;
+    out.place = known.place;
+    return out;
+}
+
+std::optional<Whereabouts> HangWatch::where_was(const Known& known, Instant now) const {
+    if (is_worth_a_word(known, now)) return where_is(known, now);
+    if (known.last_rest && now - known.rest_over_at < just_now) return known.last_rest;
+    return std::nullopt;
+}
+
+void HangWatch::worker_ended(std::uint32_t local_rank, Instant now) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) return;
+    if (auto was = where_was(found->second, now)) ended_.push_back(*std::move(was));
+    workers_.erase(found);
+}
+
+std::vector<Whereabouts> HangWatch::whereabouts(Instant now) const {
+    auto all = ended_;
+    for (const auto& [local_rank, known] : workers_)
+        if (auto was = where_was(known, now)) all.push_back(*std::move(was));
+    std::ranges::stable_sort(
+        all, [](const auto& a, const auto& b) { return a.inside != b.inside ? !a.inside : a.idle_ms > b.idle_ms; });
+    if (all.size() > native::whereabouts_max) all.resize(native::whereabouts_max);
+    return all;
 }
 
 std::string describe(const WorkerLook& look) {
@@ -82,6 +146,7 @@ HangWatch::Known HangWatch::first_seen(const WorkerLook& look, Instant now) {
 
 void HangWatch::begin_round() {
     workers_.clear();
+    ended_.clear();
     last_look_.reset();
     silence_told_ = false;
     shares_since_.reset();
@@ -115,6 +180,7 @@ HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
     }
     tell_silent(now, step);
     tell_straggler(now, step);
+    ask_places(now, step);
     order_ends(now, step);
     return step;
 }
@@ -128,8 +194,14 @@ void HangWatch::note(Known& known, const WorkerLook& look, Instant now) {
                                           look.operation->inside != before.operation->inside);
     const bool spoke = look.section != before.section || look.heartbeats != before.heartbeats;
     if (computed || moved || began || spoke) {
+        // As of the last look, at which it still did nothing.
+        if (last_look_ && is_worth_a_word(known, *last_look_)) {
+            known.last_rest = where_is(known, *last_look_);
+            known.rest_over_at = now;
+        }
         known.active_at = now;
-        known.stacks_told = false;
+        known.stacks_told = known.place_asked = false;
+        known.place.clear();
     }
     note_words(known, look, now);
     if (look.operation) known.longest_gap = std::max(known.longest_gap, look.operation->longest_gap);

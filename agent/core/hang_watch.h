@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/whereabouts.h"
 
 namespace muster::agent {
 
@@ -31,6 +32,8 @@ struct HangConfig {
     double straggler_share = 0.2;
     std::uint64_t operations_min = 16;  ///< fewer: it is still starting up, and its pauses are not known
     std::uint64_t heartbeats_min = 3;   ///< the same of pauses between heartbeats that were seen
+    /// Inactive for so long (and for no longer than deadline_min): where it stands is worth a word if the round fails.
+    Duration worth_a_word = 5s;
 };
 
 /// The last operations of a worker, from its flight record.
@@ -67,6 +70,8 @@ struct HangStep {
     std::vector<std::string> notices;
     /// Local ranks of the workers whose stacks explain them, each once until it does something again.
     std::vector<std::uint32_t> stacks;
+    /// The same, to be given to stands_at() and told to nobody before the round has failed.
+    std::vector<std::uint32_t> places;
     std::vector<EndOrder> ends;  ///< each worker once
 };
 
@@ -82,6 +87,12 @@ class HangWatch {
     /// The round is over, and not well: a line for each worker that did nothing and was in no operation meanwhile.
     /// Where the ranks that waited for it are on other nodes, these are the ones that they name.
     [[nodiscard]] std::vector<std::string> round_failed(Instant now) const;
+    /// What was asked for in HangStep::places. For as long as the worker does nothing.
+    void stands_at(std::uint32_t local_rank, std::string place);
+    void worker_ended(std::uint32_t local_rank, Instant now);
+    /// Those of this round's workers that have done nothing for long, or had until just now (they gave up waiting, and
+    /// may have ended for it); the missing and the longest idle first, at most native::whereabouts_max.
+    [[nodiscard]] std::vector<Whereabouts> whereabouts(Instant now) const;
 
   private:
     struct Known {
@@ -92,7 +103,11 @@ class HangWatch {
         Duration longest_gap{};
         bool judged = false;       ///< its end was ordered, or it was told of
         bool stacks_told = false;  ///< since it was active
-        Instant section_since{};   ///< it has been in this section
+        bool place_asked = false;  ///< since it was active
+        std::string place;
+        std::optional<Whereabouts> last_rest;  ///< where it stood until rest_over_at, if it was idle for long
+        Instant rest_over_at{};
+        Instant section_since{};  ///< it has been in this section
         bool section_told = false;
         Instant heartbeat_at{};  ///< of the last one
         Duration longest_heartbeat_pause{};
@@ -110,6 +125,10 @@ class HangWatch {
     void tell_heartbeats(Known& known, Instant now, HangStep& step);
     void tell_silent(Instant now, HangStep& step);
     void tell_straggler(Instant now, HangStep& step);
+    void ask_places(Instant now, HangStep& step);
+    [[nodiscard]] bool is_worth_a_word(const Known& known, Instant now) const;
+    [[nodiscard]] std::optional<Whereabouts> where_was(const Known& known, Instant now) const;
+    [[nodiscard]] static Whereabouts where_is(const Known& known, Instant now);
     void order_ends(Instant now, HangStep& step);
     void want_all_stacks(Known& first, HangStep& step);
     [[nodiscard]] std::string named(const WorkerLook& look) const;
@@ -118,6 +137,7 @@ class HangWatch {
 
     HangConfig config_;
     std::map<std::uint32_t, Known> workers_;  ///< by local rank
+    std::vector<Whereabouts> ended_;          ///< of workers that are no more
     std::optional<Instant> last_look_;
     bool silence_told_ = false;
     std::optional<Instant> shares_since_;

@@ -57,6 +57,15 @@ json as_json(const Failure& failure) {
     return out;
 }
 
+json as_json(const WhereaboutsGroup& group) {
+    const auto& one = group.first;
+    return {{"ranks", group.ranks}, {"count", group.count},
+            {"rank", one.rank},     {"host", group.host},
+            {"pid", one.pid},       {"idle_s", one.idle_ms / 1000.0},
+            {"state", one.state},   {"operation", one.operation},
+            {"inside", one.inside}, {"place", one.place}};
+}
+
 struct Outcome {
     json& out;
 
@@ -76,6 +85,8 @@ struct Outcome {
         for (const auto& group : verdict.groups)
             out["groups"].push_back(
                 {{"kind", name(group.kind)}, {"error", group.error}, {"ranks", group.ranks}, {"count", group.count}});
+        out["whereabouts"] = json::array();
+        for (const auto& group : verdict.whereabouts) out["whereabouts"].push_back(as_json(group));
         out["other_failure_count"] = verdict.other_failure_count;
         out["stopped_count"] = verdict.stopped_count;
         out["alike_at_start"] = failed_alike_at_start(verdict);

@@ -294,7 +294,6 @@ Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& no
     failure.error_file = notes.error_file;
     failure.log_directory = notes.log_directory;
     failure.at_ns = notes.at_ns;
-    failure.uncertainty_ns = notes.uncertainty_ns;
     failure.wall_time_s = notes.wall_time_s;
     failure.cause = notes.cause;
     failure.early = !notes.stepped && ended.at < round_->assigned_at + start_up_max &&
@@ -318,7 +317,6 @@ void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& n
         failure.end = Signaled{.signal = sigkill};  // how the workers ended
         failure.message = why;
         failure.at_ns = notes.at_ns;
-        failure.uncertainty_ns = notes.uncertainty_ns;
         failure.wall_time_s = notes.wall_time_s;
         report_failure(std::move(failure));
     }

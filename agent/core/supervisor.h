@@ -30,11 +30,10 @@ struct SupervisorConfig {
 
 /// What the driver found out about a worker at the moment of its end, where it failed.
 struct WorkerNotes {
-    std::string message;               ///< the error file's message
-    std::string error_file;            ///< its path; empty if the worker wrote none
-    std::string log_directory;         ///< empty: none
-    std::int64_t at_ns = 0;            ///< of the end, on the daemon's clock
-    std::int64_t uncertainty_ns = -1;  ///< -1: the daemon's clock is not known yet
+    std::string message;        ///< the error file's message
+    std::string error_file;     ///< its path; empty if the worker wrote none
+    std::string log_directory;  ///< empty: none
+    std::int64_t at_ns = 0;     ///< of the end, on this host's clock (rendezvous::clock_ns)
     std::int64_t wall_time_s = 0;
     FailureCause cause;    ///< of a TreeStuck: what is known of the processes
     bool stepped = false;  ///< it had told of a step

@@ -407,10 +407,6 @@ native::PeerAnswer Client::answer(const native::PeerAsk& ask) const {
     return implementation_->core().answer(ask, now());
 }
 
-std::pair<std::int64_t, std::int64_t> Client::daemon_time(Instant at) const {
-    return implementation_->core().daemon_time(at);
-}
-
 bool Client::may_feed() const {
     return implementation_->core().may_feed(now());
 }

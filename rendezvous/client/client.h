@@ -55,8 +55,6 @@ class Client {
 
     /// The answer to a peer that asks (RoundStoreConfig::answer).
     [[nodiscard]] native::PeerAnswer answer(const native::PeerAsk& ask) const;
-    /// `at` on the daemon's clock in ns and its error; {0, -1} before the first Pong.
-    [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const;
     /// Whether the guardian may be fed at this moment; to be asked each lease/10 (ClientCore::may_feed).
     [[nodiscard]] bool may_feed() const;
     /// The last call: ends the connection in order. `done` comes when the daemon has read everything that was sent

@@ -1,6 +1,7 @@
 #include "rendezvous/client/client_core.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "rendezvous/base/check.h"
@@ -31,7 +32,7 @@ std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     parked_ = false;
     lines_.begin(now);
     join_held_ = now < promised_until_;
-    if (link_ == Link::open && !join_held_) say(join_);
+    if (link_ == Link::open && !holds_join()) say(join_);
     return settle(now);
 }
 
@@ -39,7 +40,7 @@ std::vector<ClientOutput> ClientCore::workers_failed(std::vector<Failure> failur
     if (!round_known() || standing_ == Standing::over) return settle(now);
     for (auto& failure : failures) failures_.push_back(std::move(failure));
     native::fit_report(failures_);
-    if (link_ == Link::open) say(native::WorkersFailed{assigned_->round, failures_});
+    if (link_ == Link::open && !reports_held_) say_failures();
     return settle(now);
 }
 
@@ -57,7 +58,7 @@ std::vector<ClientOutput> ClientCore::round_report(native::RoundReport report, I
     standing_ = Standing::drained;
     drained_at_ = now;
     fencing_.stop();
-    if (link_ == Link::open) say(*report_);
+    if (link_ == Link::open && !reports_held_) say_round_report();
     return settle(now);
 }
 
@@ -68,6 +69,7 @@ std::vector<ClientOutput> ClientCore::leave(std::string why, Instant now) {
     }
     fencing_.stop();
     lines_.end();
+    if (link_ == Link::open && reports_held_) say_reports(now);
     leave_ = std::move(why);
     standing_ = Standing::leaving;
     leave_said_ = link_ == Link::open;
@@ -193,17 +195,15 @@ void ClientCore::distrust(std::string why, Instant now) {
 
 /// All that the daemon must know, in one write: it may never have heard of us, or have missed any part of it.
 void ClientCore::introduce(Instant now) {
+    reports_held_ = offset_.is_stale() && tells_times();
     switch (standing_) {
         case Standing::joining:
-            if (report_) say(*report_);
-            join_held_ = now < promised_until_;
-            if (!join_held_) say(join_);
+            if (!reports_held_) say_reports(now);
             break;
         case Standing::in_round:
         case Standing::drained:
             if (assigned_) say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_});
-            if (assigned_ && !failures_.empty()) say(native::WorkersFailed{assigned_->round, failures_});
-            if (report_) say(*report_);
+            if (!reports_held_) say_reports(now);
             break;
         case Standing::leaving:
             say(native::Leave{*leave_});
@@ -215,6 +215,38 @@ void ClientCore::introduce(Instant now) {
     // A daemon takes commands from agents that it knows.
     if (!holds_join()) say_commands();
     ping(now);
+}
+
+bool ClientCore::tells_times() const {
+    return (standing_ != Standing::joining && !failures_.empty()) || (report_ && !report_->failures.empty());
+}
+
+/// In this order: a join says that the round's workers are gone, and a node that has not told why would be lost.
+void ClientCore::say_reports(Instant now) {
+    reports_held_ = false;
+    if (standing_ != Standing::joining && assigned_ && !failures_.empty()) say_failures();
+    if (report_) say_round_report();
+    if (standing_ != Standing::joining) return;
+    join_held_ = now < promised_until_;
+    if (!join_held_) say(join_);
+}
+
+std::vector<Failure> ClientCore::on_daemon_clock(std::vector<Failure> failures) const {
+    for (auto& failure : failures)
+        std::tie(failure.at_ns, failure.uncertainty_ns) = failure.at_ns != 0
+                                                              ? offset_.daemon_time(clock_instant(failure.at_ns))
+                                                              : std::pair<std::int64_t, std::int64_t>{0, -1};
+    return failures;
+}
+
+void ClientCore::say_failures() {
+    say(native::WorkersFailed{assigned_->round, on_daemon_clock(failures_)});
+}
+
+void ClientCore::say_round_report() {
+    auto report = *report_;
+    report.failures = on_daemon_clock(std::move(report.failures));
+    say(std::move(report));
 }
 
 void ClientCore::say_commands() {
@@ -354,6 +386,10 @@ void ClientCore::on_pong(const native::Pong& pong, Instant now) {
     if (sent > now || pong.sequence > ping_sequence_) return;  // none of ours
     heard_until_ = std::max(heard_until_, sent);
     offset_.sample(sent, now, pong.daemon_ns);
+    if (reports_held_) {
+        say_reports(now);
+        if (!holds_join()) say_commands();
+    }
     if (parked_) joining_since_ = now;
 }
 
@@ -389,7 +425,7 @@ void ClientCore::on_round_ended(const native::RoundEnded& ended, Instant now) {
     } else if (standing_ == Standing::drained) {
         // It asks again, after a reconnect or a restart: what we said may be lost.
         drained_at_ = now;
-        if (report_) say(*report_);
+        if (report_ && !reports_held_) say_round_report();
         out_.push_back(Deliver{ended});
     }
 }

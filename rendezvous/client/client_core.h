@@ -102,6 +102,7 @@ class ClientCore {
     explicit ClientCore(ClientConfig config);
 
     // The supervisor's verbs. Each may be called while unconnected: what still matters is sent after the reconnect.
+    // The failures' times are on this host's clock (clock_ns), and are told on that of the daemon that hears them.
     std::vector<ClientOutput> join(native::Join join, Instant now);
     std::vector<ClientOutput> workers_failed(std::vector<Failure> failures, Instant now);
     std::vector<ClientOutput> workers_succeeded(Instant now);
@@ -128,10 +129,6 @@ class ClientCore {
     native::PeerAnswer answer(const native::PeerAsk& ask, Instant now);
     /// Whether the driver may feed the guardian at this moment (Fencing::may_feed). To be asked each lease/10 at least.
     [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
-    /// `at` on the daemon's clock in ns, and the error of that, from the pings; {0, -1} before the first Pong.
-    [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const {
-        return offset_.daemon_time(at);
-    }
 
   private:
     enum class Standing {
@@ -170,13 +167,18 @@ class ClientCore {
 
     void greet();
     void introduce(Instant now);
+    void say_reports(Instant now);
+    [[nodiscard]] bool tells_times() const;
+    [[nodiscard]] std::vector<Failure> on_daemon_clock(std::vector<Failure> failures) const;
+    void say_failures();
+    void say_round_report();
     void on_challenge(const native::Challenge& challenge, Instant now);
     void distrust(std::string why, Instant now);
     void say(native::Message message);
     void ping(Instant now);
     void say_commands();
     /// The daemon does not know this agent yet, and takes no commands from it.
-    [[nodiscard]] bool holds_join() const { return standing_ == Standing::joining && join_held_; }
+    [[nodiscard]] bool holds_join() const { return standing_ == Standing::joining && (join_held_ || reports_held_); }
     void give_up(std::string why);
     void retry_later(Instant now);
     void try_next_endpoint(Instant now);
@@ -237,6 +239,8 @@ class ClientCore {
     std::uint64_t ping_sequence_ = 0;
     Instant pinged_at_ = Instant::min();
     std::string tried_;
+    /// Until the first Pong of this connection: what is to be reported has times, and this may be another daemon.
+    bool reports_held_ = false;
 
     // the daemon
     bool ever_heard_ = false;

@@ -39,7 +39,8 @@ void ClientCore::settle_link(Instant now) {
         attempted_at_ = now;
         out_.push_back(Connect{});
     }
-    if (link_ == Link::open && standing_ == Standing::joining && join_held_ && now >= promised_until_) {
+    if (link_ == Link::open && standing_ == Standing::joining && join_held_ && !reports_held_ &&
+        now >= promised_until_) {
         join_held_ = false;
         say(join_);
         say_commands();

@@ -21,6 +21,8 @@ class ClockOffset {
     void sample(Instant sent, Instant received, std::int64_t daemon_ns);
     /// Another daemon may answer from now on; the old offset serves until its first sample.
     void forget_at_next_sample() { stale_ = true; }
+    /// There is an offset, and it may be another daemon's.
+    [[nodiscard]] bool is_stale() const { return known_ && stale_; }
 
     /// `at` on the daemon's clock in ns and the error of that; {0, -1} before the first sample.
     [[nodiscard]] std::pair<std::int64_t, std::int64_t> daemon_time(Instant at) const;

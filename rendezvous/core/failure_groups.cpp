@@ -1,7 +1,6 @@
 #include "rendezvous/core/failure_groups.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/verdict.h"
@@ -73,23 +72,16 @@ std::string error_line(const Failure& failure) {
 
 FailureGroups::FailureGroups(std::vector<Kept> kept) {
     for (auto& group : kept) {
-        Group made{group.kind, std::move(group.error), group.error_rank, group.count, {}};
-        for (const auto& range : group.ranges) {
-            made.ranges[range.first] = range.last;
-            rank_count_ +=
-                static_cast<std::size_t>(std::max<std::int64_t>(std::int64_t{range.last} - range.first + 1, 0));
-        }
+        Group made{group.kind, std::move(group.error), group.error_rank, group.count, RankRanges(group.ranges)};
+        rank_count_ += made.ranges.size();
         groups_.emplace(std::move(group.key), std::move(made));
     }
 }
 
 std::vector<FailureGroups::Kept> FailureGroups::kept() const {
     std::vector<Kept> all;
-    for (const auto& [key, group] : groups_) {
-        auto& made = all.emplace_back(Kept{key, group.kind, group.error, group.error_rank, group.count, {}});
-        for (auto range = group.ranges.begin(); range != group.ranges.end() && made.ranges.size() < pieces_max; ++range)
-            made.ranges.push_back({range->first, range->second});
-    }
+    for (const auto& [key, group] : groups_)
+        all.push_back({key, group.kind, group.error, group.error_rank, group.count, group.ranges.kept()});
     return all;
 }
 
@@ -115,32 +107,8 @@ void FailureGroups::add(const Failure& failure) {
     }
     if (failure.rank < 0 || rank_count_ >= ranks_max) return;
     ++rank_count_;
-    auto first = failure.rank;
-    auto last = failure.rank;
-    const auto after = group.ranges.upper_bound(failure.rank);
-    if (after != group.ranges.begin()) {
-        const auto before = std::prev(after);
-        if (before->second >= failure.rank) return;  // another round's worker of that rank cannot be here: a repetition
-        if (before->second == failure.rank - 1) first = before->first;
-    }
-    if (after != group.ranges.end() && after->first == failure.rank + 1) {
-        last = after->second;
-        group.ranges.erase(after);
-    }
-    group.ranges[first] = last;
-}
-
-std::string FailureGroups::ranks_of(const Group& group) {
-    std::string out;
-    std::size_t pieces = 0;
-    std::int64_t told = 0;
-    for (const auto& [first, last] : group.ranges) {
-        if (++pieces > pieces_max) return cat(out, " and ", group.count - told, " more");
-        out += out.empty() ? "" : ",";
-        out += first == last ? cat(first) : cat(first, '-', last);
-        told += last - first + 1;
-    }
-    return out;
+    // Another round's worker of that rank cannot be here: one that is in already is a repetition.
+    group.ranges.add(failure.rank);
 }
 
 std::vector<FailureGroup> FailureGroups::list(const Failure& first) const {
@@ -156,7 +124,8 @@ std::vector<FailureGroup> FailureGroups::list(const Failure& first) const {
     });
     if (order.size() > native::groups_max) order.resize(native::groups_max);
     std::vector<FailureGroup> out;
-    for (const auto& [key, group] : order) out.push_back({group->kind, group->error, ranks_of(*group), group->count});
+    for (const auto& [key, group] : order)
+        out.push_back({group->kind, group->error, group->ranges.text(group->count), group->count});
     return out;
 }
 

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/core/rank_ranges.h"
 #include "rendezvous/wire/native/failure.h"
 
 namespace muster::rendezvous {
@@ -21,23 +22,17 @@ class FailureGroups {
   public:
     /// The kept groups; a failure of yet another one is only counted by the ledger.
     static constexpr std::size_t kept_max = 64;
-    /// Pieces "3-7" of one group's ranks; more become "and N more".
-    static constexpr std::size_t pieces_max = 64;
     /// Ranks of one group that are kept by number: 20,000 nodes with 10 workers each.
     static constexpr std::size_t ranks_max = 200'000;
 
     /// A group as it is kept for the next daemon (job_record.h). Of its ranks as many as are ever told.
     struct Kept {
-        struct Range {
-            std::int32_t first = 0;
-            std::int32_t last = 0;
-        };
         std::string key;
         FailureKind kind = FailureKind::worker_error;
         std::string error;
         std::int32_t error_rank = 0;
         std::uint32_t count = 0;
-        std::vector<Range> ranges;
+        std::vector<RankRange> ranges;
     };
 
     FailureGroups() = default;
@@ -58,10 +53,9 @@ class FailureGroups {
         std::string error;  ///< of its lowest rank so far
         std::int32_t error_rank = 0;
         std::uint32_t count = 0;
-        std::map<std::int32_t, std::int32_t> ranges;  ///< first -> last, neither touching nor overlapping
+        RankRanges ranges;
     };
     static std::string key_of(const Failure& failure, std::string_view line);
-    static std::string ranks_of(const Group& group);
 
     std::map<std::string, Group> groups_;  ///< by key
     std::size_t rank_count_ = 0;

@@ -137,7 +137,7 @@ void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, 
     if (found == members_.end() || found->second.connection != connection) return;
     auto& member = found->second;
     set_connection(member, 0, member.connection_number);
-    member.judged_at = std::min(member.judged_at, turn.now + config_.reconnect_window);
+    member.judged_at = std::min(member.judged_at, std::max(turn.now + config_.reconnect_window, forgiving_until_));
     look_again_at(member.judged_at);
     settle(turn);
 }
@@ -257,6 +257,7 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     member.workers_gone = true;
     count(member, +1);
     for (const auto& failure : report.failures) round_.failures.add(failure);
+    for (const auto& worker : report.whereabouts) round_.whereabouts.add(member.node.host, worker);
     round_.stopped_count += report.stopped_count;
     round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
     settle(turn);

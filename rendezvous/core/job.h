@@ -160,10 +160,13 @@ class Job {
     void seal(const Turn& turn);
     [[nodiscard]] std::vector<Member*> chosen();
     [[nodiscard]] bool is_host(const Member& member) const;
+    [[nodiscard]] std::vector<std::string> notes_on_last_round() const;
     void send_assignment_again(const Member& member, const Turn& turn);
 
     // job_keep.cpp
     [[nodiscard]] JobFacts facts() const;
+    /// Of the groups of failures and of whereabouts; 0: there are none.
+    [[nodiscard]] std::uint64_t groups_revision() const;
     void keep(std::string key, std::string value, std::string& known, const Turn& turn);
     void drop_records(const Turn& turn);
 
@@ -232,6 +235,9 @@ class Job {
     std::uint32_t restarts_stalled_ = 0;  ///< in a row, since that one
 
     bool deaf_ = false;  ///< nobody of the running round is heard, so nobody is judged: the fault may be this daemon's
+    /// Until then a connection that ends does not shorten its member's lease: what broke it was this daemon's silence,
+    /// and its agent may be waiting for its next attempt.
+    Instant forgiving_until_ = Instant::min();
     bool call_open_ = false;  ///< enough nodes are gathered and the last call runs (or a joiner's, in a running round)
     Instant call_ends_ = no_deadline;
     bool short_of_nodes_ = true;  ///< the gathering had fewer than the minimum: a last call follows when it has them
@@ -247,7 +253,8 @@ class Job {
     std::vector<PendingFault> pending_faults_;
     std::uint32_t last_fault_ = 0;
 
-    Instant next_look_ = no_deadline;  ///< when somebody's silence must be judged at the latest
+    Instant next_look_ = no_deadline;                 ///< when somebody's silence must be judged at the latest
+    Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
     Instant told_waiting_at_ = Instant::min();
 
@@ -268,7 +275,7 @@ class Job {
     std::string failures_record_;
     std::uint64_t failures_revision_ = 0;  ///< of that record
     std::string groups_record_;
-    std::size_t groups_count_ = 0;  ///< how many failures it tells of
+    std::uint64_t groups_revision_ = 0;  ///< of that record
 };
 
 }  // namespace muster::rendezvous

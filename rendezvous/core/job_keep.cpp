@@ -29,22 +29,25 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       checkpoint_step_(kept.facts.checkpoint_step),
       restarts_stalled_(kept.facts.restarts_stalled),
       short_of_nodes_(kept.facts.short_of_nodes),
+      reports_awaited_since_(now),
       ending_(std::move(kept.facts.ending)),
       ended_at_(now),
       empty_since_(kept.members.empty() ? now : no_deadline),
       left_(kept.facts.left) {
     // Never later than now: a wall clock may have been set back.
-    for (const auto at : kept.facts.charges_at_ns)
-        charged_at_.push_back(std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock)));
-    round_.ended_at = now;
+    const auto here = [&](std::int64_t at) {
+        return std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock));
+    };
+    for (const auto at : kept.facts.charges_at_ns) charged_at_.push_back(here(at));
+    if (round_.ended) round_.ended_at = here(kept.facts.round_ended_at_ns);
     told_waiting_at_ = now - config_.gathering_interval;  // whoever comes is told at once
     round_.failures = round_.failures.on_clock(-config_.to_wall_clock);
     failures_revision_ = round_.failures.revision();
     if (!round_.failures.empty()) {
         failures_record_ = encode_failures(id_, round_.failures.on_clock(config_.to_wall_clock));
-        groups_record_ = encode_groups(id_, round_.failures);
     }
-    groups_count_ = round_.failures.count();
+    groups_revision_ = groups_revision();
+    if (groups_revision_ != 0) groups_record_ = encode_groups(id_, round_);
     for (auto& member : kept.members) {
         member.record = encode_member(id_, member);
         member.last_word = now;
@@ -56,9 +59,11 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
 }
 
 JobFacts Job::facts() const {
+    const auto on_wall_clock = [&](Instant at) {
+        return std::chrono::nanoseconds(at.time_since_epoch() + config_.to_wall_clock).count();
+    };
     std::vector<std::int64_t> charges;
-    for (const auto charged : charged_at_)
-        charges.push_back(std::chrono::nanoseconds(charged.time_since_epoch() + config_.to_wall_clock).count());
+    for (const auto charged : charged_at_) charges.push_back(on_wall_clock(charged));
     return {.id = id_,
             .terms = terms_,
             .terms_by = terms_by_,
@@ -66,6 +71,7 @@ JobFacts Job::facts() const {
             .next_round = next_round_,
             .restarts_used = restarts_used_,
             .charges_at_ns = std::move(charges),
+            .round_ended_at_ns = round_.ended ? on_wall_clock(round_.ended_at) : 0,
             .checkpoint_step = checkpoint_step_,
             .restarts_stalled = restarts_stalled_,
             .pasts = pasts_,
@@ -74,6 +80,10 @@ JobFacts Job::facts() const {
             .short_of_nodes = short_of_nodes_,
             .left = left_,
             .ending = ending_};
+}
+
+std::uint64_t Job::groups_revision() const {
+    return round_.failures.count() + round_.whereabouts.revision();
 }
 
 void Job::keep_records(const Turn& turn) {
@@ -92,10 +102,9 @@ void Job::keep_records(const Turn& turn) {
              failures.empty() ? std::string{} : encode_failures(id_, failures.on_clock(config_.to_wall_clock)),
              failures_record_, turn);
     }
-    if (groups_count_ != round_.failures.count()) {
-        groups_count_ = round_.failures.count();
-        keep(groups_key(id_), groups_count_ == 0 ? std::string{} : encode_groups(id_, round_.failures), groups_record_,
-             turn);
+    if (groups_revision_ != groups_revision()) {
+        groups_revision_ = groups_revision();
+        keep(groups_key(id_), groups_revision_ == 0 ? std::string{} : encode_groups(id_, round_), groups_record_, turn);
     }
     keep(job_key(id_), encode_job(facts(), round_), record_, turn);
 }

@@ -14,7 +14,7 @@
 namespace muster::rendezvous {
 
 // Beside their types, where the visitors look for them.
-static void fields(auto& v, native::Is<FailureGroups::Kept::Range> auto& m) {
+static void fields(auto& v, native::Is<RankRange> auto& m) {
     v.number(m.first);
     v.number(m.last);
 }
@@ -25,7 +25,14 @@ static void fields(auto& v, native::Is<FailureGroups::Kept> auto& m) {
     v.sentence(m.error);
     v.number(m.error_rank);
     v.number(m.count);
-    v.list(m.ranges, FailureGroups::pieces_max);
+    v.list(m.ranges, RankRanges::pieces_max);
+}
+
+static void fields(auto& v, native::Is<WhereaboutsLedger::Kept> auto& m) {
+    v.name(m.host);
+    v.part(m.first);
+    v.number(m.count);
+    v.list(m.ranges, RankRanges::pieces_max);
 }
 
 namespace {
@@ -97,6 +104,7 @@ struct FailuresRow {
 struct GroupsRow {
     std::string job;
     std::vector<FailureGroups::Kept> groups;
+    std::vector<WhereaboutsLedger::Kept> whereabouts;
 };
 
 template <class M, class T>
@@ -144,6 +152,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.number(facts.next_round);
     v.number(facts.restarts_used);
     v.list(m.charges, charges_max);
+    v.number(facts.round_ended_at_ns);
     v.number(facts.checkpoint_step);
     v.number(facts.restarts_stalled);
     v.list(m.past_failures, node_failures_of_max);
@@ -183,6 +192,7 @@ void fields(auto& v, Is<FailuresRow> auto& m) {
 void fields(auto& v, Is<GroupsRow> auto& m) {
     v.name(m.job);
     v.list(m.groups, FailureGroups::kept_max);
+    v.list(m.whereabouts, WhereaboutsLedger::groups_max);
 }
 
 template <class Row>
@@ -203,7 +213,7 @@ bool decode(std::string_view bytes, Row& row) {
     return decoder.accepted();
 }
 
-SealedRound from_row(RoundRow row, std::vector<Failure> failures, std::vector<FailureGroups::Kept> groups) {
+SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow groups) {
     SealedRound round;
     round.number = row.end.round;
     round.reason = row.end.reason;
@@ -218,8 +228,9 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, std::vector<Fa
     round.settled_budget = row.settled_budget;
     std::set<std::uint64_t> known;
     for (const auto& fingerprint : row.known_failures) known.insert(fingerprint.value);
-    round.failures =
-        FailureLedger(std::move(failures), std::move(known), row.failure_count, FailureGroups(std::move(groups)));
+    round.failures = FailureLedger(std::move(failures), std::move(known), row.failure_count,
+                                   FailureGroups(std::move(groups.groups)));
+    round.whereabouts = WhereaboutsLedger(std::move(groups.whereabouts));
     round.stopped_count = row.stopped_count;
     round.checkpoint_step = row.checkpoint_step;
     round.notes = std::move(row.notes);
@@ -300,14 +311,15 @@ class Collector {
     bool take_groups(const std::string& key, std::string_view rest) {
         GroupsRow row;
         if (!decode(rest, row) || key != groups_key(row.job)) return false;
-        groups_[row.job] = std::move(row.groups);
+        const auto id = row.job;
+        groups_[id] = std::move(row);
         return true;
     }
 
     std::map<std::string, JobRow> rows_;
     std::map<std::string, std::vector<Member>> members_;
     std::map<std::string, std::vector<Failure>> failures_;
-    std::map<std::string, std::vector<FailureGroups::Kept>> groups_;
+    std::map<std::string, GroupsRow> groups_;
     KeptState state_;
 };
 
@@ -378,8 +390,8 @@ std::string encode_failures(const std::string& job, const FailureLedger& failure
     return encode(Kind::failures, FailuresRow{job, failures.kept()});
 }
 
-std::string encode_groups(const std::string& job, const FailureLedger& failures) {
-    return encode(Kind::groups, GroupsRow{job, failures.kept_groups()});
+std::string encode_groups(const std::string& job, const SealedRound& round) {
+    return encode(Kind::groups, GroupsRow{job, round.failures.kept_groups(), round.whereabouts.kept()});
 }
 
 Result<KeptState> decode_state(const std::vector<Record>& records) {

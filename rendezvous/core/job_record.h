@@ -5,7 +5,7 @@
 //   job/<name>                     terms, numbers, budget, the last round, the end
 //   member/<incarnation>/<name>    one of its nodes
 //   failures/<name>                those that may be the first cause of that round: large, and they change rarely
-//   groups/<name>                  all failures of that round, by what they say
+//   groups/<name>                  all failures of that round, by what they say, and where its idle workers stood
 //
 // and `complete` says that no job is running of which there is no record. A value is a version, a kind and the fields
 // as the agents' protocol has them (wire/native/field_codec.h); records of another version are of no use and are not
@@ -25,7 +25,7 @@
 namespace muster::rendezvous {
 
 /// Of all records. One more for each change of a field, here or in a message that is part of a record.
-inline constexpr std::uint8_t record_version = 2;
+inline constexpr std::uint8_t record_version = 3;
 
 /// What is kept of a job itself, beside its round and its nodes.
 struct JobFacts {
@@ -37,6 +37,7 @@ struct JobFacts {
     std::uint32_t restarts_used = 0;
     /// When those were that the budget's window still covers, on the wall clock.
     std::vector<std::int64_t> charges_at_ns;
+    std::int64_t round_ended_at_ns = 0;  ///< of the round, where it has ended: on the wall clock
     std::int64_t checkpoint_step = -1;
     std::uint32_t restarts_stalled = 0;
     std::vector<NodePast> pasts;
@@ -71,7 +72,7 @@ Record complete_record();
 std::string encode_job(const JobFacts& facts, const SealedRound& round);
 std::string encode_member(const std::string& job, const Member& member);
 std::string encode_failures(const std::string& job, const FailureLedger& failures);
-std::string encode_groups(const std::string& job, const FailureLedger& failures);
+std::string encode_groups(const std::string& job, const SealedRound& round);
 
 /// All of it again, from records in any order. bad_frame, with the record's name, when
 /// one is damaged, of another version, or says what no daemon can have written: then none of it may be used.

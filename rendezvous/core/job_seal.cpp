@@ -54,6 +54,7 @@ void Job::seal(const Turn& turn) {
     }
     const auto ranks = assign_ranks(candidates);
     auto notes = notes_on_nodes(members);
+    for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
     const auto size = static_cast<std::uint32_t>(members.size());
     round_ = SealedRound{};
     round_.number = next_round_++;
@@ -87,6 +88,14 @@ void Job::seal(const Turn& turn) {
     turn.step.actions.push_back(std::move(shared));
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
                                 size == 1 ? " node" : " nodes", ", ", restarts_told()));
+}
+
+/// A round that ended because ranks waited in vain is mostly followed by another one, so no verdict tells of it.
+std::vector<std::string> Job::notes_on_last_round() const {
+    if (!round_.ended || round_.reason != native::RoundEndReason::worker_failed) return {};
+    auto lines = lines_of(round_.whereabouts.list());
+    if (!lines.empty()) lines.front() = cat("round ", round_.number, ": ", lines.front());
+    return lines;
 }
 
 /// The connection broke between the seal and the answer: the same words again.

@@ -78,7 +78,7 @@ bool Job::settle_ended(const Turn& turn) {
     if (round_.ended && round_.final) {
         // Everybody's report makes the verdict. Whoever is silent stops counting by its lease; whoever drains for
         // longer than the others are willing to wait for a lost node hears the verdict before it is through.
-        if (tally_.unreported == 0 || turn.now >= round_.ended_at + lost_timeout())
+        if (tally_.unreported == 0 || turn.now >= reports_awaited_since_ + lost_timeout())
             finish(JobOutcome::failed, round_.final_why, turn);
         return true;
     }
@@ -141,7 +141,7 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     round_.ended = true;
     round_.reason = reason;
     round_.why = std::move(why);
-    round_.ended_at = turn.now;
+    round_.ended_at = reports_awaited_since_ = turn.now;
     // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
     round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
                    (budget_spent() || failed_early()) && !left_for_drain();
@@ -162,6 +162,7 @@ Verdict Job::verdict() const {
     Verdict verdict;
     verdict.round = round_.number;
     verdict.stopped_count = round_.stopped_count;
+    verdict.whereabouts = round_.whereabouts.list();
     if (round_.failures.empty()) return verdict;
     verdict.first = round_.failures.first_cause(config_.victim_window);
     verdict.other_failure_count = static_cast<std::uint32_t>(round_.failures.count() - 1);
@@ -197,7 +198,7 @@ Instant Job::deadline() const {
     first = next_look_;
     consider(call_ends_);
     consider(quiet_until_);
-    if (round_.ended && round_.final) consider(round_.ended_at + lost_timeout());
+    if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
     if (waiting_changed_ && tally_.gathered > 0) consider(told_waiting_at_ + config_.gathering_interval);
     return first;
 }

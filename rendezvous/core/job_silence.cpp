@@ -41,7 +41,7 @@ void Job::rearm_leases(Instant now) {
         member.last_word = now;
         member.judged_at = now + lease();
     }
-    next_look_ = now + lease();
+    forgiving_until_ = next_look_ = now + lease();
 }
 
 void Job::look_again_at(Instant when) {

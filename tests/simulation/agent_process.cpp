@@ -269,10 +269,8 @@ void AgentProcess::start_workers(const native::Assigned& assignment) {
 }
 
 agent::WorkerNotes AgentProcess::notes(Instant at) const {
-    const auto [at_ns, uncertainty_ns] = client_.daemon_time(at);
     agent::WorkerNotes notes;
-    notes.at_ns = at_ns;
-    notes.uncertainty_ns = uncertainty_ns;
+    notes.at_ns = rendezvous::clock_ns(at);
     return notes;
 }
 

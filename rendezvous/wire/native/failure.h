@@ -9,6 +9,7 @@
 
 #include "rendezvous/base/ids.h"
 #include "rendezvous/wire/native/failure_cause.h"
+#include "rendezvous/wire/native/whereabouts.h"
 #include "rendezvous/wire/native/worker_end.h"
 
 namespace muster {
@@ -35,7 +36,7 @@ struct Failure {
     std::string stderr_tail;          ///< the last lines of stderr, at most 64 KiB
     std::string error_file;           ///< path on `host`, empty if the worker wrote none
     std::string log_directory;        ///< path on `host`, empty if there is none
-    std::int64_t at_ns = 0;           ///< when it happened, on the daemon's monotonic clock
+    std::int64_t at_ns = 0;           ///< on the daemon's monotonic clock (in an agent: its host's); 0: not known
     std::int64_t uncertainty_ns = 0;  ///< the error of `at_ns` (RTT/2 of the ping that set the offset)
     std::int64_t wall_time_s = 0;     ///< seconds since 1970 on `host`'s own clock; for people only
     FailureCause cause;               ///< what its agent found out right after the end
@@ -61,6 +62,7 @@ struct Verdict {
     std::uint32_t other_failure_count = 0;  ///< workers and nodes that failed beside it
     std::uint32_t stopped_count = 0;        ///< workers that muster itself stopped because of it
     std::vector<FailureGroup> groups;       ///< all that failed, `first` in the first group; at most groups_max of them
+    std::vector<WhereaboutsGroup> whereabouts{};  ///< of workers that did nothing at its end; the missing first
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

@@ -100,12 +100,30 @@ void fields(auto& v, Is<FailureGroup> auto& m) {
     v.number(m.count);
 }
 
+void fields(auto& v, Is<Whereabouts> auto& m) {
+    v.number(m.rank);
+    v.number(m.pid);
+    v.number(m.idle_ms);
+    v.text(m.state, whereabouts_words_max, Keep::front);
+    v.flag(m.inside);
+    v.text(m.operation, whereabouts_words_max, Keep::front);
+    v.text(m.place, whereabouts_place_max, Keep::front);
+}
+
+void fields(auto& v, Is<WhereaboutsGroup> auto& m) {
+    v.name(m.host);
+    v.part(m.first);
+    v.text(m.ranks, ranks_bytes_max, Keep::front);
+    v.number(m.count);
+}
+
 void fields(auto& v, Is<Verdict> auto& m) {
     v.number(m.round);
     v.optional(m.first);
     v.number(m.other_failure_count);
     v.number(m.stopped_count);
     v.list(m.groups, groups_max);
+    v.list(m.whereabouts, groups_max);
 }
 
 void fields(auto& v, Is<Peer> auto& m) {
@@ -179,6 +197,7 @@ void fields(auto& v, Is<RoundReport> auto& m) {
     v.list(m.failures, failures_max);
     v.number(m.stopped_count);
     v.number(m.checkpoint_step);
+    v.list(m.whereabouts, whereabouts_max);
 }
 
 void fields(auto& v, Is<Leave> auto& m) {

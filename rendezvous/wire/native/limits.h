@@ -56,6 +56,12 @@ inline constexpr std::size_t ranks_bytes_max = 1024;
 /// What is known of a failure's cause: two sentences, a kernel's line among them.
 inline constexpr std::size_t cause_bytes_max = 1024;
 
+/// Workers of one node whose whereabouts are told, and the bytes of each: what it was doing, and where. All nodes are
+/// put together by the daemon, so a node of more workers tells of those that say most.
+inline constexpr std::size_t whereabouts_max = 16;
+inline constexpr std::size_t whereabouts_words_max = 128;
+inline constexpr std::size_t whereabouts_place_max = 320;
+
 /// Notes of an Assigned: one per component that differs, and warnings.
 inline constexpr std::size_t notes_max = 64;
 

@@ -21,7 +21,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 1;
+inline constexpr std::uint32_t protocol_version = 2;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -125,9 +125,10 @@ struct WorkersSucceeded {
 /// After RoundEnded and before the next Join or the end: what stopping this node's workers brought to light.
 struct RoundReport {
     Round round = no_round;
-    std::vector<Failure> failures;      ///< those that failed by themselves
-    std::uint32_t stopped_count = 0;    ///< those that muster stopped
-    std::int64_t checkpoint_step = -1;  ///< of the newest checkpoint that this node sees; -1: none
+    std::vector<Failure> failures;           ///< those that failed by themselves
+    std::uint32_t stopped_count = 0;         ///< those that muster stopped
+    std::int64_t checkpoint_step = -1;       ///< of the newest checkpoint that this node sees; -1: none
+    std::vector<Whereabouts> whereabouts{};  ///< of its workers that did nothing when the round ended
     friend bool operator==(const RoundReport&, const RoundReport&) = default;
 };
 

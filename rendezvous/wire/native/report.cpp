@@ -11,8 +11,8 @@ namespace {
 
 /// What a failure takes beside its texts of variable length; generous.
 constexpr std::size_t fixed_bytes = 900;
-constexpr std::size_t short_message_bytes = 160;
-constexpr std::size_t short_cause_bytes = 128;
+constexpr std::size_t short_message_bytes = 128;
+constexpr std::size_t short_cause_bytes = 96;
 
 void keep_back(std::string& text, std::size_t max) {
     if (text.size() > max) text.erase(0, text.size() - max);
@@ -30,8 +30,10 @@ void fit_report(std::vector<Failure>& failures) {
     if (failures.size() > failures_max) failures.resize(failures_max);
     // Room for the shortest form of every failure is set aside first.
     constexpr auto shortest = fixed_bytes + short_message_bytes + short_cause_bytes;
-    static_assert(failures_max * shortest < agent_frame_bytes_max - 8192);
-    std::size_t spare = agent_frame_bytes_max - 4096 - failures.size() * shortest;
+    // What else a report says: its numbers, and where its idle workers stood.
+    constexpr auto others = 4096 + whereabouts_max * (64 + 2 * whereabouts_words_max + whereabouts_place_max);
+    static_assert(failures_max * shortest < agent_frame_bytes_max - others);
+    std::size_t spare = agent_frame_bytes_max - others - failures.size() * shortest;
     for (auto& failure : failures) {
         const auto allowed = shortest + spare;
         keep_back(failure.message, failure_message_bytes_max);

@@ -170,7 +170,7 @@ class Faults(unittest.TestCase):
         for report in reports:
             self.assertEqual(report["outcome"], "failed", story)
         # The verdict is the same on every node; only who reads it differs.
-        for field in ("first", "groups", "why", "other_failure_count", "stopped_count"):
+        for field in ("first", "groups", "why", "whereabouts", "other_failure_count", "stopped_count"):
             self.assertEqual(reports[0].get(field), reports[1].get(field), story)
         if ROOT:
             self.assertEqual([report["host"] for report in reports], list(HOSTS))
@@ -327,6 +327,16 @@ class Faults(unittest.TestCase):
         report, _, story = self.run_fault("size", "ddp")
         self.assertEqual(report["first"]["cause"]["kind"], "collective_mismatch", story)
         self.assertRegex(report["text"], "100000 vs", story)
+
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch")
+    def test_swapped_collective_on_gloo(self):
+        # Gloo tells nobody apart: every rank waits until its time-out. Where each stood does, on every node.
+        report, _, story = self.run_fault("swap", "ddp", launcher=("--hang-timeout", "1"))
+        places = {one["rank"]: one for one in report["whereabouts"]}
+        self.assertEqual(sorted(places), [0, 1], story)
+        self.assertRegex(places[0]["place"], r"/torch/.*, from main \(.*ddp_faults.py:\d+\)$", story)
+        self.assertRegex(places[1]["place"], r"^broadcast \(.*/torch/.*\), from commit \(.*ddp_faults.py:\d+\)$", story)
+        self.assertRegex(report["text"], r"(?s)its ranks stood in different places:\n +rank [01] .*\n +rank [01] ", story)
 
 
 if __name__ == "__main__":

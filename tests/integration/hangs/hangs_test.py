@@ -110,8 +110,14 @@ class Hangs(unittest.TestCase):
             self.assertEqual(launcher.wait(30), 1)
             self.assertRegex(launcher.err.read_text(), r"rank 1 ")
         self.assertRegex(self.away[1].err.read_text(), r"rank 1 \(pid \d+\) on \S+ had done nothing for [5-9].*s when the round "
-                                                       r"ended: asleep in \w+, after all_reduce 29 of world\n")
-        self.assertNotIn("had done nothing", self.away[0].err.read_text())
+                                                       r"ended: asleep in \w+, after all_reduce 29 of world; it was at <module> \(.*train.py:5\)\n")
+        self.assertNotRegex(self.away[0].err.read_text(), "had done nothing for .* when the round ended: ")
+        # The verdict of every node: who did not come, what it was doing, what it is missing from, and where the other one waits.
+        for launcher in self.away:
+            self.assertRegex(launcher.err.read_text(), r"its ranks stood in different places:\n"
+                             r" +rank 1 on \S+ \(pid \d+\): had done nothing for [5-9].*s, asleep in \w+, after all_reduce 29 of world, "
+                             r"missing from all_reduce 30 of world, at <module> \(.*train.py:5\)\n"
+                             r" +rank 0 on \S+ \(pid \d+\): had done nothing for .*, inside all_reduce 30 of world, at .*\(.*muster.*py:\d+\)")
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be somebody else")
     def test_an_ordinary_user_sees_stacks_too(self):

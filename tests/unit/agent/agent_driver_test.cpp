@@ -40,7 +40,6 @@ struct FakeLink : RendezvousLink {
         diary.push_back("close link");
         closed();
     }
-    std::pair<std::int64_t, std::int64_t> daemon_time(Instant) const override { return {777, 5}; }
 
     Diary& diary;
     std::vector<Failure> failures;
@@ -164,7 +163,7 @@ TEST_CASE("a job that succeeds goes from the store to the acknowledged end") {
     CHECK(std::holds_alternative<JobSucceeded>(*rig.ending));
 }
 
-TEST_CASE("a failure carries the error file, the daemon's time and the last lines of stderr") {
+TEST_CASE("a failure carries the error file, its time and the last lines of stderr") {
     Rig rig;
     rig.start();
     rig.start_workers();
@@ -179,8 +178,7 @@ TEST_CASE("a failure carries the error file, the daemon's time and the last line
     CHECK(failure.error_file == error_file);
     CHECK(failure.log_directory == fs::path(error_file).parent_path().string());
     CHECK(failure.stderr_tail == "last words");
-    CHECK(failure.at_ns == 777);
-    CHECK(failure.uncertainty_ns == 5);
+    CHECK(failure.at_ns > 0);
     CHECK(failure.wall_time_s == 1'700'000'001);
 }
 

@@ -48,6 +48,7 @@ struct Node {
         for (auto& line : step.notices) notices.push_back(line);
         for (auto& order : step.ends) ends.push_back(order);
         for (const auto local_rank : step.stacks) stacks.push_back(local_rank);
+        for (const auto local_rank : step.places) places.push_back(local_rank);
     }
     /// How often a worker was told of that others wait for.
     [[nodiscard]] std::ptrdiff_t missing() const {
@@ -65,6 +66,7 @@ struct Node {
     std::uint64_t steps = 0;
     std::vector<std::string> notices;
     std::vector<EndOrder> ends;
+    std::vector<std::uint32_t> places;
     std::vector<std::uint32_t> stacks;
 };
 
@@ -317,6 +319,78 @@ TEST_CASE("when a round fails, what its idle workers were at is told, and of tho
     node.train();
     node.second();
     CHECK(node.watch.round_failed(node.now).empty());
+}
+
+TEST_CASE("where idle workers stand is asked once for each pause, and told when the round fails, the missing first") {
+    Node node;
+    node.learn();
+    node.wait_for(2);
+    node.seconds(4);
+    CHECK(node.places.empty());
+    node.seconds(3);
+    CHECK(node.places == std::vector<std::uint32_t>{2, 0, 1, 3});
+    node.watch.stands_at(2, "load (data.cpp)");
+    const auto told = node.watch.whereabouts(node.now);
+    REQUIRE(told.size() == 4);
+    CHECK(told[0] == Whereabouts{6, 102, 7'000, "asleep", false, "all_reduce 40 of world", "load (data.cpp)"});
+    CHECK(told[1].inside);
+    CHECK(told[1].operation == "all_reduce 41 of world");
+    // They go on: soon nothing of it counts any more, and the next pause is another one.
+    node.train();
+    node.second();
+    CHECK(node.watch.whereabouts(node.now) == told);
+    for (int i = 0; i < 3; ++i) {
+        node.train();
+        node.second();
+    }
+    CHECK(node.watch.whereabouts(node.now).empty());
+    node.seconds(5);
+    CHECK(node.places.size() == 8);
+    CHECK(node.watch.whereabouts(node.now)[0].place.empty());
+}
+
+TEST_CASE("a worker that gave up waiting just now, and ended, is told with the place where it had waited") {
+    Node node;
+    node.learn();
+    node.wait_for(2);
+    node.seconds(7);
+    node.watch.stands_at(0, "reduce (train.cpp)");
+    node.looks[0].cpu += 1s;  // it prints a traceback
+    node.second();
+    node.watch.worker_ended(0, node.now);
+    node.looks.erase(node.looks.begin());
+    node.watch.worker_ended(1, node.now);  // killed where it stood
+    const auto told = node.watch.whereabouts(node.now);
+    REQUIRE(told.size() == 4);
+    const auto first = std::find_if(told.begin(), told.end(), [](const auto& one) { return one.rank == 4; });
+    REQUIRE(first != told.end());
+    CHECK(first->idle_ms == 6'000);
+    CHECK(first->place == "reduce (train.cpp)");
+    // Long before, it is no news; nor is who had worked until then.
+    Node late;
+    late.learn();
+    late.wait_for(2);
+    late.seconds(7);
+    for (int i = 0; i < 7; ++i) {
+        late.looks[0].cpu += 1s;
+        late.second();
+    }
+    late.watch.worker_ended(0, late.now);
+    CHECK(late.watch.whereabouts(late.now).size() == 3);
+}
+
+TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked at") {
+    const auto told = [](HangConfig config, const char* section) {
+        Node node(config);
+        node.learn();
+        for (auto& look : node.looks) look.section = section;
+        node.seconds(8);
+        return node.watch.whereabouts(node.now).size();
+    };
+    CHECK(told({}, "") == 4);
+    CHECK(told({}, "checkpoint") == 0);
+    CHECK(told({.deadline_min = 0s}, "") == 0);
+    CHECK(told({.deadline_min = 1s}, "") == 4);
 }
 
 TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent few, nor where nobody is to be told") {

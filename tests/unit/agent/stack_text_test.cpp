@@ -29,6 +29,23 @@ TEST_CASE("without Python the native frame is the place, and a thread beside has
     CHECK(read_stacks("thread 1 a\nthread 2 b\nnative pause (libc.so.6)\n").top.empty());
 }
 
+TEST_CASE("ranks are compared by the innermost Python frame and the program's own, whatever system call they are in") {
+    const auto* const stack =
+        "thread 42 python3\n"
+        "python broadcast (/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2714)\n"
+        "python wrapper (/venv/lib/python3.11/site-packages/torch/distributed/c10d_logger.py:81)\n"
+        "python commit (/job/train.py:44)\n"
+        "python main (/job/train.py:60)\n"
+        "native epoll_wait (libc.so.6)\n"
+        "thread 43 x\n"
+        "python loader (/job/data.py:1)\n";
+    CHECK(read_stacks(stack).place ==
+          "broadcast (/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:2714), from commit "
+          "(/job/train.py:44)");
+    CHECK(read_stacks("thread 1 a\npython step (/t.py:6)\nnative f (x)\n").place == "step (/t.py:6)");
+    CHECK(read_stacks("thread 1 a\nnative poll (libc.so.6)\nnative wait (train)\n").place == "wait (train)");
+}
+
 TEST_CASE("a line that was cut off, unknown words and too many lines are left out") {
     CHECK(read_stacks("").lines.empty());
     CHECK(read_stacks("thread 1 a\nnative pau").lines.size() == 1);

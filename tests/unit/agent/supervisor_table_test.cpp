@@ -387,14 +387,13 @@ TEST_CASE("a failure says who, where and how") {
     notes.error_file = "/l/error.json";
     notes.log_directory = "/l";
     notes.at_ns = 5;
-    notes.uncertainty_ns = 2;
     notes.wall_time_s = 9;
     const WorkerEnded ended{
         .local_rank = 1, .pid = 4242, .end = Exited{1}, .at = story.now, .stderr_tail = "Traceback"};
     story.step(HostSaid{ended, notes});
     const auto& reported = std::get<ReportFailed>(story.last().actions.at(0));
     const Failure expected{FailureKind::worker_error, "a",         "default",       1,    3, 1, 4242, Exited{1},
-                           "ValueError: bad batch",   "Traceback", "/l/error.json", "/l", 5, 2, 9,    {}};
+                           "ValueError: bad batch",   "Traceback", "/l/error.json", "/l", 5, 0, 9,    {}};
     CHECK(reported.failures == std::vector<Failure>{expected});
 }
 

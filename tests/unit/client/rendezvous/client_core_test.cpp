@@ -1,6 +1,7 @@
 #include "rendezvous/client/client_core.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tests/support/catch.h"
 #include "tests/unit/client/rendezvous/dialogue.h"
@@ -108,10 +109,12 @@ TEST_CASE("every word that the daemon was not seen to act upon is said again, at
         if (steps > 5) talk.lines(talk.core->leave("stopped", talk.now));
         talk.broken();
         talk.pass(20ms);
-        return talk.open();
+        auto said = talk.open();
+        for (auto& line : talk.pong()) said.push_back(std::move(line));
+        return said;
     };
     CHECK(after(0) == Lines{"send Hello", "send Resume", "send Ping"});
-    CHECK(after(1) == Lines{"send Hello", "send Resume", "send WorkersFailed", "send Ping"});
+    CHECK(after(1) == Lines{"send Hello", "send Resume", "send Ping", "send WorkersFailed"});
     CHECK(after(2) == Lines{"send Hello", "send Resume", "send Ping"});
     CHECK(after(3) == Lines{"send Hello", "send Resume", "send RoundReport", "send Ping"});
     CHECK(after(4) == Lines{"send Hello", "send RoundReport", "send Join", "send Ping"});
@@ -257,26 +260,66 @@ TEST_CASE("a spare waits for ever as long as the daemon is there") {
     CHECK_FALSE(any_starts_with(talk.pass(2000s, true), "lost:"));
 }
 
-TEST_CASE("the daemon's clock is known to half of the round trip") {
+namespace {
+
+/// What a failure of this moment is told as: its time on the daemon's clock, and the error of that.
+std::pair<std::int64_t, std::int64_t> told_time(Dialogue& talk, Instant at) {
+    Failure failure;
+    failure.at_ns = clock_ns(at);
+    talk.lines(talk.core->workers_failed({failure}, talk.now));
+    const auto& told = std::get<native::WorkersFailed>(talk.last_sent).failures.back();
+    return {told.at_ns, told.uncertainty_ns};
+}
+
+}  // namespace
+
+TEST_CASE("a failure's time is told on the daemon's clock, known to half of the round trip") {
     Dialogue talk;
-    CHECK(talk.core->daemon_time(talk.now) == std::pair<std::int64_t, std::int64_t>{0, -1});
     talk.join();
     talk.open();
+    talk.daemon(Dialogue::assigned());
+    CHECK(told_time(talk, talk.now) == std::pair<std::int64_t, std::int64_t>{0, -1});
     const auto sent = talk.now;
     talk.now += 10ms;
     talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 5'000'000});
     // In the middle of the round trip the daemon's clock showed 5 ms.
-    CHECK(talk.core->daemon_time(talk.now) == std::pair<std::int64_t, std::int64_t>{10'000'000, 5'000'000});
-    CHECK(talk.core->daemon_time(sent).first == 0);
+    CHECK(told_time(talk, talk.now) == std::pair<std::int64_t, std::int64_t>{10'000'000, 5'000'000});
+    CHECK(told_time(talk, sent).first == 0);
     // A tighter sample wins; a looser one does not.
     talk.pass(990ms);
     talk.now += 2ms;
     talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 1'006'000'000});
-    CHECK(talk.core->daemon_time(talk.now).second == 1'000'000);
+    CHECK(told_time(talk, talk.now).second == 1'000'000);
     talk.pass(1s);
     talk.now += 100ms;
     talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 0});
-    CHECK(talk.core->daemon_time(talk.now).second < 2'000'000);
+    CHECK(told_time(talk, talk.now).second < 2'000'000);
+}
+
+TEST_CASE("failures that are said again to another daemon are told on that one's clock") {
+    Dialogue talk;
+    talk.settle_in();
+    const auto failed_at = talk.now + 1s;
+    talk.pass(1s, true);
+    CHECK(told_time(talk, failed_at).first == 5'000'000);  // as its last Pong said, at this moment
+    talk.broken();
+    talk.pass(20ms);
+    // The reports wait for the first answer of whoever leads now; that a round runs does not.
+    CHECK(talk.open() == Lines{"send Hello", "send Resume", "send Ping"});
+    CHECK(talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 77'020'000'000}) ==
+          Lines{"send WorkersFailed"});
+    CHECK(std::get<native::WorkersFailed>(talk.last_sent).failures.front().at_ns == 77'000'000'000);
+    // So does a report, and the join behind it, which would make this node's silence a loss.
+    Failure late;
+    late.at_ns = clock_ns(failed_at);
+    talk.daemon(native::RoundEnded{0, native::RoundEndReason::worker_failed, false, "x"});
+    talk.lines(talk.core->round_report({0, {late}, 1}, talk.now));
+    talk.broken();
+    talk.pass(20ms);
+    CHECK(talk.open() == Lines{"send Hello", "send Resume", "send Ping"});
+    CHECK(talk.join(0).empty());
+    CHECK(talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 500'000'000'000}) ==
+          Lines{"send RoundReport", "send Join"});
 }
 
 TEST_CASE("with a secret nothing is said before the challenge, and nobody is believed before the proof") {

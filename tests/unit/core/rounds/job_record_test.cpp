@@ -228,6 +228,57 @@ TEST_CASE("a failure's time is the same moment on the next daemon's clock") {
     CHECK(both[1].at_ns == -197'000'000'000);
 }
 
+TEST_CASE("a window counts from the failure, also where another daemon goes on before the round is judged") {
+    auto join = join_of(1, 1);
+    join.terms.restarts_window_ms = 10'000;
+    Conversation first(500s);
+    first.connect(1, "n1", 1);
+    first.say(1, join);
+    const auto fail = [](Conversation& talk, Round round, std::int32_t pid) {
+        Failure failure;
+        failure.host = "n1";
+        failure.rank = 0;
+        failure.pid = pid;
+        talk.say(1, native::WorkersFailed{round, {failure}});
+    };
+    const auto join_again = [&](Conversation& talk, Round round) {
+        talk.say(1, native::RoundReport{round, {}, 0});
+        join.last_round = round;
+        talk.say(1, join);
+    };
+    fail(first, 0, 1);
+    join_again(first, 0);  // charged at 1000 s
+    REQUIRE(first.heard<native::Assigned>()->round == 1);
+    first.now += 9s;
+    fail(first, 1, 2);  // 9 s later: none is left, and its end is announced as the last one
+    REQUIRE(first.heard<native::RoundEnded>()->final);
+
+    // The same, but a second later the charge is too old; and the daemon ends before the node has drained.
+    Conversation second(500s);
+    second.connect(1, "n1", 1);
+    join.last_round = no_round;
+    second.say(1, join);
+    fail(second, 0, 1);
+    join_again(second, 0);
+    second.now += 10s;
+    fail(second, 1, 2);
+    REQUIRE_FALSE(second.heard<native::RoundEnded>()->final);
+    Conversation next(518s, second.kept());  // eight seconds later by the wall clock
+    next.connect(1, "n1", 2);
+    join_again(next, 1);  // charged at 1010 s, not now
+    REQUIRE(next.heard<native::Assigned>() != nullptr);
+    REQUIRE(next.heard<native::Assigned>()->round == 2);
+    next.now += 1s;
+    fail(next, 2, 3);
+    CHECK(next.heard<native::RoundEnded>()->final);  // 9 s after it
+    Conversation later(518s, second.kept());
+    later.connect(1, "n1", 2);
+    join_again(later, 1);
+    later.now += 3s;
+    fail(later, 2, 3);
+    CHECK_FALSE(later.heard<native::RoundEnded>()->final);  // 11 s after it
+}
+
 TEST_CASE("a node that was told to leave is told so again by the next daemon") {
     Conversation first(0s);
     first.connect(1, "n1", 1);
@@ -271,10 +322,14 @@ TEST_CASE("the layout of records is that of their version") {
     Member member;
     FailureLedger failures;
     failures.add({});
-    CHECK(record_version == 2);
-    CHECK(encode_job(facts, SealedRound{}).size() == 270);
+    CHECK(record_version == 3);
+    CHECK(encode_job(facts, SealedRound{}).size() == 282);
     CHECK(encode_member("j", member).size() == 155);
     CHECK(encode_failures("j", failures).size() == 91);
+    SealedRound round;
+    round.failures = failures;
+    round.whereabouts.add("gpu1", {});
+    CHECK(encode_groups("j", round).size() == 117);
 }
 
 }  // namespace muster::test

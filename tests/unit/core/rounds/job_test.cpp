@@ -109,6 +109,20 @@ TEST_CASE("a worker that saved and left, or asks not to be started again, ends t
     CHECK(says(crash.answers("rejoin n1"), "round 1 sealed with 2 nodes, 1 of 3 restarts used"));
 }
 
+TEST_CASE("whose connection breaks after the daemon stood still has a lease to come back") {
+    // Agents try again and again while nobody answers: the last attempt of each may be over when the daemon goes on.
+    Story story("min=2 max=2 lease=5s");
+    story.answers("join n0\njoin n1\nstall 8s\nclose n1");
+    CHECK_FALSE(says(story.answers("advance 4s"), "lost"));
+    CHECK_FALSE(says(story.answers("resume n1\nadvance 10s"), "lost"));
+    CHECK(says(story.answers("close n1\nadvance 600ms"), "its connection closed and it did not come back"));
+    story.answers("rejoin n0\nadvance 10s");
+
+    Story gone("min=2 max=2 lease=5s");
+    gone.answers("join n0\njoin n1\nstall 8s\nclose n1");
+    CHECK(says(gone.answers("advance 6s"), "its connection closed and it did not come back"));
+}
+
 TEST_CASE("restarts in a row that bring no newer checkpoint end the job before its budget does") {
     Story story("min=1 max=1 restarts=9 stalled=2");
     story.answers("join n0");

@@ -175,3 +175,16 @@ TEST_CASE("proofs are compared whole, and an empty one is never right") {
     for (const auto* other : {"", "ab", "abd", "abcd"}) CHECK_FALSE(native::same_proof("abc", other));
     CHECK_FALSE(native::same_proof("", ""));
 }
+
+TEST_CASE("an agent of another protocol version is refused with both numbers, before anything else of it is read") {
+    Talk talk({});
+    auto hello = hello_from(7);
+    hello.version = 1;
+    const auto connection = talk.connect();
+    const auto answer = talk.say(connection, hello);
+    const auto* refused = sent<native::Refused>(answer);
+    REQUIRE(refused != nullptr);
+    CHECK(refused->reason == native::RefusalReason::version);
+    CHECK(refused->why.find("version 2 of the protocol and the agent version 1") != std::string::npos);
+    CHECK(closes(answer));
+}

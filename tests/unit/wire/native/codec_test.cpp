@@ -162,13 +162,13 @@ TEST_CASE("a message of the wrong side is refused") {
 
 TEST_CASE("a Hello of another version is read as far as the version") {
     Hello future;
-    future.version = 2;
+    future.version = protocol_version + 1;
     auto bytes = frame(future) + "whatever a later version says";
     const auto length = static_cast<std::uint32_t>(bytes.size() - frame_header_bytes);
     std::copy_n(reinterpret_cast<const char*>(&length), sizeof length, bytes.begin() + 2);
     const auto back = read(bytes, Sender::agent);
     REQUIRE(back.has_value());
-    CHECK(std::get<Hello>(*back.value()).version == 2);
+    CHECK(std::get<Hello>(*back.value()).version == protocol_version + 1);
 }
 
 TEST_CASE("a count that the bytes cannot hold reserves nothing") {
@@ -222,7 +222,8 @@ TEST_CASE("a report of any size is made to fit, and the first failure keeps the 
         CHECK(failures.size() == std::min(count, failures_max));
         CHECK(failures.front().stderr_tail.size() >= 16 * 1024);
         CHECK(failures.back().message.ends_with("!"));
-        const auto bytes = frame(RoundReport{1, failures, 0, -1});
+        const Whereabouts longest{1, 1, 1, std::string(500, 's'), true, std::string(500, 'o'), std::string(900, 'p')};
+        const auto bytes = frame(RoundReport{1, failures, 0, -1, std::vector(100, longest)});
         CHECK(bytes.size() <= agent_frame_bytes_max);
         CHECK(read(bytes, Sender::agent).has_value());
     }

@@ -59,6 +59,10 @@ Failure failure() {
     return failure;
 }
 
+Whereabouts idle() {
+    return {9, 4711, 12'000, "in", true, "b", "f"};
+}
+
 }  // namespace
 
 std::vector<Message> samples() {
@@ -70,7 +74,7 @@ std::vector<Message> samples() {
     hello.challenge = "c";
     JobEnded ended;
     ended.outcome = JobOutcome::failed;
-    ended.verdict = {7, failure(), 2, 5, {{FailureKind::killed, "s", "9", 3}}};
+    ended.verdict = {7, failure(), 2, 5, {{FailureKind::killed, "s", "9", 3}}, {{"n1", idle(), "9", 1}}};
     ended.restart_count = 3;
     ended.why = "no";
     return {hello,
@@ -79,7 +83,7 @@ std::vector<Message> samples() {
             Ping{5, 1'000},
             WorkersFailed{7, {failure()}},
             WorkersSucceeded{7},
-            RoundReport{7, {failure()}, 3, 120},
+            RoundReport{7, {failure()}, 3, 120, {idle()}},
             Leave{"bye"},
             EndAcknowledged{},
             AgentDied{"killed"},

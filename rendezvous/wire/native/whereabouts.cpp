@@ -1,0 +1,38 @@
+#include "rendezvous/wire/native/whereabouts.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string_view>
+
+#include "rendezvous/base/text.h"
+#include "rendezvous/base/time.h"
+
+namespace muster {
+
+namespace {
+
+std::string line_of(const WhereaboutsGroup& group, std::string_view missing_from) {
+    const auto& one = group.first;
+    std::string out = group.count == 1 ? cat("rank ", one.rank, " on ", group.host, " (pid ", one.pid, ")")
+                                       : cat("ranks ", group.ranks, " (", group.count, " workers)");
+    out += cat(": had done nothing for ", describe(Duration(std::chrono::milliseconds(one.idle_ms))), ", ", one.state);
+    if (!one.operation.empty()) out += cat(one.inside ? ", inside " : ", after ", one.operation);
+    if (!one.inside && !missing_from.empty()) out += cat(", missing from ", missing_from);
+    if (!one.place.empty()) out += cat(", at ", one.place);
+    return out;
+}
+
+}  // namespace
+
+std::vector<std::string> lines_of(const std::vector<WhereaboutsGroup>& groups) {
+    if (groups.empty()) return {};
+    const auto waiting = std::ranges::find_if(groups, [](const auto& group) { return group.first.inside; });
+    const std::string_view missing_from =
+        waiting == groups.end() ? std::string_view{} : std::string_view(waiting->first.operation);
+    std::vector<std::string> lines{groups.size() > 1 ? "when the round ended its ranks stood in different places:"
+                                                     : "when the round ended:"};
+    for (const auto& group : groups) lines.push_back(cat("  ", line_of(group, missing_from)));
+    return lines;
+}
+
+}  // namespace muster

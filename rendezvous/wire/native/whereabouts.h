@@ -1,0 +1,38 @@
+// Where workers stood when their round ended: told of those that had done nothing for some time, so that every node's
+// report can name the rank that did not come, what it was doing, and what the others waited in.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace muster {
+
+/// One worker, as its own agent saw it.
+struct Whereabouts {
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    std::uint32_t idle_ms = 0;  ///< it had done nothing for so long
+    std::string state;          ///< "asleep in futex_wait_queue"
+    bool inside = false;        ///< `operation` is under way; else it was its last one
+    std::string operation;      ///< "all_reduce 41 of world"; empty: it has no flight record
+    std::string place;          ///< "step (train.py:31)"; empty: not known
+
+    friend bool operator==(const Whereabouts&, const Whereabouts&) = default;
+};
+
+/// Workers of one round that stood in the same place: the same operation, inside or after it, and the same line.
+struct WhereaboutsGroup {
+    std::string host;         ///< of `first`
+    Whereabouts first;        ///< that of its lowest rank
+    std::string ranks;        ///< "0-7,12"
+    std::uint32_t count = 0;  ///< workers
+
+    friend bool operator==(const WhereaboutsGroup&, const WhereaboutsGroup&) = default;
+};
+
+/// Lines for people, none of them indented; a heading first. Empty where there are no groups. Whoever is outside of all
+/// operations while others are inside one is said to be missing from that.
+std::vector<std::string> lines_of(const std::vector<WhereaboutsGroup>& groups);
+
+}  // namespace muster
