@@ -60,12 +60,13 @@ void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
 }
 
 /// A node may be left out only where enough of the last rounds ended with it, or an earlier agent of its host, in them.
-/// (Also rounds of an earlier life of the daemon, which this one was taught.)
+/// (Also rounds of an earlier life of the daemon, which this one was taught. A round that was sealed, and not told before
+/// the daemon ended, is known from the state to the next one, and here only by the end of the round before it.)
 void Invariants::check_left_out(const JobTruth& job, Incarnation incarnation) {
     std::uint32_t ends = 0;
     for (const auto& [key, round] : job.rounds) {
-        const bool counts =
-            key.second < *job.last_sealed && key.second >= *job.last_sealed - job.terms.node_failures_of;
+        const bool over = key.second < *job.last_sealed || (key.second == *job.last_sealed && round.ended);
+        const bool counts = over && key.second >= *job.last_sealed - job.terms.node_failures_of;
         const bool member = std::any_of(round.members.begin(), round.members.end(), [&](const auto& entry) {
             return agents_.at(entry.second).host == agents_.at(incarnation).host;
         });

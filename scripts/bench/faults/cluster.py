@@ -40,6 +40,10 @@ class Speaker:
 
 
 class Cluster:
+    ended = r"round 0 ended"  # what every agent says when the first round is over
+    count = "round"  # what a worker's line counts starts by
+    stamp = "%Y-%m-%d %H:"  # how an agent's line begins
+
     def __init__(self, build, hosts, workers=2, resident=48, options=(), job_options=(), daemon="daemon", state=None,
                  worker=None, environment=None):
         self.build, self.hosts, self.workers, self.resident = Path(build), hosts, workers, resident
@@ -79,13 +83,15 @@ class Cluster:
         self.until("listening musterd", lambda: self.daemon.heard("listening"))
 
     def start_node(self, host, nnodes, **environment):
-        worker = self.worker or [self.build / "worker_programs" / "elastic", "--resident", self.resident, "--until", "done"]
         self.agents[host] = self.spawn(
             host, "muster", "--nnodes", nnodes, "--nproc-per-node", self.workers, "--rdzv-backend", "c10d",
             "--rdzv-endpoint", self.endpoint(), "--rdzv-id", "faults",
             "--local-addr", self.hosts.address(host), "--max-restarts", "3", "--log-level", "info", "--shutdown-timeout", "5",
-            "--rdzv-conf", "last_call_timeout=1", *self.options, "--no-python", *worker, **environment)
+            "--rdzv-conf", "last_call_timeout=1", *self.options, "--no-python", *self.program(), **environment)
         return self.agents[host]
+
+    def program(self):
+        return self.worker or [self.build / "worker_programs" / "elastic", "--resident", self.resident, "--until", "done"]
 
     def endpoint(self):
         return f"{self.hosts.address(self.daemon_host)}:{PORT}"
@@ -113,7 +119,7 @@ class Cluster:
         found = []
         for line in self.log.read_text().splitlines():
             one = dict(re.findall(r"(\w+)=(\S+)", line))
-            if line.startswith("start ") and "at" in one and one["round"] == str(number):
+            if line.startswith("start ") and "at" in one and one[self.count] == str(number):
                 found.append({**one, "rank": int(one["rank"]), "pid": int(one["pid"]), "at": int(one["at"]) / 1e9})
         return found
 

@@ -14,9 +14,9 @@ from typing import Callable
 from cluster import Cluster, Failed, Watch
 from hosts import Hosts
 from replicas import TUNED, member_gone_and_back, replica_gone
+from torchrun import TorchrunCluster
 
 NODES = ["node1", "node2", "node3", "node4"]
-ENDED = r"round 0 ended"
 
 
 @dataclass
@@ -28,14 +28,18 @@ class Row:
     once: Callable
     runs: int = 100
     needs: str = ""  # what must be there: "sqlite", "etcd"
+    peer: bool = False  # torchrun can finish it too
 
 
 @dataclass
 class Lab:
     """What all rows share."""
     build: Path
+    torchrun: Path | None = None  # in muster's place
 
     def job(self, hosts, **settings):
+        if self.torchrun:
+            return TorchrunCluster(self.build, hosts, torchrun=self.torchrun, **settings)
         return Cluster(self.build, hosts, **settings)
 
 
@@ -78,7 +82,7 @@ def worker_killed(lab):
         victim = random.choice(list(four.first.values()))["pid"]
         since = time.monotonic()
         os.kill(victim, signal.SIGKILL)
-        return {"all agents know": four.job.all_know(ENDED, NODES, since) - since}
+        return {"all agents know": four.job.all_know(four.job.ended, NODES, since) - since}
 
 
 def agent_killed(lab):
@@ -87,7 +91,7 @@ def agent_killed(lab):
         left = Watch(pid for pid in four.job.processes(host))
         since = time.monotonic()
         four.job.agents[host].process.kill()
-        know = four.job.all_know(ENDED, [one for one in NODES if one != host], since)
+        know = four.job.all_know(four.job.ended, [one for one in NODES if one != host], since)
         gone = left.all_gone()
         if four.job.processes(host):
             raise Failed(f"processes are left on {host}\n{four.job.story()}")
@@ -148,7 +152,7 @@ def disturbed_in(four, seconds):
     end = time.monotonic() + seconds
     disturbed = False
     while time.monotonic() < end and not disturbed:
-        disturbed = workers.some_gone() or any(four.job.agents[host].heard(ENDED) for host in NODES)
+        disturbed = workers.some_gone() or any(four.job.agents[host].heard(four.job.ended) for host in NODES)
         time.sleep(0.05)  # between two looks
     return disturbed
 
@@ -213,7 +217,7 @@ def clock_set(lab):
         host = random.choice(NODES)
         with Four(lab, on_host={host: {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}}) as four:
             # That it is seen: an agent's lines carry the wall clock.
-            hour = time.strftime("%Y-%m-%d %H:", time.gmtime(time.time() - 3600))
+            hour = time.strftime(four.job.stamp, time.gmtime(time.time() - 3600))
             if not four.job.agents[host].heard(hour):
                 raise Failed(f"the stand-in for the clock had no effect\n{four.job.story()}")
             disturbed = False
@@ -261,7 +265,7 @@ def rank_stopped(lab):
 
 SAFE = "two rounds at once"
 ROWS = [
-    Row("worker-killed", "worker SIGKILLed", {"all agents know": 0.05}, worker_killed),
+    Row("worker-killed", "worker SIGKILLed", {"all agents know": 0.05}, worker_killed, peer=True),
     Row("agent-killed", "agent SIGKILLed", {"all agents know": 0.1, "nothing left on its node": 2}, agent_killed),
     Row("agent-stopped", "agent SIGSTOPped", {"its workers gone": 4.5, "survivors in a new round": 6, SAFE: 0}, agent_stopped),
     Row("node-silent", "link dropped, lease 5 s", {"survivors in a new round": 6, "its workers gone": 4.5, SAFE: 0}, node_silent(5)),
@@ -283,9 +287,9 @@ ROWS = [
     Row("etcd-member-back", "one of three etcd members gone, and back after 3 s",
         {"workers ended": 0, "another daemon leads": 0}, member_gone_and_back, needs="etcd"),
     Row("rank-0-gone", "node of rank 0 gone, external daemon", {"next round runs": 6}, first_node_gone),
-    Row("eight-restarted", "restart of 8 workers on one node", {"all 8 of the next round run": 0.3}, eight_restarted),
+    Row("eight-restarted", "restart of 8 workers on one node", {"all 8 of the next round run": 0.3}, eight_restarted, peer=True),
     Row("rank-stopped", "a rank stops in a collective, deadline 10 s",
         {"named, beyond the deadline": 2, "another rank named": 0}, rank_stopped),
-    Row("clock-set", "clock of one node set +-1 hour", {"anything happened": 0}, clock_set),
-    Row("bad-network", "5 % loss and 200 ms delay each way, 10 minutes", {"false alarms": 0}, bad_network(600), runs=3),
+    Row("clock-set", "clock of one node set +-1 hour", {"anything happened": 0}, clock_set, peer=True),
+    Row("bad-network", "5 % loss and 200 ms delay each way, 10 minutes", {"false alarms": 0}, bad_network(600), runs=3, peer=True),
 ]
