@@ -10,10 +10,11 @@ namespace muster::rendezvous {
 
 namespace {
 
-bool answers_pings_only(const ActionGate::Actions& actions) {
+bool says_nothing_of_the_state(const ActionGate::Actions& actions) {
     return std::ranges::all_of(actions, [](const ServerAction& action) {
         const auto* send = std::get_if<SendTo>(&action);
-        return send != nullptr && std::holds_alternative<native::Pong>(send->message);
+        return send != nullptr && (std::holds_alternative<native::Pong>(send->message) ||
+                                   std::holds_alternative<native::Challenge>(send->message));
     });
 }
 
@@ -25,7 +26,7 @@ ActionGate::Entered ActionGate::enter(Actions actions, bool has_records) {
         waiting_.push_back({.sequence = sequence, .actions = std::move(actions)});
         return {.sequence = sequence, .released = {}};
     }
-    if (waiting_.empty() || answers_pings_only(actions)) return {.sequence = 0, .released = std::move(actions)};
+    if (waiting_.empty() || says_nothing_of_the_state(actions)) return {.sequence = 0, .released = std::move(actions)};
     // It may tell what the steps before it decided, so it waits for the last of them.
     waiting_.push_back({.sequence = last_sequence_, .actions = std::move(actions)});
     return {};

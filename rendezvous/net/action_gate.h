@@ -22,7 +22,8 @@ class ActionGate {
     };
 
     /// Takes a step's actions. They are released at once when nothing waits before them and `has_records` is false, or
-    /// when they only answer pings: an answer to a ping says nothing about the state.
+    /// when they only answer pings or prove the secret: neither says anything about the state, and agents that come
+    /// back to a daemon have a quarter of a lease to hear it.
     Entered enter(Actions actions, bool has_records);
 
     /// Everything up to and including `sequence` is persisted. The actions that this releases, in the steps' order.

@@ -40,11 +40,6 @@ AgentProcess::AgentProcess(Surroundings& world, Random random, Setting setting)
             tell(said);
         });
     };
-    native::Hello hello;
-    hello.job = setting_.client.job;
-    hello.node = setting_.client.node;
-    native::append_frame(last_words_, hello);
-    native::append_frame(last_words_, native::AgentDied{"the agent was killed"});
 }
 
 void AgentProcess::begin() {
@@ -139,10 +134,14 @@ void AgentProcess::kill() {
 }
 
 void AgentProcess::guardian_reports_death() {
+    native::Hello hello;
+    hello.job = setting_.client.job;
+    hello.node = setting_.client.node;
+    hello.challenge = setting_.client.secret ? "the guardian's" : "";
     // Of several one leads, and takes them; the others hear them in vain.
     for (const Address daemon : setting_.daemons)
-        messengers_.push_back(
-            std::make_unique<Messenger>(world_.events, world_.network, setting_.host, daemon, last_words_));
+        messengers_.push_back(std::make_unique<Messenger>(world_.events, world_.network, setting_.host, daemon, hello,
+                                                          setting_.client.secret));
 }
 
 void AgentProcess::power_lost() {

@@ -149,7 +149,6 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     bool doom_judged_ = false;
     int join_count_ = 0;
     std::optional<Moment> stop_requested_at_;
-    std::string last_words_;  ///< what the guardian sends when this agent dies
     std::vector<std::unique_ptr<StreamHandler>> messengers_;
 };
 

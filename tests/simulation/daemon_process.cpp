@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tests/simulation/job_secret.h"
+
 namespace muster::simulation {
 
 /// One of the plants makes time fly for this daemon alone.
@@ -234,6 +236,8 @@ void DaemonProcess::send(rendezvous::SendTo said) {
     for (std::size_t i = 0; i < said.connections.size(); ++i) {
         rendezvous::SendTo one{{said.connections[i]}, said.message};
         corrupt(one.message);
+        if (const auto* asked = std::get_if<native::Challenge>(&one.message); asked && asked->proof.empty())
+            nonces_[said.connections[i]] = asked->nonce;
         auto* const over = std::get_if<native::JobEnded>(&one.message);
         if (over != nullptr && i > 0 && world_.plant == Plant::ends_in_two_ways) {
             const bool failed = over->outcome == native::JobOutcome::failed;
@@ -281,7 +285,7 @@ void DaemonProcess::stream_accepted(StreamId stream, std::uint16_t) {
         readers_.emplace(stream, native::FrameReader(native::Sender::agent));
         if (!server_) return;
         known_.insert(stream);
-        give(rendezvous::ConnectionAccepted{stream, "10.0.0.1"});
+        give(rendezvous::ConnectionAccepted{stream, cat("10.0.0.", world_.network.peer_host(stream))});
     });
 }
 
@@ -293,6 +297,12 @@ void DaemonProcess::misread_budgets(native::JobTerms& terms) const {
     if (world_.plant == Plant::widens_window && terms.restarts_window_ms > 0) terms.restarts_window_ms = 600'000;
     if (world_.plant == Plant::narrows_window && terms.restarts_window_ms > 0) terms.restarts_window_ms = 1;
     if (world_.plant == Plant::judges_nodes_hastily && terms.node_failures_max > 0) terms.node_failures_max = 1;
+}
+
+void DaemonProcess::mend_proof(StreamId stream, native::Message& message) {
+    if (const auto* hello = std::get_if<native::Hello>(&message)) hellos_[stream] = *hello;
+    if (auto* proof = std::get_if<native::Proof>(&message))
+        proof->proof = native::proof_of(hash_with(job_secret), native::Prover::agent, hellos_[stream], nonces_[stream]);
 }
 
 void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
@@ -308,11 +318,13 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
         }
         if (!next.value()) return;
         if (!server_) return turn_away(stream);
-        if (known_.insert(stream).second) give(rendezvous::ConnectionAccepted{stream, "10.0.0.1"});
+        if (known_.insert(stream).second)
+            give(rendezvous::ConnectionAccepted{stream, cat("10.0.0.", world_.network.peer_host(stream))});
         native::Message message = std::move(*next.value());
         if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
             ++join->terms.nodes_max;
         }
+        if (world_.plant == Plant::takes_any_proof) mend_proof(stream, message);
         if (auto* join = std::get_if<native::Join>(&message)) misread_budgets(join->terms);
         if (auto* resume = std::get_if<native::Resume>(&message)) misread_budgets(resume->as_joined.terms);
         if (const auto* hello = std::get_if<native::Hello>(&message)) {

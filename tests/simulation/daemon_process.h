@@ -59,6 +59,7 @@ class DaemonProcess final : public StreamHandler {
     void carry_out(const rendezvous::ServerAction& action);
     void send(rendezvous::SendTo said);
     void corrupt(native::Message& message) const;
+    void mend_proof(StreamId stream, native::Message& message);
     void misread_budgets(native::JobTerms& terms) const;
     void bytes(StreamId stream, const std::string& bytes);
     void drop(StreamId stream, std::string why);
@@ -86,8 +87,10 @@ class DaemonProcess final : public StreamHandler {
     Alarm alarm_;
     Instant armed_deadline_ = no_deadline;
     std::map<StreamId, native::FrameReader> readers_;
-    std::map<Incarnation, StreamId> newest_;  ///< for the plants and for drain()
-    std::map<StreamId, StreamId> replaced_;   ///< newer to older, for the plants only
+    std::map<Incarnation, StreamId> newest_;    ///< for the plants and for drain()
+    std::map<StreamId, native::Hello> hellos_;  // this and the next for the plants only
+    std::map<StreamId, std::string> nonces_;
+    std::map<StreamId, StreamId> replaced_;  ///< newer to older, for the plants only
 };
 
 }  // namespace muster::simulation

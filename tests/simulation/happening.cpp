@@ -35,6 +35,7 @@ std::string_view name(Happening happening) {
                                                                             "stop_requested_twice",
                                                                             "node_joined_late",
                                                                             "terms_differed",
+                                                                            "stranger_refused",
                                                                             "twin_refused",
                                                                             "node_drained",
                                                                             "round_sealed",

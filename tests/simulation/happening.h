@@ -46,6 +46,7 @@ enum class Happening : std::uint8_t {
     stop_requested_twice,
     node_joined_late,
     terms_differed,
+    stranger_refused,
     twin_refused,
     node_drained,
     // -- marks: what the faults led to --

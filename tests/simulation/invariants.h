@@ -27,6 +27,7 @@ struct AgentTruth {
     bool gone = false;          ///< finished, killed, or without power
     bool parked = false;        ///< waits as a spare
     bool left = false;          ///< was told to stop, or left
+    bool stranger = false;      ///< does not know the job's secret
     Round knows = no_round;     ///< the last round it was told to be in
     Moment last_trouble{-1};    ///< when something other than the daemon's end last befell it or its link
     Moment heard_daemon{-1};    ///< when the daemon's last message reached it; negative: none has
@@ -162,6 +163,7 @@ class Invariants {
     void check_budget(const JobTruth& job, Round number, const RoundTruth& round);
     void note_charge(JobTruth& job, Round number, const RoundTruth& round);
     [[nodiscard]] static std::uint32_t charges_at(const JobTruth& job, Moment at, std::int64_t drift_ppm);
+    void check_stranger(const Talk& talk, const native::Message& said);
     void check_left_out(const JobTruth& job, Incarnation incarnation);
     void check_outcome(JobTruth& job, const native::JobEnded& ended);
     [[nodiscard]] bool member_trouble(const RoundTruth& round, Moment since) const;

@@ -98,7 +98,10 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
     }
     const auto talk = connections_.find(connection);
     if (talk == connections_.end()) return;
-    if (!std::holds_alternative<native::Ping>(message)) replace_older(talk->second);
+    // A proof alone does not say where the agent stands, and the words behind it may be under way.
+    const bool stands =
+        !std::holds_alternative<native::Ping>(message) && !std::holds_alternative<native::Proof>(message);
+    if (stands) replace_older(talk->second);
     JobTruth& job = jobs_[talk->second.job];
     Round mentioned = no_round;
     if (const auto* join = std::get_if<native::Join>(&message)) {

@@ -26,7 +26,10 @@ void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
         if (found == connections_.end()) continue;
         Talk& talk = found->second;
         const bool refusal = std::holds_alternative<native::Refused>(said.message);
-        const bool answer = std::holds_alternative<native::Pong>(said.message);  // to a late ping; heard by nobody
+        // To a late ping or hello; heard by nobody.
+        const bool answer = std::holds_alternative<native::Pong>(said.message) ||
+                            std::holds_alternative<native::Challenge>(said.message);
+        check_stranger(talk, said.message);
         // What was decided before the newer connection spoke goes to the older one, which is closed behind it.
         if (replaced(talk) && !held_back && !refusal && !answer && !agents_.at(talk.incarnation).gone) {
             violated("S6", cat("the daemon spoke to ", agents_.at(talk.incarnation).name, " on connection ", connection,
@@ -59,9 +62,17 @@ void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
     }
 }
 
+/// Whoever does not know the secret is asked for it, and turned away.
+void Invariants::check_stranger(const Talk& talk, const native::Message& said) {
+    const AgentTruth& agent = agents_.at(talk.incarnation);
+    if (!agent.stranger || std::holds_alternative<native::Challenge>(said)) return;
+    if (std::holds_alternative<native::Refused>(said)) return chronicle_.count(Happening::stranger_refused);
+    violated("secret", cat(agent.name, " does not know the secret, and is told ", native::name(said)));
+}
+
 /// A node may be left out only where enough of the last rounds ended with it, or an earlier agent of its host, in them.
-/// (Also rounds of an earlier life of the daemon, which this one was taught. A round that was sealed, and not told before
-/// the daemon ended, is known from the state to the next one, and here only by the end of the round before it.)
+/// (Also rounds of an earlier life of the daemon, which this one was taught. A round that was sealed, and not told
+/// before the daemon ended, is known from the state to the next one, and here only by the end of the round before it.)
 void Invariants::check_left_out(const JobTruth& job, Incarnation incarnation) {
     std::uint32_t ends = 0;
     for (const auto& [key, round] : job.rounds) {

@@ -98,6 +98,11 @@ void Network::close(StreamId stream) {
     forget_if_over(id);
 }
 
+HostIndex Network::peer_host(StreamId stream) const {
+    const auto found = connections_.find(connection_of(stream));
+    return found == connections_.end() ? 0 : found->second.host[1 - side_of(stream)];
+}
+
 std::size_t Network::unsent_bytes(StreamId stream) const {
     const auto found = connections_.find(connection_of(stream));
     if (found == connections_.end()) return 0;

@@ -69,6 +69,8 @@ class Network {
     void send(StreamId stream, std::string bytes);
     /// What was sent still goes out, then the end. The closer hears no more of it.
     void close(StreamId stream);
+    /// Where the other end is.
+    [[nodiscard]] HostIndex peer_host(StreamId stream) const;
     [[nodiscard]] std::size_t unsent_bytes(StreamId stream) const;
 
     // -- what befalls it --

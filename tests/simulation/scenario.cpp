@@ -144,6 +144,10 @@ Scenario draw_scenario(Random& random) {
         scenario.faults.etcd_cut = mean_or_never(aside, 400, 5s, 30s);
         scenario.faults.etcd_away = mean_or_never(aside, 250, 10s, 40s);
     }
+    // A copy of a machine knows the secret too, so that twins tell nothing of it.
+    scenario.secret = aside.chance(200);
+    if (scenario.secret) scenario.faults.twin = never;
+    if (scenario.secret && aside.chance(500)) scenario.jobs.back().odd_one_out = true;
     return scenario;
 }
 
@@ -151,8 +155,8 @@ std::string story_of(const Scenario& scenario) {
     std::string out = cat(scenario.embedded     ? "embedded daemon, "
                           : scenario.replicated ? "three daemons, "
                                                 : "",
-                          scenario.keeps_state ? "state kept, " : "", "lease ", describe(scenario.lease),
-                          ", faults for ", describe(scenario.faults_last), ';');
+                          scenario.keeps_state ? "state kept, " : "", scenario.secret ? "with a secret, " : "",
+                          "lease ", describe(scenario.lease), ", faults for ", describe(scenario.faults_last), ';');
     const FaultScenario& faults = scenario.faults;
     out += cat(mean("reset", faults.reset), mean("stall", faults.stall), mean("partition", faults.partition),
                mean("agent kill", faults.agent_kill), mean("agent stop", faults.agent_stop),

@@ -65,6 +65,7 @@ struct Scenario {
     bool state_is_old = false;  ///< the first daemon finds the (empty) state of one before it
     Duration disk_slowest{};    ///< what a transaction takes at most
     bool replicated = false;    ///< three daemons keep their state in one etcd, and one leads
+    bool secret = false;        ///< of its jobs: an odd one out lacks it, or has another one
     bool embedded = false;      ///< the daemon is part of the first node's launcher, and ends with it
 };
 

@@ -2,6 +2,8 @@
 
 #include <csignal>
 
+#include "tests/simulation/job_secret.h"
+
 namespace muster::simulation {
 
 namespace {
@@ -74,6 +76,10 @@ rendezvous::ClientConfig World::client_config(const Node& node) {
     config.connect_timeout = std::min<Duration>(2s, scenario_.lease / 2);
     config.lease = Duration{1ms} * job.terms.lease_ms;
     config.lost_timeout = Duration{1ms} * job.terms.lost_timeout_ms;
+    if (scenario_.secret && !(node.odd && incarnation_count_ % 2 == 0)) {
+        config.secret = hash_with(node.odd ? "another one" : job_secret);
+        config.secret_seed = cat(incarnation_count_);
+    }
     return config;
 }
 
@@ -83,7 +89,7 @@ agent::SupervisorConfig World::supervisor_config(const Node& node) const {
     config.host = cat("host", node.host);
     config.grace = job.grace;
     config.join.terms = job.terms;
-    if (node.odd) ++config.join.terms.restarts_max;
+    if (node.odd && !scenario_.secret) ++config.join.terms.restarts_max;
     config.join.slots = node.scenario.slots;
     config.join.role = node.scenario.role;
     config.join.node_rank = node.scenario.node_rank;
@@ -97,7 +103,7 @@ void World::start_agent(std::size_t index) {
     Node& node = nodes_[index];
     // An agent with other terms would set them if it came first.
     if (node.odd && (!invariants_.job(node.job).last_sealed || !any_daemon_runs() || peace_)) return;
-    if (node.odd) chronicle_.count(Happening::terms_differed);
+    if (node.odd && !scenario_.secret) chronicle_.count(Happening::terms_differed);
     if (!node.agents.empty()) chronicle_.count(Happening::agent_restarted);
     if (hosts_daemon(node)) start_daemon();
     AgentProcess::Setting setting;
@@ -123,6 +129,7 @@ void World::start_agent(std::size_t index) {
     truth.host = node.host;
     truth.slots = node.scenario.slots;
     truth.role = node.scenario.role;
+    truth.stranger = node.odd && scenario_.secret;
     truth.in_trouble = trouble_count_[node.host] > 0;
     invariants_.newcomer(setting.client.node.incarnation, std::move(truth));
     node.agents.push_back(std::make_unique<AgentProcess>(surroundings_, random_.fork(), std::move(setting)));

@@ -1,6 +1,7 @@
 // The daemon's life: started, killed and started again by somebody, or part of the first node's launcher.
 #include <algorithm>
 
+#include "tests/simulation/job_secret.h"
 #include "tests/simulation/world.h"
 
 namespace muster::simulation {
@@ -11,6 +12,10 @@ rendezvous::ServerConfig World::daemon_config() const {
     rendezvous::ServerConfig config;
     if (scenario_.embedded) config.embedded_for = scenario_.jobs[0].name;
     config.quiet_start = scenario_.embedded || events_.now() <= 1s ? QuietStart::until_full : QuietStart::always;
+    if (scenario_.secret) {
+        config.secret = hash_with(job_secret);
+        config.secret_seed = describe(events_.now());  // another one for each daemon
+    }
     return config;
 }
 

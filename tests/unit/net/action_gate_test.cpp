@@ -69,6 +69,12 @@ TEST_CASE("an answer to a ping never waits for the disk") {
     CHECK(gate.waiting_count() == 1);
 }
 
+TEST_CASE("nor does the proof of a secret, which each agent that comes back hears before anything else") {
+    ActionGate gate;
+    (void)gate.enter(forget("a"), true);
+    CHECK(gate.enter({SendTo{.connections = {1}, .message = native::Challenge{}}}, false).released.size() == 1);
+}
+
 TEST_CASE("a pong together with something else waits") {
     ActionGate gate;
     (void)gate.enter(forget("a"), true);

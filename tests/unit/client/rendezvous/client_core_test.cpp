@@ -355,6 +355,52 @@ TEST_CASE("with a secret nothing is said before the challenge, and nobody is bel
     CHECK(honest.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
 }
 
+TEST_CASE("each connection is proved anew, and after the first one no stranger's word ends anything") {
+    const auto hash_with = [](std::string key) -> native::KeyedHash {
+        return
+            [key](std::string_view text) { return std::to_string(std::hash<std::string>{}(key + std::string(text))); };
+    };
+    const auto hash = hash_with("key");
+    Dialogue talk;
+    talk.config.secret = hash;
+    talk.config.secret_seed = "random";
+    talk.core.emplace(talk.config);
+    talk.join();
+    native::Hello hello;
+    native::Proof proof;
+    /// Up to the daemon's proof, by somebody who has that key.
+    const auto shake_hands = [&](const native::KeyedHash& theirs, const char* nonce) {
+        talk.open();
+        hello = std::get<native::Hello>(talk.last_sent);
+        for (const auto& output : talk.core->step(MessageReceived{native::Challenge{nonce, ""}}, talk.now))
+            if (const auto* send = std::get_if<Send>(&output))
+                if (const auto* said = std::get_if<native::Proof>(&send->message)) proof = *said;
+        return talk.daemon(native::Challenge{"", native::proof_of(theirs, native::Prover::daemon, hello, nonce)});
+    };
+    CHECK(shake_hands(hash, "one").empty());
+    CHECK(proof.proof == native::proof_of(hash, native::Prover::agent, hello, "one"));
+    const auto first_hello = hello;
+    CHECK(talk.daemon(Dialogue::assigned()) == Lines{"deliver Assigned"});
+    // Somebody else answers at that address: he has another secret, or begins with what only the daemon may say.
+    talk.broken();
+    talk.pass(20ms);
+    CHECK(shake_hands(hash_with("other"), "one").front() == "disconnect");
+    CHECK(hello.challenge != first_hello.challenge);
+    for (const native::Message& said :
+         {native::Message(native::Refused{native::RefusalReason::secret, "no"}), native::Message(native::Drain{"go"}),
+          native::Message(native::RoundEnded{0, native::RoundEndReason::node_lost, true, "x"}),
+          native::Message(native::FaultOrdered{1, 0, {}})}) {
+        talk.pass(1s);
+        talk.open();
+        talk.daemon(native::Challenge{"two", ""});
+        CHECK(talk.daemon(said) == Lines{"disconnect"});
+    }
+    // The daemon is back.
+    talk.pass(1s);
+    CHECK(shake_hands(hash, "three").empty());
+    CHECK(talk.daemon(native::Drain{"go"}) == Lines{"deliver Drain"});
+}
+
 TEST_CASE("a daemon that asks for nothing is left after half a lease, and a refusal is heard from anybody") {
     Dialogue talk;
     talk.config.secret = [](std::string_view) { return std::string("x"); };
