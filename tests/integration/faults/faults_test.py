@@ -265,6 +265,17 @@ class Faults(unittest.TestCase):
         self.each("size", "collective_mismatch", ("cpp",), says=r"called different operations.*rank 3 \(pid \d+ on "
                   r"\S+\) runs all_reduce sum f32 x 7")
 
+    def test_of_two_ranks_that_differ_both_are_named(self):
+        # Nobody can tell which of them is right: the second one differs from the first, and that one's call stands beside.
+        with FaultJob() as job:
+            reports = job.both(["--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200", "--fault", "size:1:3"],
+                               nproc=1)
+            for report in reports:
+                self.assertEqual(report["first"], reports[0]["first"], job.story())
+                self.assertEqual(report["first"]["cause"]["kind"], "collective_mismatch", job.story())
+                self.assertRegex(report["text"], r"rank 0 \(pid \d+ on \S+\) runs all_reduce avg f32 x \d+.*, rank 1 \(pid \d+ on "
+                                 r"\S+\) runs all_reduce sum f32 x 7")
+
     def test_stopped_rank(self):
         self.each("stop", "hung", ("cpp",), launcher=("--hang-timeout", "1"), step=30, end="SIGKILL", failure_kind="killed",
                   says=r"it has done nothing for .*stopped by a signal.*missing from all_reduce \d+ of world, in which rank.*; it was at ")
