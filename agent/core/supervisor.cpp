@@ -332,6 +332,7 @@ void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& n
 void Supervisor::on_tree_stuck(const std::string& what) {
     const auto why = cat(what, " did not go after SIGKILL (a dead disk or a hung driver?); this host needs a look");
     say(why);
+    if (ending_) tell(why);  // the ending that is reported is another one, a stop's
     stuck_ = true;
     end(AgentFailed{why});
 }

@@ -169,6 +169,14 @@ TEST_CASE("processes that SIGKILL does not remove end the agent and not the laun
     CHECK(silent.elapse(5s).ends_with("CloseStore; Finish(AgentFailed)"));
 }
 
+TEST_CASE("what a stop leaves behind is told, though the ending is the stop's") {
+    Story story = Story::running();
+    story.stop(SIGTERM);
+    story.stop(SIGTERM);
+    CHECK(story.tree_stuck().find("Finish(Cancelled SIGTERM)") != std::string::npos);
+    CHECK(story.last().notices.at(0).find("did not go after SIGKILL") != std::string::npos);
+}
+
 TEST_CASE("a set-up that is refused ends an agent that nobody knows, and a signal beside it changes nothing") {
     Story story;
     CHECK(story.step(SetUpRefused{"--log-dir: no"}) == "Finish(SetUpFailed)");
