@@ -28,7 +28,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
                                        .role = config_.workers.role,
                                        .rank = assignment.rank_base + local_rank,
                                        .local_rank = local_rank,
-                                       .round = assignment.round});
+                                       .round = static_cast<std::uint64_t>(assignment.round)});
         if (!logs.directory.empty()) {
             if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
             if (last_round_ != no_round) LogDirectory::set_aside(logs.error_file, last_round_);

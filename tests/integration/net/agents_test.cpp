@@ -32,7 +32,8 @@ class Agent {
                  {.on_message = [this](native::Message message) { messages.push_back(std::move(message)); },
                   .on_fenced = [this](std::string why) { fenced = why; },
                   .on_lost = [this](std::string why) { lost = why; },
-                  .on_progress = [this](std::string line) { progress.push_back(std::move(line)); }}) {}
+                  .on_progress = [this](std::string line) { progress.push_back(std::move(line)); },
+                  .on_connected = {}}) {}
 
     template <class T>
     [[nodiscard]] const T* find() const {

@@ -146,6 +146,8 @@ TEST_CASE("the agent and its client are told what the options said") {
     config.tee.all = StreamMask::out;
     const NodeFacts node{.identity = {.host = "gpu03", .pid = 7, .incarnation = 8},
                          .addresses = {"10.0.0.3"},
+                         .known_addresses = {},
+                         .network = {},
                          .hosts_endpoint = false,
                          .stderr_is_terminal = true};
     const auto agent = agent_config(config, Entry{{"python3", "-u", "/x/train.py"}}, {{"A", "b"}}, node);

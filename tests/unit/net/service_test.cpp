@@ -81,8 +81,9 @@ TEST_CASE("only a loop that turns is ready, feeds the watchdog and has a status"
     Manager manager;
     EventLoop loop;
     {
-        const ServiceReport report(loop, {.notify_socket = manager.path(), .watchdog = 50ms, .state_directory = {}},
-                                   [] { return std::string("serving"); });
+        const ServiceReport report(
+            loop, {.notify_socket = manager.path(), .watchdog = 50ms, .listens = {}, .state_directory = {}},
+            [] { return std::string("serving"); });
         CHECK(manager.hear(MSG_DONTWAIT).empty());
         std::thread turning([&loop] { loop.run(); });
         CHECK(manager.hear() == "READY=1\nWATCHDOG=1\nSTATUS=serving\n");

@@ -98,7 +98,7 @@ TEST_CASE("more processes of mpirun on a host: one serves it, as far as mpirun t
     CHECK(launch.config.nodes_min == 3);
     CHECK(launch.config.node_rank == -1);  // which host is which is not told
     auto second = under_mpirun(pairs);
-    second["OMPI_COMM_WORLD_LOCAL_RANK"] = "1";
+    second.insert_or_assign("OMPI_COMM_WORLD_LOCAL_RANK", "1");
     CHECK(std::holds_alternative<NothingToDo>(parse_options({"x"}, second)));
     const Environment here{{"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"OMPI_MCA_orte_num_nodes", "1"}};
     CHECK(launched({"x"}, under_mpirun(here)).config.nodes_max == 1);
