@@ -16,7 +16,7 @@ namespace muster {
 
 namespace {
 
-int milliseconds(Duration length) {
+int in_milliseconds(Duration length) {
     const auto ms = std::chrono::ceil<std::chrono::milliseconds>(length).count();
     return static_cast<int>(std::min<std::int64_t>(ms, std::numeric_limits<int>::max()));
 }
@@ -26,11 +26,11 @@ bool send(int process, int signal) {
 }
 
 void carry_out(const SelfSignals& plan, int process) {
-    if (!wait_beside(process, milliseconds(plan.after))) return;
+    if (!wait_beside(process, in_milliseconds(plan.after))) return;
     for (std::uint32_t i = 0; i < plan.times; ++i) {
         if (!send(process, plan.signal) || plan.stopped == Duration::zero()) return;
-        if (!wait_beside(process, milliseconds(plan.stopped)) || !send(process, SIGCONT)) return;
-        if (!wait_beside(process, milliseconds(plan.running))) return;
+        if (!wait_beside(process, in_milliseconds(plan.stopped)) || !send(process, SIGCONT)) return;
+        if (!wait_beside(process, in_milliseconds(plan.running))) return;
     }
 }
 

@@ -14,8 +14,7 @@ std::string tenths(long long value) {
 }  // namespace
 
 std::string describe(Duration duration) {
-    using namespace std::chrono;
-    const auto ms = duration_cast<milliseconds>(duration).count();
+    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
     if (ms < 0) return cat('-', describe(-duration));
     if (ms < 1000) return cat(ms, " ms");
     if (ms < 600'000) return cat(tenths(ms / 100), " s");
