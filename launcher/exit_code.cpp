@@ -7,7 +7,7 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::array rows{
+constexpr std::array exit_code_rows{
     ExitCodeRow{"0", "every worker of the last round exited 0"},
     ExitCodeRow{"2", "usage: an option or a variable is wrong; one line names it"},
     ExitCodeRow{"70", "muster itself broke: a bug, or the operating system refused what it needs"},
@@ -54,7 +54,7 @@ struct OfEnding {
 }  // namespace
 
 std::span<const ExitCodeRow> exit_code_table() {
-    return rows;
+    return exit_code_rows;
 }
 
 int exit_code(int code, ExitCodeStyle style) {

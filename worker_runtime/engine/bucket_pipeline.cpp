@@ -10,10 +10,6 @@ namespace muster::runtime {
 
 namespace {
 
-Instant now() {
-    return std::chrono::steady_clock::now();
-}
-
 std::string exposed_wait() {
     return "muster exposed wait";
 }
@@ -98,9 +94,9 @@ Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
 
 Result<void> BucketPipeline::await(Flight& flight) {
     const ProfileRange range(exposed_wait);
-    const Instant began = now();
+    const Instant began = std::chrono::steady_clock::now();
     auto over = flight.work.wait();
-    meter_.add_exposed(now() - began);
+    meter_.add_exposed(std::chrono::steady_clock::now() - began);
     meter_.add_communication(flight.work.took());
     flight.work = Work();
     if (!over) return in_bucket(over.error(), *flight.bucket);
@@ -121,9 +117,9 @@ void BucketPipeline::start(Operation operation) {
 Result<void> BucketPipeline::complete(const Operation& operation) {
     meter_.add_bytes(input_bytes(operation, communicator_.size()));
     const ProfileRange range(exposed_wait);
-    const Instant began = now();
+    const Instant began = std::chrono::steady_clock::now();
     auto done = communicator_.run(operation);
-    const Duration took = now() - began;
+    const Duration took = std::chrono::steady_clock::now() - began;
     meter_.add_exposed(took);
     meter_.add_communication(took);
     return done;

@@ -8,14 +8,6 @@
 
 namespace muster::runtime {
 
-namespace {
-
-Instant now() {
-    return std::chrono::steady_clock::now();
-}
-
-}  // namespace
-
 Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
     if (!failure_) return failure_.error();
     if (in_pass_) return in_step({Errc::invalid_argument, "it has begun, and needs finish() before the next begins"});
@@ -205,7 +197,8 @@ void ReducerBody::end_step() {
         samples += control_->samples(rank);
     }
     if (step_ > StepMeter::warm_up_count) meter_.add_waits(waits);
-    meter_.end_step(now(), samples, layout_changed_ ? StepKind::unusual : StepKind::ordinary);
+    meter_.end_step(std::chrono::steady_clock::now(), samples,
+                    layout_changed_ ? StepKind::unusual : StepKind::ordinary);
     layout_changed_ = false;
     marked_before_.assign(parameters_.size(), false);
     any_marked_before_ = false;

@@ -36,8 +36,8 @@ class Manager {
         address.sun_family = AF_UNIX;
         path_.copy(address.sun_path, sizeof address.sun_path - 1);
         REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        const timeval patience{.tv_sec = 10, .tv_usec = 0};
-        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        const timeval time_out{.tv_sec = 10, .tv_usec = 0};
+        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &time_out, sizeof time_out);
     }
     ~Manager() { ::close(fd_); }
     [[nodiscard]] const std::string& path() const { return path_; }
@@ -93,8 +93,8 @@ TEST_CASE("only a loop that turns is ready, feeds the watchdog and has a status"
         // What is in the queue was said while the loop turned; nothing follows.
         while (!manager.hear(MSG_DONTWAIT).empty()) {
         }
-        const auto patience = std::chrono::steady_clock::now() + 120ms;
-        while (std::chrono::steady_clock::now() < patience) CHECK(manager.hear(MSG_DONTWAIT).empty());
+        const auto quiet_until = std::chrono::steady_clock::now() + 120ms;
+        while (std::chrono::steady_clock::now() < quiet_until) CHECK(manager.hear(MSG_DONTWAIT).empty());
     }
     CHECK(manager.hear() == "STOPPING=1");
 }
