@@ -40,7 +40,8 @@ std::string describe_holder(const sockaddr_un& address, socklen_t size) {
     if (::connect(asking.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
         ::getsockopt(asking.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) != 0)
         return "another process";
-    for (const auto line : split(read_file(cat("/proc/", holder.pid, "/cgroup")), '\n'))
+    const auto groups = read_file(cat("/proc/", holder.pid, "/cgroup"));
+    for (const auto line : split(groups, '\n'))
         for (const auto part : split(line, '/'))
             if (part.ends_with(".service")) return cat("process ", holder.pid, " of ", part);
     return cat("process ", holder.pid);
