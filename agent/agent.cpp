@@ -129,6 +129,8 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     FaultInjector faults_;
     Supervisor supervisor_;
     StoreReach reach_;
+    std::string
+        asked_master_;  ///< the static back end's, as the user wrote it; a name may lead elsewhere in each round
     asio::io_context& loop_;
     asio::signal_set signals_;
     asio::steady_timer deadline_;
@@ -249,6 +251,7 @@ void Agent::Driver::daemon_said(native::Message message) {
     reach_.hurry();
     auto* assignment = std::get_if<native::Assigned>(&message);
     if (assignment != nullptr && assignment->group_world_size > 1) return find_store(std::move(*assignment));
+    if (assignment != nullptr) config_.workers.interface.clear();  // nobody is there to be led to
     happen(DaemonSaid{std::move(message)});
 }
 
@@ -259,15 +262,16 @@ void Agent::Driver::find_store(native::Assigned assignment) {
                                   .daemon_address = ask(config_.network.daemon_address),
                                   .is_bound_later = !workers.agent_store};
     const bool fixed = !workers.master_address.empty();
+    if (asked_master_.empty()) asked_master_ = workers.master_address;
     auto target = assignment;
     if (fixed) {
-        target.store_addresses = {known.daemon_address.empty() ? workers.master_address : known.daemon_address};
+        target.store_addresses = {known.daemon_address.empty() ? asked_master_ : known.daemon_address};
         target.store_port = workers.master_port;
     }
     reach_.start(target, known, [this, fixed, assignment = std::move(assignment)](StoreReach::Found found) mutable {
         auto& spec = config_.workers;
         // An address that the user wrote is what the workers get, as from torchrun; a name would be looked up by each.
-        const bool is_name = !is_loopback(spec.master_address) && !SocketAddress::from_numeric(spec.master_address, 0);
+        const bool is_name = !is_loopback(asked_master_) && !SocketAddress::from_numeric(asked_master_, 0);
         if (!found.address.empty() && fixed && is_name) spec.master_address = found.address;
         if (!found.address.empty() && !fixed) assignment.store_addresses = {found.address};
         spec.interface = found.interface;

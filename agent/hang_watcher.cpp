@@ -107,6 +107,8 @@ std::vector<Whereabouts> HangWatcher::whereabouts() const {
 }
 
 void HangWatcher::rest() {
+    // From here on nobody looks, so that all would seem to do nothing.
+    if (!resting_ && !whereabouts_) whereabouts_ = watch_.whereabouts(std::chrono::steady_clock::now());
     resting_ = true;
     timer_.cancel();
     stacks_.drop_all();

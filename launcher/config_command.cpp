@@ -5,6 +5,7 @@
 
 #include "launcher/complaint.h"
 #include "launcher/entry.h"
+#include "launcher/environment_probe.h"
 #include "launcher/exit_code.h"
 #include "launcher/job_file.h"
 #include "launcher/options.h"
@@ -40,7 +41,8 @@ std::string port_trouble(const LaunchConfig& config) {
     const auto free_from = first_free_port();
     const auto low = [free_from](const PortRange& ports) { return ports.first > 0 && ports.first < free_from; };
     const bool store = low(config.store_ports);
-    const bool own_endpoint = config.is_host.value_or(false) && low({config.endpoint.port, config.endpoint.port});
+    const bool own_endpoint =
+        config.is_host.value_or(is_own_name(config.endpoint.host)) && low({config.endpoint.port, config.endpoint.port});
     if (!store && !own_endpoint) return {};
     return cat(store ? "store-port " : "rdzv-endpoint: port ", store ? config.store_ports.first : config.endpoint.port,
                " is below ", free_from,

@@ -71,10 +71,11 @@ struct LaunchConfig {
     std::string etcd_login_file;  ///< MUSTER_ETCD_LOGIN_FILE; empty: etcd has no users
     PortRange daemon_ports;       ///< --rdzv-conf daemon_port, of this node's daemon beside etcd; {0, 0}: any free one
     std::string job = "none";
-    bool standalone = false;       ///< asked for or implied: one node, its own daemon, a random job id
-    std::optional<bool> is_host;   ///< --rdzv-conf is_host; empty: found out from the endpoint
-    std::string local_address;     ///< --local-addr; empty: found out
-    Duration join_timeout = 600s;  ///< also waits for a host that starts later
+    std::string named_job = "none";  ///< as --rdzv-id has it, also where a node alone runs under a random id
+    bool standalone = false;         ///< asked for or implied: one node, its own daemon, a random job id
+    std::optional<bool> is_host;     ///< --rdzv-conf is_host; empty: found out from the endpoint
+    std::string local_address;       ///< --local-addr; empty: found out
+    Duration join_timeout = 600s;    ///< also waits for a host that starts later
     Duration last_call = 30s;
     Duration lease = 5s;  ///< silence after which a node counts as lost
     Duration lost_timeout = 60s;

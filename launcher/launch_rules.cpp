@@ -109,6 +109,7 @@ Complaint choose_rendezvous(Settings& settings) {
     config.endpoint_option = !settings.endpoint_text.empty() ? "--rdzv-endpoint"
                              : settings.master_addr          ? "--master-addr"
                                                              : "";
+    config.named_job = config.job;
     if (is_standalone(settings)) {
         config.standalone = true;
         config.backend = Backend::c10d;

@@ -26,6 +26,7 @@
 #include "launcher/testament.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/own_addresses.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/job_secret.h"
@@ -207,7 +208,9 @@ class NodeRun::Body {
         daemon_ = embedded_.get();
         // By no name, which may lead elsewhere. Ours listens at all of our addresses, somebody else's maybe at one.
         if (!config_.standalone) facts_.known_addresses = "127.0.0.1,::1";
-        if (daemon_ == nullptr) facts_.known_addresses += cat(',', join(facts_.addresses, ","));
+        for (const auto& address : facts_.addresses)
+            if (daemon_ == nullptr && SocketAddress::from_numeric(address, 0))
+                facts_.known_addresses += cat(',', address);
         facts_.hosts_endpoint = daemon_ != nullptr;
         return std::nullopt;
     }

@@ -15,7 +15,10 @@ using namespace std::chrono_literals;
 
 constexpr Duration slurm_limit = 2s;
 /// Slurm signals every process of the step, this one too, which may die of it before it has become deaf.
-constexpr const char* deaf_scontrol = "trap '' HUP INT QUIT TERM USR1 USR2; exec scontrol -o show job \"$0\"";
+/// Where there is no scontrol (a container), it is asked no more.
+constexpr const char* deaf_scontrol =
+    "trap '' HUP INT QUIT TERM USR1 USR2; command -v scontrol >/dev/null || { echo none; exit; }; "
+    "exec scontrol -o show job \"$0\" 2>/dev/null";
 constexpr int tries_max = 3;
 constexpr Duration retry_pause = 100ms;
 

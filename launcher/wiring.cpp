@@ -112,7 +112,7 @@ int launch(Launch launch, Environment environment) {
     set_log_level(config.log_level);
     set_log_name(cat("muster[", host_name(), "]"));
     if (open_journal("muster", value_or_empty(environment, "JOURNAL_STREAM")))
-        set_journal_field("MUSTER_JOB", config.job);
+        set_journal_field("MUSTER_JOB", config.named_job == "none" ? config.job : config.named_job);
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
         return refuse(exit_codes::usage, checked.error().context, style);
     if (const auto trouble = first_host_trouble(launch.own_addresses); !trouble.empty())
@@ -134,8 +134,8 @@ int launch(Launch launch, Environment environment) {
     auto entry = resolve_entry(config, environment);
     if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
 
-    if (const auto claimed = unit.claim(config.job); !claimed)
-        return refuse(exit_codes::configuration, claimed.error().context, style);
+    const auto claimed = config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
+    if (!claimed) return refuse(exit_codes::configuration, claimed.error().context, style);
 
     // First of all that is forked, threaded or opened (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));

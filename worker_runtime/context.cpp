@@ -106,10 +106,11 @@ Result<TcpAlgorithm> chosen_algorithm() {
     return Error{Errc::invalid_argument, cat("MUSTER_TCP_ALGORITHM=", *text, "; accepted: automatic, direct, ring")};
 }
 
-/// The interface that reached the store, unless the user names another.
+/// The interface that reached the store, unless the user names another. GLOO_SOCKET_IFNAME comes last: where the user
+/// has set none, it is the agent's.
 Result<std::string> own_address(const std::string& store_address) {
     const auto towards = address_towards(store_address);
-    for (const char* name : {"MUSTER_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"}) {
+    for (const char* name : {"MUSTER_IFNAME", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
         const auto names = variable(name);
         if (!names || names->empty() || names->starts_with('^')) continue;
         in6_addr scratch;

@@ -17,12 +17,13 @@ std::string with_zone_of(const std::string& address, const std::string& daemon_a
 std::vector<std::string> store_candidates(const std::vector<std::string>& addresses,
                                           const std::vector<std::string>& own_addresses,
                                           const std::string& daemon_address) {
-    auto ordered = addresses;
-    std::stable_partition(ordered.begin(), ordered.end(), [&](const auto& address) {
-        return std::find(own_addresses.begin(), own_addresses.end(), address) == own_addresses.end();
-    });
-    for (auto& address : ordered) address = with_zone_of(address, daemon_address);
-    return ordered;
+    const auto is_own = [&](const auto& address) {
+        return std::find(own_addresses.begin(), own_addresses.end(), address) != own_addresses.end();
+    };
+    auto candidates = addresses;
+    if (!std::all_of(addresses.begin(), addresses.end(), is_own)) std::erase_if(candidates, is_own);
+    for (auto& address : candidates) address = with_zone_of(address, daemon_address);
+    return candidates;
 }
 
 }  // namespace muster::agent

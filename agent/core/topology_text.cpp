@@ -46,6 +46,11 @@ bool read_line(std::string_view line, Topology& topology) {
 
 Result<Topology> read_topology(std::string_view text) {
     Topology topology;
+    constexpr std::string_view last_line = "end\n";
+    if (text.ends_with(last_line))
+        text.remove_suffix(last_line.size());
+    else if (!text.starts_with("note "))
+        return Error{Errc::invalid_argument, "muster-topology did not come to an end"};
     for (const auto line : split(text, '\n'))
         if (!line.empty() && !read_line(line, topology))
             return Error{Errc::invalid_argument, cat("muster-topology said '", line, "'")};

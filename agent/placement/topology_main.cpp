@@ -3,6 +3,7 @@
 //     cpu CPU CORE CACHE SOCKET NODE ALLOWED     CACHE: the last-level one; ALLOWED: 1 or 0
 //     memory NODE                                from this NUMA node it may have memory
 //     policy REASON                              only where no memory policy can be set
+//     end                                        nothing is missing before it
 //
 // CPU and NODE as the operating system numbers them, the others by hwloc. HWLOC_SYNTHETIC and HWLOC_XMLFILE describe
 // another machine, as for all programs of hwloc. Its own program, because only --numa-binding and --omp=auto need it:
@@ -112,6 +113,7 @@ int main() {
     }
     print_cpus(topology);
     print_memory();
+    ::printf("end\n");
     hwloc_topology_destroy(topology);
     return 0;
 }

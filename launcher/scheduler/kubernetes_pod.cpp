@@ -38,9 +38,10 @@ Result<KubernetesPod> kubernetes_pod(const Environment& environment, std::string
     const auto host = value_or_empty(environment, "HOSTNAME");
     const auto end = cat('-', *index);
     if (!host.ends_with(end) || host.size() == end.size())
-        return Error{Errc::invalid_argument,
-                     cat("HOSTNAME: got '", host, "', but pod ", *index, " of an indexed job is called JOB", end,
-                         "; write --rdzv-endpoint HOST:PORT, --rdzv-id and --node-rank yourself")};
+        return Error{
+            Errc::invalid_argument,
+            cat("HOSTNAME: got '", host, "', but pod ", *index, " of an indexed job is called JOB", end,
+                "; write --from=none, and --rdzv-backend c10d, --rdzv-endpoint HOST:PORT and --rdzv-id yourself")};
     const auto job = host.substr(0, host.size() - end.size());
     const auto domain = domain_of(host, hosts_file);
     return KubernetesPod{.index = static_cast<std::uint32_t>(*index),

@@ -25,6 +25,11 @@ bool meets_elsewhere(const GivenValue& given) {
     return std::any_of(places.begin(), places.end(), [&](auto option) { return is_given(given, option); });
 }
 
+/// torchrun's static rendezvous, whose whole place the user tells.
+bool is_static(const GivenValue& given) {
+    return is_given(given, "master-addr") || is_given(given, "master-port");
+}
+
 /// One node, or a job of its own on each.
 bool meets_nobody(const GivenValue& given) {
     const auto standalone = given("standalone");
@@ -131,7 +136,7 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
     const Offers offer(given, defaults);
     offer("nnodes", "mpirun", cat(process->host_count));
     if (process->host_count == 1) return defaults;
-    offer("rdzv-backend", "mpirun", "c10d");
+    if (!is_static(given)) offer("rdzv-backend", "mpirun", "c10d");
     if (!has_place)
         offer("rdzv-endpoint", "OMPI_MCA_orte_hnp_uri",
               describe(Endpoint{process->mpirun_addresses.front(), process->port}));
@@ -154,6 +159,7 @@ Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const Gi
         if (!meets_elsewhere(given)) defaults.notes.push_back(cat("this pod runs a job of its own; ", more));
         return defaults;
     }
+    if (is_static(given)) return defaults;
     if (!pod) return pod.error();
     const Offers offer(given, defaults);
     if (!meets_elsewhere(given)) {

@@ -119,7 +119,8 @@ std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now
 
 native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
     native::PeerAnswer answer;
-    if (ask.job != config_.job || !round_known()) return answer;
+    // Somebody else's question, which came here by an address that both hosts have (a bridge's), is answered by nobody.
+    if (ask.job != config_.job || !round_known() || ask.group_rank != assigned_->group_rank) return answer;
     answer.round = assigned_->round;
     // Only age counts. A connection that has just broken says nothing yet: the daemon may have heard us a moment ago.
     answer.leader_lost =

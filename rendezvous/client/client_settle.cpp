@@ -60,7 +60,7 @@ void ClientCore::settle_fencing(Instant now) {
     if (!fencing_.watching()) return;
     auto step = fencing_.step(heard_until_, now);
     for (auto& peer : step.ask) {
-        native::PeerAsk question{config_.job, assigned_->round};
+        native::PeerAsk question{config_.job, assigned_->round, peer.group_rank};
         out_.push_back(AskPeer{std::move(peer), std::move(question), fencing_.ask_timeout()});
     }
     if (step.fenced) out_.push_back(Fenced{*std::move(step.fenced)});

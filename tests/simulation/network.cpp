@@ -211,10 +211,11 @@ void Network::resume_held() {
         for (const int side : {0, 1}) {
             Direction& direction = connection.from[side];
             if (direction.under_way.empty()) continue;
-            // Retransmissions come with growing pauses.
-            const Moment earliest = events_.now() + random_.between(Duration{0}, Duration{200ms});
-            direction.under_way.front().arrives = std::max(direction.under_way.front().arrives, earliest);
-            direction.last_arrival = std::max(direction.last_arrival, direction.under_way.front().arrives);
+            // Of what was held; the rest is under way. Retransmissions come with growing pauses.
+            if (auto& arrives = direction.under_way.front().arrives; arrives <= events_.now()) {
+                arrives = events_.now() + random_.between(Duration{0}, Duration{200ms});
+                direction.last_arrival = std::max(direction.last_arrival, arrives);
+            }
             // Also where only the sender's giving up was planned.
             direction.delivery_planned = false;
             plan_delivery(id, side);

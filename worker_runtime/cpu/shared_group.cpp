@@ -195,6 +195,7 @@ Result<void> SharedGroup::await_all(const RunTerms& terms) {
         std::vector<int> behind;
         for (int rank = 0; rank < size_; ++rank)
             if (is_behind(rank)) behind.push_back(rank);
+        if (behind.empty()) behind.push_back(other);  // it has come just now, too late
         return end_of_wait(end, other, behind, doing);
     }
     return {};

@@ -304,6 +304,7 @@ void fields(auto& v, Is<FaultOrdered> auto& m) {
 void fields(auto& v, Is<PeerAsk> auto& m) {
     v.name(m.job);
     v.number(m.round);
+    v.number(m.group_rank);
 }
 
 void fields(auto& v, Is<PeerAnswer> auto& m) {

@@ -315,6 +315,7 @@ struct NotLeader {
 struct PeerAsk {
     std::string job;
     Round round = no_round;
+    std::uint32_t group_rank = 0;  ///< whom it is meant for: an address may lead to another node of the job
     friend bool operator==(const PeerAsk&, const PeerAsk&) = default;
 };
 

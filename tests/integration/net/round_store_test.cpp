@@ -23,7 +23,7 @@ std::unique_ptr<RoundStore> open_store(EventLoop& loop, RoundStoreConfig config 
 
 std::string question() {
     std::string bytes;
-    native::append_frame(bytes, native::PeerAsk{.job = "job", .round = 3});
+    native::append_frame(bytes, native::PeerAsk{.job = "job", .round = 3, .group_rank = 1});
     return bytes;
 }
 

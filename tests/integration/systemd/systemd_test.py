@@ -21,6 +21,7 @@ while :; do sleep 0.05; done
 """
 AT_MUSTERD = "rdzv-backend = c10d\nrdzv-endpoint = 127.0.0.1:29400\nnproc-per-node = 2\nlog-level = info\n"
 STAYING = AT_MUSTERD + "program = /run/test/shared/stay.sh\n"
+ALONE = "nproc-per-node = 2\nprogram = /run/test/shared/stay.sh\n"
 # Asks the daemon again and again; says how often it was refused, and how often it got no answer.
 ASK = """
 import socket, sys, time
@@ -300,9 +301,15 @@ class Units(Booted):
 
     def test_two_units_of_one_job_are_one_too_many(self):
         self.systemd.systemctl("start", "musterd.service")
-        first = self.job("one", STAYING + "rdzv-id = same\n")
+        self.two_units_of_one_job(STAYING)
+
+    def test_two_units_of_one_job_of_one_node_are_one_too_many(self):
+        self.two_units_of_one_job(ALONE)
+
+    def two_units_of_one_job(self, conf):
+        first = self.job("one", conf + "rdzv-id = same\n")
         self.until_workers(first)
-        second = self.job("two", STAYING + "rdzv-id = same\n", start=False)
+        second = self.job("two", conf + "rdzv-id = same\n", start=False)
         self.systemd.systemctl("start", second, check=False)
         self.assertEqual(self.systemd.show(second, "ActiveState", "ExecMainStatus"), ["failed", "78"])
         said = [record["MESSAGE"] for record in self.records(_SYSTEMD_UNIT=second, SYSLOG_IDENTIFIER="muster")]

@@ -137,7 +137,7 @@ TEST_CASE("threads are the cores that a worker has got, shared ones in parts, wi
 }
 
 TEST_CASE("what muster-topology says is read, and nothing else") {
-    const auto topology = read_topology("cpu 3 1 0 0 2 1\nmemory 2\npolicy set_mempolicy: refused\n");
+    const auto topology = read_topology("cpu 3 1 0 0 2 1\nmemory 2\npolicy set_mempolicy: refused\nend\n");
     REQUIRE(topology.has_value());
     REQUIRE(topology->cpus.size() == 1);
     CHECK(topology->cpus[0].cpu == 3);
@@ -149,8 +149,9 @@ TEST_CASE("what muster-topology says is read, and nothing else") {
          {"", "note start muster-topology: No such file", "cpu 1 2 3 4 5", "cpu 1 2 3 4 5 2", "cpu 1 2 3 4 5 1 6",
           "cpu 1 2 x 4 5 1", "cpu 1 2 3 4 -5 1", "cpu 99999999 2 3 4 5 1", "memory 1\n"}) {
         INFO(text);
-        CHECK_FALSE(read_topology(text).has_value());
+        CHECK_FALSE(read_topology(cat(text, "\nend\n")).has_value());
     }
+    CHECK_FALSE(read_topology("cpu 3 1 0 0 2 1\nmemory 2\n").has_value());  // cut off
 }
 
 // numa_golden.txt says how it was made.
@@ -171,7 +172,7 @@ TEST_CASE("on machines of any shape, workers get the CPUs that torchrun would gi
         if (mode == "gpus") nodes.assign(std::istream_iterator<std::uint32_t>(words), {});
         if (!modes.contains(mode)) continue;
         const std::vector<std::string> expected(std::istream_iterator<std::string>(words), {});
-        const auto topology = read_topology(lines).value();
+        const auto topology = read_topology(lines + "\nend\n").value();
         const auto count = static_cast<std::uint32_t>(nodes.size());
         const auto placements = place_workers(modes.at(mode), topology, gpus_on(nodes), count);
         INFO(lines << "\n" << line);

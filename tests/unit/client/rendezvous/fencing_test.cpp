@@ -147,12 +147,14 @@ TEST_CASE("once the workers are gone there is nothing to fence") {
 TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps that promise") {
     Dialogue talk;
     talk.settle_in();
-    const native::PeerAsk ask{"job", 0};
+    const native::PeerAsk ask{"job", 0, 1};
     talk.pass(1999ms);
     CHECK(talk.core->answer(ask, talk.now) == native::PeerAnswer{0, false});
     talk.pass(1ms);
-    CHECK(talk.core->answer({"other", 0}, talk.now) == native::PeerAnswer{no_round, false});
-    CHECK(talk.core->answer({"job", 1}, talk.now) == native::PeerAnswer{0, false});
+    CHECK(talk.core->answer({"other", 0, 1}, talk.now) == native::PeerAnswer{no_round, false});
+    CHECK(talk.core->answer({"job", 1, 1}, talk.now) == native::PeerAnswer{0, false});
+    // Meant for another node, whose address is one of ours as well: that one has not said so.
+    CHECK(talk.core->answer({"job", 0, 0}, talk.now) == native::PeerAnswer{no_round, false});
     CHECK(talk.core->answer(ask, talk.now) == native::PeerAnswer{0, true});
     // The daemon is there again and ends the round; the next join waits until nobody relies on that answer any more.
     talk.broken();

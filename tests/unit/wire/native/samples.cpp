@@ -96,7 +96,7 @@ std::vector<Message> samples() {
             Drain{"maintenance"},
             ended,
             Refused{RefusalReason::terms_differ, "max"},
-            PeerAsk{"j", 7},
+            PeerAsk{"j", 7, 3},
             PeerAnswer{7, true},
             Proof{"p"},
             Command{1, CommandVerb::drain_node, "n1", "fan"},
