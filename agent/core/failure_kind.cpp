@@ -39,6 +39,8 @@ constexpr std::array victim_messages = {
     std::string_view("Endpoint is not connected"),
     // Our own runtime: "rank 3 (pid 42 on gpu02) died".
     std::string_view(") died"),
+    // The same, told by its agent that another one has failed.
+    std::string_view(" was aborted: the round ended: "),
 };
 
 constexpr std::int32_t sigabrt = 6;  // the same on every Linux; cores know no <csignal>

@@ -301,15 +301,15 @@ class Units(Booted):
 
     def test_two_units_of_one_job_are_one_too_many(self):
         self.systemd.systemctl("start", "musterd.service")
-        self.two_units_of_one_job(STAYING)
+        self.two_units_of_one_job(STAYING, "one", "two")
 
     def test_two_units_of_one_job_of_one_node_are_one_too_many(self):
-        self.two_units_of_one_job(ALONE)
+        self.two_units_of_one_job(ALONE, "alone", "again")
 
-    def two_units_of_one_job(self, conf):
-        first = self.job("one", conf + "rdzv-id = same\n")
+    def two_units_of_one_job(self, conf, one, other):
+        first = self.job(one, conf + "rdzv-id = same\n")
         self.until_workers(first)
-        second = self.job("two", conf + "rdzv-id = same\n", start=False)
+        second = self.job(other, conf + "rdzv-id = same\n", start=False)
         self.systemd.systemctl("start", second, check=False)
         self.assertEqual(self.systemd.show(second, "ActiveState", "ExecMainStatus"), ["failed", "78"])
         said = [record["MESSAGE"] for record in self.records(_SYSTEMD_UNIT=second, SYSLOG_IDENTIFIER="muster")]
