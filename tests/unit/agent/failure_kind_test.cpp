@@ -58,6 +58,8 @@ TEST_CASE("causes and victims are told apart") {
          worker_error},
         {"a peer's death as our runtime tells it", Exited{1}, "",
          "digits_trainer: rank 1: step 3: gradients of bucket 0: rank 3 (pid 11908 on node-b) died\n",
+         communication_error},
+        {"an abort that its agent asked for", Exited{1}, "",
          "digits_trainer: rank 1: step 3: communicator world was aborted: the round ended: rank 3 on node-b failed\n",
          communication_error},
         {"never started", NotStarted{2, "execvpe"}, "", "", killed},
