@@ -9,38 +9,12 @@
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "tests/support/catch.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/datagram_socket.h"
 
 using namespace muster;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// The journal's end of the socket.
-class StandIn {
-  public:
-    StandIn() : fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        path_.copy(address.sun_path, sizeof address.sun_path - 1);
-        REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        const timeval patience{.tv_sec = 10, .tv_usec = 0};
-        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    }
-    ~StandIn() { ::close(fd_); }
-    [[nodiscard]] const std::string& path() const { return path_; }
-    std::string hear(int flags = 0) {
-        std::string bytes(256 << 10, '\0');
-        const auto size = ::recv(fd_, bytes.data(), bytes.size(), flags);
-        bytes.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
-        return bytes;
-    }
-
-  private:
-    test::ScratchFolder folder_;
-    std::string path_ = folder_ / "journal";
-    int fd_;
-};
 
 std::string own_stderr() {
     struct stat facts {};
@@ -51,7 +25,7 @@ std::string own_stderr() {
 }  // namespace
 
 TEST_CASE("log lines are records with fields, and a journal that does not read stops nobody") {
-    StandIn journal;
+    test::DatagramSocket journal;
     REQUIRE(open_journal("muster", own_stderr(), journal.path()));
     REQUIRE(journal_is_open());
     set_journal_field("MUSTER_JOB", "a");

@@ -10,7 +10,7 @@
 
 #include "rendezvous/net/listener.h"
 #include "tests/support/catch.h"
-#include "tests/support/scratch_folder.h"
+#include "tests/support/datagram_socket.h"
 
 using namespace muster;
 using namespace muster::rendezvous;
@@ -27,31 +27,6 @@ Result<ServiceEnvironment> environment_of(const Variables& variables) {
         },
         7);
 }
-
-/// The service manager's end: datagrams on a socket.
-class Manager {
-  public:
-    Manager() : fd_(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_un address{};
-        address.sun_family = AF_UNIX;
-        path_.copy(address.sun_path, sizeof address.sun_path - 1);
-        REQUIRE(::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        const timeval time_out{.tv_sec = 10, .tv_usec = 0};
-        ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &time_out, sizeof time_out);
-    }
-    ~Manager() { ::close(fd_); }
-    [[nodiscard]] const std::string& path() const { return path_; }
-    std::string hear(int flags = 0) {
-        char bytes[512];
-        const auto size = ::recv(fd_, bytes, sizeof bytes, flags);
-        return {bytes, size > 0 ? static_cast<std::size_t>(size) : 0};
-    }
-
-  private:
-    test::ScratchFolder folder_;
-    std::string path_ = folder_ / "notify";
-    int fd_;
-};
 
 }  // namespace
 
@@ -78,7 +53,7 @@ TEST_CASE("numbers that are none are named") {
 }
 
 TEST_CASE("only a loop that turns is ready, feeds the watchdog and has a status") {
-    Manager manager;
+    test::DatagramSocket manager;
     EventLoop loop;
     {
         const ServiceReport report(
