@@ -11,8 +11,9 @@ import tempfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "places")]
 import cluster
+from hosts import processes_with
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
@@ -20,18 +21,6 @@ MUSTER = BUILD / "bin/muster"
 SAY = "echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"
 # Runs until it is told; a shell forwards nothing while it waits for a program, so it waits in short steps.
 STAY = "trap 'echo $RANK told; exit 0' USR1; echo $RANK ready; while :; do sleep 0.1; done"
-
-
-def processes_with(mark):
-    """The pids of processes that have `mark` in their environment."""
-    found = []
-    for path in pathlib.Path("/proc").glob("[0-9]*/environ"):
-        try:
-            if mark.encode() in path.read_bytes():
-                found.append(int(path.parent.name))
-        except OSError:
-            pass  # it has gone meanwhile
-    return found
 
 
 def parent_of(pid):

@@ -1,7 +1,7 @@
 // Under mpirun and in a pod of an indexed job: what the launcher makes of their variables.
-#include "launcher/options.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
+#include "tests/unit/launcher/scheduler/parsed.h"
 
 namespace muster::launcher {
 
@@ -34,23 +34,12 @@ constexpr std::string_view hosts_file =
     "10.244.1.1\ttrain-0.workers.default.svc.cluster.local\ttrain-0\n";
 
 Launch launched(const std::vector<std::string>& words, const Environment& environment) {
-    auto parsed = parse_options(words, environment, {}, hosts_file);
-    if (const auto* error = std::get_if<UsageError>(&parsed)) FAIL(error->line);
-    REQUIRE(std::holds_alternative<Launch>(parsed));
-    return std::get<Launch>(std::move(parsed));
+    return launch_of(words, environment, hosts_file);
 }
 
 std::string complaint(const std::vector<std::string>& words, const Environment& environment,
                       std::string_view hosts = hosts_file) {
-    const auto parsed = parse_options(words, environment, {}, hosts);
-    const auto* error = std::get_if<UsageError>(&parsed);
-    return error != nullptr ? error->line : "no complaint";
-}
-
-bool says(const Launch& launch, std::string_view part) {
-    for (const auto& line : launch.warnings)
-        if (line.find(part) != std::string::npos) return true;
-    return false;
+    return complaint_of(words, environment, hosts);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // A task of srun's with few flags or none: what the launcher makes of Slurm's variables.
 #include "launcher/scheduler/scheduler_defaults.h"
 
-#include "launcher/options.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
+#include "tests/unit/launcher/scheduler/parsed.h"
 
 namespace muster::launcher {
 
@@ -19,29 +19,10 @@ Environment in_step(const Environment& more = {}) {
     return environment;
 }
 
-Launch launched(const std::vector<std::string>& words, const Environment& environment) {
-    auto parsed = parse_options(words, environment);
-    if (const auto* error = std::get_if<UsageError>(&parsed)) FAIL(error->line);
-    REQUIRE(std::holds_alternative<Launch>(parsed));
-    return std::get<Launch>(std::move(parsed));
-}
-
-std::string complaint(const std::vector<std::string>& words, const Environment& environment) {
-    const auto parsed = parse_options(words, environment);
-    const auto* error = std::get_if<UsageError>(&parsed);
-    return error != nullptr ? error->line : "no complaint";
-}
-
-bool says(const Launch& launch, std::string_view part) {
-    for (const auto& line : launch.warnings)
-        if (line.find(part) != std::string::npos) return true;
-    return false;
-}
-
 }  // namespace
 
 TEST_CASE("a task of srun without flags joins the job of its step") {
-    const auto launch = launched({"train.py"}, in_step());
+    const auto launch = launch_of({"train.py"}, in_step());
     const auto& config = launch.config;
     CHECK((config.nodes_min == 4 && config.nodes_max == 4));
     CHECK(config.backend == Backend::c10d);
@@ -53,30 +34,30 @@ TEST_CASE("a task of srun without flags joins the job of its step") {
     CHECK(config.is_host == false);
     CHECK(config.workers_per_node == 1);
     CHECK(config.preemption_signal == 10);
-    CHECK(launched({"train.py"}, in_step({{"SLURM_NODEID", "0"}})).config.is_host == true);
+    CHECK(launch_of({"train.py"}, in_step({{"SLURM_NODEID", "0"}})).config.is_host == true);
 }
 
 TEST_CASE("the step's GPUs are its workers, and no GPUs are said aloud, once") {
-    CHECK(launched({"x"}, in_step({{"SLURM_GPUS_ON_NODE", "8"}})).config.workers_per_node == 8);
+    CHECK(launch_of({"x"}, in_step({{"SLURM_GPUS_ON_NODE", "8"}})).config.workers_per_node == 8);
     const auto bound = in_step({{"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0,3"}});
-    CHECK(launched({"x"}, bound).config.workers_per_node == 2);
-    CHECK(launched({"--nproc-per-node=4", "x"}, bound).config.workers_per_node == 4);
-    CHECK(says(launched({"x"}, in_step({{"SLURM_NODEID", "0"}})), "no GPUs: one worker on each node"));
-    CHECK_FALSE(says(launched({"x"}, in_step()), "no GPUs"));
+    CHECK(launch_of({"x"}, bound).config.workers_per_node == 2);
+    CHECK(launch_of({"--nproc-per-node=4", "x"}, bound).config.workers_per_node == 4);
+    CHECK(says(launch_of({"x"}, in_step({{"SLURM_NODEID", "0"}})), "no GPUs: one worker on each node"));
+    CHECK_FALSE(says(launch_of({"x"}, in_step()), "no GPUs"));
 }
 
 TEST_CASE("GPUs that were asked for and are not there are one line, unless the number of workers is given") {
     const auto lacking =
         in_step({{"SLURM_GPUS_PER_NODE", "a100:8"}, {"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0"}});
-    CHECK(complaint({"x"}, lacking) ==
+    CHECK(complaint_of({"x"}, lacking) ==
           "muster: SLURM_GPUS_PER_NODE: 8 GPUs were asked for on each node, but this task on gpu09 has 1; write srun "
           "--ntasks-per-node=1 --gpus-per-node=8 muster ... without --gpus-per-task, --gpu-bind or --gres=none, or "
           "--nproc-per-node N\n");
-    CHECK(complaint({"x"}, in_step({{"SLURM_GPUS_PER_NODE", "2"}})).find("has 0") != std::string::npos);
-    CHECK(launched({"--nproc-per-node=3", "x"}, lacking).config.workers_per_node == 3);
-    CHECK(launched({"x"}, in_step({{"SLURM_GPUS_PER_NODE", "0"}})).config.workers_per_node == 1);
+    CHECK(complaint_of({"x"}, in_step({{"SLURM_GPUS_PER_NODE", "2"}})).find("has 0") != std::string::npos);
+    CHECK(launch_of({"--nproc-per-node=3", "x"}, lacking).config.workers_per_node == 3);
+    CHECK(launch_of({"x"}, in_step({{"SLURM_GPUS_PER_NODE", "0"}})).config.workers_per_node == 1);
     const auto mixed = in_step({{"SLURM_GPUS_PER_NODE", "a100:1,h100"}, {"SLURM_GPUS_ON_NODE", "2"}});
-    CHECK(launched({"x"}, mixed).config.workers_per_node == 2);
+    CHECK(launch_of({"x"}, mixed).config.workers_per_node == 2);
 }
 
 TEST_CASE("a step over the components of a heterogeneous job is one job, in the order of the list") {
@@ -86,38 +67,38 @@ TEST_CASE("a step over the components of a heterogeneous job is one job, in the 
                                 {"SLURMD_NODENAME", "gpu10"},
                                 {"SLURM_JOB_NUM_NODES_HET_GROUP_0", "1"},
                                 {"SLURM_JOB_NUM_NODES_HET_GROUP_1", "3"}});
-    CHECK(launched({"x"}, third).config.node_rank == 3);
-    CHECK(launched({"x"}, third).config.is_host == false);
-    CHECK(launched({"x"}, third).config.nodes_min == 4);
+    CHECK(launch_of({"x"}, third).config.node_rank == 3);
+    CHECK(launch_of({"x"}, third).config.is_host == false);
+    CHECK(launch_of({"x"}, third).config.nodes_min == 4);
     auto first = third;
     first["SLURMD_NODENAME"] = "gpu07";
-    CHECK(launched({"x"}, first).config.is_host == true);
-    CHECK_FALSE(says(launched({"x"}, first), "leaves out"));
+    CHECK(launch_of({"x"}, first).config.is_host == true);
+    CHECK_FALSE(says(launch_of({"x"}, first), "leaves out"));
     first["SLURM_JOB_NUM_NODES_HET_GROUP_0"] = "5";
-    CHECK(says(launched({"x"}, first), "leaves out 4 hosts of the heterogeneous job: write srun --het-group=0,1"));
+    CHECK(says(launch_of({"x"}, first), "leaves out 4 hosts of the heterogeneous job: write srun --het-group=0,1"));
     // Two components on one host: its name alone does not tell them apart.
     const auto twice = in_step({{"SLURM_STEP_NODELIST", "a,a"}, {"SLURM_NODEID", "1"}, {"SLURMD_NODENAME", "a"}});
-    CHECK(launched({"x"}, twice).config.node_rank == 1);
+    CHECK(launch_of({"x"}, twice).config.node_rank == 1);
 }
 
 TEST_CASE("what is given beats Slurm, each option by itself") {
-    CHECK(launched({"--nnodes=2:4", "x"}, in_step()).config.nodes_min == 2);
-    CHECK(launched({"--nnodes=2:4", "x"}, in_step()).config.endpoint.host == "gpu07");
-    CHECK(launched({"--rdzv-id=mine", "x"}, in_step()).config.job == "mine");
-    CHECK(launched({"x"}, in_step({{"MUSTER_RDZV_ID", "theirs"}})).config.job == "theirs");
-    CHECK(launched({"--preemption-signal=USR2", "x"}, in_step()).config.preemption_signal == 12);
-    CHECK(launched({"--rdzv-conf=is_host=1", "x"}, in_step()).config.is_host == true);
+    CHECK(launch_of({"--nnodes=2:4", "x"}, in_step()).config.nodes_min == 2);
+    CHECK(launch_of({"--nnodes=2:4", "x"}, in_step()).config.endpoint.host == "gpu07");
+    CHECK(launch_of({"--rdzv-id=mine", "x"}, in_step()).config.job == "mine");
+    CHECK(launch_of({"x"}, in_step({{"MUSTER_RDZV_ID", "theirs"}})).config.job == "theirs");
+    CHECK(launch_of({"--preemption-signal=USR2", "x"}, in_step()).config.preemption_signal == 12);
+    CHECK(launch_of({"--rdzv-conf=is_host=1", "x"}, in_step()).config.is_host == true);
     // A meeting place of their own, or none.
-    const auto own = launched({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=other:1234", "x"}, in_step());
+    const auto own = launch_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=other:1234", "x"}, in_step());
     CHECK((own.config.endpoint.host == "other" && own.config.node_rank == -1 && !own.config.is_host));
     // Several agents on a host, and flags for all of it, as with torchrun: one worker each, and no step to read.
-    const auto all = launched({"--nnodes=8", "--node-rank=5", "--master-addr=a", "--master-port=29500", "x"},
-                              in_step({{"SLURM_GPUS_ON_NODE", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "77"}}));
+    const auto all = launch_of({"--nnodes=8", "--node-rank=5", "--master-addr=a", "--master-port=29500", "x"},
+                               in_step({{"SLURM_GPUS_ON_NODE", "8"}, {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "77"}}));
     CHECK((all.config.workers_per_node == 1 && all.config.node_rank == 5 && all.warnings.empty()));
-    CHECK(launched({"--signals-to-handle=SIGTERM,SIGUSR1", "x"}, in_step()).config.preemption_signal == 0);
+    CHECK(launch_of({"--signals-to-handle=SIGTERM,SIGUSR1", "x"}, in_step()).config.preemption_signal == 0);
     for (const std::string alone : {"--standalone", "--nnodes=1"})
-        CHECK(launched({alone, "x"}, in_step()).config.standalone);
-    CHECK(launched({"--from=none", "x"}, in_step()).config.standalone);
+        CHECK(launch_of({alone, "x"}, in_step()).config.standalone);
+    CHECK(launch_of({"--from=none", "x"}, in_step()).config.standalone);
 }
 
 TEST_CASE("one agent for each host: further tasks have nothing to do, and say so") {
@@ -127,59 +108,58 @@ TEST_CASE("one agent for each host: further tasks have nothing to do, and say so
     CHECK(line.find("task 3 on gpu09 has nothing to do") != std::string::npos);
     CHECK(line.find("--ntasks-per-node=1") != std::string::npos);
     // Each task a job of its own.
-    CHECK(launched({"--standalone", "x"}, in_step({{"SLURM_LOCALID", "3"}})).config.standalone);
+    CHECK(launch_of({"--standalone", "x"}, in_step({{"SLURM_LOCALID", "3"}})).config.standalone);
     // On one host, too.
     const Environment one{{"SLURM_STEP_NODELIST", "gpu07"}, {"SLURM_NODEID", "0"}, {"SLURM_LOCALID", "1"}};
     CHECK(std::holds_alternative<NothingToDo>(parse_options({"x"}, in_step(one))));
 }
 
 TEST_CASE("a step of one host needs no meeting place") {
-    const auto launch = launched(
+    const auto launch = launch_of(
         {"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu07"}, {"SLURM_NODEID", "0"}, {"SLURM_GPUS_ON_NODE", "2"}}));
     CHECK(launch.config.standalone);
     CHECK(launch.config.workers_per_node == 2);
 }
 
 TEST_CASE("jobs side by side and jobs again have other names and ports") {
-    const auto again = launched({"x"}, in_step({{"SLURM_RESTART_COUNT", "2"}}));
+    const auto again = launch_of({"x"}, in_step({{"SLURM_RESTART_COUNT", "2"}}));
     CHECK(again.config.job == "4711.1-2");
     const auto port = [](const std::string& job, const std::string& step) {
-        return launched({"x"}, in_step({{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}})).config.endpoint.port;
+        return launch_of({"x"}, in_step({{"SLURM_JOB_ID", job}, {"SLURM_STEP_ID", step}})).config.endpoint.port;
     };
     CHECK(port("4711", "1") != port("4712", "1"));
     CHECK(port("4711", "1") != port("4711", "2"));
     CHECK((port("4294967295", "4000000000") >= 20'480 && port("4294967295", "4000000000") < 32'768));
-    CHECK(launched({"x"}, in_step({{"SLURM_STEP_RESV_PORTS", "15003-15004"}})).config.endpoint.port == 15'003);
+    CHECK(launch_of({"x"}, in_step({{"SLURM_STEP_RESV_PORTS", "15003-15004"}})).config.endpoint.port == 15'003);
 }
 
 TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely muster is told") {
     const Environment batch{{"SLURM_JOB_ID", "4711"}, {"SLURM_JOB_NUM_NODES", "4"}, {"SLURM_PROCID", "0"}};
-    const auto launch = launched({"x"}, batch);
+    const auto launch = launch_of({"x"}, batch);
     CHECK(launch.config.standalone);
     CHECK(says(launch, "Slurm has given this job 4 hosts"));
-    CHECK_FALSE(says(launched({"--nnodes=1", "x"}, batch), "Slurm"));
+    CHECK_FALSE(says(launch_of({"--nnodes=1", "x"}, batch), "Slurm"));
     // The shell of salloc is a step of Slurm's own.
-    CHECK(launched({"x"}, in_step({{"SLURM_STEP_ID", "4294967290"}})).config.standalone);
+    CHECK(launch_of({"x"}, in_step({{"SLURM_STEP_ID", "4294967290"}})).config.standalone);
     // mpirun's, whose remote processes inherit a step of orted's.
-    CHECK(launched({"x"}, in_step({{"OMPI_COMM_WORLD_SIZE", "4"}})).config.standalone);
+    CHECK(launch_of({"x"}, in_step({{"OMPI_COMM_WORLD_SIZE", "4"}})).config.standalone);
     // A worker's own muster is no task of srun's, though it inherits its variables.
-    CHECK(launched({"x"}, in_step({{"MUSTER_AGENT_SOCKET", "x"}})).config.standalone);
-    CHECK(
-        complaint({"--from=slurm", "x"}, {}).find("no task of a Slurm step (SLURM_STEP_ID is not set); write salloc") !=
-        std::string::npos);
-    CHECK(complaint({"--from=slurm", "x"}, batch).find("srun --ntasks-per-node=1") != std::string::npos);
-    CHECK(complaint({"--from=pbs", "x"}, {}) ==
+    CHECK(launch_of({"x"}, in_step({{"MUSTER_AGENT_SOCKET", "x"}})).config.standalone);
+    CHECK(complaint_of({"--from=slurm", "x"}, {})
+              .find("no task of a Slurm step (SLURM_STEP_ID is not set); write salloc") != std::string::npos);
+    CHECK(complaint_of({"--from=slurm", "x"}, batch).find("srun --ntasks-per-node=1") != std::string::npos);
+    CHECK(complaint_of({"--from=pbs", "x"}, {}) ==
           "muster: --from: got 'pbs'; accepted is auto, slurm, mpi, kubernetes or none\n");
 }
 
 TEST_CASE("variables that do not read are refused with their name and place") {
     CHECK(
-        complaint({"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu[07-10"}})) ==
+        complaint_of({"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu[07-10"}})) ==
         "muster: SLURM_STEP_NODELIST: got 'gpu[07-10'; as a list of hosts it is wrong at character 4: '[' without its "
         "']'; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself, or "
         "--from=none\n");
-    CHECK(complaint({"x"}, in_step({{"SLURM_NODEID", "4"}})).find("below the 4 hosts") != std::string::npos);
-    CHECK(complaint({"x"}, in_step({{"SLURM_JOB_ID", "x"}})).find("SLURM_JOB_ID: got 'x'") != std::string::npos);
+    CHECK(complaint_of({"x"}, in_step({{"SLURM_NODEID", "4"}})).find("below the 4 hosts") != std::string::npos);
+    CHECK(complaint_of({"x"}, in_step({{"SLURM_JOB_ID", "x"}})).find("SLURM_JOB_ID: got 'x'") != std::string::npos);
 }
 
 }  // namespace muster::launcher
