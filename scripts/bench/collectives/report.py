@@ -100,7 +100,7 @@ def print_targets(findings):
         print(f"{what:<58}{bound + f' {wanted:g}':>9}{value:>11.2f}  {'met' if met else 'MISSED':<6}  {blocks}")
 
 
-COLOURS = ["#888888", "#c0392b", "#e67e22", "#f1c40f", "#8e44ad", "#d35400", "#aaaaaa", "#2980b9", "#16a085", "#2c3e50"]
+COLOURS = ["#888888", "#c0392b", "#e67e22", "#f1c40f", "#8e44ad", "#5d4037", "#bbbbbb", "#2980b9", "#16a085", "#2c3e50"]
 WIDTH, HEIGHT, GAP = 420, 320, 60
 
 
@@ -109,9 +109,10 @@ def panel(findings, ranks, number, colours):
     lines = {method: [(size, findings.middle(ranks, method, size)) for size in findings.sizes
                       if findings.middle(ranks, method, size)] for method in findings.methods(ranks)}
     xs = [math.log2(size) for line in lines.values() for size, _ in line]
-    ys = [math.log10(value) for line in lines.values() for _, value in line]
     if not xs:
         return []
+    every = [findings.middle(count, method, size) for count, method, size in findings.rows]
+    ys = [math.log10(value) for value in every if value]  # of all panels: they can be compared by eye
     left = GAP + number * (WIDTH + GAP)
 
     def x(size):
@@ -125,7 +126,7 @@ def panel(findings, ranks, number, colours):
     for power in range(math.ceil(min(ys)), math.floor(max(ys)) + 1):
         label = f"{10 ** power:g} us" if power < 3 else f"{10 ** (power - 3):g} ms"
         parts.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y(10 ** power)}" y2="{y(10 ** power)}" '
-                     f'stroke="#eee"/><text x="{left + 4}" y="{y(10 ** power) - 3}" fill="#999">{label}</text>')
+                     f'stroke="#eee"/><text x="{left - 6}" y="{y(10 ** power) + 4}" text-anchor="end" fill="#666">{label}</text>')
     for size in findings.sizes:
         parts.append(f'<text x="{x(size)}" y="{GAP + HEIGHT + 16}" text-anchor="middle" fill="#666">{words_of(size)}</text>')
     for method, line in lines.items():

@@ -32,6 +32,15 @@ def private():
                           "--uts", "--kill-child=SIGKILL", sys.executable, *sys.argv])
 
 
+def reap():
+    """Takes the ends of processes whose parent is gone: this program is the first one of its process namespace."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
 def ip(*words):
     done = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True)
     if done.returncode != 0:
