@@ -386,6 +386,7 @@ void ClientCore::on_pong(const native::Pong& pong, Instant now) {
     const auto sent = clock_instant(pong.sent_ns);
     if (sent > now || pong.sequence > ping_sequence_) return;  // none of ours
     heard_until_ = std::max(heard_until_, sent);
+    ping_answered_ = pong.sequence == ping_sequence_;
     offset_.sample(sent, now, pong.daemon_ns);
     if (reports_held_) {
         say_reports(now);

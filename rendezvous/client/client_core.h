@@ -192,8 +192,9 @@ class ClientCore {
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
     [[nodiscard]] Instant patience_ends() const;
     /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
-    /// after the cut: a round without it still begins within 1.2 lease.
-    [[nodiscard]] Instant ping_due() const { return pinged_at_ + config_.lease / 20; }
+    /// after the cut: a round without it still begins within 1.2 lease. So that it is the last word, the next one waits
+    /// until TCP misses the answer's acknowledgement and says only what it has said before.
+    [[nodiscard]] Instant ping_due() const { return pinged_at_ + config_.lease / (ping_answered_ ? 20 : 10); }
     /// Where there are others to ask, one that does not answer at all costs less of the time.
     [[nodiscard]] Instant link_stale_at() const {
         return link_heard_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
@@ -237,6 +238,7 @@ class ClientCore {
     std::string nonce_;           ///< the daemon's, of this connection
     bool trusted_ = true;         ///< the daemon has proved that it knows the secret, or there is none
     std::uint64_t ping_sequence_ = 0;
+    bool ping_answered_ = false;  ///< the last one
     Instant pinged_at_ = Instant::min();
     std::string tried_;
     /// Until the first Pong of this connection: what is to be reported has times, and this may be another daemon.

@@ -49,6 +49,7 @@ void ClientCore::settle_link(Instant now) {
 
 void ClientCore::ping(Instant now) {
     pinged_at_ = now;
+    ping_answered_ = false;
     say(native::Ping{++ping_sequence_, clock_ns(now)});
 }
 

@@ -78,7 +78,8 @@ void serve(int listener) {
     std::vector<Frame> frames(ranks.size());
     while (good) {
         for (std::size_t i = 0; i < ranks.size() && good; ++i) good = read_frame(ranks[i], frames[i]);
-        // Rank 0 last: it opened this hub, and as soon as it has its frames its process may end, and this thread with it.
+        // Rank 0 last: it opened this hub, and as soon as it has its frames its process may end, and this thread with
+        // it.
         for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
             for (std::size_t i = 0; i < frames.size() && good; ++i) good = write_frame(*rank, frames[i]);
         }

@@ -35,6 +35,19 @@ TEST_CASE("a ping goes out each twentieth of the lease") {
     CHECK(talk.pass(5s, true) == Lines(20, "send Ping"));
 }
 
+TEST_CASE("after a ping without an answer the next one waits a tenth of the lease") {
+    Dialogue talk;
+    talk.settle_in();
+    REQUIRE(talk.pass(250ms, true) == Lines{"send Ping"});
+    REQUIRE(talk.pass(250ms) == Lines{"send Ping"});  // this one stays without an answer
+    CHECK(talk.pass(490ms).empty());
+    CHECK(talk.pass(10ms) == Lines{"send Ping"});
+    // The answer to an older one is none to this; its own is.
+    talk.daemon(native::Pong{talk.last_ping.sequence - 1, talk.last_ping.sent_ns, 0});
+    CHECK(talk.pass(250ms).empty());
+    CHECK(talk.pong() == Lines{"send Ping"});
+}
+
 TEST_CASE("an agent with several endpoints goes on to the next when one does not answer, and round again") {
     Dialogue talk;
     talk.config.endpoint = {"a", 1};
@@ -286,9 +299,9 @@ TEST_CASE("a failure's time is told on the daemon's clock, known to half of the 
     CHECK(told_time(talk, talk.now) == std::pair<std::int64_t, std::int64_t>{10'000'000, 5'000'000});
     CHECK(told_time(talk, sent).first == 0);
     // A tighter sample wins; a looser one does not.
-    talk.pass(990ms);
+    talk.pass(740ms);
     talk.now += 2ms;
-    talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 1'006'000'000});
+    talk.daemon(native::Pong{talk.last_ping.sequence, talk.last_ping.sent_ns, 756'000'000});
     CHECK(told_time(talk, talk.now).second == 1'000'000);
     talk.pass(1s);
     talk.now += 100ms;

@@ -106,7 +106,7 @@ TEST_CASE("the only node of a round asks nobody and keeps its workers until the 
 TEST_CASE("silence counts from the sending of the last answered message, not from its answer") {
     Dialogue talk;
     talk.settle_in();
-    talk.pass(1s);
+    talk.pass(750ms);
     const auto sent = talk.now;  // a ping went out just now
     talk.now += 2s;              // and its answer took long
     talk.pong();
