@@ -175,23 +175,35 @@ class Watch(threading.Thread):
 
     def __init__(self, pids):
         super().__init__(daemon=True)
-        self.fds = [os.pidfd_open(pid) for pid in pids]
-        self.ends = []
+        pids = list(pids)
+        self.watched, self.open, self.ends = len(pids), set(), []
+        self.poll = select.poll()  # not select(): a program of many runs has descriptors beyond 1,023
+        for pid in pids:
+            try:
+                fd = os.pidfd_open(pid)
+            except ProcessLookupError:  # before we could look
+                self.ends.append(time.monotonic())
+                continue
+            self.open.add(fd)
+            self.poll.register(fd, select.POLLIN)
         self.start()
 
     def run(self):
-        open_ones = set(self.fds)
-        while open_ones:
-            ready, _, _ = select.select(list(open_ones), [], [])
-            self.ends += [time.monotonic()] * len(ready)
-            open_ones -= set(ready)
+        while self.open:
+            for fd, _ in self.poll.poll():
+                self.ends.append(time.monotonic())
+                self.poll.unregister(fd)
+                self.open.discard(fd)
+                os.close(fd)
 
     def all_gone(self, deadline=DEADLINE):
         """Waits for the end of all; when the last of them ended."""
         self.join(deadline)
         if self.is_alive():
-            raise Failed(f"{len(self.fds) - len(self.ends)} of {len(self.fds)} processes live after {deadline:g} s")
+            raise Failed(f"{self.watched - len(self.ends)} of {self.watched} processes live after {deadline:g} s")
         return max(self.ends)
 
     def some_gone(self):
+        if not self.is_alive() and len(self.ends) < self.watched:
+            raise Failed("nobody watches the processes any more")
         return bool(self.ends)
