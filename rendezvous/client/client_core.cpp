@@ -269,11 +269,13 @@ const Endpoint& ClientCore::endpoint() const {
     return endpoint_at_ == 0 ? config_.endpoint : config_.others[endpoint_at_ - 1];
 }
 
-/// What one daemon said of another is forgotten as soon as that one does not answer.
+/// What one daemon said of another is forgotten as soon as that one does not answer; the other may be the next one of
+/// the list, too.
 void ClientCore::try_next_endpoint(Instant now) {
     if (config_.is_told_leader) return;
     const auto count = config_.others.size() + 1;
-    if (!std::exchange(told_of_, std::nullopt)) endpoint_at_ = (endpoint_at_ + 1) % count;
+    const auto left = endpoint();
+    if (!std::exchange(told_of_, std::nullopt) || endpoint() == left) endpoint_at_ = (endpoint_at_ + 1) % count;
     if (is_silent(endpoint(), now)) endpoint_at_ = (endpoint_at_ + 1) % count;
 }
 

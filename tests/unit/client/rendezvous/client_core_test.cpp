@@ -89,6 +89,24 @@ TEST_CASE("an agent goes where the daemon sends it that does not lead, and nothi
     CHECK(asked);
 }
 
+TEST_CASE("a leader that was told of and falls silent is not asked again because the list has it next") {
+    Dialogue talk;
+    talk.config.endpoint = {"a", 1};
+    talk.config.others = {{"b", 1}, {"c", 1}};
+    talk.core.emplace(talk.config);
+    talk.join();
+    talk.open();
+    talk.daemon(native::NotLeader{"b:1"});
+    REQUIRE(talk.pass(20ms) == Lines{"connect b"});
+    talk.open();
+    talk.pong();
+    talk.daemon(Dialogue::assigned());
+    Lines connects;
+    for (const auto& line : talk.pass(2600ms))
+        if (line.starts_with("connect")) connects.push_back(line);
+    CHECK(connects == Lines{"connect c"});
+}
+
 TEST_CASE("a connection lost while waiting is answered by joining again") {
     Dialogue talk;
     talk.join();
