@@ -389,6 +389,7 @@ void ClientCore::on_pong(const native::Pong& pong, Instant now) {
     if (sent > now || pong.sequence > ping_sequence_) return;  // none of ours
     heard_until_ = std::max(heard_until_, sent);
     ping_answered_ = pong.sequence == ping_sequence_;
+    round_trip_ = std::min(round_trip_, now - sent);
     offset_.sample(sent, now, pong.daemon_ns);
     if (reports_held_) {
         say_reports(now);

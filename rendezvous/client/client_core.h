@@ -193,8 +193,13 @@ class ClientCore {
     [[nodiscard]] Instant patience_ends() const;
     /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
     /// after the cut: a round without it still begins within 1.2 lease. So that it is the last word, the next one waits
-    /// until TCP misses the answer's acknowledgement and says only what it has said before.
-    [[nodiscard]] Instant ping_due() const { return pinged_at_ + config_.lease / (ping_answered_ ? 20 : 10); }
+    /// until TCP misses the acknowledgement and says only what it has said before. Not where answers take long by
+    /// nature: there what follows a lost packet helps TCP to see that it is lost.
+    [[nodiscard]] Instant ping_due() const {
+        const auto pace = config_.lease / 20;
+        const bool answer_is_late = !ping_answered_ && round_trip_ * 2 < pace;
+        return pinged_at_ + (answer_is_late ? 2 * pace : pace);
+    }
     /// Where there are others to ask, one that does not answer at all costs less of the time.
     [[nodiscard]] Instant link_stale_at() const {
         return link_heard_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
@@ -238,7 +243,8 @@ class ClientCore {
     std::string nonce_;           ///< the daemon's, of this connection
     bool trusted_ = true;         ///< the daemon has proved that it knows the secret, or there is none
     std::uint64_t ping_sequence_ = 0;
-    bool ping_answered_ = false;  ///< the last one
+    bool ping_answered_ = false;                 ///< the last one
+    Duration round_trip_ = Duration::max() / 2;  ///< the shortest of all answered pings
     Instant pinged_at_ = Instant::min();
     std::string tried_;
     /// Until the first Pong of this connection: what is to be reported has times, and this may be another daemon.

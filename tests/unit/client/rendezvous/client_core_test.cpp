@@ -29,25 +29,6 @@ TEST_CASE("failed attempts back off from 20 ms, doubling up to 500 ms") {
     CHECK(waits == std::vector<Duration>{20ms, 40ms, 80ms, 160ms, 320ms, 500ms, 500ms});
 }
 
-TEST_CASE("a ping goes out each twentieth of the lease") {
-    Dialogue talk;
-    talk.settle_in();
-    CHECK(talk.pass(5s, true) == Lines(20, "send Ping"));
-}
-
-TEST_CASE("after a ping without an answer the next one waits a tenth of the lease") {
-    Dialogue talk;
-    talk.settle_in();
-    REQUIRE(talk.pass(250ms, true) == Lines{"send Ping"});
-    REQUIRE(talk.pass(250ms) == Lines{"send Ping"});  // this one stays without an answer
-    CHECK(talk.pass(490ms).empty());
-    CHECK(talk.pass(10ms) == Lines{"send Ping"});
-    // The answer to an older one is none to this; its own is.
-    talk.daemon(native::Pong{talk.last_ping.sequence - 1, talk.last_ping.sent_ns, 0});
-    CHECK(talk.pass(250ms).empty());
-    CHECK(talk.pong() == Lines{"send Ping"});
-}
-
 TEST_CASE("an agent with several endpoints goes on to the next when one does not answer, and round again") {
     Dialogue talk;
     talk.config.endpoint = {"a", 1};
