@@ -9,6 +9,10 @@
 #
 # muster takes the number of nodes, their order, the job's name and a port of its own for each mpirun from mpirun. When a
 # host is lost, mpirun ends the whole job; where it is to go on, start muster by ssh or a scheduler.
+if [[ $# -lt 2 ]]; then
+    echo "usage: $0 HOST,HOST,... PROGRAM [ARGUMENTS]" >&2
+    exit 2
+fi
 hosts=$1
 shift
 # shellcheck disable=SC2086  # several words, e.g. MPIRUN="mpirun --allow-run-as-root"

@@ -14,7 +14,7 @@
 # --nnodes=2:4 --spares=1          four nodes train, the fifth stands by; without it three or two go on
 # --max-restarts=10/1h             failures of workers that are healed by a restart, at most ten in any hour
 # --checkpoint-dir                 restarts say from which step they go on; three in a row without progress end the job
-# Since Slurm 22.05 srun does not take it from sbatch by itself.
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+# Since Slurm 22.05 srun does not take --cpus-per-task from sbatch by itself.
+if [[ -n ${SLURM_CPUS_PER_TASK-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 exec srun --no-kill --kill-on-bad-exit=0 "${MUSTER:-muster}" --nnodes="${NODES:-2:4}" --spares="${SPARES:-1}" \
     --max-restarts=10/1h --checkpoint-dir="${CHECKPOINTS:-$PWD/checkpoints}" "$@"

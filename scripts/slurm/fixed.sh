@@ -11,6 +11,6 @@
 
 # What muster finds out by itself: the nodes, where they meet (the first one), the job's name, and the workers on each node.
 # 30 s after scancel Slurm kills what is left (KillWait); muster stops its workers in order before that.
-# Since Slurm 22.05 srun does not take it from sbatch by itself.
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+# Since Slurm 22.05 srun does not take --cpus-per-task from sbatch by itself.
+if [[ -n ${SLURM_CPUS_PER_TASK-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 exec srun --kill-on-bad-exit=0 "${MUSTER:-muster}" --shutdown-timeout=20 "$@"

@@ -11,8 +11,8 @@
 #SBATCH --signal=USR1@120       # two minutes before the time limit: a notice to muster and the trainers
 #SBATCH --output=%x-%j.out
 
-# Since Slurm 22.05 srun does not take it from sbatch by itself.
-export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK
+# Since Slurm 22.05 srun does not take --cpus-per-task from sbatch by itself.
+if [[ -n ${SLURM_CPUS_PER_TASK-} ]]; then export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK; fi
 srun --kill-on-bad-exit=0 "${MUSTER:-muster}" --checkpoint-dir="${CHECKPOINTS:-$PWD/checkpoints}" "$@"
 code=$?
 

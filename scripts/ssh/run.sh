@@ -5,6 +5,10 @@
 # all, and so does the loss of an ssh: its terminal (-tt) hangs up at the other end, and muster stops its workers then.
 # The exit code is that of the first host whose muster failed. The shell at the other end has to be bash.
 set -u
+if [[ $# -lt 2 ]]; then
+    echo "usage: $0 'HOST HOST ...' PROGRAM [ARGUMENTS]" >&2
+    exit 2
+fi
 read -ra hosts <<<"$1"
 shift
 # Another port and another name for each start, so that two jobs may share hosts.

@@ -179,6 +179,32 @@ class Ssh(Places):
                 hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
 
 
+class Scripts(unittest.TestCase):
+    """What they do before anything is started: in the place of srun stands a program that shows its environment."""
+
+    def run_script(self, script, *words, **variables):
+        with tempfile.TemporaryDirectory(prefix="muster-places-") as folder:
+            srun = pathlib.Path(folder) / "srun"
+            srun.write_text("#!/bin/sh\nenv\n")
+            srun.chmod(0o755)
+            kept = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SRUN_"))}
+            return subprocess.run(["bash", str(SCRIPTS / script), *words], text=True, capture_output=True, timeout=20,
+                                  env={**kept, "PATH": f"{folder}:{os.environ['PATH']}", **variables})
+
+    def test_slurms_hand_over_cpus_for_each_task_where_some_were_asked_for(self):
+        for name in ("fixed", "elastic", "requeue"):
+            # srun takes no empty number.
+            self.assertNotIn("SRUN_CPUS_PER_TASK", self.run_script(f"slurm/{name}.sh", "x").stdout)
+            self.assertIn("SRUN_CPUS_PER_TASK=64\n", self.run_script(f"slurm/{name}.sh", "x", SLURM_CPUS_PER_TASK="64").stdout)
+
+    def test_those_without_a_scheduler_tell_what_they_want(self):
+        for script in ("mpi/run.sh", "ssh/run.sh"):
+            for words in ([], ["n1"]):
+                done = self.run_script(script, *words)
+                self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+                self.assertIn("PROGRAM [ARGUMENTS]", done.stderr)
+
+
 if __name__ == "__main__":
     if missing := hosts.missing("mpirun", "sshd", "ssh-keygen", "ss"):
         print(f"skipped: needs {', '.join(missing)}")
