@@ -91,6 +91,16 @@ class Compat(unittest.TestCase):
         twice = f"{COMPAT}:{COMPAT}/../torchrun-compat:{self.bin}:{os.defpath}"
         self.assertEqual(self.run_words("python3", "-c", "print(5)", path=twice).stdout, "5\n")
 
+    def test_two_copies_in_path_do_not_take_each_other_for_python(self):
+        for copy in ("first", "second"):
+            shutil.copytree(COMPAT, self.folder / copy, symlinks=copy == "first")
+        path = f"{self.folder}/first:{self.folder}/second:{COMPAT}:{self.bin}:{os.defpath}"
+        self.assertEqual(self.run_words("python3", "-c", "print(5)", path=path).stdout, "5\n")
+        self.assertEqual(self.workers("torchrun", "--nproc-per-node=2", "train.py", path=path), self.expected())
+        done = self.run_words("/bin/sh", f"{self.folder}/first/python", "-V", path=f"{self.folder}/first:{self.folder}/second")
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("python: not found in PATH behind", done.stderr)
+
     def test_what_is_missing_is_said(self):
         done = self.run_words("torchrun", "train.py", MUSTER_PROGRAM="muster-of-nowhere")
         self.assertEqual(done.returncode, 127)
