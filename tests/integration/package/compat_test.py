@@ -52,10 +52,12 @@ class Compat(unittest.TestCase):
         own = self.folder / "env/bin"
         own.mkdir(parents=True)
         (own / "python3").symlink_to(shutil.which("python3", path=os.defpath))
-        (own / "torchrun").write_text(f"#!{own}/python3\n")
-        (own / "torchrun").chmod(0o755)
-        found = self.workers("torchrun", "--nproc-per-node=2", "train.py", path=f"{COMPAT}:{self.bin}:{own}:{os.defpath}")
-        self.assertEqual(found, self.expected(python=own / "python3"))
+        # pip writes the first; Debian and conda's builds add Python's own options.
+        for first in (f"#!{own}/python3", f"#!{own}/python3 -s", f"#! {own}/python3 -I -s"):
+            (own / "torchrun").write_text(f"{first}\n")
+            (own / "torchrun").chmod(0o755)
+            found = self.workers("torchrun", "--nproc-per-node=2", "train.py", path=f"{COMPAT}:{self.bin}:{own}:{os.defpath}")
+            self.assertEqual(found, self.expected(python=own / "python3"))
 
     def test_launch_gives_the_local_rank_in_front_of_the_arguments(self):
         for python in ("python", "python3"):
