@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/time.h"
 #include "rendezvous/client/connect_race.h"
 #include "rendezvous/client/resolver.h"
 #include "rendezvous/wire/native/messages.h"
@@ -32,13 +34,15 @@ class StoreReach {
     };
     using Handler = std::function<void(Found)>;
 
-    explicit StoreReach(boost::asio::io_context& loop) : loop_(loop), resolver_(loop), timer_(loop) {}
+    /// `resolve_max`: for a name, which stands there only where --local-addr gave one.
+    explicit StoreReach(boost::asio::io_context& loop, Duration resolve_max = 12s)
+        : loop_(loop), resolver_(loop), timer_(loop), resolve_max_(resolve_max) {}
     ~StoreReach() { cancel(); }
     StoreReach(const StoreReach&) = delete;
     StoreReach& operator=(const StoreReach&) = delete;
 
-    /// Calls `handler` once: inside this call on the store's own node, else from the loop, after a few seconds at the
-    /// latest; unless cancelled before. Only while none is under way.
+    /// Calls `handler` once: inside this call on the store's own node, unless its address is a name; else from the
+    /// loop, after a few seconds at the latest; unless cancelled before. Only while none is under way.
     void start(const native::Assigned& assignment, const Known& known, Handler handler);
     [[nodiscard]] bool is_under_way() const { return static_cast<bool>(handler_); }
     /// Something else has come that cannot wait: calls the handler now, with the first candidate.
@@ -46,14 +50,18 @@ class StoreReach {
     void cancel();
 
   private:
-    void resolved(Result<rendezvous::Resolver::Addresses> found);
+    using Addresses = rendezvous::Resolver::Addresses;
+
+    void find_own(const std::string& own);
+    void look_up(const Endpoint& where, std::function<void(Result<Addresses>)> next);
     void raced(const rendezvous::ConnectRace::Outcome& outcome);
     void finish(Found found);
 
     boost::asio::io_context& loop_;
     rendezvous::Resolver resolver_;
     boost::asio::steady_timer timer_;  ///< for a name
-    std::uint64_t number_ = 0;         ///< of the search: an answer to an earlier one comes too late
+    const Duration resolve_max_;
+    std::uint64_t number_ = 0;  ///< of the search: an answer to an earlier one comes too late
     std::shared_ptr<rendezvous::ConnectRace> race_;
     Handler handler_;
     std::vector<std::string> candidates_;
