@@ -53,7 +53,11 @@ std::string port_trouble(const LaunchConfig& config) {
 /// What `muster --config FILE` would do with it.
 int check(const std::string& path, const Environment& environment) {
     const auto file = named_job_file({"--config", path});
-    if (!file) return complain("config", exit_codes::usage, file.error().context);
+    if (!file) {
+        std::string_view why = file.error().context;
+        if (constexpr std::string_view option = "--config: "; why.starts_with(option)) why.remove_prefix(option.size());
+        return complain("config", exit_codes::usage, why);
+    }
     for (const auto& line : file->complaints) complain("config", exit_codes::usage, line);
     if (!file->complaints.empty()) return exit_codes::usage;
     auto parsed = parse_options({"--config", path}, environment, *file);

@@ -39,12 +39,34 @@ Complaint set_endpoint(std::string_view option, std::string_view text, std::uint
                        LaunchConfig& config) {
     auto endpoint = parse_endpoint(text, default_port);
     if (!endpoint) return cat(option, ": ", endpoint.error().context);
-    const auto& host = endpoint->host;
-    if (host.find(':') != std::string::npos && !SocketAddress::from_numeric(host, 0))
-        return cat(option, ": got '", text,
-                   "', which is no IPv6 address; accepted are HOST, HOST:PORT, [V6] and [V6]:PORT");
+    const auto addresses = split(endpoint->host, ',');
+    for (const auto address : addresses) {
+        if (SocketAddress::from_numeric(std::string(address), 0)) continue;
+        if (addresses.size() > 1)
+            return cat(option, ": got '", text, "', where '", address,
+                       "' is no numeric address; accepted are HOST:PORT, several addresses of one host as [A,B]:PORT, "
+                       "and several hosts as HOST:PORT,HOST:PORT");
+        if (address.find(':') != std::string_view::npos)
+            return cat(option, ": got '", text,
+                       "', which is no IPv6 address; accepted are HOST, HOST:PORT, [V6] and [V6]:PORT");
+    }
     config.endpoint = *endpoint;
     return std::nullopt;
+}
+
+/// "a:1,[10.0.0.1,fd00::1]:2" in two: the commas within brackets are between addresses of one host.
+std::vector<std::string_view> split_places(std::string_view text) {
+    std::vector<std::string_view> places;
+    std::size_t begin = 0;
+    bool in_brackets = false;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] == '[' || text[at] == ']') in_brackets = text[at] == '[';
+        if (text[at] != ',' || in_brackets) continue;
+        places.push_back(text.substr(begin, at - begin));
+        begin = at + 1;
+    }
+    places.push_back(text.substr(begin));
+    return places;
 }
 
 Complaint choose_static_endpoint(Settings& settings) {
@@ -73,7 +95,7 @@ Complaint choose_c10d_endpoint(Settings& settings) {
         return std::nullopt;
     }
     // The first one last: it is the one that everything else is about.
-    const auto places = split(settings.endpoint_text, ',');
+    const auto places = split_places(settings.endpoint_text);
     for (auto place = places.rbegin(); place != places.rend(); ++place) {
         if (const auto wrong = set_endpoint("--rdzv-endpoint", *place, c10d_port, config)) return wrong;
         if (place + 1 != places.rend()) config.more_endpoints.insert(config.more_endpoints.begin(), config.endpoint);
@@ -93,7 +115,7 @@ Complaint choose_etcd_endpoint(Settings& settings) {
                "the same on all nodes";
     auto& members = config.etcd.emplace().members;
     const auto text = settings.endpoint_text.empty() ? std::string("localhost") : settings.endpoint_text;
-    for (const auto place : split(text, ',')) {
+    for (const auto place : split_places(text)) {
         if (const auto wrong = set_endpoint("--rdzv-endpoint", trim(place), rendezvous::etcd_port, config))
             return wrong;
         members.push_back(config.endpoint);
@@ -124,6 +146,9 @@ Complaint choose_rendezvous(Settings& settings) {
     if (settings.etcd_backend) return choose_etcd_endpoint(settings);
     if (config.backend == Backend::c10d) return choose_c10d_endpoint(settings);
     if (const auto wrong = choose_static_endpoint(settings)) return wrong;
+    if (config.endpoint.host.find(',') != std::string::npos)
+        return cat(config.endpoint_option, ": got the addresses ", config.endpoint.host,
+                   ", but static's workers are given one as MASTER_ADDR; write one, or --rdzv-backend c10d");
     if (config.node_rank < 0) config.node_rank = 0;
     if (config.node_rank >= static_cast<std::int32_t>(config.nodes_max))
         return cat("--node-rank: got ", config.node_rank, ", accepted are 0 to ", config.nodes_max - 1,

@@ -13,6 +13,7 @@
 
 #include "agent/agent.h"
 #include "agent/client_link.h"
+#include "agent/core/store_candidates.h"
 #include "agent/process/posix_process_host.h"
 #include "launcher/advertised_addresses.h"
 #include "launcher/agent_config.h"
@@ -138,7 +139,10 @@ class NodeRun::Body {
         const auto& more = config_.etcd ? config_.etcd->members : config_.more_endpoints;
         all.insert(all.end(), more.begin(), more.end());
         if (all.size() == 1 && is_own_name(config_.endpoint.host)) return;
-        const auto found = look_up_endpoints(all, resolve_limit, [this] { return is_signalled(); });
+        auto found = look_up_endpoints(all, resolve_limit, [this] { return is_signalled(); });
+        // Several addresses of another host: one that this host has too leads back to itself.
+        if (config_.is_host == false && config_.endpoint.host.find(',') != std::string::npos)
+            found.front() = agent::store_candidates(found.front(), own_addresses(), {});
         first_count_ = found.front().size();
         facts_.known_addresses = join(found.front(), ",");
         for (std::size_t i = 0; i < all.size(); ++i)

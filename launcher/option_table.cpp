@@ -258,7 +258,7 @@ constexpr std::array rows{
               accept_backend},
     OptionRow{"rdzv-endpoint", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST[:PORT]",
               "Where the nodes meet: a musterd, or one of the nodes, whose muster then serves it; several musterd that share "
-              "their state, or the members of etcd, between commas.", "",
+              "their state, or the members of etcd, between commas. Several addresses of one host: [A,B]:PORT.", "",
               [](auto value, auto& to) -> Accepted { to.endpoint_text = trim(value); return std::nullopt; }},
     OptionRow{"rdzv-id", 0, Kind::value, Group::rendezvous, From::torchrun, true, "JOB", "Name of the job, the same on all its nodes.", "none",
               [](auto value, auto& to) -> Accepted { to.config.job = value; return std::nullopt; }},

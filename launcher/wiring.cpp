@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -55,7 +56,9 @@ int refuse(int code, std::string_view why, ExitCodeStyle style) {
 
 /// mpirun's first process serves the rendezvous, and the others look for it where mpirun runs.
 std::string first_host_trouble(const std::vector<std::string>& addresses) {
-    if (addresses.empty() || is_own_host({}, addresses)) return {};
+    // All of them: two hosts may well have one address in common, of a bridge within each.
+    if (std::all_of(addresses.begin(), addresses.end(), [](const auto& one) { return is_own_host({}, {one}); }))
+        return {};
     return cat("--rdzv-endpoint is missing: mpirun runs on ", addresses.front(),
                " and its first process elsewhere, so the others cannot know where to meet; write --rdzv-endpoint "
                "HOST:PORT with the name of one of the hosts, or --from=none if each is to run a job of its own");

@@ -1,8 +1,5 @@
 #include "launcher/scheduler/scheduler_defaults.h"
 
-#include <algorithm>
-#include <array>
-
 #include "launcher/scheduler/kubernetes_pod.h"
 #include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
@@ -17,17 +14,17 @@ bool is_given(const GivenValue& given, std::string_view option) {
     return given(option).has_value();
 }
 
-/// The user has chosen a meeting place.
-bool meets_elsewhere(const GivenValue& given) {
-    constexpr std::array places{"rdzv-endpoint", "master-addr", "master-port"};
+/// Where the nodes meet, as far as the user tells.
+enum class Place {
+    open,   ///< nothing is said of it
+    named,  ///< an endpoint
+    fixed,  ///< that of torchrun's static rendezvous, with all that belongs to it
+};
+Place place_of(const GivenValue& given) {
+    if (is_given(given, "master-addr") || is_given(given, "master-port")) return Place::fixed;
     // etcd's members are none of the step's hosts, as far as anybody here knows.
-    if (given("rdzv-backend").value_or("").starts_with("etcd")) return true;
-    return std::any_of(places.begin(), places.end(), [&](auto option) { return is_given(given, option); });
-}
-
-/// torchrun's static rendezvous, whose whole place the user tells.
-bool is_static(const GivenValue& given) {
-    return is_given(given, "master-addr") || is_given(given, "master-port");
+    const bool is_etcd = given("rdzv-backend").value_or("").starts_with("etcd");
+    return is_etcd || is_given(given, "rdzv-endpoint") ? Place::named : Place::open;
 }
 
 /// One node, or a job of its own on each.
@@ -107,9 +104,9 @@ Error no_task(const Environment& environment) {
 Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValue& given) {
     SchedulerDefaults defaults;
     if (meets_nobody(given)) return defaults;
-    const bool has_place = meets_elsewhere(given);
+    const auto place = place_of(given);
     // All of it given, as for torchrun: whoever starts several on a host knows why.
-    if (has_place && is_given(given, "nnodes")) return defaults;
+    if (place != Place::open && is_given(given, "nnodes")) return defaults;
     const auto process = mpi_process(environment);
     if (!process) return process.error();
     if (process->rank_on_host > 0) {
@@ -123,7 +120,7 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
         defaults.notes.push_back(
             "mpirun has bound muster to some of the CPUs, and so all of its workers: write mpirun --bind-to none, and "
             "muster --numa-binding where workers are to be bound");
-    if (!has_place && process->host_count > 1) {
+    if (place == Place::open && process->host_count > 1) {
         if (process->mpirun_addresses.empty())
             return Error{
                 Errc::invalid_argument,
@@ -136,10 +133,10 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
     const Offers offer(given, defaults);
     offer("nnodes", "mpirun", cat(process->host_count));
     if (process->host_count == 1) return defaults;
-    if (!is_static(given)) offer("rdzv-backend", "mpirun", "c10d");
-    if (!has_place)
+    if (place != Place::fixed) offer("rdzv-backend", "mpirun", "c10d");
+    if (place == Place::open)
         offer("rdzv-endpoint", "OMPI_MCA_orte_hnp_uri",
-              describe(Endpoint{process->mpirun_addresses.front(), process->port}));
+              describe(Endpoint{join(process->mpirun_addresses, ","), process->port}));
     offer("rdzv-id", "mpirun", process->job);
     if (process->one_on_each) offer("node-rank", "mpirun", cat(process->rank));
     return defaults;
@@ -149,6 +146,7 @@ Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const Gi
                                         std::string_view hosts_file) {
     SchedulerDefaults defaults;
     if (meets_nobody(given)) return defaults;
+    const auto place = place_of(given);
     const auto pod = kubernetes_pod(environment, hosts_file);
     if (!is_given(given, "nnodes")) {
         const std::string more =
@@ -156,13 +154,13 @@ Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const Gi
             "pod's "
             "template, to its completions";
         if (given("from") == "kubernetes") return Error{Errc::invalid_argument, cat("--nnodes is missing: ", more)};
-        if (!meets_elsewhere(given)) defaults.notes.push_back(cat("this pod runs a job of its own; ", more));
+        if (place == Place::open) defaults.notes.push_back(cat("this pod runs a job of its own; ", more));
         return defaults;
     }
-    if (is_static(given)) return defaults;
+    if (place == Place::fixed) return defaults;
     if (!pod) return pod.error();
     const Offers offer(given, defaults);
-    if (!meets_elsewhere(given)) {
+    if (place == Place::open) {
         if (pod->first_name.empty())
             return Error{
                 Errc::invalid_argument,
@@ -182,7 +180,7 @@ Result<SchedulerDefaults> of_slurm(const Environment& environment, const GivenVa
     SchedulerDefaults defaults;
     // What --signal=USR1 sends. Who says what to do with signals has their own plan.
     const bool plain = !is_given(given, "preemption-signal") && !is_given(given, "signals-to-handle");
-    if (!meets_elsewhere(given) && !meets_nobody(given)) {
+    if (place_of(given) == Place::open && !meets_nobody(given)) {
         const auto task = slurm_task(environment);
         if (!task) return task.error();
         if (auto lacking = lacks_gpus(*task, given); lacking && task->task_on_host == 0) return *lacking;
@@ -219,7 +217,7 @@ Result<SchedulerDefaults> scheduler_defaults(const Environment& environment, con
     SchedulerDefaults defaults;
     if (from == "none") return defaults;
     if (const auto hosts = slurm_hosts_without_task(environment);
-        hosts > 1 && !meets_elsewhere(given) && !meets_nobody(given))
+        hosts > 1 && place_of(given) == Place::open && !meets_nobody(given))
         defaults.notes.push_back(cat("Slurm has given this job ", hosts,
                                      " hosts, but muster was started on this one alone: write srun "
                                      "--ntasks-per-node=1 muster ... to use them all"));

@@ -27,7 +27,7 @@ struct SchedulerDefaults {
     std::vector<SchedulerDefault> values;
     std::optional<bool> is_host;     ///< is the rendezvous on this host?
     std::vector<std::string> notes;  ///< for the log
-    /// If not empty: one of these addresses must be this host's own, else nobody would serve the rendezvous there.
+    /// If not empty: these addresses must be this host's own, else nobody would serve the rendezvous there.
     std::vector<std::string> own_addresses;
     std::string nothing_to_do;  ///< one line for a task beside the one that is this host's agent; else empty
 };

@@ -76,6 +76,27 @@ TEST_CASE("several nodes must be told where to meet") {
     CHECK(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint=a b:1"}).find("--rdzv-endpoint: ") != std::string::npos);
 }
 
+TEST_CASE("in brackets there may be several addresses of one host, and commas elsewhere are between hosts") {
+    const std::vector<std::string> base{"--nnodes=2", "--rdzv-backend=c10d"};
+    const auto with = [&](const std::string& endpoint, std::vector<std::string> words) {
+        words.push_back("--rdzv-endpoint=" + endpoint);
+        return words;
+    };
+    const auto one = config_of(with("[10.0.0.1,fd00::1]:7", base));
+    CHECK(one.endpoint == Endpoint{"10.0.0.1,fd00::1", 7});
+    CHECK(one.more_endpoints.empty());
+    const auto two = config_of(with("a:1,[10.0.0.1,10.1.0.1]:2,[::1]", base));
+    CHECK(two.endpoint == Endpoint{"a", 1});
+    CHECK(two.more_endpoints == std::vector<Endpoint>{{"10.0.0.1,10.1.0.1", 2}, {"::1", 29400}});
+    CHECK(error_of(with("[gpu01,gpu02]:7", base)).find("'gpu01' is no numeric address") != std::string::npos);
+    CHECK(error_of(with("[10.0.0.1,]:7", base)).find("'' is no numeric address") != std::string::npos);
+    CHECK(error_of(with("[10.0.0.1,10.1.0.1", base)).find("has no ']'") != std::string::npos);
+    CHECK(error_of(with("[10.0.0.1,10.1.0.1]:7", {"--nnodes=2"})).find("given one as MASTER_ADDR") !=
+          std::string::npos);
+    const auto etcd = config_of(with("[10.0.0.1,10.1.0.1]:3,e2", {"--nnodes=2", "--rdzv-backend=etcd"}));
+    CHECK(etcd.etcd->members == std::vector<Endpoint>{{"10.0.0.1,10.1.0.1", 3}, {"e2", 2379}});
+}
+
 TEST_CASE("with etcd the endpoint names its members, and --rdzv-conf has torchrun's keys for both of its back ends") {
     const auto config =
         config_of({"--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=localhost:1,e2,[::2]:3", "--rdzv-id=a/b",
