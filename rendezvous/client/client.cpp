@@ -101,8 +101,11 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     /// One connection's buffers; asynchronous operations hold it, so that a late completion of an old connection finds
     /// its own memory and not the new one's.
     struct Link {
-        explicit Link(tcp::socket connected) : socket(std::move(connected)) {}
+        Link(tcp::socket connected, std::string host, Endpoint where)
+            : socket(std::move(connected)), name(std::move(host)), remote(std::move(where)) {}
         tcp::socket socket;
+        const std::string name;  // the endpoint's host
+        const Endpoint remote;   // the address of it that answered
         std::array<char, read_bytes> input;
         native::FrameReader reader{native::Sender::daemon};
         std::string writing;  // handed to the kernel
@@ -121,15 +124,14 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         if (connector_) connector_->cancel();
         if (is_cut_off()) return fail_to_connect();
         const auto& endpoint = core_.endpoint();
-        const auto known = known_.find(endpoint.host);
-        connector_ =
-            Connector::start(io_, resolver_, {known == known_.end() ? endpoint.host : known->second, endpoint.port},
-                             {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
-                             [self = shared_from_this(), name = endpoint.host](Result<tcp::socket> socket) {
-                                 self->connected(name, std::move(socket));
-                             });
+        connector_ = Connector::start(io_, resolver_, {to_try(endpoint), endpoint.port},
+                                      {.resolve = resolve_timeout, .attempt = config_.connect_timeout},
+                                      [self = shared_from_this(), name = endpoint.host](Result<tcp::socket> socket) {
+                                          self->connected(name, std::move(socket));
+                                      });
     }
-    void carry_out(const Disconnect&) {
+    void carry_out(const Disconnect& ordered) {
+        if (ordered.is_stranger) doubt_address();
         if (connector_) std::exchange(connector_, nullptr)->cancel();
         cut_attempt_.cancel();
         close();
@@ -163,25 +165,45 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         connector_ = nullptr;
         if (stopped_) return;
         if (!socket) {
+            strangers_.clear();
             if (known_.contains(name)) look_up_again(name);
             return step(ConnectionFailed{.tried = socket.error().context});
         }
         boost::system::error_code gone;
-        const auto remote = socket->remote_endpoint(gone);
+        const auto end = socket->remote_endpoint(gone);
         if (gone) return step(ConnectionFailed{.tried = gone.message()});
-        known_.try_emplace(name, remote.address().to_string());
+        const Endpoint remote{end.address().to_string(), end.port()};
+        known_.try_emplace(name, remote.host);
         // A dead path is given up in time for another try within the lease.
         tune_stream(socket->native_handle(), std::max<Duration>(config_.lease, 1s));
         tune_thin_stream(socket->native_handle());
-        socket_ = std::make_shared<Link>(std::move(*socket));
+        socket_ = std::make_shared<Link>(std::move(*socket), name, remote);
         writing_ = false;
         read(socket_);
-        tell(callbacks_.on_connected, Endpoint{remote.address().to_string(), remote.port()});
-        step(ConnectionOpened{.address = remote.address().to_string()});
+        tell(callbacks_.on_connected, remote);
+        step(ConnectionOpened{.address = remote.host});
     }
 
-    /// Its addresses did not answer, and may have changed. A slow name service holds up no try: those that are known
-    /// are tried until it has answered.
+    /// The addresses known for it, without those at which a stranger has answered; with them where no other is left.
+    std::string to_try(const Endpoint& endpoint) {
+        const auto known = known_.find(endpoint.host);
+        if (known == known_.end()) return endpoint.host;
+        std::vector<std::string> addresses;
+        for (const auto one : split(known->second, ','))
+            if (!strangers_.contains({std::string(one), endpoint.port})) addresses.emplace_back(one);
+        if (addresses.empty()) strangers_.clear();
+        return addresses.empty() ? known->second : muster::join(addresses, ",");
+    }
+
+    /// Whoever answers there is not the job's daemon: the name may have moved, and the address be another host's.
+    void doubt_address() {
+        if (!socket_) return;
+        strangers_.insert({socket_->remote.host, socket_->remote.port});
+        look_up_again(socket_->name);
+    }
+
+    /// Its addresses did not answer, or a stranger did: they may have changed. A slow name service holds up no try:
+    /// those that are known are tried until it has answered.
     void look_up_again(const std::string& name) {
         if (!asked_again_.insert(name).second) return;
         resolver_.resolve({name, 0}, [self = shared_from_this(), name](Result<Resolver::Addresses> found) {
@@ -274,6 +296,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
 
     void lost(ConnectionClosed how) {
+        if (how.foreign) doubt_address();
         close();
         if (flushed_) return finish_flush();
         step(std::move(how));
@@ -348,6 +371,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     Resolver resolver_;
     std::map<std::string, std::string> known_;  ///< addresses by the endpoint's host; each name is looked up once
     std::set<std::string> asked_again_;         ///< but for these, whose addresses have failed
+    std::set<std::pair<std::string, std::uint16_t>> strangers_;  ///< somebody else answered there
     asio::steady_timer timer_;
     asio::steady_timer flush_timer_;
     asio::steady_timer cut_timer_;

@@ -187,7 +187,7 @@ void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
 }
 
 void ClientCore::distrust(std::string why, Instant now) {
-    out_.push_back(Disconnect{});
+    out_.push_back(Disconnect{.is_stranger = true});
     tried_ = cat("connected, but ", why);
     lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
     try_next_endpoint(now);

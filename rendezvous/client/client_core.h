@@ -69,7 +69,9 @@ using ClientInput =
 // ---- what it wants done, in order ----
 /// Resolve ClientCore::endpoint() again and try each address; answer with ConnectionOpened or ConnectionFailed.
 struct Connect {};
-struct Disconnect {};
+struct Disconnect {
+    bool is_stranger = false;  ///< who answered is not the job's daemon
+};
 struct Send {
     native::Message message;
 };

@@ -1,11 +1,15 @@
 // Agents' clients against a real daemon, both over real sockets.
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
 
 #include <atomic>
+#include <functional>
 #include <future>
 
 #include "rendezvous/client/client.h"
+#include "rendezvous/net/job_secret.h"
 #include "rendezvous/net/round_store.h"
 #include "tests/integration/net/running_daemon.h"
 
@@ -27,8 +31,9 @@ native::Join join_of_two() {
 
 class Agent {
   public:
-    Agent(boost::asio::io_context& io, Endpoint endpoint, Incarnation incarnation, Duration join_timeout = 600s)
-        : client(io, config(std::move(endpoint), incarnation, join_timeout),
+    Agent(boost::asio::io_context& io, Endpoint endpoint, Incarnation incarnation, Duration join_timeout = 600s,
+          ClientConfig more = {})
+        : client(io, config(std::move(more), std::move(endpoint), incarnation, join_timeout),
                  {.on_message = [this](native::Message message) { messages.push_back(std::move(message)); },
                   .on_fenced = [this](std::string why) { fenced = why; },
                   .on_lost = [this](std::string why) { lost = why; },
@@ -50,8 +55,7 @@ class Agent {
     Client client;  // last: its callbacks use the above
 
   private:
-    static ClientConfig config(Endpoint endpoint, Incarnation incarnation, Duration join_timeout) {
-        ClientConfig config;
+    static ClientConfig config(ClientConfig config, Endpoint endpoint, Incarnation incarnation, Duration join_timeout) {
         config.endpoint = std::move(endpoint);
         config.job = "job";
         config.node = {.host = "node" + std::to_string(incarnation), .pid = 1, .incarnation = incarnation};
@@ -71,8 +75,9 @@ bool run_until(boost::asio::io_context& io, Condition condition) {
     return true;
 }
 
-std::unique_ptr<Daemon> open_daemon(EventLoop& loop, std::uint16_t port, DaemonConfig config = {}) {
-    config.listen = {.address = {}, .ports = {port, port}};
+std::unique_ptr<Daemon> open_daemon(EventLoop& loop, std::uint16_t port, DaemonConfig config = {},
+                                    const std::string& address = {}) {
+    config.listen = {.address = address, .ports = {port, port}};
     auto opened = Daemon::open(loop, std::move(config));
     REQUIRE(opened.has_value());
     return std::move(*opened);
@@ -161,6 +166,64 @@ TEST_CASE("agents come back to a daemon that was restarted, and their round goes
     CHECK(first.fenced.empty());
     // By the connection's end, not by a heartbeat that stayed away.
     CHECK(std::chrono::steady_clock::now() - restarted < 900ms);
+}
+
+TEST_CASE("an address at which a stranger answers is left for the others that are known, or that the name has now") {
+    EventLoop loop;
+    const std::string there = "127.0.0.2";
+    const auto daemon = open_daemon(loop, 0, {}, "127.0.0.1");
+    const auto port = daemon->port();
+    loop.start_thread();
+    boost::asio::io_context io;
+    boost::asio::ip::tcp::acceptor stranger(io, {boost::asio::ip::make_address(there), port});
+    std::function<void()> greet = [&] {
+        stranger.async_accept([&](const boost::system::error_code& failure, boost::asio::ip::tcp::socket socket) {
+            if (failure) return;
+            boost::system::error_code ignored;
+            boost::asio::write(socket, boost::asio::buffer(std::string("SSH-2.0-other\r\n")), ignored);
+            greet();
+        });
+    };
+    greet();
+    ClientConfig both;
+    both.known_addresses = there + ",127.0.0.1";
+    Agent first(io, {"no-such-host.invalid", port}, 1, 600s, both);
+    ClientConfig old;  // its name leads elsewhere by now
+    old.known_addresses = there;
+    Agent second(io, {"localhost", port}, 2, 600s, old);
+    first.client.join(join_of_two());
+    second.client.join(join_of_two());
+    CHECK(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
+}
+
+TEST_CASE("agents of a round that come upon a daemon of another secret go to the next address of their own") {
+    EventLoop loop;
+    const auto with_secret = [](const std::string& key) {
+        DaemonConfig config;
+        config.server.secret = keyed_hash(key);
+        config.server.secret_seed = key;
+        return config;
+    };
+    auto daemon = open_daemon(loop, 0, with_secret("ours"), "127.0.0.1");
+    const auto port = daemon->port();
+    loop.start_thread();
+    boost::asio::io_context io;
+    ClientConfig known;
+    known.known_addresses = "127.0.0.2,127.0.0.1";
+    known.secret = keyed_hash("ours");
+    known.secret_seed = "seed";
+    Agent first(io, {"no-such-host.invalid", port}, 1, 600s, known);
+    Agent second(io, {"no-such-host.invalid", port}, 2, 600s, known);
+    first.client.join(join_of_two());
+    second.client.join(join_of_two());
+    REQUIRE(run_until(io, [&] { return first.find<native::Assigned>() && second.find<native::Assigned>(); }));
+    const auto theirs = open_daemon(loop, port, with_secret("theirs"), "127.0.0.2");
+    daemon.reset();
+    daemon = open_daemon(loop, port, with_secret("ours"), "127.0.0.1");
+    first.client.workers_succeeded();
+    second.client.workers_succeeded();
+    CHECK(run_until(io, [&] { return first.find<native::JobEnded>() && second.find<native::JobEnded>(); }));
+    CHECK(first.fenced.empty());
 }
 
 TEST_CASE("a name that does not resolve ends in RendezvousLost, which says the name") {

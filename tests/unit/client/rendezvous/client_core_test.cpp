@@ -350,12 +350,12 @@ TEST_CASE("with a secret nothing is said before the challenge, and nobody is bel
     CHECK(talk.lines(talk.core->command({}, talk.now)).empty());
     CHECK(talk.daemon(native::Challenge{"nonce", ""}) == Lines{"send Proof", "send Join", "send Command", "send Ping"});
     // Whoever asked may be anybody.
-    CHECK(talk.daemon(Dialogue::assigned()).front() == "disconnect");
+    CHECK(talk.daemon(Dialogue::assigned()).front() == "disconnect a stranger");
 
     auto fooled = with_secret();
     fooled.open();
     fooled.daemon(native::Challenge{"nonce", ""});
-    CHECK(fooled.daemon(native::Challenge{"", "made up"}).front() == "disconnect");
+    CHECK(fooled.daemon(native::Challenge{"", "made up"}).front() == "disconnect a stranger");
 
     auto honest = with_secret();
     native::Hello hello;
@@ -396,7 +396,7 @@ TEST_CASE("each connection is proved anew, and after the first one no stranger's
     // Somebody else answers at that address: he has another secret, or begins with what only the daemon may say.
     talk.broken();
     talk.pass(20ms);
-    CHECK(shake_hands(hash_with("other"), "one").front() == "disconnect");
+    CHECK(shake_hands(hash_with("other"), "one").front() == "disconnect a stranger");
     CHECK(hello.challenge != first_hello.challenge);
     for (const native::Message& said :
          {native::Message(native::Refused{native::RefusalReason::secret, "no"}), native::Message(native::Drain{"go"}),
@@ -405,7 +405,7 @@ TEST_CASE("each connection is proved anew, and after the first one no stranger's
         talk.pass(1s);
         talk.open();
         talk.daemon(native::Challenge{"two", ""});
-        CHECK(talk.daemon(said) == Lines{"disconnect"});
+        CHECK(talk.daemon(said) == Lines{"disconnect a stranger"});
     }
     // The daemon is back.
     talk.pass(1s);
@@ -429,7 +429,7 @@ TEST_CASE("a daemon that asks for a secret which this node has not is not served
     Dialogue talk;
     talk.join();
     talk.open();
-    CHECK(talk.daemon(native::Challenge{"nonce", ""}).front() == "disconnect");
+    CHECK(talk.daemon(native::Challenge{"nonce", ""}).front() == "disconnect a stranger");
 }
 
 TEST_CASE("where etcd says who leads nobody else is asked, and who leads no more is left at once") {

@@ -88,7 +88,7 @@ class Dialogue {
     std::string line(const Connect&) {
         return config.others.empty() ? "connect" : cat("connect ", core->endpoint().host);
     }
-    std::string line(const Disconnect&) { return "disconnect"; }
+    std::string line(const Disconnect& one) { return one.is_stranger ? "disconnect a stranger" : "disconnect"; }
     std::string line(const Send& send) {
         last_sent = send.message;
         if (const auto* ping = std::get_if<native::Ping>(&send.message)) last_ping = *ping;
