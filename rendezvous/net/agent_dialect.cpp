@@ -1,10 +1,13 @@
 #include "rendezvous/net/agent_dialect.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/socket_address.h"
 #include "rendezvous/base/tcp_options.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/job_secret.h"
@@ -63,6 +66,8 @@ class AgentDialect::Talk final : public Session {
         }
         // One that was accepted while this daemon stood by.
         if (!dialect_.known_.contains(connection_.id())) dialect_.introduce(connection_, now);
+        if (std::holds_alternative<native::Join>(message) && !std::exchange(joins_, true))
+            dialect_.note_where(connection_);
         // The step may close this very connection; its object lives until the turn's end.
         dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
         return !connection_.closing();
@@ -71,6 +76,7 @@ class AgentDialect::Talk final : public Session {
     AgentDialect& dialect_;
     Connection& connection_;
     native::FrameReader reader_{native::Sender::agent};
+    bool joins_ = false;  ///< it is an agent's, as it has shown
 };
 
 AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks,
@@ -136,6 +142,19 @@ std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now
 Instant AgentDialect::turn(Instant now) {
     if (deadline_ <= now) step(Elapsed{}, now);
     return deadline_;
+}
+
+void AgentDialect::note_where(const Connection& connection) {
+    const auto local = SocketAddress::local_of(connection.fd()).numeric();
+    if (local != connection.peer() && !is_loopback(local)) ++reached_at_[local];
+}
+
+std::vector<std::string> AgentDialect::reached_at() const {
+    std::vector<std::pair<std::string, std::uint64_t>> counted(reached_at_.begin(), reached_at_.end());
+    std::stable_sort(counted.begin(), counted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::vector<std::string> addresses;
+    for (auto& [address, count] : counted) addresses.push_back(std::move(address));
+    return addresses;
 }
 
 void AgentDialect::step(const ServerEvent& event, Instant now) {

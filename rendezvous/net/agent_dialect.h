@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/server.h"
@@ -43,6 +45,9 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::string status_json(Instant now) const;
     [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
     [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
+    /// The addresses of this host at which agents of other hosts have come to join, most used first. Who asks for a
+    /// page, or gives a command, may come by another network than agents do.
+    [[nodiscard]] std::vector<std::string> reached_at() const;
 
   private:
     class Talk;
@@ -51,14 +56,16 @@ class AgentDialect final : public Dialect {
     void stand_by(std::string leader);
     void turn_away(Connection& connection);
     void introduce(Connection& connection, Instant now);
+    void note_where(const Connection& connection);
     void step(const ServerEvent& event, Instant now);
     void carry_out(const ActionGate::Actions& actions);
     void carry_out(const SendTo& send);
 
     ServerConfig config_;
-    std::optional<Server> server_;  ///< none while it stands by
-    std::string leader_;            ///< where agents go then
-    std::set<ConnectionId> known_;  ///< the connections that server_ knows
+    std::optional<Server> server_;                     ///< none while it stands by
+    std::string leader_;                               ///< where agents go then
+    std::set<ConnectionId> known_;                     ///< the connections that server_ knows
+    std::map<std::string, std::uint64_t> reached_at_;  ///< how often; no more than this host has addresses
     std::unique_ptr<StateStore> state_;
     Hooks hooks_;
     ActionGate gate_;

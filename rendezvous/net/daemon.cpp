@@ -62,7 +62,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
 
     [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
     [[nodiscard]] std::size_t agent_count() const { return station_.count(agents_); }
-    [[nodiscard]] std::vector<std::string> reached_at() const { return station_.reached_at(); }
+    [[nodiscard]] std::vector<std::string> reached_at() const { return agents_.reached_at(); }
     [[nodiscard]] std::string status_json() const { return agents_.status_json(std::chrono::steady_clock::now()); }
 
     Instant turn(Instant now) override { return std::min(store_.turn(now), agents_.turn(now)); }

@@ -59,7 +59,7 @@ class Daemon {
     [[nodiscard]] std::string status_json() const;
     /// Connections of agents.
     [[nodiscard]] std::size_t agent_count() const;
-    /// The addresses of this host at which connections from other hosts have come, most used first.
+    /// The addresses of this host at which agents of other hosts have come to join, most used first.
     [[nodiscard]] std::vector<std::string> reached_at() const;
     /// No agent is connected. (One that has just lost its connection may be on its way back.)
     [[nodiscard]] bool idle() const;

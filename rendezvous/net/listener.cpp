@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -36,7 +35,8 @@ Result<std::vector<SocketAddress>> addresses_to_bind(const std::string& text) {
     hints.ai_flags = AI_PASSIVE;
     addrinfo* list = nullptr;
     if (const int failure = ::getaddrinfo(text.c_str(), nullptr, &hints, &list); failure != 0) {
-        return Error{Errc::invalid_argument, cat("cannot listen on ", text, ": ", ::gai_strerror(failure))};
+        return Error{Errc::invalid_argument, cat("cannot listen on ", text, ": ", ::gai_strerror(failure),
+                                                 "; the name must lead to an address of this host")};
     }
     std::vector<SocketAddress> found;
     for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
@@ -154,24 +154,10 @@ void Listener::ready(std::uint32_t, Instant now) {
     }
 }
 
-void Listener::note_where(int fd, const SocketAddress& peer) {
-    const auto local = SocketAddress::local_of(fd).numeric();
-    if (local != peer.numeric() && !is_loopback(local)) ++reached_at_[local];
-}
-
-std::vector<std::string> Listener::reached_at() const {
-    std::vector<std::pair<std::string, std::uint64_t>> counted(reached_at_.begin(), reached_at_.end());
-    std::stable_sort(counted.begin(), counted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
-    std::vector<std::string> addresses;
-    for (auto& [address, count] : counted) addresses.push_back(std::move(address));
-    return addresses;
-}
-
 bool Listener::accept_one(Instant now) {
     SocketAddress peer;
     const int fd = ::accept4(fd_, peer.writable_data(), peer.writable_size(), SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-        note_where(fd, peer);
         on_accept_(AcceptedSocket{.fd = fd, .address = peer.numeric(), .port = peer.port()});
         return true;
     }

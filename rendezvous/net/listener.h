@@ -3,14 +3,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/socket_address.h"
 #include "rendezvous/net/event_loop.h"
 
 namespace muster::rendezvous {
@@ -44,8 +42,6 @@ class Listener final : public EventLoop::Handler {
     /// Call on the loop's thread. `on_accept` must not destroy this listener. Errors are EventLoop::add's.
     Result<void> start(EventLoop& loop, OnAccept on_accept);
     [[nodiscard]] std::uint16_t port() const { return port_; }
-    /// The addresses of this host at which connections from other hosts have come, most used first.
-    [[nodiscard]] std::vector<std::string> reached_at() const;
     /// For socket options, which accepted connections inherit.
     [[nodiscard]] int fd() const { return fd_; }
     [[nodiscard]] const std::string& address() const { return address_; }
@@ -57,7 +53,6 @@ class Listener final : public EventLoop::Handler {
 
   private:
     explicit Listener(int fd);
-    void note_where(int fd, const SocketAddress& peer);
     bool accept_one(Instant now);
     bool shed_one(Instant now);
     void suspend(Instant now, int error_number);
@@ -68,7 +63,6 @@ class Listener final : public EventLoop::Handler {
     int spare_fd_ = -1;  // given up for a moment when no other is left
     std::uint16_t port_ = 0;
     std::string address_;
-    std::map<std::string, std::uint64_t> reached_at_;  // how often; no more than this host has addresses
     Instant resume_at_ = no_deadline;
     Instant complained_at_{};
 };

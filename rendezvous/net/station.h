@@ -59,7 +59,6 @@ class Station final : public EventLoop::Ticker {
     [[nodiscard]] StationCounts counts() const;
     [[nodiscard]] std::size_t count(const Dialect& dialect) const;
     [[nodiscard]] std::uint16_t port() const { return listener_->port(); }
-    [[nodiscard]] std::vector<std::string> reached_at() const { return listener_->reached_at(); }
     [[nodiscard]] const NetLimits& limits() const { return limits_; }
 
     Instant turn(Instant now) override;
