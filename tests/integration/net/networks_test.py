@@ -20,6 +20,15 @@ HERE = pathlib.Path(__file__).resolve().parent
 GLOO = ("import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
         "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier()")
 SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME"']
+ASK_THREE_TIMES = """
+import sys, time, urllib.request
+answers = 0
+while answers < 3:
+    try:
+        answers += urllib.request.urlopen(sys.argv[1], timeout=5).status == 200
+    except OSError:
+        time.sleep(0.01)  # between two looks
+"""
 LOCAL = "127.0.0.1 localhost\n::1 localhost\n"
 
 
@@ -75,20 +84,20 @@ def v6_static(cluster):
     return time.monotonic() - began
 
 
+def etcd_on(cluster, node, address):
+    """An etcd of one member, ready."""
+    host = f"[{address}]" if ":" in address else address
+    clients, peers = f"http://{host}:2379", f"http://{host}:2380"
+    etcd = node.start("etcd", "--data-dir", node.folder / "etcd", "--listen-client-urls", clients, "--advertise-client-urls", clients,
+                      "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"default={peers}")
+    wait_for(cluster, "etcd", lambda: "ready to serve client requests" in etcd.err.read_text())
+
+
 def v6_etcd(cluster):
     """The rendezvous in an etcd at an IPv6 address; its leader is one of the agents' own daemons."""
     nodes = plain(cluster, 3, "fd00:1::")
-    url = "http://[fd00:1::3]:2379"
-    etcd = nodes[2].start("etcd", "--data-dir", nodes[2].folder / "etcd", "--listen-client-urls", url, "--advertise-client-urls",
-                          url, "--listen-peer-urls", "http://[fd00:1::3]:2380", "--initial-advertise-peer-urls",
-                          "http://[fd00:1::3]:2380", "--initial-cluster", "default=http://[fd00:1::3]:2380")
-    wait_for(cluster, "etcd", lambda: "ready to serve client requests" in etcd.err.read_text())
-    began = time.monotonic()
-    launchers = [node.start(BIN / "muster", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "etcd", "--rdzv-id", "net",
-                            "--rdzv-endpoint", "[fd00:1::3]:2379", "--no-python", WORKERS / "context") for node in nodes[:2]]
-    cluster.finish(launchers)
-    cluster.summed(launchers)
-    return time.monotonic() - began
+    etcd_on(cluster, nodes[2], "fd00:1::3")
+    return run(cluster, nodes[:2], "[fd00:1::3]:2379", "--rdzv-backend", "etcd", limit=60)[0]
 
 
 def dual_stack(cluster):
@@ -127,9 +136,49 @@ def dead_end_at_the_host(cluster):
     return took
 
 
-def dead_end_gloo(cluster):
+def mpirun_addresses(cluster):
+    """mpirun's host tells its addresses: a dead end, one that every host has, where another's server listens, and the way."""
     nodes = two_interfaces(cluster)
-    return run(cluster, nodes[:2], f"node1:{PORT}", limit=40, worker=[PYTHON, "-c", GLOO])[0]
+    for node in nodes:
+        ip("-n", node.space, "link", "add", "docker0", "type", "bridge")
+        ip("-n", node.space, "addr", "add", "172.17.0.1/16", "dev", "docker0")
+        ip("-n", node.space, "link", "set", "docker0", "up")
+    job = b"mpi-7"
+    port = 2_166_136_261  # FNV-1a, as launcher/scheduler/mpi_process.cpp chooses it
+    for byte in job:
+        port = (port ^ byte) * 16_777_619 % 2 ** 32
+    port = 20_480 + port % 8_192
+    stranger = nodes[1].start(sys.executable, "-u", "-m", "http.server", port, "--bind", "172.17.0.1")
+    wait_for(cluster, "server", lambda: "Serving" in stranger.out.read_text())
+    began = time.monotonic()
+    launchers = [node.start(BIN / "muster", "--no-python", *SHOW, OMPI_COMM_WORLD_RANK=str(rank), OMPI_COMM_WORLD_SIZE="3",
+                            OMPI_COMM_WORLD_LOCAL_RANK="0", OMPI_COMM_WORLD_LOCAL_SIZE="1", OMPI_MCA_ess_base_jobid="7",
+                            OMPI_MCA_orte_hnp_uri="8.0;tcp://10.1.0.1,172.17.0.1,10.2.0.1:39397")
+                 for rank, node in enumerate(nodes)]
+    cluster.finish(launchers)
+    took = time.monotonic() - began
+    if took > 4 or "GET" in stranger.err.read_text() or "400" in stranger.err.read_text():
+        raise AssertionError(f"{cluster.tag}: took {took:.2f} s, or asked the stranger\n{cluster.story()}")
+    return took
+
+
+def watched_daemon(cluster):
+    """Monitoring asks the host's daemon by a network of its own, more often than agents come."""
+    nodes = [cluster.node(f"node{number}") for number in (1, 2)]
+    for number, node in enumerate(nodes, 1):
+        node.interface("back", f"10.2.0.{number}/24")
+    watcher = cluster.node("watcher")
+    for node, address in ((nodes[0], "10.1.0.1/24"), (watcher, "10.1.0.9/24")):
+        node.interface("front", address)
+    began = time.monotonic()
+    launchers = [nodes[0].muster(f"10.2.0.1:{PORT}", worker=SHOW)]
+    asked = watcher.start(sys.executable, "-c", ASK_THREE_TIMES, f"http://10.1.0.1:{PORT}/healthz")
+    cluster.finish([asked])
+    launchers.append(nodes[1].muster(f"10.2.0.1:{PORT}", worker=SHOW))
+    cluster.finish(launchers)
+    if "master=10.2.0.1 gloo=eth0" not in launchers[0].out.read_text():
+        raise AssertionError(f"{cluster.tag}: MASTER_ADDR\n{cluster.story()}")
+    return time.monotonic() - began
 
 
 def dead_end_at_the_store(cluster):
@@ -169,15 +218,33 @@ def debian_names(cluster):
     return run(cluster, nodes, f"node1.cluster:{PORT}", limit=5)[0]
 
 
-def debian_names_gloo(cluster):
-    nodes = plain(cluster, 2)
+def all_at_once_gloo(cluster):
+    """PyTorch starts for seconds, so it meets all of it in one run: own names that are 127.0.1.1, a first interface that is a
+    dead end, and a slow name service for all that is in no file."""
+    nodes = two_interfaces(cluster)[:2]
     for node in nodes:
-        node.names(LOCAL + f"127.0.1.1 {node.name}\n" + ("" if node.name == "node1" else "10.1.0.1 node1\n"))
+        node.names(LOCAL + f"127.0.1.1 {node.name}\n" + ("" if node.name == "node1" else "10.1.0.1 node1\n10.2.0.1 node1\n"))
+    slow_resolver_for(cluster, nodes, "10.2.0.")
     took, launchers = run(cluster, nodes, f"node1:{PORT}", limit=50, worker=[PYTHON, "-c", GLOO])
     for launcher in launchers:
         if "gloo 3.0" not in launcher.out.read_text():
             raise AssertionError(f"{cluster.tag}: no sum\n{cluster.story()}")
     return took
+
+
+def local_name(cluster):
+    """--local-addr is a name, also on the node of rank 0, which knows by itself which interface that is."""
+    nodes = plain(cluster, 2)
+    for node in nodes:
+        node.names(LOCAL + "10.1.0.1 ib1\n10.1.0.2 ib2\n")
+    began = time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", "--local-addr", f"ib{number}", worker=SHOW)
+                 for number, node in enumerate(nodes, 1)]
+    cluster.finish(launchers)
+    if [re.search("master=.*", launcher.out.read_text())[0] for launcher in launchers] != ["master=ib1 gloo=eth0",
+                                                                                         "master=10.1.0.1 gloo=eth0"]:
+        raise AssertionError(f"{cluster.tag}: MASTER_ADDR or the interface\n{cluster.story()}")
+    return time.monotonic() - began
 
 
 def wrong_own_name(cluster):
@@ -195,32 +262,35 @@ def no_names(cluster):
     return run(cluster, nodes, f"node1.cluster.example:{PORT}", limit=5)[0]
 
 
-def with_dead_resolver(cluster):
-    nodes = plain(cluster, 2)
-    server = cluster.node("dns")
-    server.interface("front", "10.1.0.53/24")
+def name_server(cluster, number, bridge, network, *names):
+    """At 53 or 54 of that network; without names it answers nothing."""
+    server = cluster.node(f"dns{number}")
+    server.interface(bridge, f"{network}{number}/24")
+    started = server.start(sys.executable, HERE / "name_server.py", f"{network}{number}", *(names or ["silent"]))
+    wait_for(cluster, "name server", lambda: "ready" in started.out.read_text())
+    return started
+
+
+def slow_resolver_for(cluster, nodes, network, *names, bridge="back"):
+    """5 s a look-up: that is when the C library gives the first name server up and asks the second."""
+    name_server(cluster, 53, bridge, network)
+    name_server(cluster, 54, bridge, network, *(names or ["nobody=192.0.2.1"]))
     for node in nodes:
-        node.resolver("nameserver 10.1.0.53\n")
-    resolver = server.start(sys.executable, HERE / "name_server.py", "10.1.0.53", "silent")
-    wait_for(cluster, "name server", lambda: "ready" in resolver.out.read_text())
-    return nodes, resolver
+        node.resolver(f"nameserver {network}53\nnameserver {network}54\n")
 
 
 def with_slow_resolver(cluster, *names):
-    """5 s a look-up: that is when the C library gives the first name server up and asks the second."""
-    nodes, _ = with_dead_resolver(cluster)
-    server = cluster.node("dns2")
-    server.interface("front", "10.1.0.54/24")
-    for node in nodes:
-        node.resolver("nameserver 10.1.0.53\nnameserver 10.1.0.54\n")
-    resolver = server.start(sys.executable, HERE / "name_server.py", "10.1.0.54", *names)
-    wait_for(cluster, "name server", lambda: "ready" in resolver.out.read_text())
+    nodes = plain(cluster, 2)
+    slow_resolver_for(cluster, nodes, "10.1.0.", *names, bridge="front")
     return nodes
 
 
 def dead_resolver(cluster):
     """With addresses nobody asks it."""
-    nodes, resolver = with_dead_resolver(cluster)
+    nodes = plain(cluster, 2)
+    resolver = name_server(cluster, 53, "front", "10.1.0.")
+    for node in nodes:
+        node.resolver("nameserver 10.1.0.53\n")
     took, _ = run(cluster, nodes, f"10.1.0.1:{PORT}", limit=5)
     if "asked" in resolver.out.read_text():
         raise AssertionError(f"{cluster.tag}: somebody asked it\n{cluster.story()}")
@@ -237,24 +307,8 @@ def slow_resolver(cluster):
 def slow_resolver_etcd(cluster):
     """Its name costs one look-up as well, though two parts of the launcher want its address."""
     nodes = with_slow_resolver(cluster, "keys=10.1.0.2")
-    url = "http://10.1.0.2:2379"
-    etcd = nodes[1].start("etcd", "--data-dir", nodes[1].folder / "etcd", "--listen-client-urls", url,
-                          "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:2380")
-    wait_for(cluster, "etcd", lambda: "ready to serve client requests" in etcd.err.read_text())
-    began = time.monotonic()
-    launchers = [node.start(BIN / "muster", "--nnodes", 2, "--nproc-per-node", 1, "--rdzv-backend", "etcd", "--rdzv-id", "net",
-                            "--rdzv-endpoint", "keys:2379", "--no-python", WORKERS / "context") for node in nodes]
-    cluster.finish(launchers)
-    took = time.monotonic() - began
-    cluster.summed(launchers)
-    if took > 9:
-        raise AssertionError(f"{cluster.tag}: took {took:.2f} s\n{cluster.story()}")
-    return took
-
-
-def slow_resolver_gloo(cluster):
-    nodes = with_slow_resolver(cluster)
-    return run(cluster, nodes, f"10.1.0.1:{PORT}", limit=50, worker=[PYTHON, "-c", GLOO])[0]
+    etcd_on(cluster, nodes[1], "10.1.0.2")
+    return run(cluster, nodes, "keys:2379", "--rdzv-backend", "etcd", limit=9)[0]
 
 
 def told_what_was_tried(cluster):
@@ -306,10 +360,9 @@ def wait_for(cluster, what, condition, deadline=20):
         time.sleep(0.01)  # between two looks
 
 
-CASES = (slow_resolver, slow_resolver_etcd, debian_names_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
-         dead_end_at_the_host, dead_end_at_the_store, debian_names, wrong_own_name, no_names, dead_resolver, told_what_was_tried,
-         copied_names, port_without_the_right)
-BY_HAND = (slow_resolver_gloo, dead_end_gloo)  # PyTorch starts for seconds, and its own look-ups take theirs
+CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
+         dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
+         no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right)
 
 
 def has_torch():
@@ -335,7 +388,7 @@ def one(number, case):
 
 def main():
     wanted = sys.argv[1:]
-    cases = [case for case in (*CASES, *BY_HAND) if (case.__name__ in wanted if wanted else case in CASES)]
+    cases = [case for case in CASES if not wanted or case.__name__ in wanted]
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=6) as pool:
         running = {case: pool.submit(one, number, case) for number, case in enumerate(cases)}
