@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from fresh_root import FreshRoot
 BUILD = Path(os.environ["MUSTER_BUILD"])
 HERE = Path(__file__).parent
 PACKAGES = {"muster", "libmuster1", "libmuster-dev", "python3-muster", "libmuster-nccl"}
+OLDER = "0.0.9"
 RANKS = ["rank 0 of 2", "rank 1 of 2"]
 
 JOB = """#!/bin/sh
@@ -38,7 +40,7 @@ def missing_part():
     """Why the real thing cannot be had here, or nothing."""
     if os.geteuid() != 0:
         return "root is needed for chroot"
-    for program in ("cpack", "dpkg", "dpkg-shlibdeps", "lintian", "unshare", "setpriv"):
+    for program in ("cpack", "dpkg", "dpkg-shlibdeps", "lintian", "systemctl", "unshare", "setpriv"):
         if shutil.which(program) is None:
             return f"{program} is not installed (scripts/setup --tests)"
     if not (BUILD / "lib/libmuster_nccl.so").exists():
@@ -140,15 +142,6 @@ class Packages(unittest.TestCase):
             real.rename(helper)
         self.assertTrue((self.root.folder / "tmp/helper-ran").exists())
 
-    def test_3_what_an_administrator_wrote_stays_over_an_upgrade(self):
-        kept = re.findall(r"/etc/\S+\.conf", self.root.run("dpkg", "-L", "muster").stdout)
-        for path in kept:
-            (self.root.folder / path[1:]).write_text("# changed\n")
-        self.root.run("dpkg", "--install", f"/tmp/{self.debs['muster'].name}")
-        for path in kept:
-            self.assertEqual((self.root.folder / path[1:]).read_text(), "# changed\n", path)
-            self.assertTrue(path.startswith("/etc/muster/"))
-
     def test_4_the_python_module_and_the_plugin_work(self):
         self.install("libmuster1", "libmuster-nccl", "python3-muster")
         (self.root.folder / "tmp/sum.py").write_text(SUM)
@@ -158,6 +151,77 @@ class Packages(unittest.TestCase):
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, "libcudart|libnccl|CUDA")
         self.assertNotIn("plugin that cannot be loaded", done.stderr)
+
+    def older(self, name):
+        """A package of an earlier version: another conffile, and a file that is in no later one. Its name in the root."""
+        made = Path(self.scratch.name) / "older" / name
+        made.parent.mkdir(exist_ok=True)
+        output_of("dpkg-deb", "--raw-extract", self.debs[name], made)
+        control = made / "DEBIAN/control"
+        control.write_text(control.read_text().replace(output_of("dpkg-deb", "-f", self.debs[name], "Version").strip(), OLDER))
+        folder = made / "usr/share/doc" / name
+        (folder / "of-old").write_text("gone since\n")
+        for path in made.glob("etc/muster/*.conf"):
+            path.write_text("# as it was\n")
+        deb = self.root.folder / "tmp" / f"{name}_{OLDER}.deb"
+        output_of("dpkg-deb", "--root-owner-group", "-Znone", "--build", made, deb)
+        return f"/tmp/{deb.name}"
+
+    def dpkg(self, *words, systemd=False):
+        """The calls to systemd that the packages' scripts make, where one runs, as lines."""
+        calls = self.root.folder / "tmp/calls"
+        calls.write_text("")
+        if systemd:
+            (self.root.folder / "tmp/played").mkdir(exist_ok=True)
+            for program in ("systemctl", "deb-systemd-invoke"):
+                path = self.root.folder / "tmp/played" / program
+                path.write_text('#!/bin/sh\necho "${0##*/} $*" >>/tmp/calls\n')
+                path.chmod(0o755)
+            (self.root.folder / "run/systemd/system").mkdir(parents=True)
+        try:
+            self.root.run("dpkg", "--force-confold", *words, PATH="/tmp/played:/usr/sbin:/usr/bin:/sbin:/bin")
+        finally:
+            if systemd:
+                shutil.rmtree(self.root.folder / "run/systemd")
+        return calls.read_text().splitlines()
+
+    def test_5_an_upgrade_leaves_jobs_and_what_an_administrator_wrote(self):
+        names = ("muster", "libmuster1", "libmuster-nccl", "python3-muster")
+        conf = self.root.folder / "etc/muster/musterd.conf"
+        present = conf.read_text()
+        conf.unlink()
+        older = [self.older(name) for name in names]
+        self.dpkg("--force-confmiss", "--install", *older)
+        self.assertEqual(conf.read_text(), "# as it was\n")
+        listed = self.root.run("dpkg-query", "-W", "-f", "${Package} ${Version} ${Status}\n", *names).stdout.splitlines()
+        self.assertEqual(sorted(listed), sorted(f"{name} {OLDER} install ok installed" for name in names))
+        # A job of the old version goes on over the upgrade, to its end.
+        (self.root.folder / "tmp/wait.sh").write_text('#!/bin/sh\ntouch /tmp/here-$RANK\nwhile ! [ -e /tmp/upgraded ]; do sleep 0.05; done\n'
+                                                      'echo "rank $RANK of $WORLD_SIZE"\n')
+        (self.root.folder / "tmp/wait.sh").chmod(0o755)
+        job = subprocess.Popen(self.root.command("muster", "--standalone", "--nproc-per-node=2", "--no-python", "/tmp/wait.sh"),
+                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/", env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+        self.addCleanup(job.stdout.close)
+        self.addCleanup(job.wait)
+        self.addCleanup(job.kill)
+        deadline = time.monotonic() + 60
+        while len(list(self.root.folder.glob("tmp/here-*"))) < 2:
+            if job.poll() is not None or time.monotonic() > deadline:
+                job.kill()
+                self.fail(f"no workers:\n{job.communicate()[0]}")
+            time.sleep(0.02)  # between two looks
+        calls = self.dpkg("--install", *(f"/tmp/{self.debs[name].name}" for name in names), systemd=True)
+        (self.root.folder / "tmp/upgraded").touch()
+        said = job.communicate(timeout=60)[0]
+        self.assertEqual((job.returncode, sorted(line for line in said.splitlines() if line.startswith("rank"))), (0, RANKS), said)
+        self.assertEqual(set(calls), {"systemctl --system daemon-reload"}, "an upgrade stops nothing")
+        self.assertEqual(conf.read_text(), present)
+        self.assertEqual(list(self.root.folder.glob("usr/share/doc/*/of-old")), [])
+        self.assertEqual(self.under_muster("/tmp/sum.py")[0], [f"{rank}: 3" for rank in RANKS])
+        conf.write_text("# changed\n")
+        for debs in (older[:1], [f"/tmp/{self.debs['muster'].name}"]):
+            self.dpkg("--install", *debs)
+            self.assertEqual(conf.read_text(), "# changed\n")
 
     def test_5_programs_are_built_with_find_package_and_with_pkg_config(self):
         self.root.add(["g++", "cmake", "ninja-build", "pkg-config"])
@@ -193,10 +257,28 @@ class Packages(unittest.TestCase):
         with_them = self.root.files()
         self.assertIn("/usr/bin/muster", with_them)
         (self.root.folder / "var/lib/private/muster").mkdir(exist_ok=True)
+        links = self.enable("musterd.service", "muster-agent@train.service")
+        self.assertEqual(links, {"multi-user.target.wants/musterd.service", "multi-user.target.wants/muster-agent@train.service",
+                                 "sockets.target.wants/musterd.socket"})
+        # Somebody else's.
+        stays = self.root.folder / "etc/systemd/system/timers.target.wants/musterd.service"
+        stays.parent.mkdir()
+        stays.symlink_to("/usr/bin/env")
+        calls = self.dpkg("--remove", "muster", systemd=True)
+        self.assertEqual([line for line in calls if "stop" in line],
+                         ["deb-systemd-invoke stop muster-agent@*.service musterd.socket musterd.service"])
         self.root.run("dpkg", "--purge", *PACKAGES)
+        self.assertTrue(stays.is_symlink())
+        shutil.rmtree(stays.parent)
         left = self.root.files() - self.before - self.root.packaged()
         # What Python has compiled of its own library, when it ran as root, is not ours.
         self.assertEqual({path for path in left if "muster" in path or "__pycache__" not in path}, set())
+
+    def enable(self, *units):
+        """As an administrator does it: the links below /etc/systemd/system."""
+        output_of("systemctl", f"--root={self.root.folder}", "enable", *units)
+        folder = self.root.folder / "etc/systemd/system"
+        return {str(path.relative_to(folder)) for path in folder.glob("*.wants/muster*")}
 
 
 if __name__ == "__main__":
