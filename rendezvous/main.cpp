@@ -1,4 +1,5 @@
-// musterd: the rendezvous daemon as a program of its own. Options here, everything else in net/daemon.h.
+// musterd: the rendezvous daemon as a program of its own. What its options mean is here, everything else in
+// net/daemon.h.
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,7 +9,6 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,17 +16,17 @@
 #include <vector>
 
 #include "rendezvous/base/build_facts.h"
-#include "rendezvous/base/config_text.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/nearest.h"
 #include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/daemon.h"
 #include "rendezvous/net/job_secret.h"
 #include "rendezvous/net/service.h"
+#include "rendezvous/options.h"
+#include "rendezvous/state/check_state.h"
 #include "rendezvous/state/open_state.h"
 
 namespace {
@@ -52,44 +52,6 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
 int complain(std::string_view line) {
     std::cerr << "musterd: " << line << "\n";
     return exit_usage;
-}
-
-options::options_description describe_options() {
-    options::options_description all("Options", 120, 60);
-    auto add = all.add_options();
-    add("config", options::value<std::string>(),
-        "file with more of these options, one a line: port = 29400, first-start = yes. The command line beats it");
-    add("check", "look whether the options and the file of --config are right, say so, and exit");
-    add("bind", options::value<std::string>()->default_value(""),
-        "address to listen on, a name or a number; empty: all, IPv6 and IPv4");
-    add("port", options::value<std::string>()->default_value("29400"),
-        "port, or P-Q for the first free one of a range, or 0 for any");
-    add("state", options::value<std::string>()->default_value("memory", "memory, or a file in $STATE_DIRECTORY"),
-        "where the jobs' state is kept. memory: nowhere, a restarted daemon is taught anew by its agents. sqlite:PATH: "
-        "in "
-        "this file, from which a restarted daemon goes on. etcd://HOST:PORT,HOST:PORT,...[/PREFIX]: there, shared with "
-        "other "
-        "daemons of which one leads");
-    add("advertise", options::value<std::string>(),
-        "HOST:PORT at which agents find this daemon, when it leads among several; several addresses of it so: "
-        "[A,B]:PORT; default: --bind, else the addresses of this host, and --port");
-    add("etcd-protocol", options::value<std::string>()->default_value("http"),
-        "http, or https to etcd members that want TLS");
-    add("etcd-cacert", options::value<std::string>()->default_value(""),
-        "file with the certificate of the CA that vouches for etcd; default: those that the system trusts");
-    add("etcd-cert", options::value<std::string>()->default_value(""), "file with this daemon's certificate for etcd");
-    add("etcd-key", options::value<std::string>()->default_value(""),
-        "file with the key of --etcd-cert. (A user of etcd: MUSTER_ETCD_LOGIN_FILE names a file, mode 0600, with "
-        "USER:PASSWORD)");
-    add("first-start",
-        "no job of this daemon can be running yet, so a full set of new agents need not wait for one lease after the "
-        "daemon's start, in which the agents of running jobs find it again");
-    add("allow-faults",
-        "let muster fault kill, stop or slow down this daemon, as a rehearsal, for any of its jobs' users");
-    add("log-level", options::value<std::string>()->default_value("info"), "debug, info, warning or error");
-    add("version", "print the version and exit");
-    add("help,h", "print this and exit");
-    return all;
 }
 
 struct StateOptions {
@@ -141,6 +103,29 @@ std::string status_of(const rendezvous::Daemon& daemon) {
     return cat("serving ", agents, agents == 1 ? " agent on " : " agents on ", daemon.address());
 }
 
+int exit_code_of(const Error& error) {
+    return error.code == Errc::invalid_argument ? exit_usage : exit_unavailable;
+}
+
+/// --check. `named`: how messages name an option.
+int check(const StateOptions& where, const std::function<std::string(const char*)>& named) {
+    const auto tell = [&](const char* option, const Result<std::vector<std::string>>& checked) {
+        if (!checked) {
+            complain(cat(named(option), ": ", checked.error().context));
+            return exit_code_of(checked.error());
+        }
+        for (const auto& note : *checked) complain(cat("note: ", note));
+        return 0;
+    };
+    if (const int wrong = tell("state", rendezvous::check_state(where.place, where.tls, where.login)); wrong != 0)
+        return wrong;
+    if (!where.self.empty())
+        if (const int wrong = tell("advertise", rendezvous::check_advertised(where.self, where.place)); wrong != 0)
+            return wrong;
+    std::cout << "musterd: the options are right\n";
+    return 0;
+}
+
 int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous::ServiceEnvironment& service) {
     // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
     write_log_on_thread();
@@ -162,7 +147,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     auto state = open_state(where, loop, config);
     if (!state) {
         complain(cat("--state: ", state.error().context));
-        return state.error().code == Errc::invalid_argument ? exit_usage : exit_unavailable;
+        return exit_code_of(state.error());
     }
     const auto daemon =
         rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
@@ -179,39 +164,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     return 0;
 }
 
-/// The options of a file: by name, where each stands, as messages say it ("/etc/muster/musterd.conf:3: port").
-using Places = std::map<std::string, std::string>;
-
-Result<options::parsed_options> read_config(const std::string& path, const options::options_description& known,
-                                            Places& places) {
-    auto text = read_config_file(path);
-    if (!text) return text.error();
-    const auto wrong = [&path](std::size_t line, std::string_view why) {
-        return Error{Errc::invalid_argument, cat(path, ":", line, ": ", why)};
-    };
-    const auto config = parse_config(*text);
-    if (!config.complaints.empty()) return wrong(config.complaints.front().line, config.complaints.front().why);
-    std::vector<std::string> names;
-    for (const auto& option : known.options()) names.push_back(option->long_name());
-    for (const char* not_here : {"config", "check", "help", "version"}) std::erase(names, not_here);
-    options::parsed_options parsed(&known);
-    for (const auto& [key, value, line] : config.entries) {
-        if (std::find(names.begin(), names.end(), key) == names.end()) {
-            const auto near = nearest(key, names);
-            return wrong(line, cat("unknown key '", key, "'", near.empty() ? "" : "; the nearest known key is ", near));
-        }
-        if (!places.emplace(key, cat(path, ":", line, ": ", key)).second)
-            return wrong(line, cat(key, " is given a second time; ", places.at(key), " is the first"));
-        const bool is_flag = known.find(key, false).semantic()->max_tokens() == 0;
-        const auto on = config_flag(value);
-        if (is_flag && !on) return wrong(line, cat(key, ": got '", value, "'; accepted is yes or no"));
-        if (is_flag && !*on) continue;
-        parsed.options.emplace_back(key, is_flag ? std::vector<std::string>{} : std::vector<std::string>{value});
-    }
-    return parsed;
-}
-
-int run(const options::variables_map& given, const Places& places) {
+int run(const options::variables_map& given, const rendezvous::OptionPlaces& places) {
     rendezvous::DaemonConfig config;
     const auto named = [&places](const char* option) {
         const auto place = places.find(option);
@@ -246,6 +199,9 @@ int run(const options::variables_map& given, const Places& places) {
     if (given["state"].defaulted() && !service->state_directory.empty())
         state.place = cat("sqlite:", service->state_directory, "/musterd.sqlite");
     if (given.count("advertise") > 0) state.self = given["advertise"].as<std::string>();
+    if (!state.self.empty())
+        if (const auto place = rendezvous::parse_advertised(state.self); !place)
+            return complain(cat(named("advertise"), ": ", place.error().context));
     auto tls = rendezvous::tls_files(given["etcd-protocol"].as<std::string>(),
                                      {given["etcd-cacert"].as<std::string>(), given["etcd-cert"].as<std::string>(),
                                       given["etcd-key"].as<std::string>()});
@@ -255,10 +211,14 @@ int run(const options::variables_map& given, const Places& places) {
     auto login = rendezvous::read_etcd_login(login_file == nullptr ? "" : login_file);
     if (!login) return complain(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
     state.login = *std::move(login);
-    if (given.count("check") > 0) {
-        std::cout << "musterd: the options are right\n";
-        return 0;
-    }
+    if (given.count("check") > 0) return check(state, named);
+    std::vector<std::string> idle;
+    for (const char* option : {"bind", "port"})
+        if (!service->listens.empty() && !given[option].defaulted()) idle.push_back(named(option));
+    if (!idle.empty())
+        log(LogLevel::warning, join(idle, " and "),
+            ": not looked at, because the service manager gives the sockets: write ListenStream= lines in a drop-in of "
+            "musterd.socket");
     return serve(std::move(config), std::move(state), *service);
 }
 
@@ -266,16 +226,18 @@ int run(const options::variables_map& given, const Places& places) {
 
 int main(int argc, char** argv) {
     open_missing_standard_streams();
-    const auto known = describe_options();
+    const auto known = rendezvous::describe_options();
     options::variables_map given;
     try {
         options::store(options::command_line_parser(argc, argv).options(known).positional({}).run(), given);
+    } catch (const options::too_many_positional_options_error&) {
+        return complain("a word stands where only options may; write --port 29400, not port 29400");
     } catch (const options::error& failure) {
         return complain(cat(failure.what(), "; musterd --help lists the options"));
     }
-    Places places;
+    rendezvous::OptionPlaces places;
     if (given.count("config") > 0 && given.count("help") == 0) {
-        auto file = read_config(given["config"].as<std::string>(), known, places);
+        auto file = rendezvous::read_options(given["config"].as<std::string>(), known, places);
         if (!file) return complain(file.error().context);
         for (const auto& [name, option] : given)
             if (!option.defaulted()) places.erase(name);  // the command line beats the file

@@ -17,11 +17,6 @@ namespace muster::rendezvous {
 
 namespace {
 
-/// "mstr", so that no other program's database is taken for ours.
-constexpr std::int64_t application_id = 0x6d737472;
-/// Of the tables. The records have a version of their own (core/job_record.h).
-constexpr std::int64_t layout_version = 1;
-
 constexpr const char* opening = "cannot open it";
 constexpr const char* writing = "cannot write to it";
 

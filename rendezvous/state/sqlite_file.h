@@ -22,6 +22,11 @@ namespace muster::rendezvous {
 
 class SqliteFile {
   public:
+    /// "mstr", so that no other program's database is taken for ours.
+    static constexpr std::int64_t application_id = 0x6d737472;
+    /// Of the tables. The records have a version of their own (core/job_record.h).
+    static constexpr std::int64_t layout_version = 1;
+
     /// Opens the file, or makes it. bad_frame: damaged, or of another version of muster (nothing was changed).
     /// already_exists: another process has it open; the context names that process where the system tells.
     /// permission_denied, io, not_found: it cannot be written.

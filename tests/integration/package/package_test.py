@@ -23,9 +23,15 @@ BUILD = Path(os.environ["MUSTER_BUILD"])
 HERE = Path(__file__).parent
 PACKAGES = {"muster", "libmuster1", "libmuster-dev", "python3-muster", "libmuster-nccl"}
 OLDER = "0.0.9"
+ADMIN_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 RANKS = ["rank 0 of 2", "rank 1 of 2"]
 
 JOB = """#!/bin/sh
+echo "rank $RANK of $WORLD_SIZE"
+"""
+WAITING_JOB = """#!/bin/sh
+touch /tmp/here-$RANK
+while ! [ -e /tmp/upgraded ]; do sleep 0.05; done
 echo "rank $RANK of $WORLD_SIZE"
 """
 SUM = """import array, muster, sys
@@ -179,7 +185,7 @@ class Packages(unittest.TestCase):
                 path.chmod(0o755)
             (self.root.folder / "run/systemd/system").mkdir(parents=True)
         try:
-            self.root.run("dpkg", "--force-confold", *words, PATH="/tmp/played:/usr/sbin:/usr/bin:/sbin:/bin")
+            self.root.run("dpkg", "--force-confold", *words, PATH=f"/tmp/played:{ADMIN_PATH}")
         finally:
             if systemd:
                 shutil.rmtree(self.root.folder / "run/systemd")
@@ -196,11 +202,10 @@ class Packages(unittest.TestCase):
         listed = self.root.run("dpkg-query", "-W", "-f", "${Package} ${Version} ${Status}\n", *names).stdout.splitlines()
         self.assertEqual(sorted(listed), sorted(f"{name} {OLDER} install ok installed" for name in names))
         # A job of the old version goes on over the upgrade, to its end.
-        (self.root.folder / "tmp/wait.sh").write_text('#!/bin/sh\ntouch /tmp/here-$RANK\nwhile ! [ -e /tmp/upgraded ]; do sleep 0.05; done\n'
-                                                      'echo "rank $RANK of $WORLD_SIZE"\n')
+        (self.root.folder / "tmp/wait.sh").write_text(WAITING_JOB)
         (self.root.folder / "tmp/wait.sh").chmod(0o755)
         job = subprocess.Popen(self.root.command("muster", "--standalone", "--nproc-per-node=2", "--no-python", "/tmp/wait.sh"),
-                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/", env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+                               text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/", env={"PATH": ADMIN_PATH})
         self.addCleanup(job.stdout.close)
         self.addCleanup(job.wait)
         self.addCleanup(job.kill)
