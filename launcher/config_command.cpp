@@ -54,8 +54,8 @@ std::string port_trouble(const LaunchConfig& config) {
 int check(const std::string& path, const Environment& environment) {
     const auto file = named_job_file({"--config", path});
     if (!file) {
-        std::string_view why = file.error().context;
-        if (constexpr std::string_view option = "--config: "; why.starts_with(option)) why.remove_prefix(option.size());
+        std::string why = file.error().context;
+        if (constexpr std::string_view option = "--config: "; why.starts_with(option)) why.erase(0, option.size());
         return complain("config", exit_codes::usage, why);
     }
     for (const auto& line : file->complaints) complain("config", exit_codes::usage, line);
@@ -75,6 +75,12 @@ int check(const std::string& path, const Environment& environment) {
         return complain("config", wrong->exit_code, cat(path, ": ", wrong->why));
     if (const auto trouble = port_trouble(config); !trouble.empty())
         return complain("config", exit_codes::usage, cat(path, ": ", trouble));
+    const bool is_file = config.entry == EntryKind::by_content || config.entry == EntryKind::run_path;
+    if (is_file && !config.script.starts_with('/'))
+        complain("config", 0,
+                 cat(path, ": warning: '", config.script,
+                     "' is looked for where muster is started, which is / for a unit without "
+                     "WorkingDirectory=: write the whole path"));
     const auto nodes =
         config.nodes_min == config.nodes_max ? cat(config.nodes_max) : cat(config.nodes_min, " to ", config.nodes_max);
     std::printf("%s is right: job %s, %s node%s, runs %s\n", path.c_str(),

@@ -1,8 +1,15 @@
-"""muster config check and musterd --check: what an administrator is told about a file before a unit is started with it."""
+"""muster config check and musterd --check: what an administrator is told about a file, and about what it names, before a unit
+is started with it."""
+import base64
+import http.server
+import json
 import os
 import pathlib
+import socket
+import sqlite3
 import subprocess
 import tempfile
+import threading
 import unittest
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
@@ -25,6 +32,19 @@ class ConfigCheck(unittest.TestCase):
     def test_a_right_file_is_said_to_be(self):
         code, out, err = self.check("nnodes = 2:4\nrdzv-backend = c10d\nrdzv-endpoint = h\nprogram = /bin/true\n")
         self.assertEqual((code, out, err), (0, f"{self.path} is right: job 'train', 2 to 4 nodes, runs /bin/true\n", []))
+
+    def test_what_is_no_file_is_named(self):
+        for path, why in ((self.path.parent / "none.conf", "No such file or directory"), (self.path.parent, "Is a directory")):
+            done = subprocess.run([BUILD / "bin/muster", "config", "check", path], text=True, capture_output=True, timeout=20)
+            self.assertEqual((done.returncode, done.stderr), (2, f"muster config: read {path}: {why}\n"))
+
+    def test_a_program_that_is_found_from_here_alone_is_worth_a_word(self):
+        (self.path.parent / "train.py").write_text("")
+        self.path.write_text("program = train.py\n")
+        done = subprocess.run([BUILD / "bin/muster", "config", "check", "train.conf"], text=True, capture_output=True, timeout=20,
+                              cwd=self.path.parent)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
+        self.assertIn("train.conf: warning: 'train.py' is looked for where muster is started, which is / for a unit", done.stderr)
 
     def test_every_wrong_line_is_told_and_then_what_contradicts_itself(self):
         code, _, err = self.check("nnodez = 2\nnproc-per-node = two\nprogram = /bin/true\n")
@@ -53,6 +73,140 @@ class ConfigCheck(unittest.TestCase):
             code, _, err = self.check(text, *daemon)
             self.assertEqual((code, len(err)), (2, 1), err)
             self.assertIn(f"musterd: {words}", err[0])
+
+    def check_state(self, text, *before, **variables):
+        """musterd --check of these lines: exit code, and what it says in the end."""
+        self.path.write_text(text)
+        done = subprocess.run([*map(str, before), str(BUILD / "bin/musterd"), "--check", "--config", str(self.path)],
+                              stdin=subprocess.DEVNULL, text=True, capture_output=True, timeout=30,
+                              env={**os.environ, **variables})
+        return done.returncode, done.stdout + done.stderr.replace(str(self.path), "FILE")
+
+    def test_the_daemons_state_in_a_file_is_looked_at_and_not_touched(self):
+        folder = self.path.parent
+        right = (0, "musterd: the options are right\n")
+        state = folder / "state.db"
+        self.assertEqual(self.check_state(f"state = sqlite:{state}\n"), right)
+        self.assertFalse(state.exists())
+        for path, said in ((folder / "no/state.db", f"the directory {folder}/no does not exist; make it"),
+                           (folder, "is no regular file"), (self.path / "state.db", "is no directory; name a file in one")):
+            code, text = self.check_state(f"state = sqlite:{path}\n")
+            self.assertNotEqual(code, 0)
+            self.assertIn("musterd: FILE:1: state: ", text)
+            self.assertIn(said, text.replace("FILE", str(self.path)))
+        for kept, code, said in ((b"", 0, "right"), (b"some text", 78, "is no SQLite file, or a damaged one"),
+                                 (sqlite_file(0, 0), 0, "right"), (sqlite_file(0x6d737472, 1), 0, "right"),
+                                 (sqlite_file(0x6d737472, 9), 78, "is of version 9, and this musterd knows 1"),
+                                 (sqlite_file(5, 1), 2, "is the database of another program; name another")):
+            state.write_bytes(kept)
+            found, text = self.check_state(f"state = sqlite:{state}\n")
+            self.assertEqual(found, code, text)
+            self.assertIn(said, text)
+            self.assertEqual(state.read_bytes(), kept)
+        if os.geteuid() == 0:
+            state.unlink()
+            code, text = self.check_state(f"state = sqlite:{state}\n", "setpriv", "--reuid=65534", "--clear-groups")
+            self.assertEqual(code, 78)
+            self.assertIn("Permission denied; musterd keeps a log and its file there", text)
+
+    def test_a_file_that_a_daemon_has_open_is_right(self):
+        state = f"sqlite:{self.path.parent}/state.db"
+        daemon = subprocess.Popen([str(BUILD / "bin/musterd"), "--port=0", f"--state={state}"], text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: (daemon.kill(), daemon.wait(), daemon.stdout.close()))
+        self.assertIn("listening", daemon.stdout.readline())
+        self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are right\n"))
+        daemon.terminate()
+        self.assertEqual(daemon.wait(20), 0)
+        self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are right\n"))
+
+    def test_the_daemons_etcd_is_asked(self):
+        code, text = self.check_state("state = etcd://a b:1\n")
+        self.assertEqual(code, 2, text)
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            port = nobody.getsockname()[1]
+            code, text = self.check_state(f"port = 1\nstate = etcd://127.0.0.1:{port}\n")
+        self.assertEqual((code, text.count("\n")), (78, 1), text)
+        self.assertRegex(text, rf"musterd: FILE:2: state: no member of etcd answers \(127.0.0.1:{port}: .*refused.*\); check")
+        # What is asked, and what is made of the answer: an etcd played by the test.
+        with PlayedEtcd() as etcd:
+            place = f"state = etcd://127.0.0.1:{etcd.server_port}/cluster\n"
+            self.assertEqual(self.check_state(place), (0, "musterd: the options are right\n"))
+            self.assertEqual(etcd.asked, [("/v3/kv/range", base64.b64encode(b"cluster/").decode())])
+            code, text = self.check_state(f"state = etcd://127.0.0.1:{etcd.server_port},127.0.0.1:{port}\n")
+            self.assertEqual(code, 0, text)
+            self.assertIn("note: a member of etcd does not answer, the others do: ", text)
+            etcd.refusal = {"error": "etcdserver: user name is empty", "code": 3}
+            code, text = self.check_state(place)
+            self.assertEqual(code, 78)
+            self.assertIn("user name is empty; if it has users, MUSTER_ETCD_LOGIN_FILE names a file", text)
+
+    def test_the_daemons_own_address_must_be_one_that_agents_can_use(self):
+        for text, said in (("nodes:x", "which is no endpoint"), ("n1", "where the port is missing"),
+                           ("[10.0.0.1,n1]:5", "where 'n1' is no numeric address"), ("0.0.0.0:5", "it means all addresses"),
+                           ("[::]:5", "it means all addresses")):
+            code, out = self.check_state(f"advertise = {text}\n")
+            self.assertEqual((code, out.count("\n")), (2, 1), out)
+            self.assertIn(f"musterd: FILE:1: advertise: got '{text}', ", out)
+            self.assertIn(said, out)
+        code, out = self.check_state("advertise = 10.0.0.1:29400\n")
+        self.assertEqual(code, 0)
+        self.assertIn("note: --advertise has no effect with --state memory", out)
+        with PlayedEtcd() as etcd:
+            state = f"state = etcd://127.0.0.1:{etcd.server_port}\n"
+            self.assertEqual(self.check_state(state + "advertise = [10.0.0.1,fd00::1]:29400\n"),
+                             (0, "musterd: the options are right\n"))
+            self.assertIn("note: localhost:1 is this host alone", self.check_state(state + "advertise = localhost:1\n")[1])
+            code, out = self.check_state(state + "advertise = no-such-host.invalid:1\n")
+            self.assertEqual(code, 78)
+            self.assertIn("musterd: FILE:2: advertise: the name no-such-host.invalid was not resolved here", out)
+
+
+def sqlite_file(application, version):
+    """An empty database, or one with a table."""
+    with tempfile.NamedTemporaryFile(prefix="muster-sqlite-") as file:
+        database = sqlite3.connect(file.name)
+        database.execute(f"PRAGMA application_id={application}")
+        database.execute(f"PRAGMA user_version={version}")
+        if version:
+            database.execute("CREATE TABLE records(key)")
+        database.commit()
+        database.close()
+        return pathlib.Path(file.name).read_bytes()
+
+
+class PlayedEtcd(http.server.HTTPServer):
+    """Answers on a thread of its own; `asked` has the paths and keys."""
+
+    def __init__(self):
+        self.asked, self.refusal = [], None
+        played = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                played.asked.append((self.path, body.get("key")))
+                answer = json.dumps(played.refusal or {"header": {"revision": "7"}}).encode()
+                self.send_response(400 if played.refusal else 200)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
 
 
 if __name__ == "__main__":
