@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fresh_root import FreshRoot
 
 BUILD = Path(os.environ["MUSTER_BUILD"])
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parents[2]
 PACKAGES = {"muster", "libmuster1", "libmuster-dev", "python3-muster", "libmuster-nccl"}
 OLDER = "0.0.9"
 ADMIN_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -253,6 +254,9 @@ class Packages(unittest.TestCase):
                               env={"PATH": os.defpath, "PYTHONPATH": str(prefix / "lib/python3/dist-packages"),
                                    "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True)
         self.assertEqual(sorted(done.stdout.splitlines()), [f"{rank}: 3" for rank in RANKS], done.stderr)
+        # Paths of whoever has built it tell a user nothing.
+        self.assertEqual({path.name: place for path in prefix.rglob("*") if path.is_file()
+                          for place in (SOURCE, BUILD) if bytes(place) in path.read_bytes()}, {})
         for unit in (prefix / "lib/systemd/system").glob("*.service"):
             self.assertIn(f"ExecStart={prefix}/bin/muster", unit.read_text())
         found = output_of("env", f"PKG_CONFIG_PATH={next(prefix.glob('lib/*/pkgconfig'))}", "pkg-config", "--cflags", "muster")
