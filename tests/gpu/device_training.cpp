@@ -6,8 +6,10 @@
 
 #include "rendezvous/base/text.h"
 #include "tests/gpu/gpu_ranks.h"
+#include "tests/gpu/training_story.h"
 #include "tests/unit/worker_runtime/reducer_story.h"
 #include "worker_runtime/core/registration.h"
+#include "worker_runtime/cpu/device_queue.h"
 #include "worker_runtime/engine/half_formats.h"
 
 namespace muster::test {
@@ -15,13 +17,6 @@ namespace muster::test {
 namespace {
 
 constexpr std::size_t slow_bytes = std::size_t{8} << 20;
-
-std::vector<Parameter> mixed_parameters() {
-    return {
-        {.name = "a", .shape = {300}, .type = DataType::f32},  {.name = "b", .shape = {64, 5}, .type = DataType::f32},
-        {.name = "c", .shape = {1000}, .type = DataType::f32}, {.name = "d", .shape = {77}, .type = DataType::f64},
-        {.name = "e", .shape = {129}, .type = DataType::bf16}, {.name = "f", .shape = {4000}, .type = DataType::f32}};
-}
 
 double element(DataType type, const std::vector<std::byte>& bytes, std::size_t i) {
     const auto read = [&](auto value) {
@@ -38,7 +33,10 @@ double element(DataType type, const std::vector<std::byte>& bytes, std::size_t i
 /// This rank's model, and its way to the GPU.
 class Trainer {
   public:
-    Trainer(Communicator& world, const DeviceTraining& how) : world_(world), how_(how), list_(mixed_parameters()) {}
+    Trainer(Communicator& world, const DeviceTraining& how)
+        : world_(world), how_(how), story_{how, world.size()}, list_(mixed_parameters()) {
+        if (compressed()) on_host_ = train_on_host(story_);
+    }
 
     std::string train();
     std::string set_up();
@@ -49,21 +47,16 @@ class Trainer {
     std::vector<std::byte> read(int parameter) const;
 
   private:
-    [[nodiscard]] bool uses(std::uint64_t step, int rank, std::size_t parameter) const {
-        return static_cast<int>(parameter) != how_.unused || (rank == 0 && step < 4);
-    }
-    [[nodiscard]] bool runs(std::uint64_t step, int rank) const {
-        return how_.ends.empty() || step < how_.ends[static_cast<std::size_t>(rank)];
-    }
-    [[nodiscard]] float samples(std::uint64_t step, int rank) const {
-        return runs(step, rank) ? static_cast<float>(1 + (step + static_cast<std::uint64_t>(rank)) % 3) : 0.0f;
-    }
-    [[nodiscard]] std::vector<std::byte> own(std::uint64_t step, int rank, std::size_t parameter) const;
+    [[nodiscard]] bool compressed() const { return how_.options.wire != WireFormat::same; }
+    [[nodiscard]] std::string compare_state();
+    [[nodiscard]] std::string explain_end(std::uint64_t number, const Result<void>& finished);
     std::string give(std::size_t parameter, const std::vector<std::byte>& values);
     std::string step(std::uint64_t number);
 
     Communicator& world_;
     const DeviceTraining& how_;
+    TrainingStory story_;
+    HostRun on_host_;  ///< where the wire is compressed
     std::vector<Parameter> list_;
     Memory weights_;
     Memory room_;  ///< values on their way, of each parameter at its own place
@@ -106,13 +99,6 @@ std::string Trainer::set_up() {
     return "";
 }
 
-std::vector<std::byte> Trainer::own(std::uint64_t step, int rank, std::size_t parameter) const {
-    const auto count = runtime::element_count(list_[parameter]);
-    const auto type = list_[parameter].type;
-    if (!runs(step, rank) || !uses(step, rank, parameter)) return std::vector<std::byte>(count * size_of(type));
-    return made_up(type, count, seed_of(step, rank, parameter));
-}
-
 /// Puts the values where the gradient lies, after a while, and marks it.
 std::string Trainer::give(std::size_t parameter, const std::vector<std::byte>& values) {
     const auto gradient = reducer_->gradient(static_cast<int>(parameter));
@@ -130,34 +116,41 @@ std::string Trainer::give(std::size_t parameter, const std::vector<std::byte>& v
 }
 
 std::string Trainer::step(std::uint64_t number) {
+    const int rank = world_.rank();
+    const auto give_all = [&](const std::vector<std::size_t>& parameters) -> std::string {
+        for (const auto i : parameters) {
+            if (auto wrong = give(i, story_.own(number, rank, i)); !wrong.empty()) return wrong;
+        }
+        return "";
+    };
     if (how_.local_steps) {
         auto begun = reducer_->begin_local_step();
         if (!begun) return complaint(begun);
         // Half of the gradient: the step adds nothing to it, so that the average is the same.
-        for (std::size_t i = 0; i < list_.size() / 2; ++i) {
-            if (!uses(number, world_.rank(), i)) continue;
-            if (auto wrong = give(i, own(number, world_.rank(), i)); !wrong.empty()) return wrong;
-        }
+        if (auto wrong = give_all(story_.given_before(number, rank)); !wrong.empty()) return wrong;
         if (auto ended = reducer_->finish(); !ended) return complaint(ended);
     }
-    auto begun = reducer_->begin_step(samples(number, world_.rank()));
+    auto begun = reducer_->begin_step(story_.samples(number, rank));
     if (!begun) return complaint(begun);
-    const auto count = list_.size();
-    for (std::size_t k = 0; k < count; ++k) {
-        const std::size_t i = how_.shuffled ? k : count - 1 - k;
-        if (!uses(number, world_.rank(), i) || (how_.local_steps && i < count / 2)) continue;
-        if (auto wrong = give(i, own(number, world_.rank(), i)); !wrong.empty()) return wrong;
+    if (auto wrong = give_all(story_.given(number, rank)); !wrong.empty()) return wrong;
+    return explain_end(number, reducer_->finish());
+}
+
+std::string Trainer::explain_end(std::uint64_t number, const Result<void>& finished) {
+    if (how_.not_finite < 0 || number != how_.not_finite_step) {
+        return finished ? compare_average(number) : complaint(finished);
     }
-    if (auto finished = reducer_->finish(); !finished) return complaint(finished);
-    return compare_average(number);
+    const auto& name = list_[static_cast<std::size_t>(how_.not_finite)].name;
+    const auto expected = cat("the gradient of parameter \"", name, "\" has a NaN or an infinity on rank 0");
+    return complaint(finished).find(expected) != std::string::npos ? "" : cat("finish() says: ", complaint(finished));
 }
 
 std::vector<std::byte> Trainer::averaged(std::uint64_t step, std::size_t parameter) const {
     std::vector<std::vector<std::byte>> arrays;
     std::vector<float> weights;
     for (int rank = 0; rank < world_.size(); ++rank) {
-        arrays.push_back(own(step, rank, parameter));
-        weights.push_back(samples(step, rank));
+        arrays.push_back(story_.own(step, rank, parameter));
+        weights.push_back(story_.samples(step, rank));
     }
     return average(list_[parameter].type, arrays, weights);
 }
@@ -172,12 +165,17 @@ std::vector<std::byte> Trainer::read(int parameter) const {
 std::string Trainer::compare_average(std::uint64_t step) {
     for (std::size_t i = 0; i < list_.size(); ++i) {
         bool used = false;
-        for (int rank = 0; rank < world_.size(); ++rank) used = used || (runs(step, rank) && uses(step, rank, i));
+        for (int rank = 0; rank < world_.size(); ++rank)
+            used = used || (story_.runs(step, rank) && story_.uses(step, rank, i));
         if (reducer_->used(static_cast<int>(i)) != used) return cat("step ", step, ": used(", i, ") is wrong");
         if (!used) continue;
-        const auto expected = averaged(step, i);
         const auto found = read(static_cast<int>(i));
         const auto type = list_[i].type;
+        if (compressed() && type == DataType::f32) {
+            if (found != on_host_.gradients[step][i]) return cat("step ", step, ": gradient ", i, " is not the host's");
+            continue;
+        }
+        const auto expected = averaged(step, i);
         if (found.size() != expected.size()) return cat("gradient ", i, " cannot be read");
         for (std::size_t k = 0; k < expected.size() / size_of(type); ++k) {
             const double distance = std::abs(element(type, found, k) - element(type, expected, k));
@@ -189,11 +187,33 @@ std::string Trainer::compare_average(std::uint64_t step) {
     return "";
 }
 
+/// What is kept is the host's, and comes back.
+std::string Trainer::compare_state() {
+    if (!compressed()) return "";
+    ReducerState state;
+    reducer_->keep(state);
+    if (state.own != on_host_.states[static_cast<std::size_t>(world_.rank())].own)
+        return "the kept state is not the host's";
+    // Only rank 0's plan is kept in a checkpoint.
+    state.plan.resize(4096, ' ');
+    auto told = world_.run(broadcast({state.plan.data(), state.plan.size(), DataType::u8}, 0));
+    state.plan.erase(state.plan.find_last_not_of(' ') + 1);
+    if (!told) return complaint(told);
+    reducer_.reset();
+    auto made = GradientReducer::make(world_, list_, how_.options);
+    if (!made) return complaint(made);
+    if (auto restored = made->restore(state); !restored) return complaint(restored);
+    ReducerState again;
+    made->keep(again);
+    return again.own == state.own ? "" : "the kept state does not come back";
+}
+
 std::string Trainer::train() {
-    for (std::uint64_t number = 0; number < how_.steps && runs(number, world_.rank()); ++number) {
+    if (!on_host_.wrong.empty()) return cat("on the host: ", on_host_.wrong);
+    for (std::uint64_t number = 0; number < how_.steps && story_.runs(number, world_.rank()); ++number) {
         if (auto wrong = step(number); !wrong.empty()) return wrong;
     }
-    if (how_.ends.empty()) return "";
+    if (how_.ends.empty()) return compare_state();
     std::uint64_t number = how_.ends[static_cast<std::size_t>(world_.rank())];
     std::string wrong;
     const auto joined = reducer_->join([&]() -> Result<void> {
@@ -201,7 +221,8 @@ std::string Trainer::train() {
         ++number;
         return {};
     });
-    return wrong.empty() ? complaint(joined) : wrong;
+    if (!wrong.empty() || !joined) return wrong.empty() ? complaint(joined) : wrong;
+    return compare_state();
 }
 
 }  // namespace
@@ -246,6 +267,11 @@ std::string clip_on_device(Communicator& world) {
         }
     }
     return "";
+}
+
+std::string why_no_kernels(Communicator& world) {
+    const auto has = world.device()->has_kernels();
+    return has ? "" : has.error().context;
 }
 
 }  // namespace muster::test

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "muster/gradient_reducer.h"
+#include "muster/sharded_optimizer.h"
 
 namespace muster::test {
 
@@ -18,16 +19,26 @@ struct DeviceTraining {
     bool local_steps = false;           ///< a local step before each step
     std::vector<std::uint64_t> ends{};  ///< uneven inputs: steps of each rank, in rank order
     bool with_events = true;            ///< false: the host waits, and marks without an event
+    int not_finite = -1;                ///< a parameter of f32 that has an infinity on rank 0, which then must be told
+    std::uint64_t not_finite_step = 0;
 };
+
+/// Why this rank's GPU takes no kernels of ours; nothing where it does.
+std::string why_no_kernels(Communicator& world);
 
 /// Bounds for the averages of the types that it uses, f32, f64 and bf16, whose sums NCCL makes in an order and
 /// precision of its own: absolute, for gradients between -1 and 1.
 double tolerance_of(DataType type);
 
-/// What was wrong on this rank; nothing if all was well.
+/// What was wrong on this rank; nothing if all was well. Over a compressed wire gradients of f32, and what the reducer
+/// keeps for a checkpoint, must have the bits of a reducer on the host.
 std::string train_on_device(Communicator& world, const DeviceTraining& how);
 
 /// Clips, and compares the norm and the gradients with what the host computes.
 std::string clip_on_device(Communicator& world);
+
+/// Three steps of a sharded optimizer, whose state and parameters must have the bits of the host's arithmetic on the
+/// same gradients.
+std::string optimize_on_device(Communicator& world, const OptimizerRule& rule);
 
 }  // namespace muster::test

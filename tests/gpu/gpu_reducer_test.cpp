@@ -1,4 +1,5 @@
 // The gradient reducer on the memory of a GPU, which the host cannot touch: part of gpu_nccl_test.
+#include "rendezvous/base/text.h"
 #include "tests/gpu/device_training.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/support/catch.h"
@@ -16,6 +17,13 @@ ReducerOptions small_buckets() {
 
 std::string train(int size, const DeviceTraining& how) {
     return on_one_gpu(size, [&](Communicator& world, int) { return test::train_on_device(world, how); });
+}
+
+/// False, with the reason as a line of the output: the plugin has no code for this GPU, or CUDA's runtime takes none.
+bool has_kernels() {
+    const auto why = on_one_gpu(1, [](Communicator& world, int) { return test::why_no_kernels(world); });
+    if (!why.empty()) WARN("skipped: " << why);
+    return why.empty();
 }
 
 }  // namespace
@@ -38,6 +46,40 @@ TEST_CASE("gradients on a GPU are clipped") {
     for (const int size : {1, 2}) {
         CHECK(on_one_gpu(size, [](Communicator& world, int) { return test::clip_on_device(world); }) == "");
     }
+}
+
+TEST_CASE("compressed wires on a GPU have the bits of the host's") {
+    if (!has_kernels()) return;
+    for (const auto wire : {WireFormat::f16, WireFormat::bf16, WireFormat::int8}) {
+        INFO("wire " << static_cast<int>(wire));
+        auto options = small_buckets();
+        options.wire = wire;
+        for (const int size : {1, 2}) {
+            CHECK(train(size, {.steps = 8, .options = options, .shuffled = true, .unused = 1}) == "");
+        }
+    }
+}
+
+TEST_CASE("a gradient on a GPU that is not finite is told, and training goes on") {
+    if (!has_kernels()) return;
+    auto options = small_buckets();
+    options.finite_check = FiniteCheck::on;
+    CHECK(train(2, {.steps = 3, .options = options, .not_finite = 2, .not_finite_step = 1}) == "");
+}
+
+TEST_CASE("a sharded optimizer on a GPU has the bits of the host's") {
+    if (!has_kernels()) return;
+    const OptimizerRule rules[] = {Sgd{}, Sgd{.momentum = 0.9, .weight_decay = 0.1}, Adam{.weight_decay = 0.1},
+                                   AdamW{}};
+    const auto optimize = [&](Communicator& world, int) -> std::string {
+        for (const auto& rule : rules) {
+            if (auto wrong = test::optimize_on_device(world, rule); !wrong.empty()) {
+                return cat("rule ", rule.index(), ": ", wrong);
+            }
+        }
+        return "";
+    };
+    for (const int size : {1, 2}) CHECK(on_one_gpu(size, optimize) == "");
 }
 
 }  // namespace muster

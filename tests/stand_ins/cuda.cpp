@@ -161,6 +161,10 @@ const char* cudaGetErrorString(cudaError_t error) {
         case cudaErrorNoDevice: return "no CUDA-capable device is detected";
         case cudaErrorInvalidDevice: return "invalid device ordinal";
         case cudaErrorMemoryAllocation: return "out of memory";
+        case cudaErrorInvalidValue: return "invalid argument";
+        case cudaErrorInvalidConfiguration: return "invalid configuration argument";
+        case cudaErrorNotSupported: return "operation not supported";
+        case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
         default: return "an error that the stand-in does not know";
     }
 }

@@ -61,6 +61,14 @@ bool is_of_device(const void* memory) {
     return block_of(memory) != nullptr;
 }
 
+void* reach_whole(const void* memory, std::size_t size) {
+    const std::lock_guard lock(mutex);
+    const auto* const block = block_of(memory);
+    if (block == nullptr) return nullptr;
+    const auto offset = static_cast<std::size_t>(static_cast<const char*>(memory) - block->first);
+    return size <= block->second.size - offset ? block->second.reachable + offset : nullptr;
+}
+
 bool give_back(void* memory) {
     const std::lock_guard lock(mutex);
     const auto found = blocks.find(static_cast<char*>(memory));

@@ -3,9 +3,13 @@
 // find the same bytes at another.
 #pragma once
 
+#include <cstddef>
+
 namespace muster::stand_ins {
 
 bool is_of_device(const void* memory);
+/// Where the stand-ins find so many bytes; null where they are not all of one block of the device.
+void* reach_whole(const void* memory, std::size_t size);
 /// False where it is none.
 bool give_back(void* memory);
 

@@ -8,53 +8,36 @@ namespace muster::runtime {
 
 namespace {
 
-void apply(const Sgd& rule, std::uint64_t number, std::span<const float> gradient, std::span<float> values,
+void apply(const SgdNumbers& numbers, std::span<const float> gradient, std::span<float> values,
            std::span<float> velocity, std::span<float> /*second*/) {
-    const auto rate = static_cast<float>(rule.learning_rate);
-    const auto decay = static_cast<float>(rule.weight_decay);
-    const auto momentum = static_cast<float>(rule.momentum);
+    if (velocity.empty()) {
+        for (std::size_t i = 0; i < values.size(); ++i) sgd_element(numbers, gradient[i], values[i], nullptr);
+    } else {
+        for (std::size_t i = 0; i < values.size(); ++i) sgd_element(numbers, gradient[i], values[i], &velocity[i]);
+    }
+}
+
+void apply(const AdamNumbers& numbers, std::span<const float> gradient, std::span<float> values, std::span<float> first,
+           std::span<float> second) {
     for (std::size_t i = 0; i < values.size(); ++i) {
-        float slope = gradient[i] + decay * values[i];
-        if (!velocity.empty()) {
-            // PyTorch's velocity begins as the first gradient, not as zero.
-            velocity[i] = number == 1 ? slope : momentum * velocity[i] + slope;
-            slope = velocity[i];
-        }
-        values[i] -= rate * slope;
+        adam_element(numbers, gradient[i], values[i], first[i], second[i]);
     }
 }
 
 /// What Adam and AdamW share; `decay` is what the gradient gets of the parameter, `shrink` what the parameter is
 /// multiplied by before.
 template <class Rule>
-void adam(const Rule& rule, double decay, double shrink, std::uint64_t number, std::span<const float> gradient,
-          std::span<float> values, std::span<float> first, std::span<float> second) {
-    const double count = static_cast<double>(number);
-    const auto step = static_cast<float>(rule.learning_rate / (1 - std::pow(rule.beta1, count)));
-    const auto correction = static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, count)));
-    const auto beta1 = static_cast<float>(rule.beta1);
-    const auto beta2 = static_cast<float>(rule.beta2);
-    const auto rest1 = static_cast<float>(1 - rule.beta1);
-    const auto rest2 = static_cast<float>(1 - rule.beta2);
-    const auto epsilon = static_cast<float>(rule.epsilon);
-    const auto kept = static_cast<float>(shrink);
-    const auto share = static_cast<float>(decay);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        const float slope = gradient[i] + share * values[i];
-        first[i] = beta1 * first[i] + rest1 * slope;
-        second[i] = beta2 * second[i] + rest2 * slope * slope;
-        values[i] = kept * values[i] - step * first[i] / (std::sqrt(second[i]) * correction + epsilon);
-    }
-}
-
-void apply(const Adam& rule, std::uint64_t number, std::span<const float> gradient, std::span<float> values,
-           std::span<float> first, std::span<float> second) {
-    adam(rule, rule.weight_decay, 1, number, gradient, values, first, second);
-}
-
-void apply(const AdamW& rule, std::uint64_t number, std::span<const float> gradient, std::span<float> values,
-           std::span<float> first, std::span<float> second) {
-    adam(rule, 0, 1 - rule.learning_rate * rule.weight_decay, number, gradient, values, first, second);
+AdamNumbers adam_numbers(const Rule& rule, double decay, double shrink, std::uint64_t update) {
+    const double count = static_cast<double>(update);
+    return {.step = static_cast<float>(rule.learning_rate / (1 - std::pow(rule.beta1, count))),
+            .correction = static_cast<float>(1 / std::sqrt(1 - std::pow(rule.beta2, count))),
+            .beta1 = static_cast<float>(rule.beta1),
+            .beta2 = static_cast<float>(rule.beta2),
+            .rest1 = static_cast<float>(1 - rule.beta1),
+            .rest2 = static_cast<float>(1 - rule.beta2),
+            .epsilon = static_cast<float>(rule.epsilon),
+            .kept = static_cast<float>(shrink),
+            .share = static_cast<float>(decay)};
 }
 
 Result<void> must_be(bool good, std::string_view setting, std::string_view rule, double value) {
@@ -81,6 +64,21 @@ Result<void> check_one(const Rule& rule) {
 
 }  // namespace
 
+SgdNumbers numbers_of(const Sgd& rule, std::uint64_t update) {
+    return {.rate = static_cast<float>(rule.learning_rate),
+            .decay = static_cast<float>(rule.weight_decay),
+            .momentum = static_cast<float>(rule.momentum),
+            .first = update == 1};
+}
+
+AdamNumbers numbers_of(const Adam& rule, std::uint64_t update) {
+    return adam_numbers(rule, rule.weight_decay, 1, update);
+}
+
+AdamNumbers numbers_of(const AdamW& rule, std::uint64_t update) {
+    return adam_numbers(rule, 0, 1 - rule.learning_rate * rule.weight_decay, update);
+}
+
 int moment_count(const OptimizerRule& rule) {
     const auto* const sgd = std::get_if<Sgd>(&rule);
     return sgd == nullptr ? 2 : sgd->momentum > 0 ? 1 : 0;
@@ -102,7 +100,7 @@ Result<void> check(const OptimizerRule& rule) {
 
 void update(const OptimizerRule& rule, std::uint64_t update, std::span<const float> gradient, std::span<float> values,
             std::span<float> first, std::span<float> second) {
-    std::visit([&](const auto& one) { apply(one, update, gradient, values, first, second); }, rule);
+    std::visit([&](const auto& one) { apply(numbers_of(one, update), gradient, values, first, second); }, rule);
 }
 
 }  // namespace muster::runtime

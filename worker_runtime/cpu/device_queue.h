@@ -5,16 +5,48 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 
+namespace muster::kernels {
+enum class KernelNumber : int;
+}
+
 namespace muster::runtime {
 
-/// Any thread.
-class DeviceQueue {
+/// One launch of a kernel (worker_runtime/kernels): kernels::launch() makes it.
+struct KernelCall {
+    kernels::KernelNumber number;
+    std::uint32_t blocks;
+    const void* arguments;  ///< the kernel's struct; copied by launch()
+};
+
+/// A stream of a GPU that takes kernels of ours.
+class KernelQueue {
   public:
-    virtual ~DeviceQueue() = default;
+    virtual ~KernelQueue() = default;
+    /// Behind everything put before, without waiting for it.
+    virtual Result<void> launch(const KernelCall& call) = 0;
+};
+
+/// Arithmetic that belongs to a collective (Operation::steps), on its stream: both are called when it is launched, by
+/// one thread. They put work onto the stream, and wait for nothing. Must outlive the operation.
+class CollectiveSteps {
+  public:
+    virtual ~CollectiveSteps() = default;
+    /// In front of the collective; behind Operation::after, and the collectives before.
+    virtual Result<void> before(KernelQueue& stream) const = 0;
+    /// Behind it: the operation is over when this is.
+    virtual Result<void> behind(KernelQueue& stream) const = 0;
+};
+
+/// Any thread.
+class DeviceQueue : public KernelQueue {
+  public:
+    /// May kernels be launched here? unsupported says why not.
+    virtual Result<void> has_kernels() = 0;
 
     /// What is put later comes behind `event` (a cudaEvent_t) as it stands now: it may be recorded again at once.
     virtual Result<void> wait_for(void* event) = 0;

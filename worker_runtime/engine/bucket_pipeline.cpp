@@ -35,13 +35,20 @@ void BucketPipeline::begin(std::uint64_t plan_hash) {
 
 Result<void> BucketPipeline::launch(const GradientBucket& bucket, Launch how) {
     flights_.push_back({.bucket = &bucket, .collective_count = exchange_->collective_count(bucket)});
-    if (auto begun = advance(flights_.back(), how); !begun) return begun;
-    return start_due(flights_.size() - 1);
+    auto& flight = flights_.back();
+    if (auto begun = advance(flight, how); !begun) return begun;
+    if (!exchange_->chained()) return start_due(flights_.size() - 1);
+    while (flight.stage < flight.collective_count) {
+        flight.earlier.push_back(std::move(flight.work));
+        if (auto begun = advance(flight, how); !begun) return begun;
+    }
+    return {};
 }
 
 Result<void> BucketPipeline::drain() {
     int most = 0;
     for (const auto& flight : flights_) most = std::max(most, flight.collective_count);
+    if (exchange_->chained()) most = 0;
     const std::size_t end = flights_.size() + lag * static_cast<std::size_t>(most);
     for (std::size_t number = flights_.size(); number < end; ++number) {
         if (auto started = start_due(number); !started) return started;
@@ -93,13 +100,21 @@ Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
 }
 
 Result<void> BucketPipeline::await(Flight& flight) {
+    for (auto& work : flight.earlier) {
+        if (auto over = await(work, *flight.bucket); !over) return over;
+    }
+    flight.earlier.clear();
+    return await(flight.work, *flight.bucket);
+}
+
+Result<void> BucketPipeline::await(Work& work, const GradientBucket& bucket) {
     const ProfileRange range(exposed_wait);
     const Instant began = std::chrono::steady_clock::now();
-    auto over = flight.work.wait();
+    auto over = work.wait();
     meter_.add_exposed(std::chrono::steady_clock::now() - began);
-    meter_.add_communication(flight.work.took());
-    flight.work = Work();
-    if (!over) return in_bucket(over.error(), *flight.bucket);
+    meter_.add_communication(work.took());
+    work = Work();
+    if (!over) return in_bucket(over.error(), bucket);
     return {};
 }
 

@@ -4,7 +4,8 @@
 // happens to be over, because that differs between ranks, and all ranks must run the same collectives in the same
 // order. So the order is fixed: the collective k of a bucket is started right after the launch of the bucket that comes
 // k x `lag` launches later (waiting for collective k - 1 if need be), and what is left at the end follows in the same
-// pattern. What an exchange does after a bucket's last collective is local, and done at the end.
+// pattern. What an exchange does after a bucket's last collective is local, and done at the end. The collectives of a
+// chained exchange (on GPUs) follow each other without the host, and are all started at once.
 #pragma once
 
 #include <cstddef>
@@ -59,11 +60,13 @@ class BucketPipeline {
         int stage = 0;  ///< that comes next
         int collective_count = 1;
         Work work{};
+        std::vector<Work> earlier{};  ///< of the same bucket, where the exchange is chained
     };
 
     Result<void> start_due(std::size_t launch_number);
     Result<void> advance(Flight& flight, Launch how);
     Result<void> await(Flight& flight);
+    Result<void> await(Work& work, const GradientBucket& bucket);
     Result<void> complete(const Operation& operation);
     static Error in_bucket(Error error, const GradientBucket& bucket);
 

@@ -1,5 +1,5 @@
 // The two 16-bit formats, one element at a time: IEEE 754 binary16, and bf16, the upper half of an f32. To nearest
-// even; NaNs become quiet ones.
+// even; NaNs become quiet ones. For the host and for GPUs.
 #pragma once
 
 #include <bit>
@@ -7,11 +7,11 @@
 
 namespace muster::runtime {
 
-inline float f32_of_bf16(std::uint16_t x) {
+constexpr float f32_of_bf16(std::uint16_t x) {
     return std::bit_cast<float>(std::uint32_t{x} << 16);
 }
 
-inline std::uint16_t bf16_of_f32(float x) {
+constexpr std::uint16_t bf16_of_f32(float x) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
     // Half of the last place, less one bit where it is even already, carries into the upper half.
     const std::uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -19,7 +19,7 @@ inline std::uint16_t bf16_of_f32(float x) {
     return static_cast<std::uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
 }
 
-inline float f32_of_f16(std::uint16_t x) {
+constexpr float f32_of_f16(std::uint16_t x) {
     const std::uint32_t sign = std::uint32_t{x} >> 15 << 31;
     const std::uint32_t magnitude = x & 0x7fff;
     if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
@@ -30,7 +30,7 @@ inline float f32_of_f16(std::uint16_t x) {
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(value));
 }
 
-inline std::uint16_t f16_of_f32(float x) {
+constexpr std::uint16_t f16_of_f32(float x) {
     const auto bits = std::bit_cast<std::uint32_t>(x);
     const std::uint32_t sign = bits >> 31 << 15;
     const std::uint32_t magnitude = bits & 0x7fffffff;

@@ -5,27 +5,36 @@
 #include <cstring>
 #include <limits>
 
+#include "worker_runtime/core/bucket_plan.h"
+#include "worker_runtime/engine/int8_elements.h"
+
 namespace muster::runtime {
 
 namespace {
 
-constexpr std::int32_t infinity_bits = 0x7f800000;
-/// Added to a number of less than 2^22, it leaves the nearest integer (ties to even) in the low bits.
-constexpr float rounder = 12582912.0f;
-/// Below this the reciprocal of a scale would overflow; such gradients wait in the error feedback.
-constexpr float tiny = 1e-30f;
-
-/// The bits of the largest absolute value; a NaN is larger than all. Integers, because their maximum needs no care.
+/// Integers, because their maximum needs no care.
 std::int32_t largest_bits(const float* values, std::size_t count) {
     std::int32_t largest = 0;
     for (std::size_t i = 0; i < count; ++i) {
-        const auto bits = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(values[i]) & 0x7fffffff);
+        const auto bits = magnitude_bits(values[i]);
         largest = bits > largest ? bits : largest;
     }
     return largest;
 }
 
+constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
 }  // namespace
+
+std::size_t int8_piece_elements(std::size_t bucket_elements, std::size_t world) {
+    return round_up((bucket_elements + world - 1) / world, int8_block);
+}
+
+std::size_t int8_piece_bytes(std::size_t elements) {
+    return round_up(sizeof(float) * (1 + elements / int8_block) + elements, gradient_alignment_bytes);
+}
 
 float quantise(const float* values, std::size_t count, std::int8_t* codes, float* lost) {
     const std::int32_t bits = largest_bits(values, count);
@@ -35,7 +44,7 @@ float quantise(const float* values, std::size_t count, std::int8_t* codes, float
         std::fill_n(lost, count, 0.0f);
         return std::numeric_limits<float>::quiet_NaN();
     }
-    if (largest < tiny) {
+    if (largest < int8_tiny) {
         std::memset(codes, 0, count);
         std::copy_n(values, count, lost);
         return 0;
@@ -43,8 +52,7 @@ float quantise(const float* values, std::size_t count, std::int8_t* codes, float
     const float scale = largest / 127;
     const float inverse = 127 / largest;
     for (std::size_t i = 0; i < count; ++i) {
-        const float nearest = values[i] * inverse + rounder;
-        const std::int32_t code = std::bit_cast<std::int32_t>(nearest) - std::bit_cast<std::int32_t>(rounder);
+        const std::int32_t code = int8_code(values[i], inverse);
         codes[i] = static_cast<std::int8_t>(code);
         lost[i] = values[i] - scale * static_cast<float>(code);
     }

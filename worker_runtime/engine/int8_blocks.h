@@ -9,6 +9,11 @@ namespace muster::runtime {
 /// Elements that share a scale: its four bytes are less than 1 % of the block.
 inline constexpr std::size_t int8_block = 512;
 
+/// How a bucket is cut into a piece for each rank: a multiple of a block; the last pieces may reach beyond the bucket.
+std::size_t int8_piece_elements(std::size_t bucket_elements, std::size_t world);
+/// A piece on the wire: samples, a scale for each block, the codes.
+std::size_t int8_piece_bytes(std::size_t elements);
+
 /// One block. values[i] ~ scale x codes[i], with |codes[i]| <= 127; what is lost goes to `lost`. A block that holds a
 /// NaN or an infinity has the scale NaN, and loses nothing: what cannot be sent must not come back with the next step.
 float quantise(const float* values, std::size_t count, std::int8_t* codes, float* lost);

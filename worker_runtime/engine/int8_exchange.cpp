@@ -11,10 +11,6 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
-    return (value + multiple - 1) / multiple * multiple;
-}
-
 /// The parts of one piece on the wire.
 struct Piece {
     float* samples;
@@ -26,10 +22,6 @@ Piece piece_at(void* data, std::size_t index, std::size_t piece_bytes, std::size
     auto* const start = static_cast<std::byte*>(data) + index * piece_bytes;
     auto* const floats = reinterpret_cast<float*>(start);
     return {floats, floats + 1, reinterpret_cast<std::int8_t*>(floats + 1 + piece_elements / int8_block)};
-}
-
-std::size_t bytes_of_piece(std::size_t elements) {
-    return round_up(sizeof(float) * (1 + elements / int8_block) + elements, gradient_alignment_bytes);
 }
 
 /// The elements [begin, end) of block `b` of a piece, in the bucket: none where it reaches beyond.
@@ -49,8 +41,8 @@ Result<void> Int8Exchange::prepare(const ExchangeTerms& terms, std::span<const G
     for (const auto& bucket : buckets) {
         if (bucket.gradients.type != DataType::f32) continue;
         auto& mine = staging_[bucket.index];
-        mine.piece_elements = round_up((bucket.gradients.count + world_ - 1) / world_, int8_block);
-        mine.piece_bytes = bytes_of_piece(mine.piece_elements);
+        mine.piece_elements = int8_piece_elements(bucket.gradients.count, world_);
+        mine.piece_bytes = int8_piece_bytes(mine.piece_elements);
         mine.lost_average.assign(mine.piece_elements, 0);
         const Buffer all{.data = nullptr, .count = world_ * mine.piece_bytes, .type = DataType::u8};
         plan.add(mine.outgoing, all);

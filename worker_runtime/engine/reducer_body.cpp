@@ -36,6 +36,9 @@ Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
     }
     behind_events_ = false;
     not_finite_.clear();
+    if (device_ && options_.finite_check == FiniteCheck::on) {
+        if (auto begun = device_check_.begin_step(); !begun) return fail(begun.error()).error();
+    }
     schedule_->begin_pass();
     in_pass_ = true;
     return layout;
@@ -77,11 +80,11 @@ Result<void> ReducerBody::launch(BucketRange range) {
     if (!failure_) return failure_;
     for (std::size_t b = range.begin; b < range.end; ++b) {
         auto& bucket = arena_.buckets()[b];
+        if (auto noted = note_not_finite(bucket); !noted) return fail(noted.error());
         if (device_) {
             if (auto launched = launch_behind_device(bucket); !launched) return fail(launched.error());
             continue;
         }
-        if (options_.finite_check == FiniteCheck::on) note_not_finite(bucket);
         const bool last = b + 1 == plan_.regular_count;
         auto launched = pipeline_.launch(bucket, last ? Launch::inline_ : Launch::start);
         if (!launched) return fail(launched.error());
@@ -104,6 +107,9 @@ Result<void> ReducerBody::finish() {
         if (auto zeroed = zero_unmarked(arena_.buckets()[b]); !zeroed) return fail(zeroed.error());
     }
     if (auto launched = launch(rest); !launched) return launched;
+    for (std::size_t b = plan_.regular_count; b < plan_.buckets.size(); ++b) {
+        if (auto noted = note_not_finite(arena_.buckets()[b]); !noted) return fail(noted.error());
+    }
     if (auto over = finish_on_device(); !over) return fail(over.error());
     if (auto finished = finish_synchronised(); !finished) return finished;
     const auto finite = report_not_finite();
@@ -120,9 +126,6 @@ Result<void> ReducerBody::finish_synchronised() {
 
 /// The control block of this step, and what follows from it.
 Result<void> ReducerBody::tell_and_learn() {
-    if (options_.finite_check == FiniteCheck::on) {
-        for (std::size_t b = plan_.regular_count; b < plan_.buckets.size(); ++b) note_not_finite(arena_.buckets()[b]);
-    }
     control_->clear();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
         if (used_here(static_cast<std::int32_t>(i))) control_->set_used(i);
@@ -175,11 +178,15 @@ Result<void> ReducerBody::zero_unmarked(const GradientBucket& bucket) {
     return {};
 }
 
-void ReducerBody::note_not_finite(const GradientBucket& bucket) {
+/// Where gradients lie on a GPU, take_not_finite() hears of it.
+Result<void> ReducerBody::note_not_finite(const GradientBucket& bucket) {
+    if (options_.finite_check == FiniteCheck::off) return {};
+    if (device_) return device_check_.look_at(bucket);
     for (const auto& slice : bucket.slices) {
         const bool bad = used_here(slice.parameter) && has_non_finite(arena_.gradient(slice.parameter));
         if (bad) not_finite_.push_back(slice.parameter);
     }
+    return {};
 }
 
 Result<void> ReducerBody::report_not_finite() const {

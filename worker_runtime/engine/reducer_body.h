@@ -28,6 +28,8 @@
 #include "worker_runtime/core/step_meter.h"
 #include "worker_runtime/core/used_parameters.h"
 #include "worker_runtime/engine/bucket_pipeline.h"
+#include "worker_runtime/engine/device_finite_check.h"
+#include "worker_runtime/engine/device_norm.h"
 #include "worker_runtime/engine/gradient_arena.h"
 #include "worker_runtime/profile_range.h"
 
@@ -71,6 +73,7 @@ class ReducerBody {
     [[nodiscard]] Result<void> check_options() const;
     [[nodiscard]] Result<void> check_device() const;
     [[nodiscard]] Registration registration() const;
+    [[nodiscard]] ExchangeTerms exchange_terms() const;
     Result<void> choose_caps();
     Result<void> take_order(ParameterOrder order);
     Result<Layout> make_buckets_anew();
@@ -83,12 +86,16 @@ class ReducerBody {
     Result<void> launch_behind_device(GradientBucket& bucket);
     Result<void> finish_on_device();
     Result<void> set_to_zero(const Buffer& gradient);
+    [[nodiscard]] std::vector<Buffer> used_parts(bool own) const;
+    Result<void> add_squares(const std::vector<Buffer>& parts, double& sum);
+    Result<void> scale_parts(const std::vector<Buffer>& parts, double factor);
     Result<void> launch(BucketRange range);
     Result<void> finish_synchronised();
     Result<void> tell_and_learn();
     Result<void> launch_rare();
     Result<void> zero_unmarked(const GradientBucket& bucket);
-    void note_not_finite(const GradientBucket& bucket);
+    Result<void> note_not_finite(const GradientBucket& bucket);
+    Result<void> take_not_finite();
     [[nodiscard]] bool used_here(std::int32_t parameter) const;
     [[nodiscard]] Result<void> report_not_finite() const;
     void end_step();
@@ -117,6 +124,9 @@ class ReducerBody {
 
     float samples_ = 1;           ///< of this rank, in the step
     std::vector<float> weights_;  ///< where gradients lie on a GPU: samples of all ranks
+    bool kernels_ = false;        ///< these may be worked on there
+    DeviceFiniteCheck device_check_;
+    DeviceNorm device_norm_;
 
     StepMeter meter_;
     /// Serialises launches: several threads may complete buckets at once.
@@ -137,6 +147,7 @@ class ReducerBody {
 };
 
 /// The exchange that the options name. invalid_argument where they contradict each other.
-Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options);
+/// `on_device`: where gradients lie on a GPU.
+Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options, bool on_device);
 
 }  // namespace muster::runtime

@@ -59,7 +59,18 @@ Result<void> ReducerBody::launch_behind_device(GradientBucket& bucket) {
 }
 
 Result<void> ReducerBody::finish_on_device() {
-    return device_ ? device_->finish(communicator_.timeout()) : Result<void>();
+    if (!device_) return {};
+    auto over = device_->finish(communicator_.timeout());
+    return over && options_.finite_check == FiniteCheck::on ? take_not_finite() : over;
+}
+
+Result<void> ReducerBody::take_not_finite() {
+    const auto found = device_check_.found();
+    if (!found) return found.error();
+    for (const auto parameter : *found) {
+        if (used_here(parameter)) not_finite_.push_back(parameter);
+    }
+    return {};
 }
 
 Result<void> ReducerBody::zero_gradients(void* after) {

@@ -6,6 +6,9 @@
 
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/device_queue.h"
+#include "worker_runtime/engine/device_half_exchange.h"
+#include "worker_runtime/engine/device_int8_exchange.h"
 #include "worker_runtime/engine/exact_exchange.h"
 #include "worker_runtime/engine/half_exchange.h"
 #include "worker_runtime/engine/int8_exchange.h"
@@ -43,7 +46,7 @@ std::string in_mib(double bytes) {
 
 }  // namespace
 
-Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options) {
+Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options, bool on_device) {
     const bool special = options.exchange || options.wire != WireFormat::same;
     if (options.exchange && options.wire != WireFormat::same) {
         return Error{Errc::invalid_argument, "give either `exchange` or `wire`: an exchange decides what travels"};
@@ -57,11 +60,18 @@ Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& opti
         return Error{Errc::invalid_argument, cat("power_rank must lie from 1 to 64, not ", options.power_rank)};
     }
     std::shared_ptr<BucketExchange> exchange;
+    const auto half = [on_device](DataType wire) -> std::shared_ptr<BucketExchange> {
+        if (on_device) return std::make_shared<DeviceHalfExchange>(wire);
+        return std::make_shared<HalfExchange>(wire);
+    };
     switch (options.wire) {
         case WireFormat::same: exchange = std::make_shared<ExactExchange>(); break;
-        case WireFormat::bf16: exchange = std::make_shared<HalfExchange>(DataType::bf16); break;
-        case WireFormat::f16: exchange = std::make_shared<HalfExchange>(DataType::f16); break;
-        case WireFormat::int8: exchange = std::make_shared<Int8Exchange>(); break;
+        case WireFormat::bf16: exchange = half(DataType::bf16); break;
+        case WireFormat::f16: exchange = half(DataType::f16); break;
+        case WireFormat::int8:
+            if (on_device) return std::shared_ptr<BucketExchange>(std::make_shared<DeviceInt8Exchange>());
+            exchange = std::make_shared<Int8Exchange>();
+            break;
         case WireFormat::power:
             exchange = std::make_shared<PowerExchange>(options.power_rank, options.power_start_step);
     }
@@ -87,19 +97,28 @@ ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> para
     }
 }
 
-/// What would need arithmetic of our own on the GPU.
+/// What needs arithmetic of our own on the GPU.
 Result<void> ReducerBody::check_device() const {
     if (!device_) return {};
-    if (options_.wire != WireFormat::same) {
+    if (options_.wire == WireFormat::power) {
         return Error{Errc::unsupported,
                      cat("wire ", exchange_->name(),
-                         " needs the host's memory, and the gradients of this communicator lie on a GPU: use "
-                         "WireFormat::same there, or register bf16 parameters, whose gradients travel as bf16")};
+                         " needs the host's memory, and the gradients of this communicator lie on a GPU: use int8, a "
+                         "16-bit wire or WireFormat::same there")};
+    }
+    const auto kernels = device_->has_kernels();
+    if (kernels) return {};
+    if (options_.wire != WireFormat::same) {
+        return Error{Errc::unsupported, cat("wire ", exchange_->name(),
+                                            " computes where the gradients lie, on a GPU: ", kernels.error().context,
+                                            "; or use WireFormat::same there, or register bf16 parameters, whose "
+                                            "gradients travel as bf16")};
     }
     if (options_.finite_check == FiniteCheck::on) {
         return Error{Errc::unsupported,
-                     "finite_check reads gradients on the host, and those of this communicator lie on a GPU: look at "
-                     "the norm that clip_grad_norm() returns, which is not finite where a gradient is not"};
+                     cat("finite_check reads gradients where they lie, on a GPU: ", kernels.error().context,
+                         "; or look at the norm that clip_grad_norm() returns, which is not finite where a gradient is "
+                         "not")};
     }
     return {};
 }
@@ -140,12 +159,16 @@ Registration ReducerBody::registration() const {
 }
 
 Result<void> ReducerBody::set_up() {
-    auto exchange = make_exchange(options_);
+    auto exchange = make_exchange(options_, device_ != nullptr);
     if (exchange) exchange_ = std::move(*exchange);
     const Result<void> local = exchange ? check_options() : Result<void>(exchange.error());
     if (auto same = compare_registrations(communicator_, registration(), local); !same) return same;
     pipeline_.use(*exchange_);
-    if (device_) pipeline_.know_weights(weights_.data());
+    if (device_) {
+        pipeline_.know_weights(weights_.data());
+        kernels_ = device_->has_kernels().has_value();
+        if (auto ready = device_norm_.prepare(exchange_terms()); !ready) return ready;
+    }
     if (auto chosen = choose_caps(); !chosen) return chosen;
 
     const auto control_bytes = StepControl::size_bytes(parameters_.size(), communicator_.size());
@@ -186,11 +209,20 @@ Result<void> ReducerBody::take_order(ParameterOrder order) {
     plan_ = plan_buckets(parameters_, order_, caps_);
     if (auto held = arena_.hold(communicator_, plan_); !held) return held;
     schedule_ = std::make_unique<BucketSchedule>(plan_);
-    const ExchangeTerms terms{.rank = communicator_.rank(),
-                              .world = communicator_.size(),
-                              .parameters = parameters_,
-                              .allocate = [this](std::size_t bytes) { return communicator_.allocate(bytes); }};
-    return exchange_->prepare(terms, arena_.buckets());
+    if (device_ && options_.finite_check == FiniteCheck::on) {
+        if (auto ready = device_check_.prepare(exchange_terms(), arena_.buckets()); !ready) return ready;
+    }
+    return exchange_->prepare(exchange_terms(), arena_.buckets());
+}
+
+ExchangeTerms ReducerBody::exchange_terms() const {
+    return {.rank = communicator_.rank(),
+            .world = communicator_.size(),
+            .parameters = parameters_,
+            .allocate = [this](std::size_t bytes) { return communicator_.allocate(bytes); },
+            .device = device_,
+            .timeout = communicator_.timeout(),
+            .weights = weights_.data()};
 }
 
 /// Rank 0's order, on all ranks.

@@ -1,12 +1,12 @@
 #include "muster/sharded_optimizer.h"
 
 #include <algorithm>
-#include <deque>
 #include <vector>
 
 #include "rendezvous/base/text.h"
 #include "worker_runtime/core/optimizer_math.h"
-#include "worker_runtime/engine/gradient_math.h"
+#include "worker_runtime/cpu/device_queue.h"
+#include "worker_runtime/engine/shard_math.h"
 
 namespace muster {
 
@@ -23,103 +23,123 @@ Buffer own_piece(const GradientBucket& bucket, const Communicator& communicator)
 
 }  // namespace
 
-/// What this rank keeps of one slice of a bucket.
 struct ShardedOptimizer::Body {
-    struct Part {
+    /// Where a piece lies among the gradients.
+    struct Place {
         std::size_t bucket;
         std::size_t offset;  ///< in the bucket, elements
-        std::vector<float> values{};
-        std::vector<float> first{};
-        std::vector<float> second{};
     };
 
     Body(GradientReducer& its_reducer, const OptimizerRule& its_rule)
-        : reducer(its_reducer), rule(its_rule), updates(its_reducer.parameters().size()) {}
+        : reducer(its_reducer), rule(its_rule), updates(its_reducer.parameters().size()) {
+        auto& communicator = reducer.communicator();
+        auto* const device = communicator.device();
+        math = device ? runtime::make_device_shards(*device, communicator.timeout()) : runtime::make_host_shards();
+    }
 
-    Buffer in_bucket(const Part& part) const {
-        Buffer elements = reducer.buckets()[part.bucket].gradients;
-        elements.data = static_cast<std::byte*>(elements.data) + part.offset * size_of(elements.type);
-        elements.count = part.values.size();
+    Buffer in_bucket(std::size_t index) const {
+        Buffer elements = reducer.buckets()[places[index].bucket].gradients;
+        elements.data = static_cast<std::byte*>(elements.data) + places[index].offset * size_of(elements.type);
+        elements.count = pieces[index].values.size();
         return elements;
     }
-    void take_pieces();
-    void take_part(const GradientBucket& bucket, const BucketSlice& slice);
-    void update_part(std::size_t index);
+    Result<void> take_pieces();
+    Result<void> take_piece(const GradientBucket& bucket, const BucketSlice& slice);
+    Result<void> update();
     Result<void> share();
+    Result<void> hand_out(const GradientBucket& bucket);
 
     GradientReducer& reducer;
     OptimizerRule rule;
     std::vector<std::uint64_t> updates;  ///< of each parameter; the same on all ranks
-    std::deque<Part> parts;              ///< by bucket
+    std::unique_ptr<runtime::ShardMath> math;
+    std::vector<Place> places;           ///< by bucket
     std::vector<OptimizerPiece> pieces;  ///< of the same
-    std::vector<float> scratch;
 };
 
-void ShardedOptimizer::Body::take_pieces() {
+Result<void> ShardedOptimizer::Body::take_pieces() {
+    const auto each = 1 + static_cast<std::size_t>(runtime::moment_count(rule));
+    std::size_t count = 0;
+    for (const auto& bucket : reducer.buckets()) count += own_piece(bucket, reducer.communicator()).count;
+    if (auto taken = math->take(reducer.communicator(), each * count); !taken) return taken;
     for (const auto& bucket : reducer.buckets()) {
-        for (const auto& slice : bucket.slices) take_part(bucket, slice);
+        for (const auto& slice : bucket.slices) {
+            if (auto taken = take_piece(bucket, slice); !taken) return taken;
+        }
     }
+    return math->finish();
 }
 
-void ShardedOptimizer::Body::take_part(const GradientBucket& bucket, const BucketSlice& slice) {
+/// What this rank keeps of one slice of a bucket.
+Result<void> ShardedOptimizer::Body::take_piece(const GradientBucket& bucket, const BucketSlice& slice) {
     const auto& communicator = reducer.communicator();
     const std::size_t length = bucket.gradients.count / static_cast<std::size_t>(communicator.size());
     const std::size_t piece_begin = length * static_cast<std::size_t>(communicator.rank());
     const std::size_t begin = std::max(slice.offset, piece_begin);
     const std::size_t end = std::min(slice.offset + slice.count, piece_begin + length);
-    if (begin >= end) return;
-    auto& part = parts.emplace_back(Part{.bucket = bucket.index, .offset = begin});
-    part.values.resize(end - begin);
+    if (begin >= end) return {};
     const int moments = runtime::moment_count(rule);
-    if (moments > 0) part.first.resize(end - begin);
-    if (moments > 1) part.second.resize(end - begin);
+    const std::size_t count = end - begin;
+    places.push_back({.bucket = bucket.index, .offset = begin});
+    const auto& piece =
+        pieces.emplace_back(OptimizerPiece{.parameter = slice.parameter,
+                                           .offset = begin - slice.offset,
+                                           .values = math->next(count),
+                                           .first = moments > 0 ? math->next(count) : std::span<float>(),
+                                           .second = moments > 1 ? math->next(count) : std::span<float>(),
+                                           .updates = &updates[static_cast<std::size_t>(slice.parameter)]});
     const auto& parameter = reducer.parameters()[static_cast<std::size_t>(slice.parameter)];
-    const auto* const from =
-        static_cast<const std::byte*>(parameter.data) + (begin - slice.offset) * size_of(parameter.type);
-    runtime::convert({from, end - begin, parameter.type},
-                     {.data = part.values.data(), .count = end - begin, .type = DataType::f32});
-    pieces.push_back({.parameter = slice.parameter,
-                      .offset = begin - slice.offset,
-                      .values = part.values,
-                      .first = part.first,
-                      .second = part.second,
-                      .updates = &updates[static_cast<std::size_t>(slice.parameter)]});
+    const auto* const from = static_cast<const std::byte*>(parameter.data) + piece.offset * size_of(parameter.type);
+    return math->load({from, count, parameter.type}, in_bucket(pieces.size() - 1), piece.values);
 }
 
-void ShardedOptimizer::Body::update_part(std::size_t index) {
-    auto& part = parts[index];
-    const Buffer gradient = in_bucket(part);
-    scratch.resize(gradient.count);
-    runtime::convert(gradient, {.data = scratch.data(), .count = gradient.count, .type = DataType::f32});
-    runtime::update(rule, *pieces[index].updates, scratch, part.values, part.first, part.second);
+Result<void> ShardedOptimizer::Body::update() {
+    for (std::size_t i = 0; i < updates.size(); ++i) {
+        if (reducer.used(static_cast<int>(i))) ++updates[i];
+    }
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        if (!reducer.used(pieces[i].parameter)) continue;
+        if (auto done = math->update(rule, *pieces[i].updates, in_bucket(i), pieces[i]); !done) return done;
+    }
+    return {};
 }
 
 /// The pieces of all ranks, through the buckets' memory, into the parameters.
 Result<void> ShardedOptimizer::Body::share() {
     auto& communicator = reducer.communicator();
     std::vector<Work> works;
-    auto part = parts.begin();
-    for (const auto& bucket : reducer.buckets()) {
-        for (; part != parts.end() && part->bucket == bucket.index; ++part) {
-            runtime::convert({part->values.data(), part->values.size(), DataType::f32}, in_bucket(*part));
-        }
-        works.push_back(communicator.start(all_gather(own_piece(bucket, communicator), bucket.gradients)));
-    }
     Result<void> outcome;
+    std::size_t next = 0;
     for (const auto& bucket : reducer.buckets()) {
-        if (auto gathered = works[bucket.index].wait(); !gathered && outcome) {
+        for (; next < pieces.size() && places[next].bucket == bucket.index; ++next) {
+            if (outcome) outcome = math->store(pieces[next].values, in_bucket(next));
+        }
+        auto ready = math->mark(bucket.index);
+        if (!ready && outcome) outcome = ready.error();
+        if (!outcome) break;
+        Operation gather = all_gather(own_piece(bucket, communicator), bucket.gradients);
+        gather.after = *ready;
+        works.push_back(communicator.start(gather));
+    }
+    for (std::size_t b = 0; b < works.size(); ++b) {
+        const auto& bucket = reducer.buckets()[b];
+        if (auto gathered = works[b].wait(); !gathered && outcome) {
             outcome = with_context(gathered.error(), cat("parameters of bucket ", bucket.index));
         }
-        if (!outcome) continue;  // the memory must not be left before all work is over
-        for (const auto& slice : bucket.slices) {
-            const auto& parameter = reducer.parameters()[static_cast<std::size_t>(slice.parameter)];
-            const auto* const from =
-                static_cast<const std::byte*>(bucket.gradients.data) + slice.offset * size_of(bucket.gradients.type);
-            runtime::convert({from, slice.count, parameter.type},
-                             {.data = parameter.data, .count = slice.count, .type = parameter.type});
-        }
+        // The memory must not be left before all work is over.
+        if (outcome) outcome = hand_out(bucket);
     }
-    return outcome;
+    return outcome ? math->finish() : outcome;
+}
+
+Result<void> ShardedOptimizer::Body::hand_out(const GradientBucket& bucket) {
+    const auto type = bucket.gradients.type;
+    for (const auto& slice : bucket.slices) {
+        const auto& parameter = reducer.parameters()[static_cast<std::size_t>(slice.parameter)];
+        const auto* const from = static_cast<const std::byte*>(bucket.gradients.data) + slice.offset * size_of(type);
+        if (auto done = math->hand_out({from, slice.count, type}, parameter.data); !done) return done;
+    }
+    return {};
 }
 
 Result<ShardedOptimizer> ShardedOptimizer::make(GradientReducer& reducer, const OptimizerRule& rule) {
@@ -127,11 +147,14 @@ Result<ShardedOptimizer> ShardedOptimizer::make(GradientReducer& reducer, const 
         return Error{Errc::invalid_argument,
                      "a sharded optimizer needs a reducer that was made with GradientResult::own_piece"};
     }
-    if (reducer.communicator().device()) {
-        return Error{
-            Errc::unsupported,
-            "the sharded optimizer computes on the host, and this reducer's gradients lie on a GPU: reduce with "
-            "GradientResult::own_piece, update your piece there, and all_gather the parameters"};
+    if (auto* const device = reducer.communicator().device()) {
+        if (auto kernels = device->has_kernels(); !kernels) {
+            return Error{
+                Errc::unsupported,
+                cat("the sharded optimizer computes where the gradients lie, on a GPU: ", kernels.error().context,
+                    "; or reduce with GradientResult::own_piece, update your piece there, and all_gather the "
+                    "parameters")};
+        }
     }
     for (const auto& parameter : reducer.parameters()) {
         if (parameter.type == DataType::f64) {
@@ -141,7 +164,7 @@ Result<ShardedOptimizer> ShardedOptimizer::make(GradientReducer& reducer, const 
     }
     if (auto good = runtime::check(rule); !good) return good.error();
     auto body = std::make_unique<Body>(reducer, rule);
-    body->take_pieces();
+    if (auto taken = body->take_pieces(); !taken) return taken.error();
     return ShardedOptimizer(std::move(body));
 }
 
@@ -151,13 +174,8 @@ ShardedOptimizer::ShardedOptimizer(ShardedOptimizer&&) noexcept = default;
 ShardedOptimizer& ShardedOptimizer::operator=(ShardedOptimizer&&) noexcept = default;
 
 Result<void> ShardedOptimizer::step() {
-    for (std::size_t i = 0; i < body_->updates.size(); ++i) {
-        if (body_->reducer.used(static_cast<int>(i))) ++body_->updates[i];
-    }
-    for (std::size_t i = 0; i < body_->parts.size(); ++i) {
-        if (body_->reducer.used(body_->pieces[i].parameter)) body_->update_part(i);
-    }
-    return body_->share();
+    auto updated = body_->update();
+    return updated ? body_->share() : updated;
 }
 
 Result<void> ShardedOptimizer::reload() {

@@ -16,8 +16,12 @@ class Finder {
     explicit Finder(const SharedObject& library) : library_(library) {}
 
     template <class Function>
-    void operator()(Function& place, const char* symbol) {
+    void if_there(Function& place, const char* symbol) const {
         place = reinterpret_cast<Function>(library_.find(symbol));
+    }
+    template <class Function>
+    void operator()(Function& place, const char* symbol) {
+        if_there(place, symbol);
         if (place == nullptr) missing_.emplace_back(symbol);
     }
     [[nodiscard]] const std::vector<std::string>& missing() const { return missing_; }
@@ -61,6 +65,10 @@ Result<CudaTable> CudaTable::load(const std::string& named) {
     find(table.unpin, "cudaHostUnregister");
     find(table.synchronize, "cudaDeviceSynchronize");
     find(table.pointer_attributes, "cudaPointerGetAttributes");
+    find(table.attribute, "cudaDeviceGetAttribute");
+    find(table.launch, "cudaLaunchKernel");
+    find.if_there(table.load_library, "cudaLibraryLoadData");
+    find.if_there(table.get_kernel, "cudaLibraryGetKernel");
     table.path = library->path();
     if (!find.missing().empty()) {
         return Error{Errc::unsupported, cat(table.path, " lacks ", join(find.missing(), ", "),

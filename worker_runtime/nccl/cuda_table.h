@@ -33,6 +33,12 @@ struct CudaTable {
     decltype(&::cudaHostUnregister) unpin = nullptr;
     decltype(&::cudaDeviceSynchronize) synchronize = nullptr;
     decltype(&::cudaPointerGetAttributes) pointer_attributes = nullptr;
+    decltype(&::cudaDeviceGetAttribute) attribute = nullptr;
+    decltype(&::cudaLaunchKernel) launch = nullptr;
+    // Null in runtimes before 12.8. cudaLibraryLoadData and cudaLibraryGetKernel, whose handles older headers lack.
+    cudaError_t (*load_library)(void** library, const void* code, void* jit_options, void** jit_values,
+                                unsigned jit_count, void* options, void** values, unsigned count) = nullptr;
+    cudaError_t (*get_kernel)(void** kernel, void* library, const char* name) = nullptr;
     std::string path;
 
     /// Loads the library: `named`, else libcudart of any version since 11. unsupported says what is missing.

@@ -170,6 +170,10 @@ Result<void> NcclComm::fill_zero(void* memory, std::size_t size_bytes) {
     return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
 }
 
+Result<void> NcclComm::launch(const KernelCall& call) {
+    return process_->launch(call, stream_);
+}
+
 Result<void> NcclComm::enlist(void* memory, std::size_t size_bytes, const NcclWait& wait) {
     void* registration = nullptr;
     auto done = call(

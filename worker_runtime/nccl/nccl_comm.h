@@ -26,7 +26,7 @@ struct NcclWait {
     std::function<Error()> late;
 };
 
-class NcclComm : public std::enable_shared_from_this<NcclComm> {
+class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclComm> {
   public:
     using Init = std::function<ncclResult_t(ncclComm_t*, ncclConfig_t*)>;
     using Call = std::function<ncclResult_t(ncclComm_t, cudaStream_t)>;
@@ -38,7 +38,7 @@ class NcclComm : public std::enable_shared_from_this<NcclComm> {
     /// ncclCommSplit: a collective over the parent. Null where `color` is NCCL_SPLIT_NOCOLOR.
     static Result<std::shared_ptr<NcclComm>> split(NcclComm& parent, int color, int key, const NcclWait& wait);
     /// close() or the process's abort came before.
-    ~NcclComm();
+    ~NcclComm() override;
     NcclComm(const NcclComm&) = delete;
     NcclComm& operator=(const NcclComm&) = delete;
 
@@ -55,6 +55,7 @@ class NcclComm : public std::enable_shared_from_this<NcclComm> {
     /// Between host and device, in order with the stream's operations.
     Result<void> copy(void* to, const void* from, std::size_t size_bytes);
     Result<void> fill_zero(void* memory, std::size_t size_bytes);
+    Result<void> launch(const KernelCall& call) override;
     /// Everything on the stream so far.
     Result<void> finish(std::string_view what, const NcclWait& wait);
 

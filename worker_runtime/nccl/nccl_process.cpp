@@ -129,6 +129,23 @@ Result<void> NcclProcess::use_device() const {
     return cuda_.check(cuda_.set_device(terms_.device), cat("use GPU ", terms_.device));
 }
 
+const Result<KernelImage>& NcclProcess::kernels() {
+    std::call_once(kernels_loaded_, [this] {
+        if (auto used = use_device(); !used) {
+            kernels_.emplace(used.error());
+        } else {
+            kernels_.emplace(KernelImage::load(cuda_, terms_.device));
+        }
+    });
+    return *kernels_;
+}
+
+Result<void> NcclProcess::launch(const KernelCall& call, cudaStream_t stream) {
+    if (!kernels()) return kernels().error();
+    if (auto used = use_device(); !used) return used;
+    return kernels()->launch(cuda_, call, stream);
+}
+
 void NcclProcess::add(const std::shared_ptr<NcclComm>& communicator) {
     const std::lock_guard lock(mutex_);
     communicators_.insert(communicator);

@@ -20,6 +20,7 @@
 #include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/nccl/abort_driver.h"
 #include "worker_runtime/nccl/cuda_table.h"
+#include "worker_runtime/nccl/kernel_image.h"
 #include "worker_runtime/nccl/nccl_table.h"
 #include "worker_runtime/nccl/plugin.h"
 
@@ -56,6 +57,11 @@ class NcclProcess {
     /// CUDA keeps the current device for each thread: every thread calls this before it calls CUDA or NCCL.
     [[nodiscard]] Result<void> use_device() const;
 
+    /// Our kernels, loaded when they are asked for first.
+    const Result<KernelImage>& kernels();
+    /// One of them, which kernels() has.
+    Result<void> launch(const KernelCall& call, cudaStream_t stream);
+
     void add(const std::shared_ptr<NcclComm>& communicator);
     /// Its NCCL communicator is gone, or about to be closed in order.
     void remove(const std::shared_ptr<NcclComm>& communicator);
@@ -90,6 +96,8 @@ class NcclProcess {
     CudaTable cuda_;
     NcclTable nccl_;
     std::string device_name_;
+    std::once_flag kernels_loaded_;
+    std::optional<Result<KernelImage>> kernels_;
     std::shared_ptr<FdWatch> watch_;
     mutable std::mutex mutex_;
     std::set<std::shared_ptr<NcclComm>> communicators_;

@@ -30,6 +30,15 @@ Result<void> NcclQueue::make_event(cudaEvent_t& event) const {
     return cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event");
 }
 
+Result<void> NcclQueue::has_kernels() {
+    const auto& kernels = process_->kernels();
+    return kernels ? Result<void>() : Result<void>(kernels.error());
+}
+
+Result<void> NcclQueue::launch(const KernelCall& call) {
+    return process_->launch(call, stream_);
+}
+
 Result<void> NcclQueue::wait_for(void* event) {
     const auto& cuda = process_->cuda();
     return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),

@@ -17,6 +17,8 @@ class NcclQueue final : public DeviceQueue {
     NcclQueue(const NcclQueue&) = delete;
     NcclQueue& operator=(const NcclQueue&) = delete;
 
+    Result<void> has_kernels() override;
+    Result<void> launch(const KernelCall& call) override;
     Result<void> wait_for(void* event) override;
     Result<void> copy(void* to, const void* from, std::size_t size_bytes) override;
     Result<void> fill_zero(void* memory, std::size_t size_bytes) override;

@@ -177,6 +177,15 @@ Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait
 }
 
 Result<void> NcclTransport::put(const Operation& operation, const std::string& what, const NcclWait& wait) {
+    const auto* const steps = operation.steps;
+    Result<void> done;
+    if (steps != nullptr) done = steps->before(*communicator_);
+    if (done) done = put_alone(operation, what, wait);
+    if (done && steps != nullptr) done = steps->behind(*communicator_);
+    return done;
+}
+
+Result<void> NcclTransport::put_alone(const Operation& operation, const std::string& what, const NcclWait& wait) {
     const auto& nccl = process_->nccl();
     ncclRedOp_t reduction = nccl_reduction(operation.reduce);
     if (operation.reduce == ReduceOp::avg && operation.weighted) {

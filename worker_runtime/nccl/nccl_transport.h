@@ -67,8 +67,10 @@ class NcclTransport final : public Transport {
     Result<void> connect();
     Result<void> set_up(std::shared_ptr<NcclComm> communicator);
     Result<void> carry_out(const Operation& operation, const NcclWait& wait);
-    /// `operation` on device memory, onto the stream.
+    /// `operation` on device memory, onto the stream, with its steps.
     Result<void> put(const Operation& operation, const std::string& what, const NcclWait& wait);
+    /// The same, without them.
+    Result<void> put_alone(const Operation& operation, const std::string& what, const NcclWait& wait);
     Result<ncclRedOp_t> weighted_reduction(const Operation& operation, const NcclWait& wait);
     Result<Channel*> channel(int from, int to, const NcclWait& wait);
     [[nodiscard]] NcclWait wait_for(const std::string& what, const RunTerms& terms);

@@ -35,6 +35,7 @@ Result<Communicator> join_nccl_group(GroupTerms group, const NcclSetting& settin
     ::setenv("MUSTER_CUDA_LIBRARY", STANDIN_CUDA, 1);
     ::setenv("MUSTER_NCCL_LIBRARY", library_of(setting).c_str(), 1);
     ::setenv("MUSTER_STANDIN_FAULT", setting.fault.c_str(), 1);
+    ::setenv("MUSTER_STANDIN_KERNELS", setting.kernels ? "1" : "0", 1);
     ::setenv("MUSTER_STANDIN_HIDDEN", setting.hidden ? "1" : "0", 1);
     NcclTerms terms = setting.terms;
     terms.device = setting.device >= 0 ? setting.device : group.rank;

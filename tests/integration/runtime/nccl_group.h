@@ -17,6 +17,7 @@ struct NcclSetting {
     std::string fault{};  ///< as tests/stand_ins/nccl.cpp takes it
     bool old_library = false;
     bool hidden = false;             ///< the host cannot touch memory of the GPU
+    bool kernels = true;             ///< code for the GPU can be loaded
     std::string nccl_library{};      ///< a file in the place of the stand-in
     int device = -1;                 ///< instead of the rank's own
     Duration timeout = 30s;          ///< of operations

@@ -13,6 +13,7 @@
 #include "tests/integration/runtime/nccl_group.h"
 #include "tests/support/catch.h"
 #include "tests/unit/worker_runtime/reducer_story.h"
+#include "worker_runtime/nccl/kernel_code.h"
 
 namespace muster {
 
@@ -31,6 +32,13 @@ ReducerOptions small_buckets() {
 std::string train(int size, const DeviceTraining& how) {
     return run_nccl_ranks(
         size, [&](Communicator& world, int) { return train_on_device(world, how); }, hidden);
+}
+
+/// False, with a line of the output, where the build found no compiler for GPUs; in CI it must.
+bool has_kernels() {
+    const bool has = !runtime::kernel_codes().empty();
+    if (!has) WARN("skipped: the plugin was built without arithmetic for GPUs");
+    return has;
 }
 
 template <class Function>
@@ -240,7 +248,51 @@ TEST_CASE("a collective that does not end is told at its deadline, and those beh
     CHECK(run_nccl_ranks(2, late, hidden) == "");
 }
 
-TEST_CASE("what would need kernels of our own is refused on every rank, with what to do instead") {
+TEST_CASE("without code for the GPU, gradients are clipped over the host") {
+    CHECK(run_nccl_ranks(
+              2, [](Communicator& world, int) { return clip_on_device(world); },
+              [](int) { return NcclSetting{.hidden = true, .kernels = false}; }) == "");
+}
+
+TEST_CASE("compressed wires on GPUs have the bits of the host's, and its state for checkpoints") {
+    if (!has_kernels()) return;
+    for (const auto wire : {WireFormat::f16, WireFormat::bf16, WireFormat::int8}) {
+        INFO("wire " << static_cast<int>(wire));
+        auto options = small_buckets();
+        options.wire = wire;
+        CHECK(train(3, {.steps = 10, .options = options, .shuffled = true, .unused = 1}) == "");
+        CHECK(train(2, {.options = options, .local_steps = true}) == "");
+        options.inputs = Inputs::uneven;
+        CHECK(train(3, {.options = options, .ends = {3, 1, 2}}) == "");
+    }
+}
+
+TEST_CASE("a gradient on a GPU that is not finite is told with its rank, also of a parameter that is rarely used") {
+    if (!has_kernels()) return;
+    auto options = small_buckets();
+    options.finite_check = FiniteCheck::on;
+    CHECK(train(3, {.steps = 3, .options = options, .not_finite = 2, .not_finite_step = 1}) == "");
+    CHECK(train(2, {.steps = 10, .options = options, .unused = 1, .not_finite = 1, .not_finite_step = 8}) == "");
+    options.wire = WireFormat::int8;
+    CHECK(train(2, {.steps = 2, .options = options, .not_finite = 5, .not_finite_step = 1}) == "");
+}
+
+TEST_CASE("a sharded optimizer on GPUs has the bits of the host's") {
+    if (!has_kernels()) return;
+    const OptimizerRule rules[] = {Sgd{}, Sgd{.momentum = 0.9, .weight_decay = 0.1}, Adam{.weight_decay = 0.1},
+                                   AdamW{}};
+    const auto optimize = [&](Communicator& world, int) -> std::string {
+        for (const auto& rule : rules) {
+            if (auto wrong = optimize_on_device(world, rule); !wrong.empty()) {
+                return cat("rule ", rule.index(), ": ", wrong);
+            }
+        }
+        return "";
+    };
+    CHECK(run_nccl_ranks(3, optimize, hidden) == "");
+}
+
+TEST_CASE("what needs kernels of our own is refused on every rank where there are none, with what to do instead") {
     const auto refused = [](Communicator& world, int) -> std::string {
         Memory memory;
         auto parameters = one_parameter(world, memory, 10);
@@ -250,9 +302,10 @@ TEST_CASE("what would need kernels of our own is refused on every rank, with wha
             return made ? "made" : made.error().code == Errc::unsupported ? made.error().context : "another error";
         };
         const auto has = [](const std::string& text, std::string_view part) {
-            return text.find(part) != std::string::npos;
+            const auto* const reason = runtime::kernel_codes().empty() ? "built without" : "operation not supported";
+            return text.find(part) != std::string::npos && text.find(reason) != std::string::npos;
         };
-        for (const auto wire : {WireFormat::bf16, WireFormat::f16, WireFormat::int8, WireFormat::power}) {
+        for (const auto wire : {WireFormat::bf16, WireFormat::f16, WireFormat::int8}) {
             if (const auto text = said({.wire = wire}); !has(text, "use WireFormat::same there")) return text;
         }
         if (const auto text = said({.finite_check = FiniteCheck::on}); !has(text, "clip_grad_norm()")) return text;
@@ -261,6 +314,18 @@ TEST_CASE("what would need kernels of our own is refused on every rank, with wha
         const auto optimizer = ShardedOptimizer::make(*reducer, Sgd{});
         if (optimizer) return "there is a sharded optimizer";
         return has(optimizer.error().context, "GradientResult::own_piece") ? "" : optimizer.error().context;
+    };
+    CHECK(run_nccl_ranks(2, refused, [](int) { return NcclSetting{.hidden = true, .kernels = false}; }) == "");
+}
+
+TEST_CASE("PowerSGD is refused on GPUs") {
+    const auto refused = [](Communicator& world, int) -> std::string {
+        Memory memory;
+        auto parameters = one_parameter(world, memory, 10);
+        if (!parameters) return complaint(parameters);
+        const auto made = GradientReducer::make(world, *parameters, {.wire = WireFormat::power});
+        if (made) return "made";
+        return made.error().context.find("use int8, a 16-bit wire") == std::string::npos ? complaint(made) : "";
     };
     CHECK(run_nccl_ranks(2, refused, hidden) == "");
 }

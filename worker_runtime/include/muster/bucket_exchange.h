@@ -26,6 +26,7 @@
 #include "muster/operation.h"
 #include "muster/parameter.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/time.h"
 
 namespace muster {
 
@@ -56,6 +57,10 @@ struct ExchangeTerms {
     /// Zeroed memory, where the buckets lie, that collectives reduce in place (Communicator::allocate): call it equally
     /// on all ranks.
     std::function<Result<Memory>(std::size_t size_bytes)> allocate;
+    runtime::DeviceQueue* device = nullptr;  ///< where the buckets lie on a GPU: what works there; else null
+    Duration timeout{};                      ///< for what has to be waited for there
+    /// Where they lie on a GPU: the samples of all ranks, in rank order, once the step's first collective is launched.
+    const float* weights = nullptr;
 };
 
 class BucketExchange {
@@ -73,6 +78,10 @@ class BucketExchange {
     [[nodiscard]] virtual int collective_count(const GradientBucket& bucket) const = 0;
 
     virtual Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) = 0;
+
+    /// On a GPU: a bucket's collectives are all started when its gradients are ready, and what is between them is put
+    /// onto their stream (Operation::steps). advance(bucket, k) then comes when collective k - 1 has been started.
+    [[nodiscard]] virtual bool chained() const { return false; }
 
     /// Between steps: adds to `to` what this rank remembers of the gradients, for a checkpoint.
     virtual void keep(std::vector<std::byte>& /*to*/) const {}

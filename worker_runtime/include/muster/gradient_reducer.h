@@ -36,8 +36,9 @@
 // whatever is put on any stream afterwards sees them; nothing needs to wait for an event. Before begin_step() makes
 // buckets anew (Layout::moved) it waits until the GPU has nothing to do, so work that reads gradients may still be
 // under way then. Sums are NCCL's, in the order and precision that it chooses: equal on all ranks, but not to the last
-// bit those of the host. Not there: WireFormat other than `same`, FiniteCheck, and the sharded optimizer; make() says
-// so.
+// bit those of the host; compressed wires, which do not leave sums to it, have the host's bits. Those, FiniteCheck and
+// the sharded optimizer compute on the GPU, which needs CUDA's runtime 12.8 or newer and a plugin that was built with a
+// compiler for GPUs: where that is missing make() says so. WireFormat::power is not there.
 //
 // Failures. Every error names the step, and the parameter or rank that caused it. After an error of communication the
 // communicator is dead, and so is the reducer: each call returns that first error.
@@ -175,9 +176,8 @@ class GradientReducer {
 
     /// After finish(): scales all gradients by one factor so that their norm over all parameters that were used is at
     /// most `max_norm`. Returns the norm before. With GradientResult::own_piece, and on GPUs, a collective. On a GPU it
-    /// happens behind `after`, and goes through the host's memory: 1 / world of the gradients' bytes for the norm, and
-    /// all of them there and back where it is too large. Where that is too slow, give an infinite `max_norm`, and
-    /// multiply in a kernel of your own.
+    /// happens behind `after`. Where kernels are missing (see above) gradients then go through the host's memory: 1 /
+    /// world of their bytes for the norm, and all of them there and back where it is too large.
     Result<double> clip_grad_norm(double max_norm, void* after = nullptr);
 
     /// Between steps that average. `to` may have an older state, whose memory is used again.

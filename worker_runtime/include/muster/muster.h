@@ -405,7 +405,7 @@ muster_status muster_optimizer_step(muster_optimizer* optimizer);
 muster_status muster_optimizer_set_learning_rate(muster_optimizer* optimizer, double learning_rate);
 
 // For checkpoints: the state that this rank keeps of some neighbouring elements of one parameter. The pieces of all
-// ranks make up each parameter exactly once. The memory is the optimizer's, and may be written.
+// ranks make up each parameter exactly once. The memory is the optimizer's, the GPU's over NCCL, and may be written.
 typedef struct muster_optimizer_piece {
     size_t size;
     int parameter;

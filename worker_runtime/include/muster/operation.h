@@ -20,6 +20,10 @@
 
 namespace muster {
 
+namespace runtime {
+class CollectiveSteps;
+}
+
 /// The values travel in signatures and flight records: never renumber them.
 enum class OperationKind : std::uint8_t {
     barrier = 0,
@@ -108,6 +112,8 @@ struct Operation {
     /// NCCL only: a cudaEvent_t of the caller's stream, behind the work that makes the input. The operation starts on
     /// the GPU when it has come. Null: the input is there already.
     void* after = nullptr;
+    /// NCCL only, for the engine: arithmetic around a collective with elements, on its stream.
+    const runtime::CollectiveSteps* steps = nullptr;
     std::uint32_t tag = 0;  ///< the caller's, equal on all ranks: compared with the peers', kept in the flight record
 };
 

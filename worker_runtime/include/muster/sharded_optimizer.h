@@ -12,6 +12,9 @@
 //
 // The arithmetic is PyTorch's (torch.optim.SGD, Adam, AdamW), in f32. A parameter that no rank used in a step is left
 // alone, weight decay and momentum included.
+//
+// On GPUs state and updates are there. make() is a collective then, and needs what gradient_reducer.h says of kernels.
+// Work of the caller's own that has changed gradients or pieces must be over when step() or reload() is called.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +52,8 @@ struct AdamW {
 
 using OptimizerRule = std::variant<Sgd, Adam, AdamW>;
 
-/// The state of some neighbouring elements of one parameter, which this rank keeps. For checkpoints: the pieces of all
-/// ranks make up each parameter exactly once.
+/// The state of some neighbouring elements of one parameter, which this rank keeps: memory of the GPU where gradients
+/// lie there. For checkpoints: the pieces of all ranks make up each parameter exactly once.
 struct OptimizerPiece {
     std::int32_t parameter = 0;
     std::size_t offset = 0;            ///< elements from the parameter's begin

@@ -1,0 +1,132 @@
+// The stand-in for CUDA's runtime, where it loads code and launches kernels. It takes our PTX as text, and finds out of
+// it which kernels there are and how large their arguments are; what runs is the same source, compiled for the host. A
+// launch is refused, with a line on stderr, where its shape is wrong, or where memory that the kernel names is not
+// wholly that of one allocation of the GPU.
+//
+// MUSTER_STANDIN_KERNELS  0: no code can be loaded
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include "tests/stand_ins/device_memory.h"
+#include "tests/stand_ins/run_kernel.h"
+
+namespace {
+
+using namespace muster::kernels;
+
+/// A kernel that has been launched; empty where its arguments are wrong, which `said` then tells.
+using Launched = std::optional<std::function<void()>>;
+
+template <class Kernel>
+Launched launched(const void* arguments, std::uint32_t blocks, std::string& said) {
+    Kernel kernel = *static_cast<const Kernel*>(arguments);
+    kernel.memory([&]<class T>(T*& pointer, std::uint64_t count) {
+        void* const reached = muster::stand_ins::reach_whole(pointer, count * sizeof(T));
+        if (reached == nullptr || reinterpret_cast<std::uintptr_t>(pointer) % alignof(T) != 0) {
+            said = "an argument is not the memory of the GPU that it should be, of " +
+                   std::to_string(count * sizeof(T)) + " bytes";
+        }
+        pointer = static_cast<T*>(reached);
+    });
+    if (!said.empty()) return std::nullopt;
+    return [kernel, blocks] { muster::stand_ins::run_kernel(kernel, blocks); };
+}
+
+struct KnownKernel {
+    const char* name;
+    std::size_t argument_bytes;
+    Launched (*launched)(const void*, std::uint32_t, std::string&);
+};
+
+#define MUSTER_KNOWN(name) KnownKernel{"muster_" #name, sizeof(name), launched<name>},
+const std::array<KnownKernel, kernel_count> known{MUSTER_KERNELS(MUSTER_KNOWN)};
+#undef MUSTER_KNOWN
+
+/// Bytes of the one argument of each kernel of a PTX text.
+using Library = std::map<std::string, std::size_t, std::less<>>;
+
+Library read_ptx(std::string_view text) {
+    constexpr std::string_view entry = ".entry ";
+    Library kernels;
+    for (std::size_t at = text.find(entry); at != text.npos; at = text.find(entry, at + 1)) {
+        const std::size_t name = at + entry.size();
+        const std::size_t open = text.find('(', name);
+        const std::string_view parameters = text.substr(open, text.find(')', open) - open);
+        const std::size_t size = parameters.find('[');
+        const bool one = size != parameters.npos && parameters.find(".param") == parameters.rfind(".param");
+        kernels.emplace(text.substr(name, open - name),
+                        one ? std::strtoul(parameters.data() + size + 1, nullptr, 10) : 0);
+    }
+    return kernels;
+}
+
+cudaError_t refuse(cudaError_t error, const char* kernel, const std::string& why) {
+    std::fprintf(stderr, "CUDA stand-in: %s: %s\n", kernel, why.c_str());
+    return error;
+}
+
+}  // namespace
+
+extern "C" {
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*device*/) {
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**, unsigned,
+                                cudaLibraryOption*, void**, unsigned) {
+    const char* const text = std::getenv("MUSTER_STANDIN_KERNELS");
+    if (text != nullptr && std::string_view(text) == "0") return cudaErrorNotSupported;
+    // Machine code is for a GPU.
+    if (*static_cast<const char*>(code) == '\x7f') return cudaErrorNoKernelImageForDevice;
+    *library = reinterpret_cast<cudaLibrary_t>(new Library(read_ptx(static_cast<const char*>(code))));
+    return cudaSuccess;
+}
+
+cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, const char* name) {
+    const auto& kernels = *reinterpret_cast<const Library*>(library);
+    const auto found = kernels.find(std::string_view(name));
+    if (found == kernels.end()) return refuse(cudaErrorSymbolNotFound, name, "the PTX has no such kernel");
+    for (const auto& each : known) {
+        if (found->first != each.name) continue;
+        if (found->second != each.argument_bytes) {
+            return refuse(cudaErrorInvalidValue, name,
+                          "its argument has " + std::to_string(found->second) + " bytes in the PTX, and " +
+                              std::to_string(each.argument_bytes) + " on the host");
+        }
+        *kernel = reinterpret_cast<cudaKernel_t>(const_cast<KnownKernel*>(&each));
+        return cudaSuccess;
+    }
+    return refuse(cudaErrorSymbolNotFound, name, "the stand-in has no such kernel");
+}
+
+cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared_bytes,
+                             cudaStream_t stream) {
+    const auto& kernel = *static_cast<const KnownKernel*>(function);
+    const bool shaped = grid.x > 0 && grid.y == 1 && grid.z == 1 && block.x == threads && block.y == 1 &&
+                        block.z == 1 && shared_bytes == 0;
+    if (!shaped)
+        return refuse(cudaErrorInvalidConfiguration, kernel.name, "launched in a shape that it is not made for");
+    std::string said;
+    auto work = kernel.launched(arguments[0], grid.x, said);
+    if (!work) return refuse(cudaErrorInvalidValue, kernel.name, said);
+    return cudaLaunchHostFunc(
+        stream,
+        [](void* given) {
+            const std::unique_ptr<std::function<void()>> own(static_cast<std::function<void()>*>(given));
+            (*own)();
+        },
+        new std::function<void()>(std::move(*work)));
+}
+
+}  // extern "C"

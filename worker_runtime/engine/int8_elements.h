@@ -1,0 +1,26 @@
+// Numbers as 8-bit integers, one at a time, for the host and for GPUs.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace muster::runtime {
+
+inline constexpr std::int32_t infinity_bits = 0x7f800000;
+/// Below this the reciprocal of a scale would overflow; such gradients wait in the error feedback.
+inline constexpr float int8_tiny = 1e-30f;
+/// Added to a number of less than 2^22, it leaves the nearest integer (ties to even) in the low bits.
+inline constexpr float int8_rounder = 12582912.0f;
+
+/// The bits of the absolute value, whose order is that of the values; a NaN is larger than all.
+constexpr std::int32_t magnitude_bits(float value) {
+    return static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(value) & 0x7fffffff);
+}
+
+/// The nearest code of `value`, where `inverse` is 127 / (the largest magnitude of the block).
+constexpr std::int32_t int8_code(float value, float inverse) {
+    const float nearest = value * inverse + int8_rounder;
+    return std::bit_cast<std::int32_t>(nearest) - std::bit_cast<std::int32_t>(int8_rounder);
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,151 @@
+// Kernels whose elements have nothing to do with each other: conversions, averages of 16-bit numbers, factors.
+#pragma once
+
+#include <bit>
+
+#include "muster/data_type.h"
+#include "worker_runtime/engine/half_formats.h"
+#include "worker_runtime/kernels/kernel.h"
+
+namespace muster::kernels {
+
+/// An element of a 16-bit type in f32, and back.
+MUSTER_HOST_AND_DEVICE inline float widened(std::uint16_t half, DataType type) {
+    return type == DataType::bf16 ? runtime::f32_of_bf16(half) : runtime::f32_of_f16(half);
+}
+MUSTER_HOST_AND_DEVICE inline std::uint16_t narrowed(float value, DataType type) {
+    return type == DataType::bf16 ? runtime::bf16_of_f32(value) : runtime::f16_of_f32(value);
+}
+
+/// Tells the stand-in of elements whose type is known at run time only.
+template <class Visit>
+void visit_elements(Visit& visit, const void*& data, std::uint64_t count, DataType type) {
+    const auto as = [&]<class T>(T) {
+        const T* typed = static_cast<const T*>(data);
+        visit(typed, count);
+        data = typed;
+    };
+    if (type == DataType::f32) {
+        as(float{});
+    } else if (type == DataType::f64) {
+        as(double{});
+    } else {
+        as(std::uint16_t{});
+    }
+}
+
+/// f32 as a 16-bit type, rounded to nearest even; zeroes behind the `given` elements.
+struct Narrow {
+    using Form = Elementwise;
+    const float* from;
+    std::uint16_t* to;
+    std::uint64_t given;
+    std::uint64_t count;
+    DataType type;
+
+    MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
+        to[i] = i < given ? narrowed(from[i], type) : std::uint16_t{0};
+    }
+    template <class Visit>
+    void memory(Visit&& visit) {
+        visit(from, given);
+        visit(to, count);
+    }
+};
+
+struct Widen {
+    using Form = Elementwise;
+    const std::uint16_t* from;
+    float* to;
+    std::uint64_t count;
+    DataType type;
+
+    MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { to[i] = widened(from[i], type); }
+    template <class Visit>
+    void memory(Visit&& visit) {
+        visit(from, count);
+        visit(to, count);
+    }
+};
+
+/// A few numbers of the host's, without a copy that might hold it up.
+struct PutNumbers {
+    using Form = Elementwise;
+    static constexpr std::uint32_t most = 128;
+    float values[most];
+    float* to;
+    std::uint64_t count;
+
+    MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { to[i] = values[i]; }
+    template <class Visit>
+    void memory(Visit&& visit) {
+        visit(to, count);
+    }
+};
+
+/// The average of what all ranks sent, as ReduceOp::avg promises it: sum(weight x) in f32 and in rank order, times
+/// `reciprocal`, rounded once.
+struct AverageHalves {
+    using Form = Elementwise;
+    const std::uint16_t* pieces;  ///< `world` of `count` elements
+    const float* weights;
+    std::uint16_t* to;
+    std::uint64_t count;
+    std::uint32_t world;
+    float reciprocal;
+    DataType type;
+
+    MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
+        if (world == 1) {  // as it is, like every reduction over one rank
+            to[i] = pieces[i];
+            return;
+        }
+        float sum = widened(pieces[i], type) * weights[0];
+        for (std::uint32_t rank = 1; rank < world; ++rank) {
+            sum += widened(pieces[rank * count + i], type) * weights[rank];
+        }
+        sum *= reciprocal;
+        to[i] = narrowed(sum == sum ? sum : std::bit_cast<float>(std::uint32_t{0x7fc00000}), type);
+    }
+    template <class Visit>
+    void memory(Visit&& visit) {
+        visit(pieces, world * count);
+        visit(weights, world);
+        visit(to, count);
+    }
+};
+
+/// Elements times a factor; 16-bit ones are multiplied in f32 and rounded once.
+template <class T>
+struct Scale {
+    using Form = Elementwise;
+    T* data;
+    std::uint64_t count;
+    T factor;
+
+    MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const { data[i] *= factor; }
+    template <class Visit>
+    void memory(Visit&& visit) {
+        visit(data, count);
+    }
+};
+using ScaleFloats = Scale<float>;
+using ScaleDoubles = Scale<double>;
+
+struct ScaleHalves {
+    using Form = Elementwise;
+    std::uint16_t* data;
+    std::uint64_t count;
+    float factor;
+    DataType type;
+
+    MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
+        data[i] = narrowed(widened(data[i], type) * factor, type);
+    }
+    template <class Visit>
+    void memory(Visit&& visit) {
+        visit(data, count);
+    }
+};
+
+}  // namespace muster::kernels

@@ -1,0 +1,84 @@
+// The form of our kernels: arithmetic on a GPU's memory, written once, for GPUs (kernels.cu) and for the host, where
+// the stand-in for CUDA in the tests runs the same functions.
+//
+// A kernel is a struct whose members are its arguments: pointers into memory of the GPU, and numbers. Its work is cut
+// into items; a block of 256 threads takes one item after another. Two kinds:
+//
+//   elementwise   `count` elements, each by itself: element(i)
+//   in phases     items() items; for each of them every thread calls run(phase, item, thread, shared) for one phase
+//                 after another, and waits for all other threads of the block between two phases
+//
+// memory(visit) names every pointer with the number of elements behind it: visit(pointer, count). The stand-in checks
+// that they are the GPU's, and puts the places in which it finds them in their stead.
+//
+// Nothing is contracted into fused operations, divisions and roots are rounded to nearest, and subnormal numbers are
+// kept: a kernel has the same bits on every GPU, and those of the host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "worker_runtime/core/host_and_device.h"
+
+namespace muster::kernels {
+
+inline constexpr std::uint32_t threads = 256;
+inline constexpr std::uint32_t elements_per_thread = 4;
+/// Items beyond are taken by the same blocks again.
+inline constexpr std::uint32_t blocks_max = 65536;
+
+struct NoShared {};
+
+/// What an elementwise kernel says of itself.
+struct Elementwise {
+    using Shared = NoShared;
+    static constexpr std::uint32_t phases = 1;
+    static constexpr bool elementwise = true;
+};
+
+template <class Kernel>
+MUSTER_HOST_AND_DEVICE std::uint64_t item_count(const Kernel& kernel) {
+    constexpr std::uint64_t item = threads * elements_per_thread;
+    if constexpr (Kernel::Form::elementwise) {
+        return (kernel.count + item - 1) / item;
+    } else {
+        return kernel.items();
+    }
+}
+
+/// One phase of one item, for one thread.
+template <class Kernel>
+MUSTER_HOST_AND_DEVICE void run_phase(const Kernel& kernel, std::uint32_t phase, std::uint64_t item,
+                                      std::uint32_t thread, typename Kernel::Form::Shared& shared) {
+    if constexpr (Kernel::Form::elementwise) {
+        const std::uint64_t first = item * threads * elements_per_thread + thread;
+        for (std::uint32_t i = 0; i < elements_per_thread; ++i) {
+            if (first + i * threads < kernel.count) kernel.element(first + i * threads);
+        }
+    } else {
+        kernel.run(phase, item, thread, shared);
+    }
+}
+
+// ---- for kernels in phases: what the threads of a block have becomes one value, in a fixed order ----
+
+/// Halvings of `threads` values to one.
+inline constexpr std::uint32_t halvings = 8;
+
+/// Halving `number`, from 0: the lower half of what is left takes the upper one. The last leaves the result in
+/// values[0].
+template <class T, class Combine>
+MUSTER_HOST_AND_DEVICE void halve(T* values, std::uint32_t number, std::uint32_t thread, Combine combine) {
+    const std::uint32_t half = threads >> (number + 1);
+    if (thread < half) values[thread] = combine(values[thread], values[thread + half]);
+}
+
+struct Add {
+    MUSTER_HOST_AND_DEVICE double operator()(double a, double b) const { return a + b; }
+};
+
+struct Larger {
+    MUSTER_HOST_AND_DEVICE std::int32_t operator()(std::int32_t a, std::int32_t b) const { return a > b ? a : b; }
+};
+
+}  // namespace muster::kernels

@@ -1,0 +1,22 @@
+// Puts a kernel onto a queue of the GPU: launch(queue, Scale{...}).
+#pragma once
+
+#include <algorithm>
+
+#include "worker_runtime/cpu/device_queue.h"
+#include "worker_runtime/kernels/kernel_list.h"
+
+namespace muster::kernels {
+
+/// The arguments are copied; the memory that they name must stay.
+template <class Kernel>
+Result<void> launch(runtime::KernelQueue& queue, const Kernel& kernel) {
+    static_assert(number_of<Kernel> != KernelNumber::count, "it is missing in MUSTER_KERNELS");
+    const std::uint64_t items = item_count(kernel);
+    if (items == 0) return {};
+    return queue.launch({.number = number_of<Kernel>,
+                         .blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(items, blocks_max)),
+                         .arguments = &kernel});
+}
+
+}  // namespace muster::kernels

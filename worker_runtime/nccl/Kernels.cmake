@@ -1,0 +1,78 @@
+# Compiles worker_runtime/kernels/kernels.cu for GPUs, and writes a source file that puts the result into the plugin:
+# PTX, which every driver since CUDA 11 compiles for any GPU from the first capability below on, and, where ptxas is
+# found too, machine code for the others. MUSTER_KERNEL_SOURCE is that file, or one that has nothing.
+#
+# clang++ comes first, because its PTX is of an old version: nvcc's is of its own, which older drivers refuse. Neither
+# needs CUDA's headers, or a GPU. ptxas is part of NVIDIA's wheel of the compiler (scripts/setup --tests).
+set(MUSTER_KERNEL_SOURCE no_kernel_code.cpp)
+# An object of its own, which a test puts another in the place of.
+set_source_files_properties(no_kernel_code.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+find_program(MUSTER_CLANG NAMES clang++-14 clang++-15 clang++-16 clang++-17 clang++-18 clang++-19 clang++)
+find_program(MUSTER_NVCC NAMES nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
+find_program(MUSTER_PTXAS NAMES ptxas HINTS ${Nvidia_PACKAGES}/cuda_nvcc/bin /usr/local/cuda/bin NO_DEFAULT_PATH)
+find_program(MUSTER_PTXAS NAMES ptxas)
+set(_kernels ${PROJECT_SOURCE_DIR}/worker_runtime/kernels)
+set(_out ${CMAKE_CURRENT_BINARY_DIR}/kernels)
+file(MAKE_DIRECTORY ${_out})
+set(_flags -O3 -std=c++20 -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/worker_runtime/include)
+set(_clang_flags -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -Xclang -target-feature -Xclang +ptx70 -nocudainc
+                 -nocudalib -ffp-contract=off -Wno-unknown-cuda-version)
+set(_compiler "")
+if(MUSTER_CLANG)
+    # Some are built without code for GPUs.
+    file(WRITE ${_out}/probe.cu "__attribute__((global)) void probe() {}\n")
+    execute_process(COMMAND ${MUSTER_CLANG} ${_clang_flags} ${_flags} -S -o ${_out}/probe.ptx ${_out}/probe.cu
+                    RESULT_VARIABLE _failed OUTPUT_QUIET ERROR_QUIET)
+    if(_failed EQUAL 0)
+        set(_compiler ${MUSTER_CLANG} ${_clang_flags} ${_flags} -S)
+        set(_capabilities 70 80 90 100)
+    endif()
+endif()
+if(NOT _compiler AND MUSTER_NVCC)
+    set(_compiler ${MUSTER_NVCC} ${_flags} -ptx -arch=compute_75 -fmad=false --expt-relaxed-constexpr -ccbin
+                  ${CMAKE_CXX_COMPILER})
+    set(_capabilities 75 80 90)
+endif()
+if(NOT _compiler)
+    message(STATUS "No arithmetic of our own on GPUs: neither a clang++ with code for them nor nvcc was found")
+    if("$ENV{CI}" STREQUAL "true")
+        message(SEND_ERROR "In CI it is built and tested")
+    endif()
+    return()
+endif()
+
+file(GLOB _headers ${_kernels}/*.h)
+list(APPEND _headers ${PROJECT_SOURCE_DIR}/worker_runtime/core/optimizer_elements.h
+     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/half_formats.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_blocks.h
+     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_elements.h)
+set(_ptx ${_out}/kernels.ptx)
+add_custom_command(OUTPUT ${_ptx} COMMAND ${_compiler} -o ${_ptx} ${_kernels}/kernels.cu
+                   DEPENDS ${_kernels}/kernels.cu ${_headers} COMMENT "Compiling kernels for GPUs" VERBATIM)
+set(_pieces ${_ptx})
+set(_assembly "")
+set(_table "")
+list(GET _capabilities 0 MUSTER_PTX_CAPABILITY)
+foreach(_capability ${_capabilities})
+    if(NOT MUSTER_PTXAS)
+        break()
+    endif()
+    # A newer assembler has left the oldest ones behind; for these there is the PTX.
+    execute_process(COMMAND ${MUSTER_PTXAS} --list-arch OUTPUT_VARIABLE _known ERROR_QUIET)
+    if(_known AND NOT _known MATCHES "sm_${_capability}[^0-9]")
+        continue()
+    endif()
+    set(_code ${_out}/kernels_${_capability}.cubin)
+    add_custom_command(OUTPUT ${_code} COMMAND ${MUSTER_PTXAS} -O3 -arch=sm_${_capability} -o ${_code} ${_ptx}
+                       DEPENDS ${_ptx} VERBATIM)
+    list(APPEND _pieces ${_code})
+    math(EXPR _major "${_capability} / 10")
+    math(EXPR _minor "${_capability} % 10")
+    string(APPEND _assembly "CODE(muster_code_${_capability}, \"${_code}\")\n")
+    string(APPEND _table "    {${_major}, ${_minor}, muster_code_${_capability}},\n")
+endforeach()
+configure_file(${CMAKE_CURRENT_SOURCE_DIR}/kernel_code.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp @ONLY)
+set(MUSTER_KERNEL_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp)
+# What it takes in by .incbin is seen by no compiler.
+set_source_files_properties(${MUSTER_KERNEL_SOURCE} PROPERTIES OBJECT_DEPENDS "${_pieces}"
+                            SKIP_UNITY_BUILD_INCLUSION ON)
+message(STATUS "Arithmetic on GPUs: PTX of ${MUSTER_PTX_CAPABILITY} by ${_compiler}")
