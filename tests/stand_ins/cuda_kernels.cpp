@@ -48,7 +48,7 @@ struct KnownKernel {
 };
 
 #define MUSTER_KNOWN(name) KnownKernel{"muster_" #name, sizeof(name), launched<name>},
-const std::array<KnownKernel, kernel_count> known{MUSTER_KERNELS(MUSTER_KNOWN)};
+const std::array<KnownKernel, kernel_count> known_kernels{MUSTER_KERNELS(MUSTER_KNOWN)};
 #undef MUSTER_KNOWN
 
 /// Bytes of the one argument of each kernel of a PTX text.
@@ -97,7 +97,7 @@ cudaError_t cudaLibraryGetKernel(cudaKernel_t* kernel, cudaLibrary_t library, co
     const auto& kernels = *reinterpret_cast<const Library*>(library);
     const auto found = kernels.find(std::string_view(name));
     if (found == kernels.end()) return refuse(cudaErrorSymbolNotFound, name, "the PTX has no such kernel");
-    for (const auto& each : known) {
+    for (const auto& each : known_kernels) {
         if (found->first != each.name) continue;
         if (found->second != each.argument_bytes) {
             return refuse(cudaErrorInvalidValue, name,

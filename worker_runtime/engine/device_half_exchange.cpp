@@ -7,7 +7,7 @@ namespace muster::runtime {
 
 namespace {
 
-std::uint16_t* halves(const Buffer& buffer) {
+std::uint16_t* in_halves(const Buffer& buffer) {
     return static_cast<std::uint16_t*>(buffer.data);
 }
 
@@ -47,7 +47,7 @@ Result<std::optional<Operation>> DeviceHalfExchange::advance(const GradientBucke
         return std::optional(gather);
     }
     const kernels::Narrow narrow{.from = static_cast<const float*>(mine.gradients.data),
-                                 .to = halves(mine.outgoing),
+                                 .to = in_halves(mine.outgoing),
                                  .given = mine.gradients.count,
                                  .count = mine.outgoing.count,
                                  .type = wire_};
@@ -62,7 +62,7 @@ Result<std::optional<Operation>> DeviceHalfExchange::advance(const GradientBucke
 Buffer DeviceHalfExchange::Staging::own_piece() const {
     Buffer piece = outgoing;
     piece.count = piece_elements();
-    piece.data = halves(piece) + exchange->rank_ * piece.count;
+    piece.data = in_halves(piece) + exchange->rank_ * piece.count;
     return piece;
 }
 
@@ -77,9 +77,9 @@ Result<void> DeviceHalfExchange::Staging::before(KernelQueue& stream) const {
     }
     float sum = exchange->samples_[0];
     for (std::size_t rank = 1; rank < world; ++rank) sum += exchange->samples_[rank];
-    return kernels::launch(stream, kernels::AverageHalves{.pieces = halves(incoming),
+    return kernels::launch(stream, kernels::AverageHalves{.pieces = in_halves(incoming),
                                                           .weights = weights,
-                                                          .to = halves(own_piece()),
+                                                          .to = in_halves(own_piece()),
                                                           .count = piece_elements(),
                                                           .world = static_cast<std::uint32_t>(world),
                                                           .reciprocal = 1 / sum,
@@ -87,7 +87,7 @@ Result<void> DeviceHalfExchange::Staging::before(KernelQueue& stream) const {
 }
 
 Result<void> DeviceHalfExchange::Staging::behind(KernelQueue& stream) const {
-    return kernels::launch(stream, kernels::Widen{.from = halves(outgoing),
+    return kernels::launch(stream, kernels::Widen{.from = in_halves(outgoing),
                                                   .to = static_cast<float*>(gradients.data),
                                                   .count = gradients.count,
                                                   .type = exchange->wire_});

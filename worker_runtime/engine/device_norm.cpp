@@ -6,14 +6,14 @@ namespace muster::runtime {
 
 namespace {
 
-constexpr std::size_t sums = kernels::SquareSum::items_max;
+constexpr std::size_t sum_count = kernels::SquareSum::items_max;
 
 }  // namespace
 
 Result<void> DeviceNorm::prepare(const ExchangeTerms& terms) {
     queue_ = terms.device;
     timeout_ = terms.timeout;
-    auto memory = terms.allocate((sums + 1) * sizeof(double));
+    auto memory = terms.allocate((sum_count + 1) * sizeof(double));
     if (!memory) return with_context(memory.error(), "memory for the norm of gradients");
     memory_ = std::move(*memory);
     return {};
@@ -33,10 +33,10 @@ Result<void> DeviceNorm::add(const Buffer& part) {
 Result<double> DeviceNorm::total() {
     auto* const all = reinterpret_cast<double*>(memory_.data());
     double total = 0;
-    auto done = kernels::launch(*queue_, kernels::Total{.from = all, .count = sums, .to = all + sums});
+    auto done = kernels::launch(*queue_, kernels::Total{.from = all, .count = sum_count, .to = all + sum_count});
     // A copy to the host's memory would wait without a deadline.
     if (done) done = queue_->finish(timeout_);
-    if (done) done = queue_->copy(&total, all + sums, sizeof total);
+    if (done) done = queue_->copy(&total, all + sum_count, sizeof total);
     if (done) done = queue_->finish(timeout_);
     if (!done) return done.error();
     return total;

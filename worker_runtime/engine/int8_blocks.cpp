@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -40,7 +41,7 @@ float quantise(const float* values, std::size_t count, std::int8_t* codes, float
     const std::int32_t bits = largest_bits(values, count);
     const float largest = std::bit_cast<float>(bits);
     if (bits >= infinity_bits) {
-        std::memset(codes, 1, count);
+        for (std::size_t i = 0; i < count; ++i) codes[i] = values[i] != 0 ? 1 : 0;
         std::fill_n(lost, count, 0.0f);
         return std::numeric_limits<float>::quiet_NaN();
     }
@@ -60,10 +61,18 @@ float quantise(const float* values, std::size_t count, std::int8_t* codes, float
 }
 
 void add_scaled(float* sums, const std::int8_t* codes, std::size_t count, float factor) {
+    if (std::isnan(factor)) {
+        for (std::size_t i = 0; i < count; ++i) sums[i] += int8_value(factor, codes[i]);
+        return;
+    }
     for (std::size_t i = 0; i < count; ++i) sums[i] += factor * static_cast<float>(codes[i]);
 }
 
 void dequantise(const std::int8_t* codes, std::size_t count, float scale, float* values) {
+    if (std::isnan(scale)) {
+        for (std::size_t i = 0; i < count; ++i) values[i] = int8_value(scale, codes[i]);
+        return;
+    }
     for (std::size_t i = 0; i < count; ++i) values[i] = scale * static_cast<float>(codes[i]);
 }
 

@@ -15,13 +15,14 @@ std::size_t int8_piece_elements(std::size_t bucket_elements, std::size_t world);
 std::size_t int8_piece_bytes(std::size_t elements);
 
 /// One block. values[i] ~ scale x codes[i], with |codes[i]| <= 127; what is lost goes to `lost`. A block that holds a
-/// NaN or an infinity has the scale NaN, and loses nothing: what cannot be sent must not come back with the next step.
+/// NaN or an infinity has the scale NaN, and the codes 1, 0 for what is zero; it loses nothing: what cannot be sent
+/// must not come back with the next step.
 float quantise(const float* values, std::size_t count, std::int8_t* codes, float* lost);
 
-/// sums[i] += factor x codes[i].
+/// sums[i] += factor x codes[i]; a code of 0 adds nothing, also where the factor is NaN.
 void add_scaled(float* sums, const std::int8_t* codes, std::size_t count, float factor);
 
-/// values[i] = scale x codes[i].
+/// values[i] = scale x codes[i]; a code of 0 is zero, also where the scale is NaN.
 void dequantise(const std::int8_t* codes, std::size_t count, float scale, float* values);
 
 }  // namespace muster::runtime

@@ -23,4 +23,10 @@ constexpr std::int32_t int8_code(float value, float inverse) {
     return std::bit_cast<std::int32_t>(nearest) - std::bit_cast<std::int32_t>(int8_rounder);
 }
 
+/// What `code` stands for. Zero is zero, also in a block whose scale is NaN: the padding between gradients, which
+/// nobody writes, would otherwise spoil its block for ever.
+constexpr float int8_value(float scale, std::int8_t code) {
+    return code == 0 ? 0.0f : scale * static_cast<float>(code);
+}
+
 }  // namespace muster::runtime

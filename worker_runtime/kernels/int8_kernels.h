@@ -62,7 +62,7 @@ MUSTER_HOST_AND_DEVICE inline void quantise_own(std::uint32_t thread, const Int8
             continue;
         }
         const float value = shared.values[i];
-        const std::int32_t code = sent ? runtime::int8_code(value, inverse) : (finite ? 0 : 1);
+        const std::int32_t code = sent ? runtime::int8_code(value, inverse) : (finite || value == 0 ? 0 : 1);
         codes[i] = static_cast<std::int8_t>(code);
         lost[i] = sent ? value - unit * static_cast<float>(code) : (finite ? value : 0.0f);
     }
@@ -130,7 +130,7 @@ struct Int8Average {
                 float sum = 0;
                 for (std::uint32_t r = 0; r < world; ++r) {
                     const float factor = *incoming.samples(r) * incoming.scales(r)[item];
-                    sum += factor * static_cast<float>(incoming.codes(r)[begin + i]);
+                    sum += runtime::int8_value(factor, incoming.codes(r)[begin + i]);
                 }
                 shared.values[i] = sum * share + lost[begin + i];
             }
@@ -162,7 +162,7 @@ struct Int8Decode {
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
         const std::uint64_t piece = i / pieces.elements;
         const std::uint64_t at = i % pieces.elements;
-        gradients[i] = pieces.scales(piece)[at / runtime::int8_block] * static_cast<float>(pieces.codes(piece)[at]);
+        gradients[i] = runtime::int8_value(pieces.scales(piece)[at / runtime::int8_block], pieces.codes(piece)[at]);
     }
     template <class Visit>
     void memory(Visit&& visit) {

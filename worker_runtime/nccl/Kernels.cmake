@@ -9,29 +9,32 @@ set(MUSTER_KERNEL_SOURCE no_kernel_code.cpp)
 set_source_files_properties(no_kernel_code.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_program(MUSTER_CLANG NAMES clang++-14 clang++-15 clang++-16 clang++-17 clang++-18 clang++-19 clang++)
 find_program(MUSTER_NVCC NAMES nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
-find_program(MUSTER_PTXAS NAMES ptxas HINTS ${Nvidia_PACKAGES}/cuda_nvcc/bin /usr/local/cuda/bin NO_DEFAULT_PATH)
-find_program(MUSTER_PTXAS NAMES ptxas)
 set(_kernels ${PROJECT_SOURCE_DIR}/worker_runtime/kernels)
 set(_out ${CMAKE_CURRENT_BINARY_DIR}/kernels)
 file(MAKE_DIRECTORY ${_out})
 set(_flags -O3 -std=c++20 -I${PROJECT_SOURCE_DIR} -I${PROJECT_SOURCE_DIR}/worker_runtime/include)
 set(_clang_flags -x cuda --cuda-device-only --cuda-gpu-arch=sm_70 -Xclang -target-feature -Xclang +ptx70 -nocudainc
                  -nocudalib -ffp-contract=off -Wno-unknown-cuda-version)
-set(_compiler "")
-if(MUSTER_CLANG)
-    # Some are built without code for GPUs.
-    file(WRITE ${_out}/probe.cu "__attribute__((global)) void probe() {}\n")
-    execute_process(COMMAND ${MUSTER_CLANG} ${_clang_flags} ${_flags} -S -o ${_out}/probe.ptx ${_out}/probe.cu
-                    RESULT_VARIABLE _failed OUTPUT_QUIET ERROR_QUIET)
-    if(_failed EQUAL 0)
-        set(_compiler ${MUSTER_CLANG} ${_clang_flags} ${_flags} -S)
-        set(_capabilities 70 80 90 100)
+set(_nvcc_flags -ptx -arch=compute_75 -fmad=false --expt-relaxed-constexpr -ccbin ${CMAKE_CXX_COMPILER})
+# Sets _compiler where the command makes PTX: some clangs have no code for GPUs, an old nvcc has no C++20.
+file(WRITE ${_out}/probe.cu "#include <bit>\nextern \"C\" __attribute__((global)) void probe() {}\n")
+function(muster_try_kernel_compiler)
+    execute_process(COMMAND ${ARGN} -o ${_out}/probe.ptx ${_out}/probe.cu RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+    if(failed EQUAL 0)
+        set(_compiler ${ARGN} PARENT_SCOPE)
     endif()
+endfunction()
+set(_compiler "")
+set(_beside_nvcc "")
+if(MUSTER_CLANG)
+    muster_try_kernel_compiler(${MUSTER_CLANG} ${_clang_flags} ${_flags} -S)
+    set(_capabilities 70 80 90 100)
 endif()
 if(NOT _compiler AND MUSTER_NVCC)
-    set(_compiler ${MUSTER_NVCC} ${_flags} -ptx -arch=compute_75 -fmad=false --expt-relaxed-constexpr -ccbin
-                  ${CMAKE_CXX_COMPILER})
+    muster_try_kernel_compiler(${MUSTER_NVCC} ${_nvcc_flags} ${_flags})
     set(_capabilities 75 80 90)
+    # PTX of its version needs the assembler beside it.
+    cmake_path(GET MUSTER_NVCC PARENT_PATH _beside_nvcc)
 endif()
 if(NOT _compiler)
     message(STATUS "No arithmetic of our own on GPUs: neither a clang++ with code for them nor nvcc was found")
@@ -41,6 +44,9 @@ if(NOT _compiler)
     return()
 endif()
 
+find_program(MUSTER_PTXAS NAMES ptxas HINTS ${_beside_nvcc} ${Nvidia_PACKAGES}/cuda_nvcc/bin /usr/local/cuda/bin
+             NO_DEFAULT_PATH)
+find_program(MUSTER_PTXAS NAMES ptxas)
 file(GLOB _headers ${_kernels}/*.h)
 list(APPEND _headers ${PROJECT_SOURCE_DIR}/worker_runtime/core/optimizer_elements.h
      ${PROJECT_SOURCE_DIR}/worker_runtime/engine/half_formats.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_blocks.h
@@ -56,9 +62,10 @@ foreach(_capability ${_capabilities})
     if(NOT MUSTER_PTXAS)
         break()
     endif()
-    # A newer assembler has left the oldest ones behind; for these there is the PTX.
-    execute_process(COMMAND ${MUSTER_PTXAS} --list-arch OUTPUT_VARIABLE _known ERROR_QUIET)
-    if(_known AND NOT _known MATCHES "sm_${_capability}[^0-9]")
+    # A newer assembler has left the oldest ones behind, an older one does not know the newest: for these there is the PTX.
+    execute_process(COMMAND ${MUSTER_PTXAS} -arch=sm_${_capability} -o ${_out}/probe.cubin ${_out}/probe.ptx
+                    RESULT_VARIABLE _failed OUTPUT_QUIET ERROR_QUIET)
+    if(NOT _failed EQUAL 0)
         continue()
     endif()
     set(_code ${_out}/kernels_${_capability}.cubin)
@@ -75,4 +82,5 @@ set(MUSTER_KERNEL_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp)
 # What it takes in by .incbin is seen by no compiler.
 set_source_files_properties(${MUSTER_KERNEL_SOURCE} PROPERTIES OBJECT_DEPENDS "${_pieces}"
                             SKIP_UNITY_BUILD_INCLUSION ON)
-message(STATUS "Arithmetic on GPUs: PTX of ${MUSTER_PTX_CAPABILITY} by ${_compiler}")
+list(GET _compiler 0 _compiler_name)
+message(STATUS "Arithmetic on GPUs: PTX of ${MUSTER_PTX_CAPABILITY} by ${_compiler_name}")
