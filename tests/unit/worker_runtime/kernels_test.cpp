@@ -175,13 +175,13 @@ TEST_CASE("kernels sum squares in f64, and what was there before") {
             expected += double{values[i]} * values[i];  // exact, in whatever order
         }
         std::vector<double> sums(kernels::SquareSum::items_max);
-        sums.back() = 5;
+        sums.front() = 5;
         run(kernels::SquareSum{values.data(), count, sums.data(), DataType::f32});
         double total = 0;
         run(kernels::Total{sums.data(), sums.size(), &total});
         CHECK(total == expected);
         std::vector<double> again(sums.size());
-        again.back() = 5;
+        again.front() = 5;
         run(kernels::SquareSum{values.data(), count, again.data(), DataType::f32}, 3);
         CHECK(again == sums);
     }
@@ -231,7 +231,7 @@ TEST_CASE("kernels update as optimizers on the host do") {
 TEST_CASE("kernels make 8-bit numbers of a block as the host does, NaNs and all") {
     constexpr std::size_t count = runtime::int8_block;
     const float infinity = std::numeric_limits<float>::infinity();
-    for (const float odd : {1.0f, 0.0f, 1e-31f, 1e-30f, 1e-38f, 3e38f, infinity, std::nanf("")}) {
+    for (const float odd : {1.0f, 2.9f, 5.3f, 7.7f, 0.0f, 1e-31f, 1e-30f, 1e-38f, 3e38f, infinity, std::nanf("")}) {
         for (const std::size_t given : {count, std::size_t{300}}) {
             Floats gradients(given);
             for (std::size_t i = 0; i < given; ++i) {
