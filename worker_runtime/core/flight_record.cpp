@@ -101,6 +101,53 @@ void report_pairs(const FlightRing& ring, std::uint32_t group, int rank, std::in
     }
 }
 
+/// "18:31:02 UTC", by the clock of the ring's host.
+std::string time_of_day(const FlightRing& ring, std::int64_t monotonic_ns) {
+    const auto seconds = (monotonic_ns + ring.header.wall_minus_monotonic_ns) / 1'000'000'000;
+    const auto two_digits = [](std::int64_t number) { return cat(number < 10 ? "0" : "", number); };
+    return cat(two_digits(seconds / 3600 % 24), ":", two_digits(seconds / 60 % 60), ":", two_digits(seconds % 60),
+               " UTC");
+}
+
+/// What became of the last operation of a rank that is behind.
+std::string last_of(const Place& place, std::int64_t now) {
+    if (place.last == nullptr) return "it has run none";
+    const auto what = cat(place.last->number, " (", describe_entry(*place.last), ")");
+    if (place.last->state == FlightState::started) return cat("it is still in ", what);
+    return cat("its last, ", what, place.last->state == FlightState::failed ? ", failed " : ", ended ",
+               describe(Duration(now - place.last->ended_ns)), " before the newest entry of its host");
+}
+
+/// The ranks that have come to the newest operation: who waits there, and for whom it failed.
+void report_present(const Group& group, const FlightEntry& newest, std::vector<std::string>& lines) {
+    std::vector<std::string> waiting;
+    std::vector<std::string> failed;
+    std::string since;
+    std::int64_t earliest = 0;
+    std::int64_t longest = 0;
+    for (const auto& [rank, place] : group.ranks) {
+        if (place.last == nullptr || place.last->number != newest.number) continue;
+        const auto wall = place.last->started_ns + place.ring->header.wall_minus_monotonic_ns;
+        if (place.last->state == FlightState::started) {
+            if (waiting.empty() || wall < earliest) {
+                earliest = wall;
+                since = time_of_day(*place.ring, place.last->started_ns);
+            }
+            waiting.push_back(cat(rank));
+        } else if (place.last->state == FlightState::failed) {
+            longest = std::max(longest, place.last->ended_ns - place.last->started_ns);
+            failed.push_back(cat(rank));
+        }
+    }
+    const auto what = cat("operation ", newest.number, " (", describe_entry(newest), ")");
+    if (!waiting.empty())
+        lines.push_back(cat("  rank ", join(waiting, ", "), waiting.size() == 1 ? " waits in " : " wait in ", what,
+                            waiting.size() == 1 ? ", since " : ", the first since ", since));
+    if (!failed.empty())
+        lines.push_back(cat("  rank ", join(failed, ", "), ": ", what, " failed after ", describe(Duration(longest)),
+                            failed.size() == 1 ? "" : " at most"));
+}
+
 void report_missing(const Group& group, const std::vector<FlightRing>& rings, std::vector<std::string>& lines) {
     const FlightEntry* newest = nullptr;
     for (const auto& [rank, place] : group.ranks) {
@@ -110,34 +157,22 @@ void report_missing(const Group& group, const std::vector<FlightRing>& rings, st
         lines.push_back("  no operation");
         return;
     }
-    std::vector<std::string> waiting;
-    bool anybody_missing = false;
+    bool all_done = true;
     for (const auto& [rank, place] : group.ranks) {
-        const std::int64_t now = newest_time(rings, place.ring->header);
-        if (place.last == nullptr || place.last->number < newest->number) {
-            anybody_missing = true;
-            const std::string before =
-                place.last == nullptr ? "it has run none"
-                : place.last->state == FlightState::done
-                    ? cat("its last, ", place.last->number, " (", describe_entry(*place.last), "), ended ",
-                          describe(Duration(now - place.last->ended_ns)), " before the newest entry of its host")
-                    : cat("it is still in ", place.last->number, " (", describe_entry(*place.last), ")");
+        const bool is_missing = place.last == nullptr || place.last->number < newest->number;
+        all_done = all_done && !is_missing && place.last->state == FlightState::done;
+        if (is_missing)
             lines.push_back(cat("  ", who(rank, place), " is missing from operation ", newest->number, " (",
-                                describe_entry(*newest), "): ", before));
-        } else if (place.last->state == FlightState::started) {
-            waiting.push_back(cat(rank));
-        }
+                                describe_entry(*newest),
+                                "): ", last_of(place, newest_time(rings, place.ring->header))));
     }
     for (int rank = 0; rank < group.size; ++rank) {
         if (!group.ranks.contains(rank)) lines.push_back(cat("  rank ", rank, " has left no record"));
     }
-    if (!waiting.empty()) {
-        lines.push_back(
-            cat("  in operation ", newest->number, " (", describe_entry(*newest), "): rank ", join(waiting, ", ")));
-    } else if (!anybody_missing) {
+    report_present(group, *newest, lines);
+    if (all_done)
         lines.push_back(cat("  all ", group.ranks.size(), " ranks have ended operation ", newest->number, " (",
                             describe_entry(*newest), ")"));
-    }
 }
 
 }  // namespace

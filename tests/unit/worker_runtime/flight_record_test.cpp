@@ -54,7 +54,7 @@ TEST_CASE("the report names the rank that is missing, its last operation, and wh
         "communicator world (3 ranks)\n"
         "  rank 2 (pid 102 on gpu07) is missing from operation 18 (all_reduce sum f32 x 100): its last, 17 (all_reduce "
         "sum f32 x 100), ended 12.4 s before the newest entry of its host\n"
-        "  in operation 18 (all_reduce sum f32 x 100): rank 0, 1\n");
+        "  rank 0, 1 wait in operation 18 (all_reduce sum f32 x 100), the first since 00:00:01 UTC\n");
 }
 
 TEST_CASE("the report names both sides of a difference, ranks without a record, and failures in words") {
@@ -66,6 +66,22 @@ TEST_CASE("the report names both sides of a difference, ranks without a record, 
               "on gpu07) ran broadcast f32 x 100") != std::string::npos);
     CHECK(report.find("rank 2 has left no record") != std::string::npos);
     CHECK(report.find("rank 1: rank 2 (pid 102 on gpu07) died") != std::string::npos);
+}
+
+TEST_CASE("the report says when the first began to wait, and how long those waited for whom the operation failed") {
+    auto early = ring(0, 4, {entry(18, FlightState::started, 7'000)});
+    early.header.wall_minus_monotonic_ns = (18 * 3600 + 31 * 60) * 1'000'000'000ll;
+    auto late = ring(1, 4, {entry(18, FlightState::started, 9'000)});
+    late.header.wall_minus_monotonic_ns = early.header.wall_minus_monotonic_ns;
+    auto failed = ring(2, 4, {entry(18, FlightState::failed, 8'000)});
+    failed.entries[0].ended_ns = 8'500'000'000;
+    const auto behind = ring(3, 4, {entry(17, FlightState::failed, 8'000)});
+    const auto report = flight_report({late, early, failed, behind});
+    CHECK(report.find("  rank 0, 1 wait in operation 18 (all_reduce sum f32 x 100), the first since 18:31:07 UTC\n") !=
+          std::string::npos);
+    CHECK(report.find("  rank 2: operation 18 (all_reduce sum f32 x 100) failed after 500 ms\n") != std::string::npos);
+    CHECK(report.find("rank 3 (pid 103 on gpu07) is missing from operation 18 (all_reduce sum f32 x 100): its last, 17 "
+                      "(all_reduce sum f32 x 100), failed 999 ms before the newest") != std::string::npos);
 }
 
 TEST_CASE("records of an older round are left out, and all is said to be well when it is") {
