@@ -23,6 +23,7 @@ Result<void> SharedChannel::send(const Operation& operation, const RunTerms& ter
         const SlotHead head{.message_bytes = total,
                             .message_count = operation.count,
                             .slot_bytes = static_cast<std::uint32_t>(bytes),
+                            .tag = operation.tag,
                             .type = operation.type};
         std::byte* const slot = group_.channel_slot(from_, to_, slots_);
         ::memcpy(slot, &head, sizeof head);
@@ -44,10 +45,13 @@ Result<void> SharedChannel::receive(const Operation& operation, const RunTerms& 
         const std::byte* const slot = group_.channel_slot(from_, to_, slots_);
         SlotHead head;
         ::memcpy(&head, slot, sizeof head);
-        if (head.message_bytes != total || head.type != operation.type || head.slot_bytes > total - done) {
+        if (head.message_bytes != total || head.type != operation.type || head.tag != operation.tag ||
+            head.slot_bytes > total - done) {
+            const auto tagged = [](std::uint32_t tag) { return tag != 0 ? cat(" tagged ", tag) : ""; };
             return group_.fail(Errc::invalid_argument,
-                               cat(group_.who(from_), " sent ", name(head.type), " x ", head.message_count, " to ",
-                                   group_.who(to_), ", which receives ", name(operation.type), " x ", operation.count));
+                               cat(group_.who(from_), " sent ", name(head.type), " x ", head.message_count,
+                                   tagged(head.tag), " to ", group_.who(to_), ", which receives ", name(operation.type),
+                                   " x ", operation.count, tagged(operation.tag)));
         }
         if (head.slot_bytes > 0) ::memcpy(data + done, slot + sizeof head, head.slot_bytes);
         // What has come stays received, whatever became of the group since: who waits for room finds that out itself.

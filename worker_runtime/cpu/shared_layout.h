@@ -58,6 +58,7 @@ struct SlotHead {
     std::uint64_t message_bytes = 0;  ///< of the whole message, in its first slot
     std::uint64_t message_count = 0;
     std::uint32_t slot_bytes = 0;  ///< payload here
+    std::uint32_t tag = 0;
     DataType type = DataType::u8;
 };
 

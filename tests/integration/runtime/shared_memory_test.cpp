@@ -175,6 +175,37 @@ TEST_CASE("ranks that do different things both learn what the other does") {
     }
 }
 
+TEST_CASE("a message that is not what its receiver waits for ends the group for both, who learn what the other has") {
+    struct Case {
+        Operation sent;
+        Operation received;
+        std::vector<std::string> words;
+    };
+    std::vector<float> floats(100'000);
+    std::vector<double> doubles(100'000);
+    const auto of = [&](std::size_t count) { return buffer(std::span(floats.data(), count)); };
+    const auto of_f64 = [&](std::size_t count) { return buffer(std::span(doubles.data(), count)); };
+    Case tagged{send(of(10), 1), receive(of(10), 0), {"sent f32 x 10 tagged 3 to", "receives f32 x 10 tagged 4"}};
+    tagged.sent.tag = 3;
+    tagged.received.tag = 4;
+    for (const auto& one :
+         {Case{send(of(10), 1), receive(of(11), 0), {"sent f32 x 10 to", "receives f32 x 11"}},
+          Case{send(of(90'000), 1), receive(of(5), 0), {"sent f32 x 90000 to", "receives f32 x 5"}},
+          Case{send(of(8), 1), receive(of_f64(4), 0), {"sent f32 x 8 to", "receives f64 x 4"}}, tagged}) {
+        Findings findings;
+        run_as_threads(2, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            auto words = one.words;
+            words.insert(words.end(), {"rank 0 (pid ", "rank 1 (pid "});
+            // A small message is sent as soon as it is taken: its sender learns of it in the next operation.
+            const auto done = world.run(terms.rank == 0 ? one.sent : one.received);
+            if (terms.rank == 1 || !done) findings.expect_error(done, words);
+            findings.expect_error(world.run(barrier()), words);
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
 TEST_CASE("a rank that does not come is named at the deadline, and the others hear of it") {
     Findings findings;
     std::atomic<int> failed = 0;
