@@ -4,17 +4,17 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace muster::runtime {
 
 bool wait_ready(int fd, short events, Instant deadline) {
     for (;;) {
         const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-        if (left.count() <= 0) return false;
         pollfd ready{fd, events, 0};
-        const int count = ::poll(&ready, 1, static_cast<int>(std::min<std::int64_t>(left.count(), 60'000)));
+        const int count = ::poll(&ready, 1, static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, 60'000)));
         if (count > 0) return true;
-        if (count < 0 && errno != EINTR) return false;
+        if (left.count() <= 0 || (count < 0 && errno != EINTR)) return false;
     }
 }
 
@@ -28,10 +28,12 @@ Result<void> send_datagram_before(Instant deadline, int fd, std::string_view byt
 }
 
 Result<Datagram> receive_datagram_before(Instant deadline, int fd) {
-    for (;;) {
+    for (bool was_reset = false;;) {
         if (!wait_ready(fd, POLLIN, deadline)) return Error{Errc::timed_out, "nothing came by the deadline"};
         auto datagram = receive_datagram(fd, 2048, datagram_descriptors_max);
         if (!datagram && errno == EAGAIN) continue;
+        // The other end left something of ours unread. What it said last still lies behind that.
+        if (!datagram && errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
         if (!datagram) return error_from_errno(errno, "receive shared memory");
         if (datagram->bytes.empty()) return Error{Errc::peer_closed, "it has gone"};
         if (datagram->cut) return Error{Errc::limit_exceeded, "descriptors were lost: too many open files?"};

@@ -98,14 +98,22 @@ bool can_meet(const LocalIdentity& a, const LocalIdentity& b) {
 
 namespace {
 
+/// Those of the other ranks that `is_missing(rank)`, as messages name them.
+template <typename IsMissing>
+std::string name_missing(const std::vector<LocalIdentity>& identities, IsMissing is_missing) {
+    std::vector<std::string> names;
+    for (std::size_t rank = 1; rank < identities.size(); ++rank)
+        if (is_missing(rank)) names.push_back(describe(identities[rank]));
+    return join(names, ", ");
+}
+
 /// Accepts the other ranks; each says its number.
 Result<void> accept_all(const FileDescriptor& listener, std::vector<FileDescriptor>& sockets,
                         const std::vector<LocalIdentity>& identities, Instant deadline) {
     for (std::size_t missing = sockets.size() - 1; missing > 0;) {
         if (!wait_ready(listener.get(), POLLIN, deadline)) {
-            const auto absent = std::find_if(sockets.begin() + 1, sockets.end(), [](auto& s) { return !s.valid(); });
-            const auto rank = static_cast<std::size_t>(absent - sockets.begin());
-            return Error{Errc::timed_out, cat(describe(identities[rank]), " did not connect on this host")};
+            const auto absent = name_missing(identities, [&](std::size_t rank) { return !sockets[rank].valid(); });
+            return Error{Errc::timed_out, cat(absent, " did not connect on this host")};
         }
         FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) continue;
@@ -183,6 +191,9 @@ Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<Lo
     if (rank == 0) {
         meeting.sockets_.resize(meeting.identities_.size());
         if (auto all = accept_all(door.listener, meeting.sockets_, meeting.identities_, deadline); !all) {
+            // Those who came wait for the leader's word.
+            for (const auto& socket : meeting.sockets_)
+                if (socket.valid()) (void)send_datagram_before(deadline, socket.get(), words_of(all.error()));
             return all.error();
         }
         return meeting;
@@ -208,8 +219,11 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
     if (wrong) wrong = by(0, *wrong);
     std::vector<FileDescriptor> all(sockets_.size());
     all[0] = FileDescriptor(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0));
+    std::vector<bool> is_late(sockets_.size());
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
         auto parcel = receive_datagram_before(deadline, sockets_[rank].get());
+        is_late[rank] = !parcel && parcel.error().code == Errc::timed_out;
+        if (is_late[rank]) continue;
         if (!parcel) {
             // All learn of it, and it is the group's end: what the others have sent stays unread.
             wrong = about(identities_[rank], parcel.error());
@@ -220,6 +234,8 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
         if (!theirs) all[rank] = std::move(parcel->descriptors[0]);
         if (theirs && !wrong) wrong = by(rank, *theirs);
     }
+    if (const auto late = name_missing(identities_, [&](std::size_t rank) { return is_late[rank]; }); !late.empty())
+        wrong = Error{Errc::timed_out, cat(late, ": nothing came by the deadline")};
     if (!all[0].valid() && !wrong) wrong = by(0, error_from_errno(errno, "copy a descriptor"));
     std::vector<int> numbers;
     for (const auto& one : all) numbers.push_back(one.get());
@@ -236,12 +252,11 @@ Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& o
                                                          Instant deadline) {
     std::vector<int> numbers;
     if (!wrong) numbers.push_back(own.get());
-    if (auto sent = send_datagram_before(deadline, sockets_[0].get(), words_of(wrong), numbers); !sent) {
-        return about(identities_[0], sent.error());
-    }
+    // Where that fails, the leader may have said why before it left.
+    const auto sent = send_datagram_before(deadline, sockets_[0].get(), words_of(wrong), numbers);
     const auto until = deadline < no_deadline - leaders_word_timeout ? deadline + leaders_word_timeout : no_deadline;
     auto parcel = receive_datagram_before(until, sockets_[0].get());
-    if (!parcel) return about(identities_[0], parcel.error());
+    if (!parcel) return about(identities_[0], sent ? parcel.error() : sent.error());
     if (auto theirs = wrong_in(*parcel, identities_.size()); theirs) return *theirs;
     return std::move(parcel->descriptors);
 }

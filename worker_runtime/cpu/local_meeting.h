@@ -50,13 +50,13 @@ struct LocalDoor {
 /// One rank's end of the star.
 class LocalMeeting {
   public:
-    /// Connects ranks 0..size-1, all of which are on this host. `identities` in rank order. An error names the rank
-    /// that did not come.
+    /// Connects ranks 0..size-1, all of which are on this host. `identities` in rank order. An error names all
+    /// ranks that did not come, to everybody who did.
     static Result<LocalMeeting> hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities, Instant deadline);
 
     /// A collective: gives `descriptor` to all, and gets all ranks', in rank order. Where a rank calls with `trouble`
-    /// instead (its descriptor is then not looked at), every rank gets that rank's trouble as a limit_exceeded. A rank
-    /// that is late or gone is named to all others.
+    /// instead (its descriptor is then not looked at), every rank gets that rank's trouble as a limit_exceeded. Ranks
+    /// that are late, or one that has gone, are named to all others.
     Result<std::vector<FileDescriptor>> share(const FileDescriptor& descriptor, const std::string& trouble,
                                               Instant deadline);
 
