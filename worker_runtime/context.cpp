@@ -1,9 +1,7 @@
 #include "muster/context.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +10,8 @@
 
 #include "muster/section.h"
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/store_client.h"
 #include "worker_runtime/agent_link.h"
@@ -86,6 +86,22 @@ std::optional<std::string> variable(const char* name) {
     return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
 }
 
+/// How much the runtime says in this process: as the launcher, which takes the same variables, so that both can be told
+/// at once. Without them only warnings and errors.
+Result<void> set_log_level_by_environment() {
+    for (const char* name : {"MUSTER_LOG_LEVEL", "LOGLEVEL"}) {
+        const auto text = variable(name);
+        if (!text || text->empty()) continue;
+        LogLevel level{};
+        if (parse_log_level(*text, level))
+            set_log_level(level);
+        else if (name == std::string_view("MUSTER_LOG_LEVEL"))  // the other is not ours alone
+            return Error{Errc::invalid_argument, cat(name, "=", *text, "; accepted: debug, info, warning, error")};
+        return {};
+    }
+    return {};
+}
+
 Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
     const auto text = variable("MUSTER_TRANSPORT");
     if (!text || text->empty()) return otherwise;
@@ -106,19 +122,29 @@ Result<TcpAlgorithm> chosen_algorithm() {
     return Error{Errc::invalid_argument, cat("MUSTER_TCP_ALGORITHM=", *text, "; accepted: automatic, direct, ring")};
 }
 
-/// The interface that reached the store, unless the user names another. GLOO_SOCKET_IFNAME comes last: where the user
-/// has set none, it is the agent's.
-Result<std::string> own_address(const std::string& store_address) {
+/// Where other ranks may reach this one, by the user's choice of interfaces. A job of one node needs one address; of
+/// several, one may be on a network that not all of them share.
+Result<std::vector<std::string>> own_addresses_for(const Environment& environment, const std::string& store_address) {
+    AddressChoice choice;
     const auto towards = address_towards(store_address);
+    if (towards) choice.towards = *towards;
+    choice.agents = variable("MUSTER_AGENT_IFNAME").value_or(std::string());
+    std::string chosen_by;
     for (const char* name : {"MUSTER_IFNAME", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
-        const auto names = variable(name);
-        if (!names || names->empty() || names->starts_with('^')) continue;
-        in6_addr scratch;
-        const int family = ::inet_pton(AF_INET6, store_address.c_str(), &scratch) == 1 ? AF_INET6 : AF_INET;
-        auto address = address_of_interface(*names, family, towards ? *towards : std::string());
-        return address ? address : with_context(address.error(), cat(name, "=", *names));
+        choice.names = variable(name).value_or(std::string());
+        // Where the user has set none, gloo's is the agent's, which is a hint and no wish.
+        if (choice.names.empty() || (name == std::string_view("GLOO_SOCKET_IFNAME") && choice.names == choice.agents)) {
+            choice.names.clear();
+            continue;
+        }
+        chosen_by = cat(name, "=", choice.names);
+        break;
     }
-    return towards;
+    auto addresses = choose_addresses(list_own_addresses(), choice);
+    if (!addresses)
+        return chosen_by.empty() ? (towards ? addresses : towards.error()) : with_context(addresses.error(), chosen_by);
+    if (environment.world_size == environment.local_world_size) addresses->resize(1);
+    return addresses;
 }
 
 }  // namespace
@@ -141,7 +167,7 @@ class ContextBody {
 
     std::shared_ptr<FlightRecorder> flight;
     Duration meeting_timeout{};
-    std::string address;  // of this host; empty without a store
+    std::vector<std::string> addresses;  // of this host, for other ranks; none without a store
     std::uint64_t host_groups = 0;
 
     Result<void> reach_store(const ContextOptions& options);
@@ -200,10 +226,10 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
     terms.nccl.device = environment.local_rank;
     terms.nccl.before_leaving = [record = flight](std::string_view text) { record->note_failure(text); };
     if (store) {
-        auto own = own_address(store->address());
+        auto own = own_addresses_for(environment, store->address());
         if (!own) return own.error();
-        address = *own;
-        terms.address = std::move(*own);
+        addresses = *own;
+        terms.addresses = std::move(*own);
     }
     if (store || !environment.agent_socket.empty()) {
         auto watch = FdWatch::start();
@@ -239,8 +265,9 @@ Result<std::unique_ptr<Communicator>> ContextBody::host_group(const std::vector<
                                            .root_ranks = members,
                                            .waits = waits},
                                  .make_transport =
-                                     [own = address](const GroupTerms& group) {
-                                         return make_tcp_transport(group, {.address = own, .connections_per_peer = 1});
+                                     [own = addresses](const GroupTerms& group) {
+                                         return make_tcp_transport(group,
+                                                                   {.addresses = own, .connections_per_peer = 1});
                                      },
                                  .groups = groups};
     auto transport = body.make_transport(body.group);
@@ -278,6 +305,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
 Result<Context> Context::from_environment(const ContextOptions& options) {
     runtime::WorkerVoice::of_process().make_way();
     const Section section("start-up");  // told once there is a channel to the agent
+    if (auto set = runtime::set_log_level_by_environment(); !set) return set.error();
     auto body = std::make_unique<runtime::ContextBody>();
     auto environment = runtime::read_environment(runtime::variable);
     if (!environment) return environment.error();

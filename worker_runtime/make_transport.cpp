@@ -32,7 +32,7 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
 Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms) {
     if (terms.choice == TransportChoice::nccl) return make_nccl_transport(group, terms.nccl);
     if (group.size == 1) return make_alone_transport();
-    const TcpOptions tcp{.address = terms.address, .algorithm = terms.algorithm, .watch = terms.watch};
+    const TcpOptions tcp{.addresses = terms.addresses, .algorithm = terms.algorithm, .watch = terms.watch};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
     const auto deadline = std::chrono::steady_clock::now() + group.meeting_timeout;
     auto door = LocalDoor::open(group.rank, group.size);

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "muster/context.h"
 #include "rendezvous/base/error.h"
@@ -16,8 +17,8 @@ namespace muster::runtime {
 
 struct TransportTerms {
     TransportChoice choice = TransportChoice::automatic;
-    std::string address;  ///< for TCP: numeric, reachable by the other ranks
-    int node = 0;         ///< the launcher's number of this node
+    std::vector<std::string> addresses = {};  ///< for TCP: numeric, where other ranks may reach this one, best first
+    int node = 0;                             ///< the launcher's number of this node
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;
     std::shared_ptr<FdWatch> watch;
     NcclTerms nccl = {};  ///< where that is the choice

@@ -84,7 +84,10 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     else
         variables.erase("MUSTER_PREEMPTION_SIGNAL");
     set_default(variables, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-    if (!spec.interface.empty()) set_default(variables, "GLOO_SOCKET_IFNAME", spec.interface.c_str());
+    if (!spec.interface.empty() && !variables.contains("GLOO_SOCKET_IFNAME")) {
+        set(variables, "GLOO_SOCKET_IFNAME", spec.interface);
+        set(variables, "MUSTER_AGENT_IFNAME", spec.interface);  // so that the runtime can tell it from a user's wish
+    }
     // One worker may take all cores; several with a thread for each core would fight for them.
     if (!spec.threads.empty())
         variables.try_emplace("OMP_NUM_THREADS", cat(spec.threads[local_rank]));

@@ -5,6 +5,7 @@
 //                      Rank 0 prints the failure and leaves with 0.
 //   context absent     rank 1 stays away from a barrier; the others print the failure and exit 3
 //   context fail       a barrier, then exit 3
+//   context meet       gives the others 3 s to come, and prints who did not
 #include <signal.h>
 #include <unistd.h>
 
@@ -51,6 +52,10 @@ int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
     muster::ContextOptions options;
     if (mode == "absent") options.operation_timeout = std::chrono::seconds(1);
+    if (mode == "meet") {
+        options.meeting_timeout = std::chrono::seconds(3);
+        ::signal(SIGTERM, SIG_IGN);  // each rank is to say what it saw
+    }
     auto context = muster::Context::from_environment(options);
     if (!context) return fail(context.error().context);
     if (mode == "outlive") return outlive(*context);

@@ -18,12 +18,12 @@ bool receive_more(const FileDescriptor& socket, std::span<std::byte> bytes, std:
     return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-// ---- calls ----
-
 Result<void> TcpCall::dial(Instant now) {
     int failure = 0;
     socket_ = begin_connect(to_, failure);
-    if (failure != 0) return fail(failure, now);
+    if (failure == EMFILE || failure == ENFILE) return Error{Errc::limit_exceeded, "no file descriptor is left"};
+    if (failure != 0) return fail(failure, now), Result<void>();
+    if (trouble_.empty()) trouble_ = "no answer";
     state_ = State::connecting;
     due_ = no_deadline;
     answer_size_ = 0;
@@ -35,17 +35,22 @@ short TcpCall::events() const {
 }
 
 /// Refused is final: whoever has published a port listens there until its group stands.
-Result<void> TcpCall::fail(int failure, Instant now) {
+void TcpCall::fail(int failure, Instant now) {
+    if (failure == ECONNREFUSED) return give_up(std::strerror(failure));
     trouble_ = std::strerror(failure);
     socket_.reset();
     state_ = State::waiting;
     due_ = now + connect_retry_delay;
-    if (failure == EMFILE || failure == ENFILE) return Error{Errc::limit_exceeded, "no file descriptor is left"};
-    if (failure != ECONNREFUSED) return {};
-    return Error{Errc::unreachable, "refused the connection: it has ended, or a firewall is between"};
 }
 
-Result<void> TcpCall::serve(Instant now) {
+void TcpCall::give_up(std::string_view why) {
+    trouble_ = why;
+    socket_.reset();
+    state_ = State::hopeless;
+    due_ = no_deadline;
+}
+
+void TcpCall::serve(Instant now) {
     if (state_ == State::connecting) {
         if (const int failure = connect_failure(socket_); failure != 0) return fail(failure, now);
         const auto hello = encode(hello_);
@@ -54,28 +59,12 @@ Result<void> TcpCall::serve(Instant now) {
         if (sent != static_cast<ssize_t>(hello.size())) return fail(ECONNRESET, now);
         state_ = State::greeted;
         trouble_ = "connected, but no answer to the greeting";
-        return {};
+        return;
     }
     if (!receive_more(socket_, answer_, answer_size_)) return fail(ECONNRESET, now);
-    if (answer_size_ < answer_.size()) return {};
-    if (answer_ != own_token_) return Error{Errc::refused, "is another program by now"};
+    if (answer_size_ < answer_.size()) return;
+    if (answer_ != own_token_) return give_up("another program answers there");
     state_ = State::established;
-    return {};
-}
-
-// ---- probes ----
-
-void TcpProbe::begin(const SocketAddress& to, Instant now) {
-    int failure = 0;
-    socket_ = begin_connect(to, failure);
-    due_ = failure == 0 ? no_deadline : now + probe_interval;
-}
-
-bool TcpProbe::refused(Instant now) {
-    const bool refused = connect_failure(socket_) == ECONNREFUSED;
-    socket_.reset();
-    due_ = now + probe_interval;
-    return refused;
 }
 
 }  // namespace muster::runtime

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "rendezvous/base/error.h"
@@ -21,25 +22,35 @@ class TcpCall {
 
     [[nodiscard]] const TcpHello& hello() const { return hello_; }
     [[nodiscard]] bool established() const { return state_ == State::established; }
-    /// What the last try came to, for messages.
+    /// Nobody listens there, or somebody else; it is not tried again.
+    [[nodiscard]] bool hopeless() const { return state_ == State::hopeless; }
+    /// The connection stands, and whoever is there has not answered yet.
+    [[nodiscard]] bool greeted() const { return state_ == State::greeted; }
+    [[nodiscard]] const SocketAddress& to() const { return to_; }
+    /// "10.0.0.1 port 4711".
+    [[nodiscard]] std::string where() const { return describe(TcpPlace{to_.numeric(), to_.port()}); }
+    /// What the last try came to, for messages; empty before the first.
     [[nodiscard]] const std::string& trouble() const { return trouble_; }
 
-    /// When dial() should be called; no_deadline while a try is going on, and when the call stands.
+    /// When dial() should be called; no_deadline while a try is going on, when the call stands, and when it is
+    /// hopeless.
     [[nodiscard]] Instant due() const { return due_; }
+    /// An error: no descriptor is left.
     Result<void> dial(Instant now);
 
     /// What to poll for; nothing to poll while no try is going on.
     [[nodiscard]] int fd() const { return socket_.get(); }
     [[nodiscard]] short events() const;
-    /// When it is ready. Most failures are tried again; an error is final: nobody listens there, or somebody else.
-    Result<void> serve(Instant now);
+    /// When it is ready. Most failures are tried again.
+    void serve(Instant now);
 
     /// Once established.
     FileDescriptor take() { return std::move(socket_); }
 
   private:
-    enum class State { waiting, connecting, greeted, established };
-    Result<void> fail(int failure, Instant now);
+    enum class State { waiting, connecting, greeted, established, hopeless };
+    void fail(int failure, Instant now);
+    void give_up(std::string_view why);
 
     TcpHello hello_;
     SocketAddress to_;
@@ -49,23 +60,7 @@ class TcpCall {
     Instant due_{};
     TcpToken answer_{};
     std::size_t answer_size_ = 0;
-    std::string trouble_ = "not tried yet";
-};
-
-/// Does nobody listen at `address` any more? A try to connect tells; it is over when the socket is writable.
-class TcpProbe {
-  public:
-    TcpProbe() = default;
-    explicit TcpProbe(Instant due) : due_(due) {}
-    [[nodiscard]] Instant due() const { return due_; }
-    [[nodiscard]] int fd() const { return socket_.get(); }
-    void begin(const SocketAddress& to, Instant now);
-    /// True when the connection was refused.
-    bool refused(Instant now);
-
-  private:
-    FileDescriptor socket_;
-    Instant due_{};
+    std::string trouble_;
 };
 
 /// Receives into bytes[size..]; false when the connection has ended.

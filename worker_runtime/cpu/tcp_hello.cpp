@@ -3,16 +3,19 @@
 #include <sys/random.h>
 
 #include <cstring>
+#include <utility>
 
 #include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
 
 namespace muster::runtime {
 
 namespace {
 
 /// "MUSTERT" and the version of this file's formats.
-constexpr std::uint64_t magic = 0x0254524554'53554dull;
+constexpr std::uint64_t magic = 0x0354524554'53554dull;
+constexpr std::size_t places_max = 64;
 constexpr std::size_t address_size_max = 256;
 constexpr std::size_t host_size_max = 256;
 
@@ -69,16 +72,24 @@ std::optional<TcpHello> decode(const TcpHelloBytes& bytes) {
     return hello;
 }
 
+std::string describe(const TcpPlace& place) {
+    return cat(place.address, " port ", place.port);
+}
+
 std::string encode(const TcpCard& card) {
     std::string text;
     ByteWriter writer(text);
+    MUSTER_CHECK(card.places.size() <= places_max, card.places.size());
     writer.number(magic);
-    writer.number(card.port);
     writer.number(card.stripes);
     writer.number(card.pid);
     writer.raw(as_text(card.token.data(), card.token.size()));
-    writer.blob<std::uint16_t>(card.address);
     writer.blob<std::uint16_t>(card.host);
+    writer.number(static_cast<std::uint16_t>(card.places.size()));
+    for (const auto& place : card.places) {
+        writer.number(place.port);
+        writer.blob<std::uint16_t>(place.address);
+    }
     return text;
 }
 
@@ -86,12 +97,18 @@ Result<TcpCard> decode_card(std::string_view bytes) {
     ByteReader reader(bytes);
     if (reader.number<std::uint64_t>() != magic) reader.fail();
     TcpCard card;
-    card.port = reader.number<std::uint16_t>();
     card.stripes = reader.number<std::uint16_t>();
     card.pid = reader.number<std::int32_t>();
     read_token(reader, card.token);
-    card.address = reader.blob<std::uint16_t>(address_size_max);
     card.host = reader.blob<std::uint16_t>(host_size_max);
+    const auto place_count = reader.number<std::uint16_t>();
+    if (place_count > places_max) reader.fail();
+    for (int i = 0; i < place_count && reader.ok(); ++i) {
+        TcpPlace place;
+        place.port = reader.number<std::uint16_t>();
+        place.address = reader.blob<std::uint16_t>(address_size_max);
+        card.places.push_back(std::move(place));
+    }
     if (!reader.finished()) {
         return Error{Errc::bad_frame,
                      "what a rank has published is of another version; start the same muster everywhere"};

@@ -45,13 +45,20 @@ TcpHelloBytes encode(const TcpHello& hello);
 /// Nothing for bytes of another protocol or version.
 std::optional<TcpHello> decode(const TcpHelloBytes& bytes);
 
+/// Where a rank listens.
+struct TcpPlace {
+    std::string address;  ///< numeric
+    std::uint16_t port = 0;
+};
+/// "10.0.0.1 port 4711".
+std::string describe(const TcpPlace& place);
+
 /// What a rank publishes for the others.
 struct TcpCard {
-    std::string address;
-    std::uint16_t port = 0;
-    std::uint16_t stripes = 1;  ///< connections per lane; rank 0's wish counts
-    std::int32_t pid = 0;       ///< for messages
-    std::string host;           ///< for messages
+    std::vector<TcpPlace> places;  ///< best first; not each of them leads there from everywhere
+    std::uint16_t stripes = 1;     ///< connections per lane; rank 0's wish counts
+    std::int32_t pid = 0;          ///< for messages
+    std::string host;              ///< for messages
     TcpToken token{};
 };
 

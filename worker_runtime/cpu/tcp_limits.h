@@ -34,9 +34,8 @@ inline constexpr int ring_ranks_min = 17;
 /// rank's work pays.
 inline constexpr std::size_t ring_bytes_per_rank_min = 256u << 10;
 
-/// From so many bytes on, an all_reduce, reduce_scatter, broadcast or all_gather between nodes with several ranks each
-/// goes from node to node. (A choice by size alone: it must be the same on all ranks, whatever memory each of them
-/// uses.)
+/// From so many bytes on, a collective between nodes with several ranks each goes from node to node. (A choice by size
+/// alone: it must be the same on all ranks, whatever memory each of them uses.)
 inline constexpr std::size_t by_nodes_bytes_min = 64u << 10;
 /// ... of f16 and bf16 where nodes have so many ranks on average. By nodes a link carries them as f32, 4 bytes an
 /// element each way; between all ranks, 2 bytes for each rank of a node. Where copying is all that counts (loopback, 2
@@ -80,10 +79,15 @@ inline constexpr Duration ask_again_after = 50ms;
 /// Who waits for an answer looks this often whether another thread has read it.
 inline constexpr Duration answer_look_interval = 10ms;
 
+/// A rank's next address is tried when a connection to this one stands, but nobody has answered the greeting for so
+/// long: the rank may not be there yet, or it is somebody else.
+inline constexpr Duration answer_patience = 1s;
 /// Tries to connect are repeated at this distance: a route may come back.
 inline constexpr Duration connect_retry_delay = 200ms;
 /// A rank that waits for another's call looks this often whether it still listens: one that has died calls nobody.
 inline constexpr Duration probe_interval = 1s;
+/// A group that does not stand after so long says for whom it waits, once.
+inline constexpr Duration forming_is_long_after = 10s;
 /// Strangers' connections that may wait to say who they are; one more closes the one that has waited longest.
 inline constexpr std::size_t strangers_max = 64;
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/base/text.h"
@@ -21,6 +22,22 @@ std::string host_name() {
     return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "unknown host";
 }
 
+/// An address may have gone, or not be there yet; one is enough.
+Result<std::vector<FileDescriptor>> listen_at_all(const std::vector<std::string>& addresses) {
+    std::vector<FileDescriptor> listeners;
+    std::optional<Error> first_failure;
+    for (const auto& address : addresses) {
+        auto listener = listen_at(address, SOMAXCONN);
+        if (listener)
+            listeners.push_back(std::move(*listener));
+        else if (!first_failure)
+            first_failure = listener.error();
+    }
+    if (listeners.empty())
+        return first_failure.value_or(Error{Errc::invalid_argument, "no address to listen at was given"});
+    return listeners;
+}
+
 }  // namespace
 
 std::string describe_rank(int rank, const TcpCard& card) {
@@ -29,10 +46,14 @@ std::string describe_rank(int rank, const TcpCard& card) {
 
 Result<TcpMesh> connect_mesh(const GroupTerms& terms, const TcpOptions& options) {
     const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
-    auto listener = listen_at(options.address, SOMAXCONN);
-    if (!listener) return listener.error();
-    const TcpCard own{.address = options.address,
-                      .port = SocketAddress::local_of(listener->get()).port(),
+    auto listeners = listen_at_all(options.addresses);
+    if (!listeners) return listeners.error();
+    std::vector<TcpPlace> places;
+    for (const auto& one : *listeners) {
+        const auto at = SocketAddress::local_of(one.get());
+        places.push_back({at.numeric(), at.port()});
+    }
+    const TcpCard own{.places = std::move(places),
                       .stripes = static_cast<std::uint16_t>(std::clamp(options.connections_per_peer, 1, stripes_max)),
                       .pid = static_cast<std::int32_t>(::getpid()),
                       .host = host_name(),
@@ -46,7 +67,7 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const TcpOptions& options)
         mesh.peers.emplace_back().card = std::move(*card);
     }
     mesh.stripes = std::clamp<int>(mesh.peers[0].card.stripes, 1, stripes_max);
-    auto built = MeshBuilder(terms, std::move(mesh), std::move(*listener)).build(deadline);
+    auto built = MeshBuilder(terms, std::move(mesh), std::move(*listeners)).build(deadline);
     if (!built) return with_context(built.error(), cat("communicator ", terms.id, ", rank ", terms.rank));
     return built;
 }

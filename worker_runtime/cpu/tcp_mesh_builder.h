@@ -1,5 +1,8 @@
-// How the mesh comes to be: one loop that calls the higher ranks and receives the lower ones' calls, all at once.
+// How the mesh comes to be: one loop that calls the higher ranks and receives the lower ones' calls, all at once. A
+// higher rank's control connection finds the address that leads there, and the others follow it.
 #pragma once
+
+#include <poll.h>
 
 #include <string>
 #include <vector>
@@ -10,13 +13,14 @@
 #include "worker_runtime/cpu/meeting_place.h"
 #include "worker_runtime/cpu/tcp_call.h"
 #include "worker_runtime/cpu/tcp_mesh.h"
+#include "worker_runtime/cpu/tcp_search.h"
 
 namespace muster::runtime {
 
 class MeshBuilder {
   public:
-    /// `mesh` has the cards of all ranks. `listener` is where this rank's card says.
-    MeshBuilder(const GroupTerms& terms, TcpMesh mesh, FileDescriptor listener);
+    /// `mesh` has the cards of all ranks. `listeners` are where this rank's card says.
+    MeshBuilder(const GroupTerms& terms, TcpMesh mesh, std::vector<FileDescriptor> listeners);
 
     Result<TcpMesh> build(Instant deadline);
 
@@ -31,9 +35,13 @@ class MeshBuilder {
     Result<void> expect_connections();
     Result<void> begin_tries(Instant now);
     Result<void> wait_and_serve(Instant deadline);
-    Result<void> serve(TcpCall& call, Instant now);
+    void serve_calls(const pollfd*& next, Instant now);
+    void serve_searches(const pollfd*& next, Instant now);
+    Result<void> serve_probes(const pollfd*& next, Instant now);
     bool serve(Guest& guest);
-    Result<void> admit();
+    Result<void> admit(const FileDescriptor& listener);
+    void follow(const TcpCall& found);
+    [[nodiscard]] TcpHello hello_to(int rank, TcpPurpose purpose) const;
     FileDescriptor* place_of(const TcpHello& hello, std::uint32_t other);
     void settle(FileDescriptor& place, FileDescriptor socket, TcpPurpose purpose);
 
@@ -41,16 +49,17 @@ class MeshBuilder {
     [[nodiscard]] Error with_others_gone(Error error) const;
     [[nodiscard]] bool has_gone(int rank) const;
     [[nodiscard]] bool is_whole(int rank) const;
-    [[nodiscard]] std::string who(int rank) const;
+    [[nodiscard]] std::vector<SocketAddress> addresses_of(int rank) const;
+    [[nodiscard]] std::string who(int rank) const { return describe_rank(rank, card(rank)); }
     [[nodiscard]] std::string absentees() const;
 
     const GroupTerms& terms_;
     TcpMesh mesh_;
-    FileDescriptor listener_;
-    std::vector<SocketAddress> addresses_;
+    std::vector<FileDescriptor> listeners_;
     int missing_ = 0;
-    std::vector<TcpCall> calls_;    ///< to higher ranks
-    std::vector<TcpProbe> probes_;  ///< of the lower ranks, by rank
+    std::vector<TcpSearch> searches_;  ///< for higher ranks
+    std::vector<TcpCall> calls_;       ///< to those that are found
+    std::vector<TcpProbe> probes_;     ///< of the lower ranks, by rank
     std::vector<Guest> guests_;
 };
 

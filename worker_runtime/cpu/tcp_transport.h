@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 #include "worker_runtime/cpu/fd_watch.h"
@@ -18,9 +19,10 @@ enum class TcpAlgorithm {
     ring,       ///< from rank to rank and back (f16 and bf16 go directly all the same)
 };
 
-/// Which of its addresses a rank listens at and tells its peers.
 struct TcpOptions {
-    std::string address;                               ///< numeric, the one that reached the store
+    /// Where a rank listens, and what it tells its peers: numeric, best first (interface_address.h). One at which it
+    /// cannot listen is passed over while there is another.
+    std::vector<std::string> addresses;
     int connections_per_peer = 0;                      ///< 0: chosen by the number of cores
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;  ///< the same on all ranks
     /// Where a root answers who asks whom it waits for; null on all ranks: only while it waits itself.

@@ -136,6 +136,74 @@ def dead_end_at_the_host(cluster):
     return took
 
 
+def no_way_between_two(cluster, *networks):
+    """Three hosts on each of these networks. All reach the first host, where the store is, but the others reach each other
+    elsewhere: their packets at the first network's first address get lost."""
+    nodes = [cluster.node(f"node{number}") for number in (1, 2, 3)]
+    for number, node in enumerate(nodes, 1):
+        for name, prefixes in networks:
+            node.interface(name, *(f"{prefix}{number}/{64 if ':' in prefix else 24}" for prefix in prefixes))
+    first = networks[0][1][0]
+    nodes[1].drop(f"iifname eth0 {'ip6' if ':' in first else 'ip'} saddr {first}3")
+    return nodes
+
+
+def ranks_by_second_network(cluster):
+    """The ranks of node2 and node3 find each other at the address that they are told second."""
+    nodes = no_way_between_two(cluster, ("front", ["10.1.0."]), ("back", ["10.2.0."]))
+    return run(cluster, nodes, f"10.1.0.1:{PORT}", limit=5)[0]
+
+
+def ranks_by_second_network_v6(cluster):
+    nodes = no_way_between_two(cluster, ("front", ["fd00:1::"]), ("back", ["fd00:2::"]))
+    return run(cluster, nodes, f"[fd00:1::1]:{PORT}", limit=5)[0]
+
+
+def ranks_by_other_family(cluster):
+    """IPv6 reaches the store; between node2 and node3 only IPv4 gets through, on the same interface."""
+    nodes = no_way_between_two(cluster, ("front", ["fd00:1::", "10.1.0."]))
+    return run(cluster, nodes, f"[fd00:1::1]:{PORT}", limit=5)[0]
+
+
+def ranks_past_a_bridge(cluster):
+    """Each host has a bridge for containers with the same address, which the user's choice puts second: whoever tries it
+    finds the own host."""
+    nodes = no_way_between_two(cluster, ("front", ["10.1.0."]), ("back", ["10.2.0."]))
+    for node in nodes:
+        ip("-n", node.space, "link", "add", "docker0", "type", "bridge")
+        ip("-n", node.space, "addr", "add", "172.17.0.1/16", "dev", "docker0")
+        ip("-n", node.space, "link", "set", "docker0", "up")
+    began = time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", nodes=3, MUSTER_IFNAME="eth0,docker0,eth1", MUSTER_LOG_LEVEL="info")
+                 for node in nodes]
+    cluster.finish(launchers)
+    took = time.monotonic() - began
+    cluster.summed(launchers)
+    # The hosts are of one kernel, so memory could be shared but for their networks, as between containers.
+    if "communicator world uses TCP: ranks of one host have networks of their own" not in cluster.story():
+        raise AssertionError(f"{cluster.tag}: not told why it is TCP\n{cluster.story()}")
+    if took > 5:
+        raise AssertionError(f"{cluster.tag}: took {took:.2f} s\n{cluster.story()}")
+    return took
+
+
+def ranks_told_what_was_tried(cluster):
+    """The user wants the first network only, by the very name that the agent would give gloo: both ranks say what was tried."""
+    nodes = no_way_between_two(cluster, ("front", ["10.1.0."]), ("back", ["10.2.0."]))
+    began = time.monotonic()
+    launchers = [node.muster(f"10.1.0.1:{PORT}", nodes=3, worker=[WORKERS / "context", "meet"], GLOO_SOCKET_IFNAME="eth0")
+                 for node in nodes]
+    for launcher in launchers:
+        if launcher.wait(40) == 0:
+            raise AssertionError(f"{cluster.tag}: exit code 0\n{cluster.story()}")
+    text = "".join(launcher.err.read_text() for launcher in launchers)
+    caller, called = re.search(r"rank 2 \(pid \d+ on (node[23])\) cannot be reached: 10.1.0.[23] port \d+: no answer\.", text), re.search(
+        r"rank 1 \(pid \d+ on (node[23])\) did not connect to this rank at 10.1.0.[23] port \d+\.", text)
+    if not caller or not called or caller[1] == called[1]:
+        raise AssertionError(f"{cluster.tag}: not told\n{cluster.story()}")
+    return time.monotonic() - began
+
+
 def mpirun_addresses(cluster):
     """mpirun's host tells its addresses: a dead end, one that every host has, where another's server listens, and the way."""
     nodes = two_interfaces(cluster)
@@ -361,6 +429,7 @@ def wait_for(cluster, what, condition, deadline=20):
 
 
 CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
+         ranks_by_second_network, ranks_by_second_network_v6, ranks_by_other_family, ranks_past_a_bridge, ranks_told_what_was_tried,
          dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
          no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right)
 

@@ -69,8 +69,9 @@ class Context(unittest.TestCase):
                      "MUSTER_CUDA_LIBRARY": folder / "libstandin_cuda.so",
                      "MUSTER_NCCL_LIBRARY": folder / "libstandin_nccl.so"}
         self.check_lines(under_muster(2, **libraries), 2, "nccl")
-        alone = run(WORKER, **libraries)
+        alone = run(WORKER, **libraries, MUSTER_LOG_LEVEL="info", NCCL_ALGO="Ring", NCCL_NET="Socket")
         self.assertEqual(alone.stdout, "rank=0 world=1 local=0 round=0 device=0 sum=1 transport=nccl\n", alone.stderr)
+        self.assertRegex(alone.stderr, r"info NCCL \d+\.\d+.*, device 0 at .*NCCL_ALGO=Ring.*NCCL_NET=Socket")
         # The failure of one rank's GPU is every rank's error, and nobody waits for the deadline.
         done = under_muster(2, **{**libraries, "MUSTER_STANDIN_GPUS": "1"})
         self.assertNotEqual(done.returncode, 0)
@@ -98,7 +99,8 @@ class Context(unittest.TestCase):
                  ({"RANK": "2"}, "RANK=2 contradicts WORLD_SIZE=2"), ({"LOCAL_RANK": "x"}, "LOCAL_RANK=x is no whole"),
                  ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2"),
                  ({"MUSTER_TRANSPORT": "pigeon"}, "MUSTER_TRANSPORT=pigeon; accepted:"),
-                 ({"MUSTER_TCP_ALGORITHM": "star"}, "MUSTER_TCP_ALGORITHM=star; accepted:")]
+                 ({"MUSTER_TCP_ALGORITHM": "star"}, "MUSTER_TCP_ALGORITHM=star; accepted:"),
+                 ({"MUSTER_LOG_LEVEL": "loud"}, "MUSTER_LOG_LEVEL=loud; accepted:")]
         for change, words in cases:
             with self.subTest(words):
                 environment = {name: value for name, value in {**good, **change}.items() if value is not None}

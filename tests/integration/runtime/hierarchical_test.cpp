@@ -260,7 +260,7 @@ TEST_CASE("ranks are told that they differ where one takes memory, and where the
 TEST_CASE("ranks that make no nodes are told why") {
     run_as_threads(2, [&](const GroupTerms& terms) {
         const auto transport = make_transport(terms, {.choice = TransportChoice::hierarchical,
-                                                      .address = "127.0.0.1",
+                                                      .addresses = {"127.0.0.1"},
                                                       .node = 0,
                                                       .watch = FdWatch::start().value()});
         MUSTER_CHECK(transport.has_error() &&

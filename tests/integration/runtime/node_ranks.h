@@ -21,7 +21,7 @@ inline int node_of(const std::vector<int>& nodes, int rank) {
 inline std::unique_ptr<runtime::Transport> join_over_nodes(const runtime::GroupTerms& terms,
                                                            const std::vector<int>& nodes) {
     auto transport = runtime::make_transport(terms, {.choice = TransportChoice::hierarchical,
-                                                     .address = "127.0.0.1",
+                                                     .addresses = {"127.0.0.1"},
                                                      .node = node_of(nodes, terms.rank),
                                                      .watch = runtime::FdWatch::start().value()})
                          .value();

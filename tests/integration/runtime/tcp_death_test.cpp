@@ -125,7 +125,7 @@ TEST_CASE("a rank that dies while the group forms is named") {
         test::RankProcesses ranks(size, [&](const GroupTerms& given) {
             GroupTerms terms = given;
             terms.meeting_timeout = 60s;
-            const auto world = make_tcp_transport(terms, {.address = "127.0.0.1"});
+            const auto world = make_tcp_transport(terms, {.addresses = {"127.0.0.1"}});
             // Those who were quick have a group, and lose it.
             Result<void> done = world ? Result<void>() : world.error();
             while (done) done = (*world)->run(barrier(), test::within(60s));

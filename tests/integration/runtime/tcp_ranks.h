@@ -20,8 +20,8 @@ inline runtime::RunTerms within(Duration duration, runtime::Patience patience = 
 inline std::unique_ptr<runtime::Transport> join_over_tcp(const runtime::GroupTerms& terms,
                                                          const std::string& address = "127.0.0.1", int stripes = 0,
                                                          runtime::TcpAlgorithm algorithm = {}) {
-    return runtime::make_tcp_transport(terms,
-                                       {.address = address, .connections_per_peer = stripes, .algorithm = algorithm})
+    return runtime::make_tcp_transport(
+               terms, {.addresses = {address}, .connections_per_peer = stripes, .algorithm = algorithm})
         .value();
 }
 

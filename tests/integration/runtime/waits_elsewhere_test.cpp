@@ -35,7 +35,7 @@ Communicator join(GroupTerms terms, const Choices& choices) {
     const auto watch = FdWatch::start().value();
     const auto make = [choices, watch, node = terms.rank / 2](const GroupTerms& group) {
         return make_transport(group, {.choice = group.is_part() ? choices.part : choices.root,
-                                      .address = "127.0.0.1",
+                                      .addresses = {"127.0.0.1"},
                                       .node = node,
                                       .watch = watch});
     };

@@ -94,7 +94,7 @@ Result<std::unique_ptr<Communicator>> loopback_group(const std::shared_ptr<Meeti
                                                      .id = cat("copies.", members.front()),
                                                      .place = place},
                                            .make_transport = {}};
-    auto transport = runtime::make_tcp_transport(terms.group, {.address = "127.0.0.1"});
+    auto transport = runtime::make_tcp_transport(terms.group, {.addresses = {"127.0.0.1"}});
     if (!transport) return transport.error();
     return std::make_unique<Communicator>(
         std::make_shared<runtime::CommunicatorBody>(std::move(terms), std::move(*transport)));
