@@ -88,6 +88,7 @@ class HierarchicalTransport final : public Transport {
         }
         if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
         if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
+        if (operation.kind == OperationKind::all_to_all) return exchange_by_nodes(operation, terms);
         if (operation.kind == OperationKind::reduce_scatter) return reduction_.reduce_scatter(operation, terms);
         return reduction_.all_reduce(operation, terms);
     }
@@ -121,6 +122,7 @@ class HierarchicalTransport final : public Transport {
             case OperationKind::reduce_scatter: return reduction_.pays(operation);
             case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
             case OperationKind::all_gather:
+            case OperationKind::all_to_all:
                 return bytes_of(operation) * static_cast<std::size_t>(groups_.tcp.size()) >= by_nodes_bytes_min;
             default: return false;
         }
@@ -178,6 +180,34 @@ class HierarchicalTransport final : public Transport {
             return spread;
         auto* const behind = block(groups_.number) + ranks_on(groups_.number) * bytes;
         return spread_on_node(operation, behind, after * operation.count, 0, terms);
+    }
+
+    /// Pieces for ranks of this node go through its memory, all others straight to their ranks: these have to cross
+    /// once however they go.
+    Result<void> exchange_by_nodes(const Operation& operation, const RunTerms& terms) {
+        const std::size_t bytes = bytes_of(operation);
+        const auto input = [&](int rank) {
+            return static_cast<std::byte*>(const_cast<void*>(operation.input)) + static_cast<std::size_t>(rank) * bytes;
+        };
+        const auto output = [&](int rank) {
+            return static_cast<std::byte*>(operation.output) + static_cast<std::size_t>(rank) * bytes;
+        };
+        const int first = leader_of(groups_.number);
+        if (groups_.node != nullptr) {
+            Operation inside = operation;
+            inside.input = input(first);
+            inside.output = output(first);
+            if (auto exchanged = groups_.tell_others(on_node_->run(inside, terms)); !exchanged) return exchanged;
+        } else {
+            std::memcpy(output(first), input(first), bytes);
+        }
+        Transfers plan;
+        for (int rank = 0; rank < groups_.tcp.size(); ++rank) {
+            if (groups_.layout.node_of(rank) == groups_.number) continue;
+            plan.send(rank, input(rank), bytes);
+            plan.receive(rank, output(rank), bytes);
+        }
+        return groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms));
     }
 
     /// A broadcast among the ranks of this node, of `count` elements at `data`, from the one that is its number `from`.
