@@ -66,15 +66,18 @@ class HierarchicalTransport final : public Transport {
         return begun;
     }
 
-    /// What goes on in this node's memory is told to other nodes, and the guilty ranks are looked for there.
+    /// What goes on in this node's memory is told to other nodes, and the guilty ranks are looked for there; all that
+    /// are missing from a collective, on whatever node.
     void ask_across() {
         const auto everywhere = [first = groups_.layout.first_of(groups_.number)](std::vector<int> ranks) {
             for (int& rank : ranks) rank += first;
             return ranks;
         };
         groups_.tcp.also_waits_for([this, everywhere] { return everywhere(groups_.node->awaited()); });
-        groups_.node->ask_whom_to_blame([this, everywhere](const std::vector<int>& late) -> Result<std::string> {
-            const auto guilty = groups_.tcp.trace(everywhere(late), 0);
+        groups_.node->ask_whom_to_blame([this, everywhere](const auto& late, auto what) -> Result<std::string> {
+            const bool all_needed = what == SharedGroup::WaitIn::collective;
+            const auto guilty = groups_.tcp.trace(everywhere(late), 0,
+                                                  all_needed ? TcpGroup::Witnesses::all : TcpGroup::Witnesses::none);
             return guilty ? Result<std::string>(guilty->names) : guilty.error();
         });
     }

@@ -196,7 +196,7 @@ Result<void> SharedGroup::await_all(const RunTerms& terms) {
         for (int rank = 0; rank < size_; ++rank)
             if (is_behind(rank)) behind.push_back(rank);
         if (behind.empty()) behind.push_back(other);  // it has come just now, too late
-        return end_of_wait(end, other, behind, doing);
+        return end_of_wait(end, other, behind, WaitIn::collective, doing);
     }
     return {};
 }
@@ -207,7 +207,7 @@ Result<void> SharedGroup::await_message(int from, StepWord& word, std::uint64_t 
     ++waits;
     const auto end = await_step(word, step, spin(terms.patience), terms.deadline);
     const Result<void> come =
-        end == WaitEnd::reached ? Result<void>() : end_of_wait(end, from, {from}, describe(operation));
+        end == WaitEnd::reached ? Result<void>() : end_of_wait(end, from, {from}, WaitIn::message, describe(operation));
     --waits;
     return come;
 }
@@ -337,11 +337,12 @@ std::vector<int> SharedGroup::awaited() const {
     return ranks;
 }
 
-Error SharedGroup::end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, const std::string& doing) {
+Error SharedGroup::end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, WaitIn what,
+                               const std::string& doing) {
     if (end == WaitEnd::left)
         return fail(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing));
     if (end != WaitEnd::timed_out) return failure();
-    const auto blamed = blame_ ? blame_(late) : Result<std::string>(who(late));
+    const auto blamed = blame_ ? blame_(late, what) : Result<std::string>(who(late));
     if (!blamed) return fail(blamed.error().code, blamed.error().context);
     return fail(Errc::timed_out,
                 cat(doing, " on communicator ", id_, " was not over by its deadline: ", *blamed, " did not come"));

@@ -78,8 +78,10 @@ class SharedGroup {
 
     /// The ranks that this one waits for, from any thread.
     [[nodiscard]] std::vector<int> awaited() const;
+    /// What a wait is part of.
+    enum class WaitIn { collective, message };
     /// Who of `late`, or elsewhere, keeps the group waiting, in words; or what has ended it meanwhile.
-    using Blame = std::function<Result<std::string>(const std::vector<int>& late)>;
+    using Blame = std::function<Result<std::string>(const std::vector<int>& late, WaitIn what)>;
     /// Asked at a deadline. Without it, the ranks that did not come are named.
     void ask_whom_to_blame(Blame blame) { blame_ = std::move(blame); }
 
@@ -101,7 +103,7 @@ class SharedGroup {
     /// Does this rank wait for that one, in a collective or for memory?
     [[nodiscard]] bool is_behind(int rank) const;
     /// Turns the end of a wait for `rank`, and for `late` if that is its deadline, into the group's failure.
-    Error end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, const std::string& doing);
+    Error end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, WaitIn what, const std::string& doing);
     void peer_ended(int rank);
 
     const int rank_;

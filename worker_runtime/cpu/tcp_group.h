@@ -75,11 +75,14 @@ class TcpGroup {
     void waits_for(const void* wait, std::vector<int> ranks);
     /// Where this rank also waits in another way than by waits_for(): asked from any thread.
     void also_waits_for(std::function<std::vector<int>()> ranks);
+    /// Whom trace() asks beside `late` and those on the way from there. All, where several may be missing from a
+    /// collective and this rank waits for some of them only: each rank that another one waits for is followed, too.
+    enum class Witnesses { none, all };
     /// Those of `late`, or of those that they wait for, in whatever communicator, who keep all others waiting: first
     /// those that did not answer, then those that wait for nobody; `late` itself where that leads nowhere. Ranks are
     /// this group's; -1 for one that is not in it. An error: the group has failed meanwhile. Gives up collective
     /// `number` (0: none).
-    Result<Guilty> trace(const std::vector<int>& late, std::uint64_t number);
+    Result<Guilty> trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses = Witnesses::none);
     /// From now on this group, a root that hears its connections at all times, also traces for its parts.
     void trace_for_parts();
 
@@ -101,6 +104,7 @@ class TcpGroup {
         Instant asked{};  ///< for the first time
         Instant asked_last{};
         bool answered = false;
+        bool witness = false;  ///< nobody is known to wait for it, so it is not to blame
     };
     [[nodiscard]] Inbox& inbox(int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
     // With mutex_ held:
@@ -114,7 +118,7 @@ class TcpGroup {
 
     void await_last_words(int rank);
     void give_up(std::uint64_t number);
-    Result<std::vector<int>> trace_here(const std::vector<int>& late);
+    Result<std::vector<int>> trace_here(const std::vector<int>& late, Witnesses witnesses);
     [[nodiscard]] std::vector<int> numbers_here(const std::vector<int>& root_ranks) const;
 
     const GroupTerms terms_;

@@ -52,7 +52,7 @@ std::vector<int> TcpGroup::numbers_here(const std::vector<int>& root_ranks) cons
     return numbers;
 }
 
-Result<Guilty> TcpGroup::trace(const std::vector<int>& late, std::uint64_t number) {
+Result<Guilty> TcpGroup::trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses) {
     const bool has_root = terms_.waits && terms_.is_part();
     if (size() == 2 && !has_root) return Guilty{.ranks = late, .names = who(late)};
     give_up(number);
@@ -61,16 +61,18 @@ Result<Guilty> TcpGroup::trace(const std::vector<int>& late, std::uint64_t numbe
         if (by_root && !*by_root) return fail(by_root->error().code, by_root->error().context, number);
         if (by_root) return Guilty{.ranks = numbers_here((*by_root)->ranks), .names = (*by_root)->names};
     }
-    auto guilty = size() == 2 ? Result<std::vector<int>>(late) : trace_here(late);
+    auto guilty = size() == 2 ? Result<std::vector<int>>(late) : trace_here(late, witnesses);
     if (!guilty) return guilty.error();
     return Guilty{.ranks = *guilty, .names = who(*guilty)};
 }
 
 /// Along the ranks of this group.
-Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late) {
+Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witnesses witnesses) {
     std::set<int> seen{late.begin(), late.end()};
     seen.insert(rank());
     std::map<int, Question> open;
+    for (int rank = 0; witnesses == Witnesses::all && rank < size(); ++rank)
+        if (rank != this->rank()) open[rank].witness = true;
     for (const int rank : late) open[rank] = {};
     std::vector<int> idle;
     std::vector<int> mute;
@@ -91,9 +93,9 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late) {
                     ++one;
                     continue;
                 }
-                if (next->empty()) (one->second.answered ? idle : mute).push_back(one->first);
+                if (next->empty() && !one->second.witness) (one->second.answered ? idle : mute).push_back(one->first);
                 for (const int rank : *next)
-                    if (rank >= 0 && rank < size() && seen.insert(rank).second) open[rank] = {};
+                    if (rank >= 0 && rank < size() && seen.insert(rank).second) open[rank].witness = false;
                 one = open.erase(one);
             }
         }
@@ -122,7 +124,7 @@ std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, I
     if (question.asked == Instant{}) question.asked = current;
     if (question.asked_last != Instant{} && box.waits_for) {
         question.answered = true;
-        if (!box.waits_for->empty()) return box.waits_for;
+        if (!box.waits_for->empty() || question.witness) return box.waits_for;
     }
     if (box.told != Told::nothing || current >= question.asked + answer_limit || current >= began + trace_limit)
         return std::vector<int>{};
