@@ -62,6 +62,12 @@ class Context(unittest.TestCase):
             finally:
                 daemon.terminate()
 
+    def test_the_page_s_program_prints_what_the_page_says(self):
+        page = (Path(__file__).resolve().parents[3] / "worker_runtime/RUNTIME.md").read_text()
+        done = run(BIN / "muster", "--standalone", "--nproc-per-node", 2, "--no-python", Path(WORKER).with_name("runtime_page"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(done.stdout.splitlines()), sorted(re.search(r"^```text\n(.*?)^```$", page, re.M | re.S)[1].splitlines()))
+
     @unittest.skipUnless(os.environ.get("MUSTER_STAND_INS"), "the NCCL plugin was not built")
     def test_nccl_can_be_asked_for(self):
         folder = Path(os.environ["MUSTER_STAND_INS"])

@@ -9,7 +9,9 @@
 
 #include "muster/gradient_reducer.h"
 #include "rendezvous/base/text.h"
+#include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
+#include "tests/integration/runtime/tcp_bytes.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
@@ -89,7 +91,47 @@ Trained train_together(bool shared, const ReducerOptions& options) {
     return results[0];
 }
 
+/// What a step with a gradient of 1 MiB moves over TCP, between all ranks together.
+double bytes_moved(WireFormat wire) {
+    Findings findings;
+    std::size_t before = 0;
+    std::size_t after = 0;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        auto world = over_tcp(terms);
+        const std::vector<Parameter> matrix{{.name = "p", .shape = {512, 512}, .type = DataType::f32}};
+        const OwnedParameters parameters(matrix, 0);
+        ReducerOptions options{.wire = wire};
+        options.power_start_step = 0;
+        auto reducer = GradientReducer::make(world, parameters.list(), options);
+        findings.expect(reducer, "make");
+        if (!reducer) return;
+        findings.expect(reducer->begin_step(), "begin");
+        const auto in_step = [&] { findings.expect(world.run(barrier()), "barrier"); };
+        in_step();
+        if (terms.rank == 0) before = tcp_bytes_received();
+        in_step();
+        findings.expect(reducer->mark_ready(0), "mark");
+        findings.expect(reducer->finish(), "finish");
+        in_step();
+        if (terms.rank == 0) after = tcp_bytes_received();
+        in_step();
+    });
+    CHECK(findings.text() == "");
+    return static_cast<double>(after - before);
+}
+
 }  // namespace
+
+TEST_CASE("compression leaves as many fewer bytes on the wire as it promises, by the kernel's count") {
+    // Each rank's slice goes to its owner and the result to all others.
+    const double whole = 2.0 * (size - 1) * 512 * 512 * sizeof(float);
+    CHECK(bytes_moved(WireFormat::same) == Approx(whole).epsilon(0.02));
+    CHECK(bytes_moved(WireFormat::bf16) == Approx(whole / 2).epsilon(0.02));
+    CHECK(bytes_moved(WireFormat::f16) == Approx(whole / 2).epsilon(0.02));
+    // The codes, and a scale for each 512 of them.
+    CHECK(bytes_moved(WireFormat::int8) == Approx(whole / 4).epsilon(0.05));
+    CHECK(bytes_moved(WireFormat::power) < whole / 20);
+}
 
 TEST_CASE("gradients have the same bits over shared memory and TCP, and for every layout of buckets") {
     const auto reference = train_together(true, {});

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <thread>
 
 #include "muster/gradient_reducer.h"
@@ -213,6 +214,38 @@ TEST_CASE("a gradient that is no number is named with its rank on all ranks, and
         });
         CHECK(wrong == "");
     }
+}
+
+TEST_CASE("a NaN is found in whatever bucket it is, also one that is rarely sent, and is forgotten with its step") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({4, 4, 4, 4}), 0);
+        auto options = bucket_each;
+        options.finite_check = FiniteCheck::on;
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        // Parameter 1 is not used in the first steps, so its bucket is no longer sent with the others.
+        const std::map<int, int> bad_in_step{{6, 1}, {8, 0}, {9, 3}, {11, 2}};
+        for (int step = 0; step < 13; ++step) {
+            (void)reducer->begin_step();
+            const auto found = bad_in_step.find(step);
+            const int bad = found == bad_in_step.end() ? -1 : found->second;
+            for (const int i : {3, 2, 1, 0}) {
+                if (i == 1 && bad != 1) continue;
+                auto* const gradient = static_cast<float*>(reducer->gradient(i).data);
+                std::fill_n(gradient, 4, 1.0f);
+                if (i == bad && communicator.rank() == 1) gradient[0] = std::numeric_limits<float>::infinity();
+                if (auto marked = reducer->mark_ready(i); !marked) return complaint(marked);
+            }
+            const std::string expected = bad < 0 ? ""
+                                                 : cat("gradient step ", step, ": the gradient of parameter \"p", bad,
+                                                       "\" has a NaN or an infinity on rank 1");
+            const auto finished = complaint(reducer->finish());
+            if (finished != expected) return cat("step ", step, " says: ", finished);
+        }
+        return {};
+    });
+    CHECK(wrong == "");
 }
 
 TEST_CASE("what lies in the memory of a parameter that nobody uses any more is no gradient") {

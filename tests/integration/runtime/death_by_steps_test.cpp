@@ -1,0 +1,103 @@
+// A rank dies in each phase of each collective over shared memory: after each number of steps that it can have made.
+// The others learn of it there and then, wherever they wait; who has all that it needs still ends the collective well.
+#include <signal.h>
+
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/text.h"
+#include "tests/integration/runtime/shared_group.h"
+#include "tests/integration/runtime/tcp_ranks.h"
+#include "tests/support/catch.h"
+#include "tests/support/ranks.h"
+#include "worker_runtime/cpu/fd_watch.h"
+#include "worker_runtime/cpu/local_meeting.h"
+#include "worker_runtime/cpu/shared_group.h"
+
+namespace muster {
+
+using namespace runtime;
+
+namespace {
+
+constexpr int size = 3;
+constexpr int victim = 1;
+constexpr std::size_t count = 300'000;  // more than one window of f32, of each piece too
+
+struct Phases {
+    Operation operation;
+    int steps;  ///< that a rank makes in it
+    bool in_memory_of_ours = false;
+    bool copied = false;  ///< small: the data is there with the signature
+};
+
+/// Makes so many steps of the operation, as a rank that computes nothing.
+[[noreturn]] void make_steps_and_die(const GroupTerms& terms, const Phases& phases, int steps) {
+    auto door = LocalDoor::open(terms.rank, size).value();
+    const auto texts = exchange(terms, "identity", door.identity.encode(), no_deadline).value();
+    std::vector<LocalIdentity> identities;
+    for (const auto& text : texts) identities.push_back(LocalIdentity::decode(text).value());
+    const auto limit = test::within(60s);
+    const auto group =
+        SharedGroup::form(terms, std::move(door), std::move(identities), FdWatch::start().value(), limit.deadline)
+            .value();
+    Operation operation = phases.operation;
+    Memory memory;
+    if (phases.in_memory_of_ours) {
+        memory = group->allocate(count * sizeof(float), limit).value();
+        operation.input = operation.output = memory.data();
+    }
+    for (int step = 0; step < steps; ++step)
+        (void)(step == 0 ? group->meet(operation, phases.copied, limit) : group->step(limit));
+    ::raise(SIGKILL);
+    std::abort();
+}
+
+/// 0 when the operation failed with the victim's death, 1 when only the next one did.
+int survive(const GroupTerms& terms, const Phases& phases) {
+    auto world = test::join_shared_group(terms);
+    Operation operation = phases.operation;
+    Memory memory;
+    if (phases.in_memory_of_ours) {
+        memory = world.allocate(count * sizeof(float)).value();
+        operation.input = operation.output = memory.data();
+    }
+    const auto done = world.run(operation);
+    const auto after = done ? world.run(barrier()) : done;
+    const bool named = !after && after.error().context.find(cat("rank ", victim, " (pid ")) != std::string::npos &&
+                       after.error().context.find("died") != std::string::npos;
+    if (!named) return 2;
+    return done ? 1 : 0;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that dies is named by all others at every step of every collective in memory") {
+    static std::vector<float> data(count * size), other(count * size);
+    const auto large = buffer(std::span(data.data(), count));
+    const auto small = buffer(std::span(data.data(), 100));
+    const ConstBuffer wide(data.data(), data.size(), DataType::f32);
+    const auto out = buffer(std::span(other));
+    const auto piece = buffer(std::span(other.data(), count));
+    for (const auto& phases :
+         {Phases{barrier(), 1}, Phases{all_reduce(small, ReduceOp::sum), 1, false, true},
+          Phases{all_reduce(large, ReduceOp::sum), 5}, Phases{all_reduce(large, ReduceOp::avg), 2, true},
+          Phases{reduce_scatter(wide, piece, ReduceOp::max), 5}, Phases{all_gather(large, out), 2},
+          Phases{broadcast(large, 0), 2}, Phases{broadcast(large, victim), 2},
+          Phases{all_to_all(wide, out, size), 4}}) {
+        for (int steps = 0; steps <= phases.steps; ++steps) {
+            INFO(describe(phases.operation) << ", " << steps << " of " << phases.steps << " steps");
+            test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
+                if (terms.rank == victim) make_steps_and_die(terms, phases, steps);
+                return survive(terms, phases);
+            });
+            const auto ends = ranks.join();
+            for (const int rank : {0, 2})
+                CHECK((ends[static_cast<std::size_t>(rank)].exited &&
+                       ends[static_cast<std::size_t>(rank)].code == (steps == phases.steps ? 1 : 0)));
+        }
+    }
+}
+
+}  // namespace muster
