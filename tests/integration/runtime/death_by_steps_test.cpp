@@ -32,6 +32,11 @@ struct Phases {
     bool copied = false;  ///< small: the data is there with the signature
 };
 
+void place_in(Operation& operation, Memory& memory) {
+    operation.input = memory.data();
+    if (operation.kind == OperationKind::all_reduce) operation.output = memory.data();
+}
+
 /// Makes so many steps of the operation, as a rank that computes nothing.
 [[noreturn]] void make_steps_and_die(const GroupTerms& terms, const Phases& phases, int steps) {
     auto door = LocalDoor::open(terms.rank, size).value();
@@ -46,7 +51,7 @@ struct Phases {
     Memory memory;
     if (phases.in_memory_of_ours) {
         memory = group->allocate(count * sizeof(float), limit).value();
-        operation.input = operation.output = memory.data();
+        place_in(operation, memory);
     }
     for (int step = 0; step < steps; ++step)
         (void)(step == 0 ? group->meet(operation, phases.copied, limit) : group->step(limit));
@@ -61,7 +66,7 @@ int survive(const GroupTerms& terms, const Phases& phases) {
     Memory memory;
     if (phases.in_memory_of_ours) {
         memory = world.allocate(count * sizeof(float)).value();
-        operation.input = operation.output = memory.data();
+        place_in(operation, memory);
     }
     const auto done = world.run(operation);
     const auto after = done ? world.run(barrier()) : done;
@@ -80,10 +85,12 @@ TEST_CASE("a rank that dies is named by all others at every step of every collec
     const ConstBuffer wide(data.data(), data.size(), DataType::f32);
     const auto out = buffer(std::span(other));
     const auto piece = buffer(std::span(other.data(), count));
+    const auto third = buffer(std::span(other.data(), count / size));
     for (const auto& phases :
          {Phases{barrier(), 1}, Phases{all_reduce(small, ReduceOp::sum), 1, false, true},
           Phases{all_reduce(large, ReduceOp::sum), 5}, Phases{all_reduce(large, ReduceOp::avg), 2, true},
-          Phases{reduce_scatter(wide, piece, ReduceOp::max), 5}, Phases{all_gather(large, out), 2},
+          Phases{reduce_scatter(wide, piece, ReduceOp::max), 5},
+          Phases{reduce_scatter(large, third, ReduceOp::sum), 2, true}, Phases{all_gather(large, out), 2},
           Phases{broadcast(large, 0), 2}, Phases{broadcast(large, victim), 2},
           Phases{all_to_all(wide, out, size), 4}}) {
         for (int steps = 0; steps <= phases.steps; ++steps) {
