@@ -16,6 +16,7 @@ void Fencing::watch(const native::Assigned& assigned) {
 void Fencing::set_peers(const native::Peers& peers) {
     if (!watched_ || peers.round != watched_->round) return;
     watched_->others.clear();
+    watched_->world = static_cast<std::uint32_t>(peers.peers.size());  // less those that were through, and went
     for (const auto& peer : peers.peers)
         if (peer.group_rank != watched_->group_rank) watched_->others.push_back(peer);
 }

@@ -9,6 +9,10 @@
 //   0.9 lease   kill, unless all of them said yes to one of these questions within the last 0.25 lease
 //   lost time-out   the daemon does not come back: kill and give up, just before the daemon would seal without us all
 //
+// A member that was through (all its workers had exited 0) and has gone is none of these any more: the daemon says so
+// with a shorter list. It is not counted by the daemon either, when that asks itself whether it hears anybody of the
+// round.
+//
 // A "yes" is also a promise: whoever gave it joins no other round for 1.1 lease (ClientCore::join), so that a member
 // that finds the daemon again a moment later cannot be in the next round while the asker still relies on its word: for
 // 0.25 lease, at the end of which it may be stopped (SIGSTOP), and then its guardian kills 0.8 lease later. So a
@@ -44,6 +48,7 @@ class Fencing {
 
     /// From now on workers of this round may run here.
     void watch(const native::Assigned& assigned);
+    /// Those of the round that are there; again where one has gone.
     void set_peers(const native::Peers& peers);
     /// They are gone.
     void stop() { watched_.reset(); }

@@ -5,6 +5,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/assignment.h"
 #include "rendezvous/core/terms.h"
 #include "rendezvous/core/verdict.h"
 
@@ -70,11 +71,29 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     const auto& member = gone->second;
     count(member, -1);
     waiting_changed_ = true;
-    if (member.place == Place::succeeded) round_.through_gone.insert(member.group_rank);
+    const bool was_through = member.place == Place::succeeded;
+    if (was_through) round_.through_gone.insert(member.group_rank);
     remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
     if (members_.empty()) empty_since_ = turn.now;
+    if (!was_through || !round_.running()) return;
+    std::vector<ConnectionId> told;
+    for (const auto& [incarnation, other] : members_)
+        if (other.round == round_.number && in_running_round(other) && other.connected())
+            told.push_back(other.connection);
+    tell_peers(std::move(told), turn);
+}
+
+/// Whom the rest of the round is to ask from now on, should this daemon fall silent: one that is gone cannot say that
+/// it has lost it too, and has no workers that another round could meet.
+void Job::tell_peers(std::vector<ConnectionId> told, const Turn& turn) const {
+    if (told.empty()) return;
+    std::vector<const Member*> rest;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number && in_running_round(member)) rest.push_back(&member);
+    std::ranges::sort(rest, {}, &Member::group_rank);
+    turn.step.actions.push_back(SendTo{std::move(told), peers(rest, round_.number)});
 }
 
 Member& Job::add_member(const Arrival& arrival, const native::Join& join, const Turn& turn) {

@@ -128,15 +128,20 @@ class Job {
     void decide_budget(const Turn& turn);
     [[nodiscard]] bool budget_spent();
     /// Restarts have brought no newer checkpoint for so long that the job is to end. Counts: once for each round.
-    [[nodiscard]] bool in_crash_loop(bool progressed);
-    bool note_progress();
+    [[nodiscard]] bool in_crash_loop();
+    [[nodiscard]] std::string why_crash_loop() const;
+    void note_progress();
     /// The first cause is a worker that asked not to be started again.
     [[nodiscard]] bool told_to_stop() const;
     [[nodiscard]] bool failed_early() const;
     [[nodiscard]] std::string why_no_restart() const;
     [[nodiscard]] std::string restarts_told() const;
     [[nodiscard]] Member* culprit();
-    void judge_nodes(const Turn& turn);
+    bool note_loss();
+    [[nodiscard]] Member* successor_of(const Failure& lost);
+    [[nodiscard]] bool is_judged() const;
+    /// True: a host was lost that has been the first cause of a round's end before.
+    bool judge_nodes(const Turn& turn);
     void remember_node(const Member& gone);
     void recall_node(Member& newcomer);
     [[nodiscard]] bool fails_too_often(const Member& member) const;
@@ -145,7 +150,8 @@ class Job {
 
     // job_command.cpp: what people ask for
     native::CommandAnswer drain_node(const native::Command& command, const Turn& turn);
-    native::CommandAnswer notify(ConnectionId from, const native::Command& command, const Turn& turn);
+    native::CommandAnswer notify(const native::Command& command, const Turn& turn);
+    void pass_on_notice(const Member& member, const Turn& turn);
     Result<Member*> find_node(const std::string& name);
     [[nodiscard]] bool left_for_drain() const;
 
@@ -197,6 +203,7 @@ class Job {
     // job.cpp
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);
+    void tell_peers(std::vector<ConnectionId> told, const Turn& turn) const;
     void set_place(Member& member, Place place);
     void set_connection(Member& member, ConnectionId connection, std::uint32_t number);
     void count(const Member& member, int by);
@@ -226,6 +233,12 @@ class Job {
     Tally tally_;
     std::vector<NodePast> pasts_;  ///< of hosts whose agents are gone, for the next ones there
     std::uint64_t next_arrival_ = 1;
+    struct Gone {
+        std::string host;
+        std::int32_t group_rank = 0;
+        std::uint64_t arrival = 0;
+    };
+    std::vector<Gone> gone_of_round_;  ///< members of the last round that are no more, until its budget is settled
 
     SealedRound round_;
     Round next_round_ = 0;
@@ -263,7 +276,8 @@ class Job {
     Instant empty_since_ = no_deadline;  ///< when the last member was lost; no_deadline while there are members
     bool left_ = false;                  ///< the last member to go left of its own will
     Instant noticed_at_ = no_deadline;   ///< the workers of the running round were told last
-    std::set<ConnectionId> noticed_;     ///< then, through these
+    std::string notice_why_;             ///< with these words
+    std::set<Incarnation> noticed_;      ///< those who were connected then, or have come back since
     bool announced_ = false;             ///< JobForgotten has gone out
     bool forgotten_ = false;
     Instant settled_at_ = Instant::min();  ///< deadlines up to here have taken effect

@@ -20,27 +20,26 @@ using native::RoundEndReason;
 void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
-    judge_nodes(turn);
+    const bool flaps = judge_nodes(turn);
     // Only now: a crash that is heard of later may have come first. And also where a node had left before the others
     // were heard: they all save and leave in the same step.
     // Not where a node joined: nobody is preempted then, and a stop signal may have been taken for a notice.
-    const bool progressed = note_progress();
+    note_progress();
     if (left_for_drain()) return;
     if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
         return finish(JobOutcome::failed, why_no_restart(), turn);
     }
-    if (round_.reason != RoundEndReason::worker_failed) return;
-    if (round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost) return;
-    if (round_.left && !round_.failures.has_own_fault()) return;
-    if (failed_early()) return finish(JobOutcome::failed, why_no_restart(), turn);
-    if (in_crash_loop(progressed)) {
-        finish(
-            JobOutcome::crash_loop,
-            cat("crash loop: ", terms_.stalled_restarts_max,
-                terms_.stalled_restarts_max == 1 ? " restart" : " restarts in a row", " without a newer checkpoint (",
-                checkpoint_step_ < 0 ? "there is none" : cat("the newest is of step ", checkpoint_step_), ")"),
-            turn);
-    } else if (!budget_spent()) {
+    const bool failed = round_.reason == RoundEndReason::worker_failed;
+    const bool left = failed && round_.left && !round_.failures.has_own_fault();
+    const bool lost =
+        round_.reason == RoundEndReason::node_lost ||
+        (failed && !left && round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost);
+    if (left || !(failed || lost)) return;
+    if (!lost && failed_early()) return finish(JobOutcome::failed, why_no_restart(), turn);
+    if (lost && !flaps) return;
+    if (in_crash_loop()) return finish(JobOutcome::crash_loop, why_crash_loop(), turn);
+    if (lost) return;
+    if (!budget_spent()) {
         ++restarts_used_;
         if (terms_.restarts_window_ms > 0) charged_at_.push_back(round_.ended_at);
     } else {
@@ -92,21 +91,27 @@ std::string Job::restarts_told() const {
 }
 
 /// Beyond the round before, not beyond all: what was kept in memory may be lost with its node.
-bool Job::note_progress() {
-    const bool progressed = round_.checkpoint_step > checkpoint_step_;
+void Job::note_progress() {
+    if (round_.checkpoint_step > checkpoint_step_) restarts_stalled_ = 0;
     checkpoint_step_ = round_.checkpoint_step;
-    return progressed;
 }
 
-bool Job::in_crash_loop(bool progressed) {
-    if (progressed) restarts_stalled_ = 0;
+/// A node's loss costs no restart of the budget, but a host that comes and goes would restart the world for ever: it
+/// counts here from its second time on. Machines that are taken away one after the other are no loop, nor is what
+/// somebody wished for, a node that joined, left or was drained.
+bool Job::in_crash_loop() {
     return terms_.stalled_restarts_max > 0 && restarts_stalled_++ >= terms_.stalled_restarts_max;
+}
+
+std::string Job::why_crash_loop() const {
+    return cat("crash loop: ", terms_.stalled_restarts_max,
+               terms_.stalled_restarts_max == 1 ? " restart" : " restarts in a row", " without a newer checkpoint (",
+               checkpoint_step_ < 0 ? "there is none" : cat("the newest is of step ", checkpoint_step_), ")");
 }
 
 // ---- nodes that fail again and again ----
 
-/// Whose workers' failure the round's end was. A victim's is nobody's; and a node that was lost is judged by its lease
-/// alone, because whose network it was cannot be told.
+/// Whose workers' failure the round's end was. A victim's is nobody's, and of a node that was lost see note_loss.
 Member* Job::culprit() {
     if (round_.failures.empty()) return nullptr;
     const auto& first = round_.failures.first_cause(config_.victim_window);
@@ -118,14 +123,57 @@ Member* Job::culprit() {
     return nullptr;
 }
 
+/// A node that was the only one lost, and that was the first cause. Of several at once it is the network's doing, or
+/// the power's. True: its host has been the first cause before.
+bool Job::note_loss() {
+    const auto is_loss = [](const Failure& failure) { return failure.kind == FailureKind::node_lost; };
+    if (std::ranges::count_if(round_.failures.kept(), is_loss) != 1) return false;
+    const auto& first = round_.failures.first_cause(config_.victim_window);
+    if (!is_loss(first)) return false;
+    const auto past = std::ranges::find(pasts_, first.host, &NodePast::host);
+    const bool again = past != pasts_.end() || std::ranges::any_of(members_, [&](const auto& entry) {
+                           return entry.second.node.host == first.host && !entry.second.first_cause_of.empty();
+                       });
+    if (auto* here = is_judged() ? successor_of(first) : nullptr)
+        here->first_cause_of.push_back(round_.number);
+    else if (past != pasts_.end())
+        past->first_cause_of.push_back(round_.number);
+    else
+        pasts_.push_back({first.host, {round_.number}});
+    return again;
+}
+
+/// The lost node itself, where it has not gone yet, or the agent that came in its place and is here already.
+Member* Job::successor_of(const Failure& lost) {
+    const auto gone = std::ranges::find_if(
+        gone_of_round_, [&](const Gone& one) { return one.host == lost.host && one.group_rank == lost.group_rank; });
+    Member* found = nullptr;
+    for (auto& [incarnation, member] : members_) {
+        if (member.round == round_.number && static_cast<std::int32_t>(member.group_rank) == lost.group_rank)
+            return &member;
+        const bool next = gone != gone_of_round_.end() && member.node.host == gone->host && member.round == no_round &&
+                          member.arrival > gone->arrival;
+        if (next && (found == nullptr || member.arrival < found->arrival)) found = &member;
+    }
+    return found;
+}
+
+/// The ranks of a fixed world are the nodes' own: none is left out.
+bool Job::is_judged() const {
+    return terms_.node_failures_max > 0 && !terms_.fixed_world;
+}
+
 /// Most failures are healed by a restart in place, so the first one costs a node nothing. A node that is the first
 /// cause again and again is left out while it is one in too many of the last rounds; as rounds go on without it, its
 /// failures get old and it is taken back.
-void Job::judge_nodes(const Turn& turn) {
-    if (terms_.node_failures_max == 0 || terms_.fixed_world) return;
-    const auto oldest = round_.number - static_cast<Round>(terms_.node_failures_of) + 1;
+bool Job::judge_nodes(const Turn& turn) {
+    auto* failed = is_judged() ? culprit() : nullptr;
+    if (failed != nullptr) failed->first_cause_of.push_back(round_.number);
+    const bool flaps = failed == nullptr && (is_judged() || terms_.stalled_restarts_max > 0) && note_loss();
+    gone_of_round_.clear();
+    const auto of = is_judged() ? terms_.node_failures_of : node_failures_of_max;
+    const auto oldest = round_.number - static_cast<Round>(of) + 1;
     const auto is_old = [&](Round round) { return round < oldest; };
-    if (auto* member = culprit()) member->first_cause_of.push_back(round_.number);
     for (auto& past : pasts_) std::erase_if(past.first_cause_of, is_old);
     std::erase_if(pasts_, [](const NodePast& past) { return past.first_cause_of.empty(); });
     for (auto& [incarnation, member] : members_) {
@@ -140,14 +188,17 @@ void Job::judge_nodes(const Turn& turn) {
         turn.step.why.push_back(cat(
             "job '", id_, "': ", too_often ? why_left_out(member) : cat(label(member.node), " may take part again")));
     }
+    return flaps;
 }
 
 bool Job::fails_too_often(const Member& member) const {
-    return terms_.node_failures_max > 0 && member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
+    return is_judged() && member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
 }
 
 /// The agent goes, its host stays as it is: the next agent there has the same past. It may be here already.
 void Job::remember_node(const Member& gone) {
+    if (gone.round != no_round && gone.round == round_.number)
+        gone_of_round_.push_back({gone.node.host, static_cast<std::int32_t>(gone.group_rank), gone.arrival});
     if (gone.first_cause_of.empty()) return;
     pasts_.push_back({gone.node.host, gone.first_cause_of});
     for (auto& [incarnation, member] : members_) {

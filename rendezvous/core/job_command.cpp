@@ -43,7 +43,7 @@ void Job::on_command(ConnectionId from, const native::Command& command, const Tu
     else if (command.verb == native::CommandVerb::inject_fault)
         answer = inject_fault(from, command, turn);
     else
-        answer = notify(from, command, turn);
+        answer = notify(command, turn);
     if (answer) turn.send(from, *std::move(answer));
     settle(turn);
 }
@@ -94,22 +94,29 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
                              " left and it needs ", nodes_needed()))};
 }
 
-native::CommandAnswer Job::notify(ConnectionId from, const native::Command& command, const Turn& turn) {
+native::CommandAnswer Job::notify(const native::Command& command, const Turn& turn) {
     if (!round_.running()) return {command.number, false, cat("no round of job '", id_, "' is running")};
-    if (noticed_at_ != no_deadline && turn.now < noticed_at_ + notices_are_one_within) {
-        // But a node that was away then hears of it now.
-        if (noticed_.insert(from).second) turn.send(from, native::NoticeGiven{command.why});
+    if (noticed_at_ != no_deadline && turn.now < noticed_at_ + notices_are_one_within)
         return {command.number, true, "all workers have just been told"};
-    }
     noticed_at_ = turn.now;
+    notice_why_ = command.why;
+    noticed_.clear();
     SendTo told{{}, native::NoticeGiven{command.why}};
-    for (const auto& [incarnation, member] : members_)
-        if (member.place == Place::running && member.connected()) told.connections.push_back(member.connection);
-    noticed_ = {told.connections.begin(), told.connections.end()};
+    for (const auto& [incarnation, member] : members_) {
+        if (member.place != Place::running || !member.connected()) continue;
+        told.connections.push_back(member.connection);
+        noticed_.insert(incarnation);
+    }
     const auto nodes = told.connections.size();
     turn.step.why.push_back(cat("job '", id_, "': notice to all workers: ", command.why));
     if (nodes > 0) turn.step.actions.push_back(std::move(told));
     return {command.number, true, cat("the workers of ", nodes, nodes == 1 ? " node" : " nodes", " are told")};
+}
+
+/// A node of the running round that was away when all were told: it hears of it when it is back.
+void Job::pass_on_notice(const Member& member, const Turn& turn) {
+    if (noticed_at_ == no_deadline || member.place != Place::running) return;
+    if (noticed_.insert(member.node.incarnation).second) turn.send(member.connection, native::NoticeGiven{notice_why_});
 }
 
 /// Its workers saved and left because one node is to go: nothing has failed, and the job goes on.

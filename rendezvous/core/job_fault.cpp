@@ -80,11 +80,13 @@ void Job::on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer
     turn.step.why.push_back(
         cat("job '", id_, "': on ", label(member.node), ", injected by ", native::describe(asked.fault)));
     if (asked.fault.target != native::FaultTarget::agent) return;
-    const bool for_good = asked.fault.kind == native::FaultKind::stop && asked.fault.for_ms == 0;
     member.fault = native::describe(asked.fault);
-    // Its loss is judged by the lease; two of them leave room for a daemon that is slow itself.
-    member.fault_until =
-        for_good ? no_deadline : turn.now + std::chrono::milliseconds(asked.fault.for_ms) + 2 * lease();
+    // Its loss is judged by the lease; two of them leave room for a daemon that is slow itself. So it is of a stop for
+    // good: who is heard of later was woken by somebody, and what then comes of it has another cause. Where all of a
+    // round are stopped nobody is judged before the lost time-out.
+    const bool for_good = asked.fault.kind == native::FaultKind::stop && asked.fault.for_ms == 0;
+    member.fault_until = turn.now + std::chrono::milliseconds(asked.fault.for_ms) + 2 * lease() +
+                         (for_good ? lost_timeout() : Duration::zero());
 }
 
 /// How a node was lost, with what was injected into it.

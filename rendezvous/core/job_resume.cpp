@@ -36,6 +36,9 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
     const bool current = resume.round == round_.number && member.round == round_.number;
     if (current && in_running_round(member)) {
         if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
+        pass_on_notice(member, turn);
+        // It may have been away when one of them went.
+        if (!round_.through_gone.empty()) tell_peers({member.connection}, turn);
         return;
     }
     // It says that workers run here which it had said to be gone: they must go before the next seal.
@@ -96,6 +99,7 @@ void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn
     if (agrees) {
         set_place(member, Place::running);
         if (resume.succeeded) set_place(member, Place::succeeded);
+        pass_on_notice(member, turn);
         return;
     }
     set_place(member, Place::draining);

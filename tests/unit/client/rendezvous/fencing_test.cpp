@@ -71,6 +71,25 @@ TEST_CASE("as long as all peers have lost the daemon too, nobody kills, until th
     CHECK(any_starts_with(end, "lost: gpu00:29400 has not answered for 60 s"));
 }
 
+TEST_CASE("a node that was through and has gone is asked no more, and its silence kills nobody") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(native::Peers{0, {{0, "p0", 6000}, {1, "p1", 6000}}});
+    talk.pass(3s);
+    while (talk.now < Instant(1050s)) {
+        talk.peer(0, true);
+        REQUIRE_FALSE(any_starts_with(talk.pass(500ms), "fenced"));
+    }
+    Dialogue alone;
+    alone.settle_in();
+    alone.daemon(native::Peers{0, {{1, "p1", 6000}}});
+    CHECK_FALSE(any_starts_with(alone.pass(50s), "fenced"));
+    Dialogue other;  // a list of another round says nothing
+    other.settle_in();
+    other.daemon(native::Peers{1, {{1, "p1", 6000}}});
+    CHECK(any_starts_with(other.pass(10s), "fenced"));
+}
+
 TEST_CASE("what all peers agreed on holds for a quarter of a lease, and no longer") {
     Dialogue talk;
     talk.settle_in();

@@ -1,4 +1,5 @@
 // Dialogues about what failures cost: restarts within a window, a node its place, the job where a restart is in vain.
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 #include "tests/transcripts/story.h"
 
@@ -128,6 +129,50 @@ TEST_CASE("victims, and nodes that were told to stop, are never left out") {
     const auto answers = story.answers("fail n1 comm\nrejoin n0\nrejoin n1");
     CHECK(says(answers, "round 1 sealed with 2 nodes"));
     CHECK_FALSE(says(answers, "left out"));
+}
+
+TEST_CASE(
+    "a node that comes and goes without a newer checkpoint is a crash loop, and nodes that go one by one are not") {
+    const auto lose = [](Story& story, const std::string& lost, const std::string& next) {
+        return story.answers("died " + lost + "\nrejoin n0\nadvance 2s\njoin " + next +
+                             "\nadvance 2s\nrejoin n0\nadvance 2s");
+    };
+    Story flapping("min=1 max=2 restarts=9 stalled=2 last_call=1s");
+    flapping.answers("join n0\njoin n1 host=bad\nadvance 2s");
+    CHECK(says(lose(flapping, "n1", "n2 host=bad"), "n2 <- Assigned"));
+    CHECK(says(lose(flapping, "n2", "n3 host=bad"), "n3 <- Assigned"));
+    CHECK(says(lose(flapping, "n3", "n4 host=bad"), "n4 <- Assigned"));
+    const auto over = lose(flapping, "n4", "n5 host=bad");
+    CHECK(says(over, "JobEnded"));
+    CHECK(says(over, "crash loop: 2 restarts in a row without a newer checkpoint (there is none)"));
+
+    Story shrinking("min=1 max=2 restarts=9 stalled=1 last_call=1s");
+    shrinking.answers("join n0\njoin n1\nadvance 2s");
+    for (int i = 1; i < 8; ++i) {
+        const auto answers = lose(shrinking, cat("n", i), cat("n", i + 1));
+        CHECK_FALSE(says(answers, "JobEnded"));
+        CHECK(says(answers, cat("n", i + 1, " <- Assigned")));
+    }
+}
+
+TEST_CASE("a node that is lost again and again is left out as one whose workers fail") {
+    Story story("min=1 max=2 restarts=9 node_failures=2 of_rounds=5 last_call=1s");
+    story.answers("join n0\njoin n1 host=bad\nadvance 2s");
+    story.answers("died n1\nrejoin n0\nadvance 2s");
+    CHECK(says(story.answers("join n2 host=bad\nadvance 2s\nrejoin n0\nadvance 2s"), "n2 <- Assigned"));
+    story.answers("died n2\nrejoin n0\nadvance 2s");
+    const auto third = story.answers("join n3 host=bad\nadvance 2s");
+    CHECK(says(third, "bad (pid 104) is left out: it was the first cause of the end of 2 of the last 5 rounds"));
+    CHECK_FALSE(says(third, "n3 <- Assigned"));
+}
+
+TEST_CASE("of nodes that are lost at once none is blamed: that is their network or their power") {
+    Story story("min=1 max=3 restarts=9 node_failures=1 of_rounds=5 last_call=1s lease=5s");
+    story.answers("join n0\njoin n1\njoin n2\nadvance 2s\nsilence n1\nsilence n2\nadvance 7s\nrejoin n0\nadvance 2s");
+    const auto back = story.answers("join n3 host=n1\njoin n4 host=n2\nadvance 3s\nrejoin n0\nadvance 3s");
+    CHECK(says(back, "n3 <- Assigned"));
+    CHECK(says(back, "n4 <- Assigned"));
+    CHECK_FALSE(says(back, "left out"));
 }
 
 TEST_CASE("the node of an embedded daemon is never left out: no round runs without it") {

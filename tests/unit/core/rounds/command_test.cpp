@@ -89,4 +89,21 @@ TEST_CASE("a notice goes to every node of the round") {
     CHECK(says(story.answers("advance 3s\nnotify n0"), "n0 n1 <- NoticeGiven: SIGUSR1 to gpu07"));
 }
 
+TEST_CASE("a node that was away when all were told hears of the notice when it is back, and once") {
+    for (const auto* away : {"close n0", "restart\nresume n1"}) {
+        INFO(away);
+        Story story("min=2 max=2 lease=5s");
+        story.answers("join n0\njoin n1");
+        story.answers(away);
+        const auto first = story.answers("notify n1");
+        CHECK(says(first, "n1 <- NoticeGiven: SIGUSR1 to gpu07"));
+        CHECK_FALSE(says(first, "n0 "));
+        CHECK(says(story.answers("advance 400ms\nresume n0"), "n0 <- NoticeGiven: SIGUSR1 to gpu07"));
+        CHECK_FALSE(says(story.answers("close n0\nresume n0\nclose n1\nresume n1"), "NoticeGiven"));
+    }
+    Story next("min=2 max=2 restarts=1");
+    next.answers("join n0\njoin n1\nnotify n0\nfail n1\nrejoin n0\nrejoin n1");
+    CHECK_FALSE(says(next.answers("close n0\nresume n0"), "NoticeGiven"));  // of a round that is over
+}
+
 }  // namespace muster::test

@@ -34,6 +34,17 @@ TEST_CASE("the loss of an agent that a fault was aimed at says so, until that fa
     CHECK_FALSE(says(story.answers("died n2"), "injected"));
 }
 
+TEST_CASE("a stop for good explains the loss that it brought, and no later one") {
+    Story story("min=1 max=2 lease=5s lost=20s");
+    story.answers("join n0\njoin n1\nfault n0 stop node=n1\ncarried_out n1 number=1\nsilence n1");
+    CHECK(says(story.answers("advance 6s"), "injected by muster fault stop node"));
+    Story woken("min=1 max=2 lease=5s lost=20s");
+    woken.answers("join n0\njoin n1\nfault n0 stop node=n1\ncarried_out n1 number=1\nadvance 40s");
+    const auto later = woken.answers("died n1");
+    CHECK(says(later, "n1 (pid 102) was lost"));
+    CHECK_FALSE(says(later, "injected"));
+}
+
 TEST_CASE("a fault for what does not exist is answered with what does") {
     Story story("min=2 max=2");
     CHECK(says(story.answers("join n0\nfault n0 kill rank=0"), "not done: no round of job 'job' is running"));

@@ -149,6 +149,19 @@ TEST_CASE("workers that saved and left end the job also where one node has left 
     CHECK(says(story.answers("rejoin n1"), "saved and left (exit code 76)"));
 }
 
+TEST_CASE("when a node that was through goes, the rest of its round hears whom to ask from then on") {
+    Story story("min=3 max=3 lease=5s");
+    story.answers("join n0\njoin n1\njoin n2\nsucceed n1");
+    CHECK(says(story.answers("leave n1"), "n0 n2 <- Peers"));
+    Story lost("min=3 max=3 lease=5s");
+    lost.answers("join n0\njoin n1\njoin n2\nsucceed n1\nsilence n1");
+    CHECK(says(lost.answers("advance 8s"), "n0 n2 <- Peers"));
+    // Of a node that was not through the round ends.
+    Story running("min=3 max=3 lease=5s");
+    running.answers("join n0\njoin n1\njoin n2");
+    CHECK_FALSE(says(running.answers("leave n1"), "Peers"));
+}
+
 TEST_CASE("an agent that never acknowledges the end is waited for 10 s") {
     Story story("min=1 max=1");
     story.answers("join n0\nsucceed n0");
