@@ -107,6 +107,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     void carry_out(const PreemptWorkers& action);
     void carry_out(const SendCommand& action);
     void carry_out(const KillTree& action);
+    void carry_out(const KillGuardian& action);
     void carry_out(const ReportFailed& action);
     void carry_out(const ReportSucceeded& action);
     void carry_out(const ReportRound& action);
@@ -307,13 +308,15 @@ void Agent::Driver::host_said(ProcessEvent event) {
     } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
         worker_pids_.erase(ended->local_rank);
         const auto hung = hangs_.worker_ended(ended->local_rank);
-        const auto expired = timers_.worker_ended(ended->pid);
+        const auto expired = timers_.worker_ended(ended->pid, ended->end);
         if (!succeeded(ended->end)) {
             notes = notes_at(ended->at);
             commands_.describe(*ended, notes);
             notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host);
             if (hung.kind != CauseKind::unknown) notes.cause = hung;
-            if (expired.kind != CauseKind::unknown) notes.cause = expired;
+            // The kernel's own word about this pid is older than a signal that came to a process which it had killed.
+            const bool killed_before = notes.cause.kind == CauseKind::out_of_memory;
+            if (expired.kind != CauseKind::unknown && !killed_before) notes.cause = expired;
             faults_.worker_ended(ended->local_rank, notes.cause);
         }
     } else if (const auto* stuck = std::get_if<TreeStuck>(&event)) {
@@ -409,6 +412,10 @@ void Agent::Driver::carry_out(const SendCommand& action) {
 void Agent::Driver::carry_out(const KillTree&) {
     hangs_.rest();
     host_.kill_tree();
+}
+
+void Agent::Driver::carry_out(const KillGuardian&) {
+    host_.kill_guardian();
 }
 
 void Agent::Driver::carry_out(const ReportFailed& action) {

@@ -15,6 +15,7 @@
 
 #include "agent/core/core_dump.h"
 #include "agent/memory_group.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 
@@ -109,7 +110,9 @@ void EndEvidence::read_kernel_log() {
         if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: overwritten meanwhile; the next one
         if (size <= 0) return;
         auto event = parse_kernel_line({record, static_cast<std::size_t>(size)});
-        if (event && kernel_events_.size() < events_max) kernel_events_.push_back(std::move(*event));
+        if (!event || kernel_events_.size() >= events_max) continue;
+        if (const auto news = unnamed_gpu_news(*event); !news.empty()) log(LogLevel::warning, news);
+        kernel_events_.push_back(std::move(*event));
     }
 }
 

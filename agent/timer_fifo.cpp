@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
@@ -21,13 +20,19 @@ namespace {
 
 constexpr const char* path_variable = "TORCHELASTIC_TIMER_FILE";
 constexpr const char* enable_variable = "TORCHELASTIC_ENABLE_FILE_TIMER";
-/// The wall clock may be set meanwhile: the longest sleep between two looks at it.
-constexpr Duration sleep_max = 1s;
 constexpr Duration sleep_min = 10ms;
 
-/// Timers are in the wall clock's time: that is the protocol's.
-double wall_clock_s() {
-    return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+TimerNow timer_now() {
+    using namespace std::chrono;
+    return {duration<double>(system_clock::now().time_since_epoch()).count(), steady_clock::now()};
+}
+
+/// Also by a shell that tells of the signal which ended its program.
+bool ended_by(const WorkerEnd& end, std::int32_t signal) {
+    constexpr int shell_base = 128;
+    if (const auto* signaled = std::get_if<Signaled>(&end)) return signaled->signal == signal;
+    const auto* exited = std::get_if<Exited>(&end);
+    return exited != nullptr && exited->code == shell_base + signal;
 }
 
 Result<FileDescriptor> make_fifo(const std::string& path) {
@@ -63,14 +68,12 @@ Result<void> TimerFifo::open(std::map<std::string, std::string>& environment, co
     return {};
 }
 
-FailureCause TimerFifo::worker_ended(std::int32_t pid) {
+FailureCause TimerFifo::worker_ended(std::int32_t pid, const WorkerEnd& end) {
     leaders_.erase(pid);
     timers_.forget(pid);
-    const auto found = ended_why_.find(pid);
-    if (found == ended_why_.end()) return {};
-    FailureCause cause{CauseKind::timer_expired, std::move(found->second), {}};
-    ended_why_.erase(found);
-    return cause;
+    const auto sent = sent_.extract(pid);
+    if (sent.empty() || !ended_by(end, sent.mapped().signal)) return {};
+    return {CauseKind::timer_expired, sent.mapped().why, {}};
 }
 
 void TimerFifo::wait_for_requests() {
@@ -87,16 +90,14 @@ void TimerFifo::read() {
     char bytes[64 * 1024];  // what a FIFO holds
     const auto size = ::read(fifo_.native_handle(), bytes, sizeof bytes);
     if (size <= 0) return;
-    const auto refused = timers_.read({bytes, static_cast<std::size_t>(size)});
+    const auto refused = timers_.read({bytes, static_cast<std::size_t>(size)}, timer_now());
     if (refused > 0) log(LogLevel::warning, path_, ": ", refused, " lines are no timer requests; they are ignored");
 }
 
 void TimerFifo::arm() {
-    const auto next = timers_.next_expiry_s();
-    if (!next) return;
-    const auto left_s = std::clamp(*next - wall_clock_s(), 0.0, 1.0);
-    const auto left = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(left_s));
-    expiry_.expires_after(std::clamp(left, sleep_min, sleep_max));
+    const auto next = timers_.next_expiry();
+    if (next == no_deadline) return;
+    expiry_.expires_at(std::max(next, std::chrono::steady_clock::now() + sleep_min));
     expiry_.async_wait([this, life = std::weak_ptr(life_)](boost::system::error_code cancelled) {
         if (cancelled || life.expired()) return;
         end_expired();
@@ -106,7 +107,7 @@ void TimerFifo::arm() {
 
 /// A request may name any process: only ours are signalled, a worker's leader or what is in its process group.
 void TimerFifo::end_expired() {
-    for (const auto& expired : timers_.take_expired(wall_clock_s())) {
+    for (const auto& expired : timers_.take_expired(std::chrono::steady_clock::now())) {
         const auto group = ::getpgid(expired.pid);
         const auto leader = leaders_.find(group > 0 ? group : expired.pid);
         if (leader == leaders_.end()) {
@@ -115,8 +116,8 @@ void TimerFifo::end_expired() {
         }
         if (::kill(expired.pid, expired.signal) != 0) continue;
         if (expired.pid != leader->first) continue;  // its leader may well live on
-        ended_why_[leader->first] = cat("its timer '", expired.scope, "' has run out (set by process ", expired.pid,
-                                        " with torch.distributed.elastic.timer)");
+        sent_[leader->first] = {expired.signal, cat("its timer '", expired.scope, "' has run out (set by process ",
+                                                    expired.pid, " with torch.distributed.elastic.timer)")};
     }
 }
 

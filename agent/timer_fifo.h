@@ -16,6 +16,7 @@
 #include "agent/core/worker_timers.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/wire/native/failure_cause.h"
+#include "rendezvous/wire/native/worker_end.h"
 
 namespace muster::agent {
 
@@ -31,8 +32,9 @@ class TimerFifo {
     Result<void> open(std::map<std::string, std::string>& environment, const std::string& temporary);
 
     void worker_started(std::uint32_t local_rank, std::int32_t pid) { leaders_[pid] = local_rank; }
-    /// `timer_expired` where it was signalled for a timer; else unknown.
-    FailureCause worker_ended(std::int32_t pid);
+    /// `timer_expired` where the signal of a timer was its end; else unknown. (A handler may have let it live on, to
+    /// end of something else.)
+    FailureCause worker_ended(std::int32_t pid, const WorkerEnd& end);
 
   private:
     void wait_for_requests();
@@ -40,12 +42,17 @@ class TimerFifo {
     void arm();
     void end_expired();
 
+    struct Sent {
+        std::int32_t signal = 0;
+        std::string why;
+    };
+
     boost::asio::posix::stream_descriptor fifo_;
     boost::asio::steady_timer expiry_;
     std::string path_;
     WorkerTimers timers_;
     std::map<std::int32_t, std::uint32_t> leaders_;          ///< pids of the workers that run, with their local ranks
-    std::map<std::int32_t, std::string> ended_why_;          ///< by the leader's pid
+    std::map<std::int32_t, Sent> sent_;                      ///< the last one, by the leader's pid
     std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
 };
 

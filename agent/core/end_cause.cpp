@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int32_t sigbus = 7;  // the same on every Linux; cores know no <csignal>
 constexpr std::int32_t kill_signal = 9;
+constexpr std::int32_t sigsegv = 11;
 constexpr std::int32_t shell_base = 128;  // a shell exits 128+n for a program that signal n ended
 /// Less than this is full: what a tensor or a queue asks for is larger.
 constexpr std::int64_t shm_low_bytes = 1 << 20;
@@ -44,6 +45,28 @@ const Event* event_about(const EndFacts& facts) {
     return found;
 }
 
+/// After an earlier error, and also where SIGKILL ends a process that uses a GPU: no cause.
+constexpr std::int32_t xid_of_consequence = 45;
+
+/// The newest GPU error that names the worker, or the newest one that names nobody: mostly the driver does not know.
+const GpuError* gpu_error(const EndFacts& facts, bool naming_nobody) {
+    const GpuError* found = nullptr;
+    for (const auto& event : facts.kernel_events) {
+        const auto* one = std::get_if<GpuError>(&event);
+        if (one == nullptr || one->xid == xid_of_consequence) continue;
+        if (naming_nobody ? one->pid == 0 : one->pid == facts.pid && facts.pid > 0) found = one;
+    }
+    return found;
+}
+
+/// Its last words are of a call to a GPU that failed: torch's and the CUDA runtime's, the driver's, NCCL's.
+bool speaks_of_gpu(std::string_view words) {
+    constexpr std::array texts{std::string_view("CUDA error"),   std::string_view("CUDA_ERROR_"),
+                               std::string_view("cudaError"),    std::string_view("CUDA driver error"),
+                               std::string_view("Cuda failure"), std::string_view("unhandled cuda error")};
+    return std::ranges::any_of(texts, [&](auto text) { return words.find(text) != std::string_view::npos; });
+}
+
 struct XidMeaning {
     std::int32_t xid;
     std::string_view text;
@@ -68,6 +91,13 @@ constexpr std::array xid_meanings{
     XidMeaning{120, "an error of the GPU's system processor: it needs a reset"},
 };
 
+std::string xid_words(const GpuError& error) {
+    const auto meaning = std::ranges::find(xid_meanings, error.xid, &XidMeaning::xid);
+    return cat("Xid ", error.xid, error.pid > 0 ? " for it" : "", " on ", error.device,
+               error.pid > 0 ? "" : " in this round, naming no process",
+               meaning == xid_meanings.end() ? std::string() : cat(": ", meaning->text));
+}
+
 std::string limit_words(const EndFacts& facts) {
     const auto& group = facts.memory_group;
     if (!group || group->limit_bytes < 0) return "the host's memory is full: run fewer workers on it, or smaller ones";
@@ -84,14 +114,8 @@ std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
                                                : "the host's memory is full: run fewer workers on it, or smaller ones"),
                             {}};
     }
-    if (const auto* gpu = event_about<GpuError>(facts)) {
-        const auto meaning = std::find_if(xid_meanings.begin(), xid_meanings.end(),
-                                          [&](const auto& row) { return row.xid == gpu->xid; });
-        return FailureCause{CauseKind::gpu_fault,
-                            cat("the NVIDIA driver reported Xid ", gpu->xid, " for it on ", gpu->device,
-                                meaning == xid_meanings.end() ? std::string() : cat(": ", meaning->text)),
-                            {}};
-    }
+    if (const auto* gpu = gpu_error(facts, /*naming_nobody=*/false))
+        return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_words(*gpu)), {}};
     if (event_about<HardwareMemoryError>(facts) != nullptr)
         return FailureCause{
             CauseKind::hardware_memory, "a memory module of this host failed under it: take the node out", {}};
@@ -123,6 +147,13 @@ std::optional<FailureCause> shared_memory(const EndFacts& facts, bool words_say_
     return std::nullopt;
 }
 
+/// Whose the GPU was is not known, so only a worker that itself says that a GPU failed under it has this cause.
+std::optional<FailureCause> unnamed_gpu(const EndFacts& facts, std::string_view words) {
+    const auto* gpu = gpu_error(facts, /*naming_nobody=*/true);
+    if (gpu == nullptr || !speaks_of_gpu(words)) return std::nullopt;
+    return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_words(*gpu)), {}};
+}
+
 FailureCause told_by_words(const EndFacts& facts, const LastWord& word) {
     FailureCause cause{word.kind, word.text, {}};
     if (word.kind == CauseKind::allocation_failed && facts.address_space_limit_bytes >= 0)
@@ -138,6 +169,9 @@ FailureCause told_by_silence(const EndFacts& facts) {
         return {CauseKind::killed_from_outside,
                 "sent by somebody (a person, a scheduler, another program): the kernel counted no out-of-memory kill",
                 {}};
+    if (signal == sigsegv)
+        return {
+            CauseKind::memory_fault, "where is not known: the kernel's log says nothing of it, or may not be read", {}};
     if (signal == sigbus && facts.shm_bytes > 0)
         return {CauseKind::unknown,
                 cat("a bus error: a mapped file became shorter, or /dev/shm was full (now ",
@@ -169,15 +203,23 @@ FailureCause decide(const EndFacts& facts) {
     if (const auto* never = std::get_if<NotStarted>(&facts.end)) return not_started(facts, *never);
     if (auto cause = told_by_kernel(facts)) return *cause;
     if (auto cause = told_by_counters(facts)) return *cause;
-    const auto word = last_word(last_words(facts.message, facts.stderr_tail));
+    const auto words = last_words(facts.message, facts.stderr_tail);
+    const auto word = last_word(words);
     const bool about_shm = word && word->kind == CauseKind::shared_memory_full;
     if (auto cause = shared_memory(facts, about_shm)) return *cause;
     if (const auto* fault = event_about<MemoryFault>(facts)) return memory_fault(*fault);
     if (word && fatal_signal(facts.end) != kill_signal) return told_by_words(facts, *word);
+    if (auto cause = unnamed_gpu(facts, words)) return *cause;
     return told_by_silence(facts);
 }
 
 }  // namespace
+
+std::string unnamed_gpu_news(const KernelEvent& event) {
+    const auto* gpu = std::get_if<GpuError>(&event);
+    if (gpu == nullptr || gpu->pid != 0 || gpu->xid == xid_of_consequence) return {};
+    return cat("the NVIDIA driver reported ", xid_words(*gpu));
+}
 
 FailureCause end_cause(const EndFacts& facts) {
     auto cause = decide(facts);

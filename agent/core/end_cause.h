@@ -46,6 +46,10 @@ struct EndFacts {
 /// The cause; `unknown` with an empty text where nothing is known beyond the end itself.
 FailureCause end_cause(const EndFacts& facts);
 
+/// A sentence about a GPU error that names no process, for whoever reads the launcher's lines: it may be the reason of
+/// an end that has no other one. Empty: the event is something else.
+std::string unnamed_gpu_news(const KernelEvent& event);
+
 /// The cause is the kernel's, the driver's or the machine's doing: no exception of the worker's own, whatever exit code
 /// it left by.
 bool is_from_outside(CauseKind kind);

@@ -1,5 +1,6 @@
 #include "agent/core/failure_kind.h"
 
+#include <algorithm>
 #include <array>
 
 #include "agent/core/end_cause.h"
@@ -14,7 +15,6 @@ namespace {
 constexpr std::array victim_messages = {
     // The operating system's, as gloo ("Read error [..]: Connection reset by peer"), MPI and Python quote them.
     std::string_view("Connection reset by peer"),
-    std::string_view("Broken pipe"),
     // gloo, transport/tcp/pair.cc and transport/tcp/unbound_buffer.cc.
     std::string_view("Connection closed by peer"),
     std::string_view("Socket closed"),
@@ -43,6 +43,28 @@ constexpr std::array victim_messages = {
     std::string_view(" was aborted: the round ended: "),
 };
 
+/// A pipe breaks between any two processes (a data loader's, a program that a worker writes to), and such an end is the
+/// worker's own. These are how the libraries write it of a connection to a peer, on one line.
+constexpr std::string_view broken_pipe = "Broken pipe";
+constexpr std::array writes_to_a_peer = {
+    std::string_view("gloo/transport/"),  // "[../gloo/transport/tcp/pair.cc:357] writev [10.0.0.1]:4321: Broken pipe"
+    std::string_view("Call to send"),     // NCCL: "socketProgress: Call to send .. failed: Broken pipe"
+    std::string_view("mca_btl_tcp"),      // Open MPI: "[btl_tcp_frag.c:141:mca_btl_tcp_frag_send] .. Broken pipe"
+    std::string_view("SocketImpl("),      // c10d: "sendBytes failed on SocketImpl(fd=7, ..): Broken pipe"
+    // Our runtime: "the connection with rank 3 (pid 42 on gpu02) broke in all_reduce: Broken pipe".
+    std::string_view("the connection with rank "),
+};
+
+bool peers_pipe_broke(std::string_view words) {
+    for (auto at = words.find(broken_pipe); at != std::string_view::npos; at = words.find(broken_pipe, at + 1)) {
+        const auto begin = words.rfind('\n', at) + 1;  // npos + 1 is 0
+        const auto line = words.substr(begin, at - begin);
+        const auto is_in_it = [&](std::string_view text) { return line.find(text) != std::string_view::npos; };
+        if (std::ranges::any_of(writes_to_a_peer, is_in_it)) return true;
+    }
+    return false;
+}
+
 constexpr std::int32_t sigabrt = 6;  // the same on every Linux; cores know no <csignal>
 
 /// "ranks differ in operation 7 of ...: rank 0 (pid 41 on gpu01) runs ..., rank 3 (pid 42 on gpu02) runs ...".
@@ -68,7 +90,7 @@ bool names_another_as_unsaved(std::string_view words, const WorkerName& self) {
 std::string_view known_victim_message(std::string_view text) {
     for (const auto known : victim_messages)
         if (text.find(known) != std::string_view::npos) return known;
-    return {};
+    return peers_pipe_broke(text) ? broken_pipe : std::string_view();
 }
 
 FailureKind failure_kind(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail, CauseKind cause,

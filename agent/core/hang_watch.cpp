@@ -321,12 +321,16 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
     for (auto& [local_rank, known] : workers_) {
         auto why = why_hung(known, now);
         if (!why) {
-            known.judged = false;
+            known.told_missing = known.end_ordered = false;
             continue;
         }
-        if (std::exchange(known.judged, true)) continue;
+        // Told of as missing, and stopped since: that is another thing, and has its own time.
+        const bool stopped = known.last.state == 'T';
+        if (stopped && known.told_missing && known.stuck_since && now - *known.stuck_since < config_.deadline_min)
+            continue;
+        if (std::exchange(stopped ? known.end_ordered : known.told_missing, true)) continue;
         want_all_stacks(known, step);
-        if (known.last.state == 'T')
+        if (stopped)
             step.ends.push_back({local_rank, cat("it ", *why, "; muster has ended it (--hang-timeout)")});
         else
             step.notices.push_back(cat(named(known.last), " ", *why));

@@ -101,7 +101,8 @@ class HangWatch {
         std::optional<Instant> stuck_since;  ///< in state T or D at each look since, and not active
         bool stuck_told = false;
         Duration longest_gap{};
-        bool judged = false;       ///< its end was ordered, or it was told of
+        bool told_missing = false;  ///< since it was active, as the next ones
+        bool end_ordered = false;
         bool stacks_told = false;  ///< since it was active
         bool place_asked = false;  ///< since it was active
         std::string place;

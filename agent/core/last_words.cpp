@@ -22,6 +22,7 @@ struct KnownText {
 constexpr std::string_view no_gpu =
     "it wants a GPU and finds none: look at CUDA_VISIBLE_DEVICES, the driver "
     "(nvidia-smi) and --nproc-per-node";
+constexpr std::string_view no_cuda_runtime = "no CUDA runtime library";  ///< our runtime's plugin (cuda_table.cpp)
 constexpr std::string_view no_memory = "it was refused memory";
 constexpr std::string_view no_gpu_memory =
     "it was refused GPU memory: a smaller batch, or see with nvidia-smi who else "
@@ -41,13 +42,12 @@ constexpr std::array known_texts{
     KnownText{"Detected mismatch between collectives", CauseKind::collective_mismatch, ranks_differ},
     KnownText{"op.preamble.length <= op.nbytes", CauseKind::collective_mismatch, ranks_differ},
     KnownText{"Message truncated", CauseKind::collective_mismatch, ranks_differ},
-    // GPUs: torch, the CUDA runtime, our runtime's plugin.
+    // GPUs: torch, the CUDA runtime.
     KnownText{"No CUDA GPUs are available", CauseKind::missing_gpu, no_gpu},
     KnownText{"Found no NVIDIA driver", CauseKind::missing_gpu, no_gpu},
     KnownText{"Torch not compiled with CUDA enabled", CauseKind::missing_gpu, no_gpu},
     KnownText{"no CUDA-capable device is detected", CauseKind::missing_gpu, no_gpu},
     KnownText{"invalid device ordinal", CauseKind::missing_gpu, no_gpu},
-    KnownText{"no CUDA runtime library", CauseKind::missing_gpu, no_gpu},
     // Memory.
     KnownText{"CUDA out of memory", CauseKind::allocation_failed, no_gpu_memory},
     KnownText{"OutOfMemoryError", CauseKind::allocation_failed, no_gpu_memory},
@@ -100,6 +100,9 @@ std::string_view last_words(std::string_view message, std::string_view stderr_ta
 }
 
 std::optional<LastWord> last_word(std::string_view words) {
+    // Before the library that it quotes: where there is no GPU, nobody installs CUDA for it.
+    if (words.find(no_cuda_runtime) != std::string_view::npos)
+        return LastWord{CauseKind::missing_gpu, std::string(no_gpu)};
     if (auto missing = missing_library(words)) return missing;
     for (const auto& known : known_texts) {
         const auto at = words.find(known.text);

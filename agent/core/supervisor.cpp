@@ -49,8 +49,10 @@ SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
 }
 
 Instant Supervisor::deadline() const {
-    if (phase_ == Phase::done || !round_ || drained() || !round_->drain) return no_deadline;
+    if (phase_ == Phase::done || !round_ || drained()) return no_deadline;
+    if (!round_->drain) return round_->notice_due;
     const auto& drain = *round_->drain;
+    if (drain.forced_at) return *drain.forced_at + config_.kill_wait;
     return drain.killed_at ? *drain.killed_at + config_.kill_wait : drain.kill_at;
 }
 
@@ -100,9 +102,7 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
         end(Drained{drain->why});
         begin_drain(sigterm, Tell::notice, cat("this node is to leave: ", drain->why), now);
     } else if (const auto* notice = std::get_if<native::NoticeGiven>(&event.message)) {
-        if (!round_ || round_->drain || all_ended()) return;
-        tell(cat("notice to this node's workers: ", notice->why));
-        act(PreemptWorkers{notice->why});
+        on_notice(*notice, now);
     } else if (const auto* over = std::get_if<native::JobEnded>(&event.message)) {
         on_job_ended(*over, now);
     } else if (const auto* refused = std::get_if<native::Refused>(&event.message)) {
@@ -112,6 +112,17 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
         begin_drain(sigterm, Tell::round_over, cat("this node was refused: ", refused->why), now);
     }
     // Anything else is the client's own business and does not come here.
+}
+
+void Supervisor::on_notice(const native::NoticeGiven& notice, Instant now) {
+    if (!round_ || round_->drain || all_ended()) return;
+    round_->notice_due = no_deadline;
+    // A second notice hurries the workers.
+    if (std::exchange(round_->echo_owed, false))
+        return say(cat("the daemon passes on: ", notice.why, "; this node's workers were told before"));
+    round_->noticed_at = now;
+    tell(cat("notice to this node's workers: ", notice.why));
+    act(PreemptWorkers{notice.why});
 }
 
 void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
@@ -204,9 +215,15 @@ void Supervisor::on(const StopRequested& event, Instant now) {
     }
 }
 
-void Supervisor::on(const PreemptionAnnounced& event, Instant) {
+void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
     auto why = cat(signal_name(event.signal), " to ", config_.host);
     tell(cat(signal_name(event.signal), ": a notice to all workers of the job"));
+    const bool told =
+        round_ && round_->noticed_at != Instant::min() && now < round_->noticed_at + config_.notices_are_one_within;
+    if (round_ && !round_->drain && !all_ended() && !told) {
+        round_->own_notice = why;
+        round_->notice_due = std::min(round_->notice_due, now + config_.notice_wait);
+    }
     act(SendCommand{{.number = 0, .verb = native::CommandVerb::notify_job, .node = {}, .why = std::move(why)}});
 }
 
@@ -269,6 +286,8 @@ bool Supervisor::stopped_by_us(const WorkerEnded& ended, const WorkerNotes& note
     const auto& drain = round_->drain;
     if (!drain || ended.at < drain->signalled || std::holds_alternative<NotStarted>(ended.end)) return false;
     if (saved_and_left(ended.end)) return false;  // our signal was its reason, but it says more than that it obeyed
+    // Nor does a signal halt a GPU: this worker hung in its driver, and the others' failures came first.
+    if (notes.cause.kind == CauseKind::gpu_fault) return false;
     const auto* by_signal = std::get_if<Signaled>(&ended.end);
     // Nor does a signal make a worker lack a module, a disk's space or agreement with the others.
     if (!by_signal) return notes.cause.kind == CauseKind::unknown;
@@ -342,13 +361,13 @@ void Supervisor::fence(const std::string& line, Instant now) {
     // One line is enough for one end: where the daemon's word came first, that was told.
     if (!round_->fenced && !round_->ended) tell(line);
     round_->fenced = true;
-    if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt};
+    if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt, std::nullopt};
     kill_now(now);
 }
 
 void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Instant now) {
     if (!round_ || round_->drain) return;
-    round_->drain = DrainState{signal, now, now + config_.grace, std::nullopt};
+    round_->drain = DrainState{signal, now, now + config_.grace, std::nullopt, std::nullopt};
     if (all_ended()) return;
     if (tell == Tell::round_over)
         act(TellWorkers{why});

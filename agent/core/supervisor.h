@@ -22,8 +22,13 @@ struct SupervisorConfig {
     native::Join join;  ///< what each join says; last_round and store_port are filled in anew
     std::string host;
     Duration grace = 30s;  ///< --shutdown-timeout: from the stop signal to SIGKILL, on every path but fencing
-    /// From SIGKILL to giving up on processes that do not go (the process host says so earlier: TreeStuck).
+    /// From SIGKILL to doing without a guardian that does not answer (one that works says TreeStuck before), and from
+    /// then to giving up on processes that do not go.
     Duration kill_wait = 10s;
+    /// For the daemon's word on a preemption signal, which reaches all nodes; then this node's workers are told alone.
+    Duration notice_wait = 1s;
+    /// A scheduler signals all nodes: one that comes so soon after a notice is the same one. (The daemon's is 2 s.)
+    Duration notices_are_one_within = 3s;
     int repeated_signal = 0;  ///< a stop signal that a scheduler sends more than once, so that the second one says
                               ///< nothing new; 0: none
 };
@@ -148,6 +153,9 @@ struct SendCommand {
     native::Command command;
 };
 struct KillTree {};
+/// The guardian has not carried out KillTree, and does not say why: it is stopped. SIGKILL for it, and for all that it
+/// guarded; TreeEmpty and GuardianLost follow.
+struct KillGuardian {};
 struct ReportFailed {
     std::vector<Failure> failures;
 };
@@ -164,8 +172,8 @@ struct Finish {
     Ending ending;
 };
 using SupervisorAction = std::variant<OpenStore, CloseStore, SendJoin, StartWorkers, TellWorkers, NotifyWorkers,
-                                      SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, ReportFailed,
-                                      ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
+                                      SignalWorkers, SignalGroup, PreemptWorkers, SendCommand, KillTree, KillGuardian,
+                                      ReportFailed, ReportSucceeded, ReportRound, SendLeave, AcknowledgeEnd, Finish>;
 
 struct SupervisorStep {
     std::vector<SupervisorAction> actions;
@@ -202,6 +210,7 @@ class Supervisor {
         Instant signalled;
         Instant kill_at;                   ///< may come nearer, never move away
         std::optional<Instant> killed_at;  ///< KillTree was said
+        std::optional<Instant> forced_at;  ///< KillGuardian was said
     };
     /// Everything that is forgotten when the round is drained.
     struct RoundState {
@@ -212,7 +221,11 @@ class Supervisor {
         bool success_reported = false;
         bool report_sent = false;
         bool fenced = false;
-        bool orphaned = false;  ///< a worker died with the guardian
+        bool orphaned = false;   ///< a worker died with the guardian
+        std::string own_notice;  ///< of the last preemption signal; while it is awaited, and when its echo is owed
+        Instant noticed_at = Instant::min();  ///< the workers were told last
+        Instant notice_due = no_deadline;  ///< the workers are told of it then, if the daemon has not said it by then
+        bool echo_owed = false;            ///< they were, and the daemon will say it when it can be reached again
         std::optional<DrainState> drain;
         std::optional<native::RoundEnded> ended;  ///< what the daemon said
         std::vector<Failure> failed_late;         ///< reported after the daemon had ended the round
@@ -239,6 +252,8 @@ class Supervisor {
 
     void settle(Instant now);
     void settle_workers(Instant now);
+    void settle_notice(Instant now);
+    void on_notice(const native::NoticeGiven& notice, Instant now);
     void signal_groups();
     void settle_round();
     void settle_join();

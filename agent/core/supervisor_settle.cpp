@@ -37,8 +37,13 @@ void Supervisor::settle_workers(Instant now) {
     auto& round = *round_;
     if (round.drain) {
         auto& drain = *round.drain;
-        if (drain.killed_at) {
-            if (now >= *drain.killed_at + config_.kill_wait) on_tree_stuck("the workers' processes");
+        if (drain.forced_at) {
+            if (now >= *drain.forced_at + config_.kill_wait) on_tree_stuck("the workers' processes");
+        } else if (drain.killed_at) {
+            if (now < *drain.killed_at + config_.kill_wait) return;
+            say("the guardian has not killed what is left, and does not say why: doing without it");
+            drain.forced_at = now;
+            act(KillGuardian{});
         } else if (all_gone() || now >= drain.kill_at) {
             if (!all_gone() && !round.fenced) say("the grace is over: killing what is left");
             drain.killed_at = now;
@@ -48,6 +53,7 @@ void Supervisor::settle_workers(Instant now) {
         }
         return;
     }
+    settle_notice(now);
     const bool all_succeeded = std::all_of(round.workers.begin(), round.workers.end(),
                                            [](const Worker& worker) { return worker.fate == Fate::succeeded; });
     if (all_succeeded && !round.success_reported) {
@@ -55,6 +61,19 @@ void Supervisor::settle_workers(Instant now) {
         say("all workers of this node exited 0; waiting for the other nodes");
         act(ReportSucceeded{});
     }
+}
+
+/// The daemon tells all nodes, this one too. Where it cannot be reached the time until the machine goes must not be
+/// lost with waiting for it; a runtime's ranks take a notice over from each other.
+void Supervisor::settle_notice(Instant now) {
+    if (now < round_->notice_due) return;
+    round_->notice_due = no_deadline;
+    if (all_ended()) return;
+    round_->echo_owed = true;
+    round_->noticed_at = now;
+    tell(cat("notice to this node's workers: ", round_->own_notice,
+             " (no answer from the rendezvous; other nodes hear of it when there is one)"));
+    act(PreemptWorkers{round_->own_notice});
 }
 
 /// A leader that is a shell may die of the signal at once and leave the program that it ran: that gets the signal too,

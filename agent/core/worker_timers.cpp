@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "rendezvous/base/text.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr std::size_t scope_bytes_max = 200;
 constexpr int signal_max = 64;
+constexpr double left_max_s = 30.0 * 24 * 3600;  ///< a longer one is no watchdog, and must not overflow the clock
 
 /// The member `name`, if it is a number.
 std::optional<double> number(const nlohmann::json& object, const char* name) {
@@ -22,7 +24,7 @@ std::optional<double> number(const nlohmann::json& object, const char* name) {
 
 }  // namespace
 
-std::size_t WorkerTimers::read(std::string_view bytes) {
+std::size_t WorkerTimers::read(std::string_view bytes, TimerNow now) {
     std::size_t refused = 0;
     while (!bytes.empty()) {
         const auto end = bytes.find('\n');
@@ -34,14 +36,14 @@ std::size_t WorkerTimers::read(std::string_view bytes) {
             skipping_ = true;
         }
         if (end == std::string_view::npos) break;
-        if (!std::exchange(skipping_, false) && !read_line(rest_)) ++refused;
+        if (!std::exchange(skipping_, false) && !read_line(rest_, now)) ++refused;
         rest_.clear();
         bytes.remove_prefix(end + 1);
     }
     return refused;
 }
 
-bool WorkerTimers::read_line(std::string_view line) {
+bool WorkerTimers::read_line(std::string_view line, TimerNow now) {
     // A request is flat: nesting is somebody's attempt on our stack.
     if (std::count(line.begin(), line.end(), '{') > 1 || line.find('[') != std::string_view::npos) return false;
     const auto request = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -60,19 +62,20 @@ bool WorkerTimers::read_line(std::string_view line) {
         return true;
     }
     if (timers_.size() >= timers_max && !timers_.contains(name)) return false;
-    timers_[name] = {*expiration, static_cast<std::int32_t>(*signal)};
+    const std::chrono::duration<double> left(std::clamp(*expiration - now.wall_s, 0.0, left_max_s));
+    timers_[name] = {now.steady + std::chrono::duration_cast<Duration>(left), static_cast<std::int32_t>(*signal)};
     return true;
 }
 
-std::vector<ExpiredTimer> WorkerTimers::take_expired(double now_s) {
+std::vector<ExpiredTimer> WorkerTimers::take_expired(Instant now) {
     std::vector<ExpiredTimer> expired;
     for (const auto& [name, timer] : timers_) {
-        if (timer.expiration_s > now_s || timer.signal == 0) continue;
-        const ExpiredTimer one{name.first, name.second, timer.signal, now_s - timer.expiration_s};
+        if (timer.expires > now || timer.signal == 0) continue;
+        const ExpiredTimer one{name.first, name.second, timer.signal, now - timer.expires};
         // The map's order keeps a process's timers together.
         if (expired.empty() || expired.back().pid != one.pid)
             expired.push_back(one);
-        else if (one.late_s > expired.back().late_s)
+        else if (one.late > expired.back().late)
             expired.back() = one;
     }
     for (const auto& one : expired) forget(one.pid);
@@ -83,10 +86,10 @@ void WorkerTimers::forget(std::int32_t pid) {
     std::erase_if(timers_, [pid](const auto& entry) { return entry.first.first == pid; });
 }
 
-std::optional<double> WorkerTimers::next_expiry_s() const {
-    std::optional<double> next;
+Instant WorkerTimers::next_expiry() const {
+    auto next = no_deadline;
     for (const auto& [name, timer] : timers_)
-        if (timer.signal != 0 && (!next || timer.expiration_s < *next)) next = timer.expiration_s;
+        if (timer.signal != 0) next = std::min(next, timer.expires);
     return next;
 }
 

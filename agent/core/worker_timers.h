@@ -4,17 +4,20 @@
 //   {"version": 1, "pid": 42, "scope_id": "train", "expiration_time": 1700000000.5, "signal": 9}
 //
 // A timer is known by pid and scope; an expiration time below zero releases it. Times are the worker's wall clock,
-// which is this host's. The bytes come from workers and are not trusted: size, number and types are checked.
+// which is this host's, a moment before they are read; what is left until then is counted on the steady clock from
+// there on, because a wall clock may be set. The bytes come from workers and are not trusted: size, number and types
+// are checked.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "rendezvous/base/time.h"
 
 namespace muster::agent {
 
@@ -22,7 +25,13 @@ struct ExpiredTimer {
     std::int32_t pid = 0;
     std::string scope;
     std::int32_t signal = 0;
-    double late_s = 0;  ///< since it should have been released
+    Duration late{};  ///< since it should have been released
+};
+
+/// The same moment on both clocks.
+struct TimerNow {
+    double wall_s = 0;  ///< since 1970
+    Instant steady;
 };
 
 class WorkerTimers {
@@ -31,20 +40,20 @@ class WorkerTimers {
     static constexpr std::size_t timers_max = 10'000;
 
     /// Bytes as they come from the FIFO; a line may arrive in pieces. Returns how many lines were no request.
-    std::size_t read(std::string_view bytes);
+    std::size_t read(std::string_view bytes, TimerNow now);
     /// Those that have run out, taken away; of one process the earliest, because its signal ends the others too.
-    std::vector<ExpiredTimer> take_expired(double now_s);
+    std::vector<ExpiredTimer> take_expired(Instant now);
     /// The process has ended: what it had set is void.
     void forget(std::int32_t pid);
-    /// When the next one runs out.
-    [[nodiscard]] std::optional<double> next_expiry_s() const;
+    /// When the next one runs out; no_deadline: there is none.
+    [[nodiscard]] Instant next_expiry() const;
 
   private:
     struct Timer {
-        double expiration_s = 0;
+        Instant expires;
         std::int32_t signal = 0;
     };
-    bool read_line(std::string_view line);
+    bool read_line(std::string_view line, TimerNow now);
 
     std::map<std::pair<std::int32_t, std::string>, Timer> timers_;  ///< by pid and scope
     std::string rest_;

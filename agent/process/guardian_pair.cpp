@@ -87,10 +87,21 @@ void GuardianPair::end() {
     serving_.link->send(wire::Farewell{});
     serving_.link->close();
     if (reserve_) reserve_->link->close();
-    if (!await_child(serving_.pid, serving_.pidfd.get(), deadline)) {
-        log(LogLevel::warning, "the guardian (pid ", serving_.pid, ") is still killing what the workers left behind");
-    }
+    const bool ended = await_child(serving_.pid, serving_.pidfd.get(), deadline);
     if (reserve_ && reserve_->pid > 0) await_child(reserve_->pid, reserve_->pidfd.get(), deadline);
+    if (ended && state_ != State::changing) return;
+    if (!ended) {
+        log(LogLevel::warning, "the guardian (pid ", serving_.pid,
+            ") has not ended: it, and what the workers left behind, is killed now");
+        ::kill(serving_.pid, SIGKILL);
+    }
+    reserve_.reset();  // it is to go too
+    const auto last = std::chrono::steady_clock::now() + clean_up_max;
+    while (!kill_and_reap_orphans() && std::chrono::steady_clock::now() < last) ::poll(nullptr, 0, 2);
+}
+
+void GuardianPair::give_up() {
+    if (state_ == State::serving) lose("it did not kill the workers when it was told to, and was killed");
 }
 
 void GuardianPair::send(const wire::Message& message, std::vector<FileDescriptor> fds) {

@@ -34,11 +34,14 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     std::function<void(const std::string& why, Instant at, bool replaced)> on_lost;
 
     void begin();
-    /// The end in order: waits for both to have killed what is left and to be gone, 2 s at most.
+    /// The end in order: waits for both to have killed what is left and to be gone, 2 s at most. One that is not gone
+    /// then may be stopped: it is killed, and what it guarded too, for which there are 2 s more.
     void end();
 
     /// To the serving one; while there is none, nothing happens.
     void send(const guardian_wire::Message& message, std::vector<FileDescriptor> fds = {});
+    /// The serving one does not do what it is told: it counts as lost from now on, and is killed.
+    void give_up();
     /// Kept, so that a successor gets it too.
     void set_testament(std::string bytes);
     /// Where none stands by, one is asked for again.

@@ -55,6 +55,7 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     void start(WorkerCommand command);
     void signal_group(std::uint32_t local_rank, int signal);
     void kill_tree();
+    void kill_guardian();
     GuardianPair& guardians() { return *guardians_; }
 
   private:
@@ -139,6 +140,12 @@ void PosixProcessHost::Body::kill_tree() {
     if (guardians_->state() == GuardianPair::State::none) return post(TreeEmpty{});
     kill_asked_ = true;
     guardians_->send(wire::Kill{});
+}
+
+void PosixProcessHost::Body::kill_guardian() {
+    asio::post(context_, [self = shared_from_this()] {
+        if (self->owner_ != nullptr) self->guardians_->give_up();
+    });
 }
 
 void PosixProcessHost::Body::refuse(std::uint64_t id, NotStarted why) {
@@ -287,6 +294,10 @@ void PosixProcessHost::signal_group(std::uint32_t local_rank, int signal) {
 
 void PosixProcessHost::kill_tree() {
     body_->kill_tree();
+}
+
+void PosixProcessHost::kill_guardian() {
+    body_->kill_guardian();
 }
 
 void PosixProcessHost::feed() {

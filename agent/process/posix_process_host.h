@@ -30,6 +30,7 @@ class PosixProcessHost final : public ProcessHost {
     void signal_leaders(int signal) override;
     void signal_group(std::uint32_t local_rank, int signal) override;
     void kill_tree() override;
+    void kill_guardian() override;
     void feed() override;
 
     /// What the guardian's on_agent_death is to be given, at most 64 KiB; each call replaces the last.

@@ -96,6 +96,9 @@ class ProcessHost {
     /// SIGKILL for everything that is left, descendants in other sessions included; answers TreeEmpty when it is empty
     /// (at once if nothing was started). Also how leftovers of workers that ended by themselves are removed.
     virtual void kill_tree() = 0;
+    /// The guardian does not carry that out: it was stopped. It is killed, and the workers with it; answers
+    /// GuardianLost, and the TreeEmpty that kill_tree() owes.
+    virtual void kill_guardian() = 0;
     /// Tells the guardian that the agent lives. Unfed for `0.8 lease` (counted from the first call), it kills the tree
     /// and serves on: an agent that was stopped and continues finds its workers ended, with `unfed` set.
     virtual void feed() = 0;

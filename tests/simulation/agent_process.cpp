@@ -228,6 +228,8 @@ void AgentProcess::act(agent::SupervisorAction& action) {
     } else if (std::holds_alternative<agent::KillTree>(action)) {
         judge_doom(DoomCause::worker_ended);
         guardian_.kill_tree();
+    } else if (std::holds_alternative<agent::KillGuardian>(action)) {
+        guardian_.kill_guardian();
     } else if (auto* failed = std::get_if<agent::ReportFailed>(&action)) {
         carry_out(client_.workers_failed(std::move(failed->failures), now()));
     } else if (std::holds_alternative<agent::ReportSucceeded>(action)) {

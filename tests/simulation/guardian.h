@@ -68,6 +68,7 @@ class Guardian final : public agent::ProcessHost {
     void signal_leaders(int signal) override;
     void signal_group(std::uint32_t local_rank, int signal) override;
     void kill_tree() override;
+    void kill_guardian() override;
     void feed() override;
 
     // -- what befalls it --

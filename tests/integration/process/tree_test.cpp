@@ -157,6 +157,38 @@ TEST_CASE("an end in order kills what is left and does not say that the agent di
     CHECK_FALSE(std::filesystem::exists(file));
 }
 
+TEST_CASE("a guardian that is stopped when its agent ends leaves nothing behind either") {
+    for (const auto use : {CgroupUse::never, CgroupUse::when_delegated}) {
+        GuardianConfig config;
+        config.cgroup = use;
+        HostFixture fixture(config);
+        fixture.host->start({act({"stubborn"}, 0), act({"session", "-1"}, 1), act({"daemon", "-1"}, 2)});
+        REQUIRE(fixture.wait_for<WorkerStarted>(3));
+        ::kill(fixture.guardian_pid, SIGSTOP);
+        const auto began = std::chrono::steady_clock::now();
+        fixture.end();
+        CHECK(std::chrono::steady_clock::now() - began < 5s);
+        CHECK(descendants_of(::getpid(), all_processes()).empty());
+        CHECK(gone(fixture.cgroup));
+    }
+}
+
+TEST_CASE("a guardian that is stopped and does not kill the tree is killed, and the next one serves") {
+    HostFixture fixture;
+    REQUIRE(fixture.run_until([] { return guardians().size() == 2; }, 2s));
+    fixture.host->start({act({"stubborn"}, 0), act({"daemon", "-1"}, 1)});
+    REQUIRE(fixture.wait_for<WorkerStarted>(2));
+    ::kill(fixture.guardian_pid, SIGSTOP);
+    fixture.host->kill_tree();
+    CHECK_FALSE(fixture.wait_for<TreeEmpty>(1, 100ms));
+    fixture.host->kill_guardian();
+    REQUIRE(fixture.wait_for<TreeEmpty>(1, 2s));
+    CHECK(fixture.all<WorkerEnded>().size() == 2);
+    REQUIRE(fixture.all<GuardianLost>().size() == 1);
+    CHECK(fixture.all<GuardianLost>()[0].replaced);
+    CHECK(describe(fixture.run(act({"exit", "3"}, 9)).end) == describe(Exited{3}));
+}
+
 TEST_CASE("kill_tree empties the tree, reports every worker once, and then says so") {
     for (const auto use : {CgroupUse::never, CgroupUse::when_delegated}) {
         GuardianConfig config;

@@ -56,6 +56,7 @@ struct FakeHost : ProcessHost {
         diary.push_back(cat("signal group ", local_rank, " ", signal_name(signal)));
     }
     void kill_tree() override { diary.push_back("kill tree"); }
+    void kill_guardian() override { diary.push_back("kill guardian"); }
     void feed() override { ++feed_count; }
 
     Diary& diary;

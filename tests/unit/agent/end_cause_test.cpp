@@ -104,6 +104,41 @@ TEST_CASE("an Xid is told with whose fault it is, also where Python left by an e
     CHECK(failure_kind(facts.end, "", facts.stderr_tail, cause.kind) == FailureKind::killed);
 }
 
+TEST_CASE("an Xid that names no process is the cause where the worker speaks of a GPU, and nobody else's") {
+    const KernelEvent bus = GpuError{0, 79, "PCI:0000:3b:00"};
+    for (const auto* words : {"RuntimeError: CUDA error: unspecified launch failure",
+                              "CUDA_ERROR_UNKNOWN: unknown error", "NCCL WARN Cuda failure 'unknown error'"}) {
+        INFO(words);
+        auto facts = facts_of(Exited{1}, words);
+        facts.kernel_events = {bus, GpuError{0, 45, "PCI:0000:3b:00"}};
+        const auto cause = end_cause(facts);
+        CHECK(cause.kind == CauseKind::gpu_fault);
+        CHECK(says(cause, "Xid 79 on PCI:0000:3b:00 in this round, naming no process: the GPU has fallen off the bus"));
+    }
+    for (const auto* words : {"ValueError: bad batch", "Connection closed by peer", ""}) {
+        auto facts = facts_of(Exited{1}, words);
+        facts.kernel_events = {bus};
+        CHECK(end_cause(facts).kind == CauseKind::unknown);
+    }
+    // What is said of memory or of a missing GPU is more than that.
+    auto facts = facts_of(Exited{1}, "torch.OutOfMemoryError: CUDA out of memory. CUDA error");
+    facts.kernel_events = {bus};
+    CHECK(end_cause(facts).kind == CauseKind::allocation_failed);
+    CHECK(unnamed_gpu_news(bus).find("the NVIDIA driver reported Xid 79 on PCI:0000:3b:00") == 0);
+    CHECK(unnamed_gpu_news(GpuError{42, 79, "PCI:0"}).empty());
+    CHECK(unnamed_gpu_news(GpuError{0, 45, "PCI:0"}).empty());
+    CHECK(unnamed_gpu_news(OomKill{42, "x", 1, false}).empty());
+}
+
+TEST_CASE("Xid 45 follows from an earlier error or from SIGKILL, and is no cause") {
+    auto facts = facts_of(Signaled{6, true}, "CUDA error: an illegal memory access was encountered");
+    facts.kernel_events = {GpuError{4242, 31, "PCI:0"}, GpuError{4242, 45, "PCI:0"}};
+    CHECK(says(end_cause(facts), "Xid 31 for it on PCI:0: a GPU memory page fault"));
+    facts = facts_of(Signaled{15, false});
+    facts.kernel_events = {GpuError{4242, 45, "PCI:0"}};
+    CHECK(end_cause(facts).kind == CauseKind::unknown);
+}
+
 TEST_CASE("a segmentation fault is told with the library it was in") {
     auto facts = facts_of(Signaled{11, true});
     facts.kernel_events = {MemoryFault{4242, 0x10, "libtorch_cpu.so"}};
@@ -112,6 +147,13 @@ TEST_CASE("a segmentation fault is told with the library it was in") {
     CHECK(cause.kind == CauseKind::memory_fault);
     CHECK(says(cause, "through a null pointer, in libtorch_cpu.so"));
     CHECK(cause.core_file == "/tmp/core.4242");
+    // Where the kernel's log may not be read, or a handler (Python's faulthandler) was before it.
+    facts.kernel_events.clear();
+    for (const WorkerEnd& end : {WorkerEnd(Signaled{11, true}), WorkerEnd(Exited{128 + 11})}) {
+        facts.end = end;
+        CHECK(end_cause(facts).kind == CauseKind::memory_fault);
+        CHECK(says(end_cause(facts), "where is not known"));
+    }
 }
 
 TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks that differ") {
@@ -132,6 +174,10 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
         {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", CauseKind::allocation_failed,
          "GPU memory"},
         {"RuntimeError: No CUDA GPUs are available", CauseKind::missing_gpu, "nvidia-smi"},
+        {"digits_trainer: rank 1: no CUDA runtime library; name its file in MUSTER_CUDA_LIBRARY: libcudart.so.12: "
+         "cannot "
+         "open shared object file: No such file or directory",
+         CauseKind::missing_gpu, "nvidia-smi"},
         {"OSError: [Errno 28] No space left on device: '/data/x'", CauseKind::disk_full, "df -h"},
         {"rank 1: ranks differ in operation 7 of communicator world: rank 0 calls all_reduce ...",
          CauseKind::collective_mismatch, "different operations"},

@@ -91,7 +91,23 @@ TEST_CASE("causes and victims are told apart") {
         {"an old warning before the last traceback", Exited{1}, "",
          "warning: upload: Connection reset by peer, trying again\nTraceback (most recent call last):\nKeyError: 'x'\n",
          worker_error},
-        {"an old warning far before the end", Exited{1}, "", "Broken pipe\n" + std::string(9000, '.'), worker_error},
+        {"an old warning far before the end", Exited{1}, "", "Connection reset by peer\n" + std::string(9000, '.'),
+         worker_error},
+        {"gloo, writing to a peer that is gone", Exited{1}, "",
+         "[rank0]: RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:357] writev [10.0.0.2]:4321: Broken "
+         "pipe",
+         communication_error},
+        {"NCCL, the same", Exited{1}, "", "NCCL WARN socketProgress: Call to send to peer failed: Broken pipe",
+         communication_error},
+        {"our runtime, the same", Exited{1}, "",
+         "digits_trainer: rank 1: the connection with rank 3 (pid 42 on gpu02) broke in all_reduce: Broken pipe\n",
+         communication_error},
+        {"a program that it fed has ended", Exited{1}, "",
+         "Traceback (most recent call last):\n  File \"train.py\", line 3\n    encoder.stdin.write(frame)\n"
+         "BrokenPipeError: [Errno 32] Broken pipe\n",
+         worker_error},
+        {"the same in the error file, beside a peer's name", Exited{1},
+         "gloo/transport/tcp is in use\nBrokenPipeError: [Errno 32] Broken pipe", "", worker_error},
     };
     for (const auto& row : rows) {
         INFO(row.what);
@@ -100,6 +116,7 @@ TEST_CASE("causes and victims are told apart") {
 }
 
 TEST_CASE("the known message is quoted as the table has it") {
-    CHECK(known_victim_message("x: Broken pipe (32)") == "Broken pipe");
+    CHECK(known_victim_message("gloo/transport/tcp/pair.cc:1: Broken pipe (32)") == "Broken pipe");
+    CHECK(known_victim_message("x: Broken pipe (32)").empty());
     CHECK(known_victim_message("all is well").empty());
 }

@@ -145,6 +145,32 @@ TEST_CASE("a stopped worker is ended although nobody waits on this node, also in
     CHECK(node.ends[0].why.find("stopped by a signal, inside all_reduce 40 of world") != std::string::npos);
 }
 
+TEST_CASE("a worker that was told of as missing and is stopped then is ended, and told of anew when it had moved") {
+    Node node;
+    node.learn();
+    node.wait_for(2);
+    node.seconds(12);
+    CHECK(node.missing() == 1);
+    node.looks[2].state = 'T';
+    node.seconds(9);
+    CHECK(node.ends.empty());
+    node.seconds(3);
+    REQUIRE(node.ends.size() == 1);
+    CHECK(node.ends[0].local_rank == 2);
+    CHECK(node.missing() == 1);
+
+    Node moved;
+    moved.learn();
+    for (int times = 1; times <= 3; ++times) {
+        moved.wait_for(2);
+        moved.seconds(12);
+        CHECK(moved.missing() == times);
+        moved.looks[2].cpu += 500ms;
+        moved.second();
+        CHECK(moved.missing() == times);
+    }
+}
+
 TEST_CASE("slow is not hung: whoever computes, reads, is in a section, is debugged or starts up is waited for") {
     const auto waits = [](auto slow) {
         Node node;

@@ -35,6 +35,16 @@ TEST_CASE("an exit after the signal whose cause is known is a failure of its own
     CHECK(std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).cause.kind == CauseKind::disk_full);
 }
 
+TEST_CASE("a worker whose GPU failed has failed, also where our signal was what ended it") {
+    Story story = Story::draining();
+    WorkerNotes notes;
+    notes.cause = {CauseKind::gpu_fault, "Xid 79", ""};
+    const WorkerEnded ended{
+        .local_rank = 0, .pid = 42, .end = Signaled{SIGTERM, false}, .at = story.now, .stderr_tail = ""};
+    story.step(HostSaid{ended, notes});
+    CHECK(std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0).cause.kind == CauseKind::gpu_fault);
+}
+
 TEST_CASE("a rank that differed and that the signal met on its way out has failed, and another that it met has not") {
     for (const auto cause : {CauseKind::collective_mismatch, CauseKind::disk_full}) {
         Story story = Story::draining();

@@ -128,8 +128,8 @@ class Life {
         CHECK((left == no_deadline || left <= now_ + 30s));
     }
 
-    /// The host has not answered KillTree in time.
-    bool given_up() const { return kill_asked_ && now_ - killed_at_ >= Story::config().kill_wait; }
+    /// The host has not answered KillTree in time, nor KillGuardian after it.
+    bool given_up() const { return guardian_killed_ && now_ - killed_at_ >= Story::config().kill_wait; }
 
     void carry_out(const SupervisorAction& action) {
         REQUIRE_FALSE(finished_);
@@ -162,6 +162,13 @@ class Life {
         } else if (std::holds_alternative<KillTree>(action)) {
             REQUIRE(tree_);
             kill_asked_ = true;
+            guardian_killed_ = false;
+            killed_at_ = now_;
+        } else if (std::holds_alternative<KillGuardian>(action)) {
+            REQUIRE(kill_asked_);
+            REQUIRE_FALSE(guardian_killed_);
+            REQUIRE(now_ - killed_at_ >= Story::config().kill_wait);
+            guardian_killed_ = true;
             killed_at_ = now_;
         } else if (std::holds_alternative<ReportRound>(action) || std::holds_alternative<AcknowledgeEnd>(action)) {
             REQUIRE((!tree_ || given_up()));
@@ -180,6 +187,7 @@ class Life {
     Process processes_[2];
     std::set<Round> started_rounds_;
     bool store_ = false, open_asked_ = false, joined_ = false, tree_ = false, kill_asked_ = false, finished_ = false;
+    bool guardian_killed_ = false;
 };
 
 }  // namespace

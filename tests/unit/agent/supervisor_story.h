@@ -51,6 +51,7 @@ inline std::string show(const SupervisorAction& action) {
                        a.command.why, ")");
         }
         std::string operator()(const KillTree&) const { return "KillTree"; }
+        std::string operator()(const KillGuardian&) const { return "KillGuardian"; }
         std::string operator()(const ReportFailed& a) const { return cat("ReportFailed(", show(a.failures), ")"); }
         std::string operator()(const ReportSucceeded&) const { return "ReportSucceeded"; }
         std::string operator()(const ReportRound& a) const {
@@ -144,6 +145,8 @@ class Story {
         return step(DaemonSaid{native::JobEnded{native::JobOutcome::failed, {}, 0, "no restart left"}});
     }
     std::string drain() { return step(DaemonSaid{native::Drain{"maintenance"}}); }
+    std::string preempted() { return step(PreemptionAnnounced{SIGUSR1}); }
+    std::string notice(std::string why) { return step(DaemonSaid{native::NoticeGiven{std::move(why)}}); }
     std::string refused() {
         return step(DaemonSaid{native::Refused{native::RefusalReason::terms_differ, "max 2, not 3"}});
     }

@@ -81,22 +81,6 @@ TEST_CASE("a drained node stops its workers and leaves") {
     CHECK(Story::drained().drain() == leave);
 }
 
-TEST_CASE("a notice goes on to the workers that still run, and stops nobody") {
-    const DaemonSaid notice{native::NoticeGiven{"SIGUSR1 to gpu07"}};
-    CHECK(Story::joining().step(notice) == "");
-    for (auto state : {Story::starting, Story::running}) {
-        Story story = state();
-        CHECK(story.step(notice) == "PreemptWorkers(SIGUSR1 to gpu07)");
-        CHECK(story.phase() != Phase::draining);
-    }
-    CHECK(Story::draining().step(notice) == "");
-    CHECK(Story::drained().step(notice) == "");
-}
-
-TEST_CASE("the preemption signal is told to the daemon, which tells every node, this one too") {
-    CHECK(Story::running().step(PreemptionAnnounced{SIGUSR1}) == "SendCommand(notify: SIGUSR1 to a)");
-}
-
 TEST_CASE("a refusal ends the agent, and nothing is said to those who refused") {
     const std::string finish = "CloseStore; Finish(JoinRefused max 2, not 3)";
     CHECK(Story::joining().refused() == finish);
@@ -166,7 +150,19 @@ TEST_CASE("processes that SIGKILL does not remove end the agent and not the laun
     Story silent = Story::draining();
     silent.elapse(29s);
     CHECK(silent.time_left() == 5s);
+    CHECK(silent.elapse(5s) == "KillGuardian");
+    CHECK(silent.time_left() == 5s);
     CHECK(silent.elapse(5s).ends_with("CloseStore; Finish(AgentFailed)"));
+}
+
+TEST_CASE("a guardian that was stopped is done without, and the next round follows") {
+    Story story = Story::draining();
+    story.elapse(29s);
+    CHECK(story.elapse(5s) == "KillGuardian");
+    story.orphaned(0);
+    story.orphaned(1);
+    CHECK(story.guardian_replaced() == "");
+    CHECK(story.tree_empty() == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
 }
 
 TEST_CASE("what a stop leaves behind is told, though the ending is the stop's") {
