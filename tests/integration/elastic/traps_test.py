@@ -1,0 +1,126 @@
+"""Traps that other launchers fell into: a job that somebody else's trouble, a quick return, a slow death or a short
+silence would end, restart for ever, or hold up."""
+import ctypes
+import os
+import signal
+import unittest
+
+from drain_test import node_name
+from fault_test import fault
+from job import Job, wait_for
+from nodes_test import job_status
+
+FAST = ("--lease", 1)
+
+
+def worker_of(job, node, lines):
+    return next(line for line in lines.values() if job.parent(job.parent(line["pid"])) == node.pid)
+
+
+class HeldAtItsExit:
+    """A process that has died of a signal and does not go, as one whose core dump takes long."""
+    SEIZE, CONTINUE, TRACE_EXIT, ALL = 0x4206, 7, 0x40, 0x40000000
+
+    def __init__(self, pid):
+        self.trace = ctypes.CDLL(None, use_errno=True).ptrace
+        self.trace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self.trace.restype = ctypes.c_long
+        self.pid = pid
+        if self.trace(self.SEIZE, pid, None, self.TRACE_EXIT) != 0:
+            raise unittest.SkipTest(f"tracing is not allowed here: {os.strerror(ctypes.get_errno())}")
+        os.kill(pid, signal.SIGSEGV)
+        os.waitpid(pid, self.ALL)  # the signal is about to be delivered
+        self.trace(self.CONTINUE, pid, None, signal.SIGSEGV)
+        _, status = os.waitpid(pid, self.ALL)
+        assert status >> 16 == 6, hex(status)  # PTRACE_EVENT_EXIT
+
+    def release(self):
+        self.trace(self.CONTINUE, self.pid, None, None)
+        os.waitpid(self.pid, self.ALL)  # its parent hears of its end after its tracer
+
+
+class Traps(unittest.TestCase):
+    def test_one_launchers_own_trouble_closes_nothing_for_the_others(self):
+        with Job() as job:
+            daemon = job.daemon()
+            nodes = [job.node(*FAST, "--max-restarts", 3, nnodes="2:3", nproc=1) for _ in range(2)]
+            first = job.round(0, 2)
+            for options, code in ((("--log-dir", "/proc/no", "-r", 3), None), (("--max-restarts", 5), 78)):
+                broken = job.node(*FAST, "--max-restarts", 3, *options, nnodes="2:3", nproc=1)
+                self.assertNotEqual(job.exit_code(broken), 0)
+                if code:
+                    job.expect_exit(broken, code)
+            self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()), job.story())
+            nodes.append(job.node(*FAST, "--max-restarts", 3, nnodes="2:3", nproc=1))
+            third = job.round(1, 3)
+            self.assertEqual({line["restart"] for line in third.values()}, {0})
+            job.finish()
+            for node in nodes:
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_whoever_comes_back_quickly_brings_no_new_restarts(self):
+        with Job() as job:
+            daemon = job.daemon()
+            options = (*FAST, "--max-restarts", 1)
+            stays, goes = (job.node(*options, nnodes="1:2", nproc=1) for _ in range(2))
+            os.kill(worker_of(job, goes, job.round(0, 2))["pid"], signal.SIGKILL)
+            self.assertEqual({line["restart"] for line in job.round(1, 2).values()}, {1})
+            goes.kill()
+            again = job.node(*options, nnodes="1:2", nproc=1)
+            # With the other node in the next round, or, where that began without it, in the one after.
+            last = wait_for("round of both", lambda: next((number for number in (2, 3) if len(job.starts(round=number)) == 2), None))
+            lines = job.round(last, 2)
+            self.assertEqual({line["restart"] for line in lines.values()}, {1})
+            os.kill(worker_of(job, again, lines)["pid"], signal.SIGKILL)
+            for node in (stays, again):
+                self.assertNotEqual(job.exit_code(node), 0)
+                self.assertIn("no restart is left (1 of 1 used)", node.err.read_text())
+            self.assertEqual(job.starts(round=last + 1), [])
+            job.expect_gone(but=[daemon])
+
+    def test_a_worker_that_does_not_finish_dying_costs_its_node_and_a_spare_takes_the_rank(self):
+        with Job() as job:
+            daemon = job.daemon()
+            options = (*FAST, "--max-restarts", 1, "--shutdown-timeout", 0, "--spares", 1)
+            stays, stuck = (job.node(*options, nproc=1) for _ in range(2))
+            wait_for("both nodes", lambda: job_status(job).count('"host"') == 2)
+            spare = job.node(*options, nproc=1)
+            first = job.round(0, 2)
+            dying = worker_of(job, stuck, first)
+            held = HeldAtItsExit(dying["pid"])
+            try:
+                os.kill(worker_of(job, stays, first)["pid"], signal.SIGKILL)  # whose collective ends with the other's
+                second = job.round(1, 2)
+                self.assertEqual(worker_of(job, spare, second)["group"], dying["group"])
+                job.expect_exit(stuck, 70)
+                self.assertIn("did not go after SIGKILL", stuck.err.read_text())
+            finally:
+                held.release()
+            job.finish()
+            for node in (stays, spare):
+                job.expect_exit(node, 0)
+            job.expect_gone(but=[daemon])
+
+    def test_a_network_that_flaps_for_less_than_a_lease_costs_nobody_a_place(self):
+        with Job() as job:
+            daemon = job.daemon()
+            options = ("--lease", 2, "--allow-faults", "--node-failures", "1/5", "--max-restarts", 3)
+            stays, flaps = (job.node(*options, nnodes="1:2", nproc=1) for _ in range(2))
+            first = job.round(0, 2)
+            for _ in range(3):
+                # Refused while it is away: so each one comes after the one before is over.
+                wait_for("node that is back", lambda: fault(job, "partition", "node", node_name(job, flaps), "--for", 0.4, "--job",
+                                                            job.id).returncode == 0)
+            wait_for("node that stays", lambda: job_status(job).count('"connected":true') == 2)
+            self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()), job.story())
+            self.assertEqual(job.starts(round=1), [])
+            job.finish()
+            for node in (stays, flaps):
+                job.expect_exit(node, 0)
+                self.assertNotIn("left out", node.err.read_text())
+            job.expect_gone(but=[daemon])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
