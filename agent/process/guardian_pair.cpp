@@ -98,6 +98,7 @@ void GuardianPair::end() {
     reserve_.reset();  // it is to go too
     const auto last = std::chrono::steady_clock::now() + clean_up_max;
     while (!kill_and_reap_orphans() && std::chrono::steady_clock::now() < last) ::poll(nullptr, 0, 2);
+    if (!cgroup_.empty()) remove_cgroup(cgroup_);
 }
 
 void GuardianPair::give_up() {
