@@ -84,7 +84,7 @@ class Budgets(unittest.TestCase):
     def test_a_host_that_failed_is_not_forgiven_for_a_new_agent(self):
         with Job() as job:
             daemon = job.daemon()
-            options = (*FAST, "--max-restarts", 9, "--node-failures", "2/9")
+            options = (*FAST, "--max-restarts", 9, "--node-failures", "3/9")
 
             def kill_worker(node, number, workers):
                 mine = next(line for line in job.round(number, workers).values() if job.parent(job.parent(line["pid"])) == node.pid)
@@ -98,7 +98,7 @@ class Budgets(unittest.TestCase):
             again = job.node(*options, nnodes="1:2", nproc=1)
             kill_worker(again, 3, 2)
             job.round(4, 1)
-            why = f"(pid {again.pid}) is left out: it was the first cause of the end of 2 of the last 9 rounds"
+            why = f"(pid {again.pid}) is left out: it was the first cause of the end of 3 of the last 9 rounds"
             wait_for("line about the host's new agent", lambda: why in healthy.err.read_text())
             job.finish()
             job.expect_exit(healthy, 0)
