@@ -167,7 +167,7 @@ TEST_CASE("a guardian that is stopped when its agent ends leaves nothing behind 
         ::kill(fixture.guardian_pid, SIGSTOP);
         const auto began = std::chrono::steady_clock::now();
         fixture.end();
-        CHECK(std::chrono::steady_clock::now() - began < 5s);
+        CHECK(std::chrono::steady_clock::now() - began < 30s);
         CHECK(descendants_of(::getpid(), all_processes()).empty());
         CHECK(gone(fixture.cgroup));
     }
