@@ -1,6 +1,9 @@
 #include "agent/signal_handlers.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
+#include <csignal>
 #include <fstream>
 #include <sstream>
 
@@ -18,6 +21,11 @@ bool status_handles_signal(std::string_view status, int signal) {
         return read.ec == std::errc{} && signal >= 1 && signal <= 64 && ((mask >> (signal - 1)) & 1U) != 0;
     }
     return false;
+}
+
+int ignored_by_workers(int preemption_signal) {
+    constexpr std::array notices{SIGUSR1, SIGUSR2, SIGXCPU};
+    return std::find(notices.begin(), notices.end(), preemption_signal) != notices.end() ? preemption_signal : 0;
 }
 
 bool handles_signal(std::int32_t pid, int signal) {

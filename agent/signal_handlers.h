@@ -1,4 +1,4 @@
-// Whether another process would survive a signal.
+// Whether another process would survive a signal, and which one a worker starts to survive.
 #pragma once
 
 #include <cstdint>
@@ -11,5 +11,11 @@ bool handles_signal(std::int32_t pid, int signal);
 
 /// The same for the text of such a file.
 bool status_handles_signal(std::string_view status, int signal);
+
+/// The signal that workers start to ignore; 0: none. A scheduler sends its notice to every process of the job, those
+/// that know nothing of it included (Slurm's --signal, SGE's XCPU): they must not end by it. A handler that a worker
+/// sets later counts as ever. Not ignored is a preemption signal by which workers are stopped, or that means something
+/// else to them (SIGTERM, SIGINT, SIGCHLD).
+int ignored_by_workers(int preemption_signal);
 
 }  // namespace muster::agent

@@ -8,6 +8,7 @@
 
 #include "agent/core/error_file.h"
 #include "agent/flight_look.h"
+#include "agent/signal_handlers.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 
@@ -46,6 +47,7 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
                             .environment = std::move(environment.value()),
                             .cpus = placement.cpus,
                             .memory_nodes = placement.memory_nodes,
+                            .ignored_signal = ignored_by_workers(config_.preemption_signal),
                             .heading = cat("--- round ", assignment.round, " ---"),
                             .stdout_plan = logs.stdout_plan,
                             .stderr_plan = logs.stderr_plan});

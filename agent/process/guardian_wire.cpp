@@ -216,6 +216,7 @@ std::string image_bytes(const WorkerCommand& command) {
     out.number(static_cast<std::uint32_t>(command.environment.size()));
     write_mask(out, command.cpus);
     write_mask(out, command.memory_nodes);
+    out.number(static_cast<std::uint8_t>(command.ignored_signal));
     for (const auto* list : {&command.argv, &command.environment}) {
         for (const auto& text : *list) {
             if (text.find('\0') != std::string::npos || bytes.size() + text.size() >= image_max_bytes) return {};
@@ -233,7 +234,8 @@ std::optional<Image> parse_image(std::string& bytes) {
     Image image;
     image.cpu_mask = read_mask(head);
     image.node_mask = read_mask(head);
-    if (!head.ok() || argument_count == 0) return std::nullopt;
+    image.ignored_signal = head.number<std::uint8_t>();
+    if (!head.ok() || image.ignored_signal > signals_max || argument_count == 0) return std::nullopt;
     std::size_t at = bytes.size() - head.remaining();
     const auto take = [&](std::vector<char*>& list, std::uint32_t count) {
         for (std::uint32_t i = 0; i < count; ++i) {

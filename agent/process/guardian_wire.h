@@ -27,6 +27,7 @@ inline constexpr std::size_t path_max_bytes = 4096;
 inline constexpr std::size_t stuck_max_count = 1024;      ///< pids listed in one TreeStuck
 inline constexpr std::size_t image_max_bytes = 16 << 20;  ///< the kernel's own limit is a quarter of the stack limit
 inline constexpr std::size_t fds_max = 3;
+inline constexpr int signals_max = 64;
 inline constexpr std::uint32_t cpus_max = 1U << 16;  ///< Linux has numbers for 8192 CPUs and 1024 NUMA nodes
 
 // ---- agent to guardian ----
@@ -102,6 +103,7 @@ struct Image {
     std::vector<char*> environment;  ///< likewise
     std::vector<unsigned long> cpu_mask;
     std::vector<unsigned long> node_mask;
+    int ignored_signal = 0;  ///< 0: none
 };
 std::optional<Image> parse_image(std::string& bytes);
 

@@ -68,8 +68,9 @@ class Child {
             (void)::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(), bits);
     }
 
-    static void reset_signals() {
+    void reset_signals() {
         for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+        if (request_.image.ignored_signal != 0) ::signal(request_.image.ignored_signal, SIG_IGN);  // exec keeps that
         sigset_t none;
         sigemptyset(&none);
         ::sigprocmask(SIG_SETMASK, &none, nullptr);

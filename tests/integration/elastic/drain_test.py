@@ -104,7 +104,8 @@ class Drain(unittest.TestCase):
     def test_workers_without_a_handler_survive_the_notice(self):
         with Job() as job:
             node = job.node(*FAST, "--preemption-signal", "SIGUSR1", nnodes="1:1", nproc=2)
-            job.round(0, 2)
+            for line in job.round(0, 2).values():
+                os.kill(line["pid"], signal.SIGUSR1)  # as Slurm does, with all processes of a step
             node.send_signal(signal.SIGUSR1)
             wait_for("line about the missing handler",
                      lambda: "SIGUSR1 was not passed on: local rank 0, 1 has no handler" in node.err.read_text())

@@ -133,6 +133,21 @@ TEST_CASE("a worker leads a session of its own, with clean signals and no descri
     CHECK(line_of(act({"facts"}), fixture, directory) == "leader 1 group 1 blocked 0 ignored 0 descriptors 3\n");
 }
 
+TEST_CASE("a worker that is to ignore a signal starts so, ends not by it, and by no other signal less") {
+    HostFixture fixture;
+    const TemporaryDirectory directory;
+    auto deaf = act({"facts"});
+    deaf.ignored_signal = SIGUSR1;
+    CHECK(line_of(deaf, fixture, directory) == "leader 1 group 1 blocked 0 ignored 1 descriptors 3\n");
+    auto waits = act({"pause"}, 1);
+    waits.ignored_signal = SIGUSR1;
+    fixture.host->start({waits});
+    fixture.host->signal_leaders(SIGUSR1);
+    fixture.host->signal_leaders(SIGUSR2);
+    REQUIRE(fixture.wait_for<WorkerEnded>(2));
+    CHECK(describe(fixture.all<WorkerEnded>()[1].end) == describe(Signaled{SIGUSR2, false}));
+}
+
 TEST_CASE("a signal goes to the leaders that have not ended") {
     HostFixture fixture;
     fixture.host->start({act({"exit", "0"}, 0), act({"pause"}, 2)});

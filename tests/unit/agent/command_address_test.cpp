@@ -1,5 +1,7 @@
 #include "agent/command_address.h"
 
+#include <csignal>
+
 #include "agent/signal_handlers.h"
 #include "tests/support/catch.h"
 
@@ -40,6 +42,11 @@ TEST_CASE("damaged addresses are nobody's") {
     for (const auto* address : {"muster/agent/", "muster/agent/1/2", "muster/agent/x/2/j", "muster/agent/1/2/%4",
                                 "muster/agent/1/2/%zz", "muster/agent/1/2/j/k"})
         CHECK(command_addresses(std::string("0: 1 2 @") + address).empty());
+}
+
+TEST_CASE("workers start to ignore a scheduler's notice, but no signal that means something else to them") {
+    for (const int signal : {SIGUSR1, SIGUSR2, SIGXCPU}) CHECK(ignored_by_workers(signal) == signal);
+    for (const int signal : {0, SIGTERM, SIGINT, SIGCHLD, SIGPIPE, SIGKILL}) CHECK(ignored_by_workers(signal) == 0);
 }
 
 TEST_CASE("a handled signal is seen in the status of a process") {

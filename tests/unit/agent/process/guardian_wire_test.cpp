@@ -92,6 +92,19 @@ TEST_CASE("a worker's CPUs and NUMA nodes come back as the masks that the kernel
     CHECK(parse_image(free)->cpu_mask.empty());
 }
 
+TEST_CASE("the signal that a worker ignores comes back, and is none beyond those that there are") {
+    auto deaf = command({"a"}, {});
+    CHECK(deaf.ignored_signal == 0);
+    for (const int signal : {0, 10, 64}) {
+        deaf.ignored_signal = signal;
+        auto bytes = image_bytes(deaf);
+        CHECK(parse_image(bytes)->ignored_signal == signal);
+    }
+    deaf.ignored_signal = 65;
+    auto beyond = image_bytes(deaf);
+    CHECK_FALSE(parse_image(beyond));
+}
+
 TEST_CASE("an image without a program, with a NUL byte, or too large is not made") {
     CHECK(image_bytes(command({}, {})).empty());
     CHECK(image_bytes(command({""}, {})).empty());
