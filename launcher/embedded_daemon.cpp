@@ -6,6 +6,8 @@
 #include <optional>
 #include <thread>
 
+#include "launcher/scheduler/mpi_process.h"
+#include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/client/blocking_socket.h"
 #include "rendezvous/net/job_secret.h"
 
@@ -113,6 +115,20 @@ Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_hos
     return own_host() ? Hosting::inferred : Hosting::no;
 }
 
+std::string advice_to_told_host(const Environment& environment, std::uint16_t port) {
+    const auto is_port_of = [&](const auto& place) { return place && place->port == port; };
+    if (is_slurm_task(environment) && is_port_of(slurm_task(environment)))
+        return "; the port comes from the numbers of Slurm's job and step: start the step again, which has another "
+               "one, or "
+               "write srun --resv-ports=1 (MpiParams=ports=... in slurm.conf)";
+    if (is_mpi_process(environment) && is_port_of(mpi_process(environment)))
+        return "; the port comes from the number of mpirun's job: start it again, which has another one, or write "
+               "--rdzv-endpoint HOST:PORT";
+    return "; end it, or choose another port (on all nodes); without is_host=1 this node would join a muster that "
+           "serves "
+           "the port";
+}
+
 PortOwner port_owner(const PortQuestion& question, Instant deadline) {
     std::optional<Served> muster;
     for (;;) {
@@ -143,12 +159,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
         }
         auto error = opened.error();
         if (error.code != Errc::already_exists) return error;
-        if (hosting == Hosting::told) {
-            error.context +=
-                "; end it, or choose another port (on all nodes); without is_host=1 this node would join a muster that "
-                "serves the port";
-            return error;
-        }
+        if (hosting == Hosting::told) return error;
         const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job}, deadline);
         if (owner == PortOwner::this_job) return std::unique_ptr<rendezvous::Daemon>{};
         if (owner != PortOwner::nobody || Clock::now() >= deadline) {

@@ -1,11 +1,13 @@
 // The rendezvous daemon inside this launcher, where this node is the endpoint's host.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "launcher/environment.h"
 #include "launcher/launch_config.h"
 #include "rendezvous/net/daemon.h"
 
@@ -29,6 +31,10 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
                                                         const std::vector<std::string>& endpoint_addresses,
                                                         rendezvous::EventLoop& loop,
                                                         std::function<void(const std::string& job)> on_job_forgotten);
+
+/// What whoever is told to be the host, by is_host=1 or by a scheduler, can do where another one has the port; behind
+/// the error of open_daemon.
+std::string advice_to_told_host(const Environment& environment, std::uint16_t port);
 
 /// Whose the port is that could not be bound.
 enum class PortOwner {

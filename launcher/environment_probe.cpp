@@ -5,62 +5,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <fstream>
 #include <thread>
 
+#include "launcher/cgroup_quota.h"
 #include "launcher/gpu_count.h"
 #include "launcher/option_values.h"
-#include "rendezvous/base/first_line.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/client/name_lookup.h"
 
 namespace muster::launcher {
-
-namespace {
-
-/// This process's group below the mount point of a controller ("" for v2), from /proc/self/cgroup.
-std::string cgroup_path(std::string_view controller) {
-    std::ifstream file("/proc/self/cgroup");
-    for (std::string line; std::getline(file, line);) {
-        const auto pieces = split(line, ':');
-        if (pieces.size() < 3) continue;
-        const auto controllers = split(pieces[1], ',');
-        if (std::find(controllers.begin(), controllers.end(), controller) != controllers.end())
-            return std::string(pieces[2]);
-    }
-    return {};
-}
-
-/// CPUs of "max 100000" (v2) or of quota and period (v1); 0: no limit.
-std::uint32_t quota_of(std::string_view quota, std::string_view period) {
-    const auto allowed = whole_number(quota, 1, std::int64_t{1} << 50);
-    const auto of = whole_number(period, 1, std::int64_t{1} << 50);
-    if (!allowed || !of) return 0;
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>((*allowed + *of - 1) / *of, 1, 1 << 20));
-}
-
-}  // namespace
-
-std::uint32_t cgroup_cpu_quota() {
-    std::uint32_t lowest = 0;
-    const auto keep = [&](std::uint32_t quota) {
-        if (quota != 0) lowest = lowest == 0 ? quota : std::min(lowest, quota);
-    };
-    // Within a container the path of /proc/self/cgroup is the host's; the group itself is then mounted at the root.
-    for (const auto& path : {std::string{}, cgroup_path("")}) {
-        const auto line = first_line(cat("/sys/fs/cgroup", path, "/cpu.max"));
-        const auto words = split(line, ' ');
-        if (words.size() == 2) keep(quota_of(words[0], words[1]));
-    }
-    for (const auto& path : {std::string{}, cgroup_path("cpu")}) {
-        const auto base = cat("/sys/fs/cgroup/cpu", path);
-        keep(quota_of(first_line(base + "/cpu.cfs_quota_us"), first_line(base + "/cpu.cfs_period_us")));
-    }
-    return lowest;
-}
 
 SchedulerFacts scheduler_facts(const Environment& environment) {
     struct Known {

@@ -25,9 +25,6 @@ SchedulerFacts scheduler_facts(const Environment& environment);
 /// own; also where --nnodes was left out beside an endpoint that was written. The error says what to write instead.
 Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& scheduler);
 
-/// CPUs that this process's control groups let it use, rounded up; 0: no limit.
-std::uint32_t cgroup_cpu_quota();
-
 /// CPUs for workers: those of the affinity mask, no more than the cgroup's quota (v2 and v1), at least one.
 std::uint32_t usable_cpu_count();
 

@@ -23,7 +23,9 @@
 #include "launcher/etcd_rendezvous.h"
 #include "launcher/exit_code.h"
 #include "launcher/round_stores.h"
+#include "launcher/scheduler/slurm_task.h"
 #include "launcher/signal_reason.h"
+#include "launcher/slurm_node.h"
 #include "launcher/testament.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/own_addresses.h"
@@ -38,6 +40,9 @@ namespace {
 
 // The C library asks a name server twice, 5 s each. Whether this node is the host cannot be known sooner.
 constexpr Duration resolve_limit = 12s;
+// Who was told to be the host serves at once. The address of its name only says which of its own are told first.
+constexpr Duration resolve_limit_of_host = 250ms;
+constexpr Duration slurm_limit = 5s;  // for its controller to say where a node is
 constexpr Duration end_linger = 10s;  // for the other agents to hear the end from our daemon
 constexpr Duration stop_slack = 10s;  // for all of a stop that is neither grace nor copies to the disk
 constexpr Duration idle_look = 20ms;  // between looks whether any agent is still connected to it
@@ -139,7 +144,10 @@ class NodeRun::Body {
         const auto& more = config_.etcd ? config_.etcd->members : config_.more_endpoints;
         all.insert(all.end(), more.begin(), more.end());
         if (all.size() == 1 && is_own_name(config_.endpoint.host)) return;
-        auto found = look_up_endpoints(all, resolve_limit, [this] { return is_signalled(); });
+        const bool told = config_.is_host == true && all.size() == 1;
+        auto found =
+            look_up_endpoints(all, told ? resolve_limit_of_host : resolve_limit, [this] { return is_signalled(); });
+        if (found.front().empty() && !told) found.front() = ask_slurm_for(config_.endpoint.host);
         // Several addresses of another host: one that this host has too leads back to itself.
         if (config_.is_host == false && config_.endpoint.host.find(',') != std::string::npos)
             found.front() = agent::store_candidates(found.front(), own_addresses(), {});
@@ -149,6 +157,16 @@ class NodeRun::Body {
             for (const auto& address : found[i]) endpoints_.push_back({address, all[i].port});
         if (config_.etcd)
             for (std::size_t i = 1; i < all.size(); ++i) config_.etcd->known_addresses.push_back(join(found[i], ","));
+    }
+
+    /// The endpoint's host, which has no address here, may be a node of Slurm's under a name that only Slurm knows.
+    [[nodiscard]] std::vector<std::string> ask_slurm_for(const std::string& host) const {
+        if (!is_slurm_task(environment_)) return {};
+        auto addresses = slurm_node_addresses(host, slurm_limit, [this] { return is_signalled(); });
+        if (!addresses.empty())
+            log(LogLevel::info, "the name '", host, "' has no address here; Slurm's for this node is ",
+                join(addresses, ","));
+        return addresses;
     }
 
     /// A stop was asked for that is still held back.
@@ -204,10 +222,13 @@ class NodeRun::Body {
         auto opened = open_daemon(config_, choice, asked, net_loop_, [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         });
-        if (!opened)
+        if (!opened) {
+            const bool is_taken = choice == Hosting::told && opened.error().code == Errc::already_exists;
             return NotLaunched{
                 exit_codes::configuration,
-                cat("cannot serve the rendezvous ", describe(config_.endpoint), ": ", opened.error().context)};
+                cat("cannot serve the rendezvous ", describe(config_.endpoint), ": ", opened.error().context,
+                    is_taken ? advice_to_told_host(environment_, config_.endpoint.port) : "")};
+        }
         embedded_ = std::move(*opened);
         daemon_ = embedded_.get();
         // By no name, which may lead elsewhere. Ours listens at all of our addresses, somebody else's maybe at one.

@@ -6,7 +6,7 @@
 #include "agent/gpus/gpu_driver.h"
 #include "agent/side_process.h"
 #include "agent/side_runs.h"
-#include "launcher/environment_probe.h"
+#include "launcher/cgroup_quota.h"
 #include "launcher/gpu_count.h"
 #include "launcher/option_values.h"
 #include "rendezvous/base/first_line.h"

@@ -39,7 +39,7 @@ void SignalReason::ask() {
 }
 
 void SignalReason::ask_slurm(int tries) {
-    runs_.start({"sh", "-c", deaf_scontrol, std::string(value_or_empty(environment_, "SLURM_JOB_ID"))}, slurm_limit,
+    runs_.start({"sh", "-c", deaf_scontrol, slurm_job_name(environment_)}, slurm_limit,
                 [this, tries](const std::string& said) {
                     if (said.empty() && tries > 1) return ask_again(tries - 1);
                     is_awaited_ = false;

@@ -29,6 +29,7 @@
 #include "launcher/placement.h"
 #include "launcher/report_writer.h"
 #include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/slurm_task.h"
 #include "launcher/service_unit.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
@@ -103,6 +104,9 @@ void leave_ignored_hang_up(LaunchConfig& config) {
 void log_what_is_known(const Launch& launch, const Environment& environment) {
     for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
     if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
+    if (const auto hint = slurm_cpu_hint(environment, launch.config.workers_per_node, usable_cpu_count());
+        !hint.empty())
+        log(LogLevel::warning, hint);
     if (launch.config.workers_per_node > 1 && launch.config.threads.empty() && !lookup(environment, "OMP_NUM_THREADS"))
         log(LogLevel::info, "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not overload the node");
 }

@@ -35,18 +35,14 @@ Result<KubernetesPod> kubernetes_pod(const Environment& environment, std::string
     if (!index)
         return Error{Errc::invalid_argument, cat(index_variable, ": got '", text,
                                                  "'; accepted is the pod's number, from 0; or write --from=none")};
-    const auto host = value_or_empty(environment, "HOSTNAME");
+    KubernetesPod pod{.index = static_cast<std::uint32_t>(*index), .job = {}, .first_name = {}};
+    auto host = value_or_empty(environment, "HOSTNAME");
+    host = host.substr(0, host.find('.'));  // with setHostnameAsFQDN the domain is part of it
     const auto end = cat('-', *index);
-    if (!host.ends_with(end) || host.size() == end.size())
-        return Error{
-            Errc::invalid_argument,
-            cat("HOSTNAME: got '", host, "', but pod ", *index, " of an indexed job is called JOB", end,
-                "; write --from=none, and --rdzv-backend c10d, --rdzv-endpoint HOST:PORT and --rdzv-id yourself")};
-    const auto job = host.substr(0, host.size() - end.size());
-    const auto domain = domain_of(host, hosts_file);
-    return KubernetesPod{.index = static_cast<std::uint32_t>(*index),
-                         .job = std::string(job),
-                         .first_name = domain.empty() ? std::string() : cat(job, "-0", domain)};
+    if (!host.ends_with(end) || host.size() == end.size()) return pod;  // the node's name, with hostNetwork
+    pod.job = host.substr(0, host.size() - end.size());
+    if (const auto domain = domain_of(host, hosts_file); !domain.empty()) pod.first_name = cat(pod.job, "-0", domain);
+    return pod;
 }
 
 }  // namespace muster::launcher

@@ -12,7 +12,7 @@ namespace muster::launcher {
 
 struct KubernetesPod {
     std::uint32_t index = 0;
-    std::string job;         ///< the job's name
+    std::string job;         ///< the job's name; empty: HOSTNAME is not JOB-INDEX (hostNetwork)
     std::string first_name;  ///< of pod 0, as the others can look it up; empty: this pod's own has no domain
 };
 

@@ -38,7 +38,7 @@ std::string job_name(const Environment& environment) {
     for (const std::string_view variable : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"})
         if (const auto name = value_or_empty(environment, variable); !name.empty() && name.size() < 200)
             return cat("mpi-", name);
-    return "mpi";
+    return {};
 }
 
 /// FNV-1a.
@@ -48,17 +48,17 @@ std::uint32_t hash_of(std::string_view text) {
     return hash;
 }
 
-/// Of "727580672.0;tcp://192.0.2.2,10.1.0.1:39397;tcp6://[fd00::2]:50073", those of IPv4 first.
+/// Of "727580672.0;tcp://192.0.2.2,10.1.0.1:39397;tcp6://[fd00::2,2001:db8::2]:50073", those of IPv4 first.
 std::vector<std::string> addresses_of(std::string_view uri) {
     std::vector<std::string> found;
     for (const std::string_view scheme : {"tcp://", "tcp6://"})
         for (auto part : split(uri, ';')) {
             if (!part.starts_with(scheme)) continue;
             part.remove_prefix(scheme.size());
-            for (const auto address : split(part.substr(0, part.rfind(':')), ',')) {
-                const bool bracketed = address.starts_with('[') && address.ends_with(']');
-                found.emplace_back(bracketed ? address.substr(1, address.size() - 2) : address);
-            }
+            part = part.substr(0, part.rfind(':'));
+            const bool bracketed = part.starts_with('[') && part.ends_with(']');  // all of them together
+            for (const auto address : split(bracketed ? part.substr(1, part.size() - 2) : part, ','))
+                found.emplace_back(address);
         }
     return found;
 }

@@ -16,7 +16,7 @@ struct MpiProcess {
     std::uint32_t host_count = 0;
     std::uint32_t rank_on_host = 0;
     bool one_on_each = true;                    ///< one process on each host: `rank` is the host's place
-    std::string job;                            ///< "mpi-727580673"
+    std::string job;                            ///< "mpi-727580673"; empty: it does not say
     std::uint16_t port = 0;                     ///< for the rendezvous; another one for each mpirun
     std::vector<std::string> mpirun_addresses;  ///< of the host where mpirun itself runs; empty: it does not say
     bool is_bound = false;                      ///< mpirun has bound it to some of the host's CPUs

@@ -78,6 +78,12 @@ SchedulerDefaults of_task(const SlurmTask& task, const GivenValue& given) {
         return defaults;
     }
     add_worker_count(task, given, defaults);
+    if (const auto here = task.gpu_count.value_or(0); here < task.gpus_on_host && here > 0 && task.host_number == 0)
+        defaults.notes.push_back(cat(task.gpus_on_host - here, " of the step's ", task.gpus_on_host,
+                                     " GPUs on this node stay unused: Slurm shows this task ", here,
+                                     " of them, and other tasks start no workers; write srun --ntasks-per-node=1 "
+                                     "--gpus-per-node=",
+                                     task.gpus_on_host, " muster ... without --gpus-per-task and --gpu-bind"));
     if (task.hosts_elsewhere > 0 && task.host_number == 0)
         defaults.notes.push_back(cat("this step leaves out ", task.hosts_elsewhere,
                                      " hosts of the heterogeneous job: write srun --het-group=0,1,... with all of its "
@@ -137,9 +143,26 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
     if (place == Place::open)
         offer("rdzv-endpoint", "OMPI_MCA_orte_hnp_uri",
               describe(Endpoint{join(process->mpirun_addresses, ","), process->port}));
-    offer("rdzv-id", "mpirun", process->job);
+    // Two jobs of one name on one musterd would be one.
+    if (process->job.empty() && place != Place::fixed && !is_given(given, "rdzv-id"))
+        return Error{
+            Errc::invalid_argument,
+            "--rdzv-id is missing: this mpirun has no name for its job that muster could take; write --rdzv-id "
+            "NAME, the same for all of its processes and another one for each job"};
+    if (!process->job.empty()) offer("rdzv-id", "mpirun", process->job);
     if (process->one_on_each) offer("node-rank", "mpirun", cat(process->rank));
     return defaults;
+}
+
+bool is_all_given(const GivenValue& given) {
+    constexpr std::array all{"nnodes", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "node-rank"};
+    return std::all_of(all.begin(), all.end(), [&](auto option) { return is_given(given, option); });
+}
+
+Error nameless_pod(const Environment& environment, std::uint32_t index) {
+    return {Errc::invalid_argument, cat("HOSTNAME: got '", value_or_empty(environment, "HOSTNAME"), "', but pod ",
+                                        index, " of an indexed job is called JOB-", index,
+                                        "; write --rdzv-endpoint HOST:PORT and --rdzv-id yourself, or --from=none")};
 }
 
 Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const GivenValue& given,
@@ -157,8 +180,10 @@ Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const Gi
         if (place == Place::open) defaults.notes.push_back(cat("this pod runs a job of its own; ", more));
         return defaults;
     }
-    if (place == Place::fixed) return defaults;
+    if (place == Place::fixed || is_all_given(given)) return defaults;
     if (!pod) return pod.error();
+    if (pod->job.empty() && (place == Place::open || !is_given(given, "rdzv-id")))
+        return nameless_pod(environment, pod->index);
     const Offers offer(given, defaults);
     if (place == Place::open) {
         if (pod->first_name.empty())

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "launcher/option_values.h"
+#include "launcher/scheduler/scontrol_line.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/time.h"
 
@@ -16,15 +17,11 @@ using Seconds = std::chrono::seconds;
 
 /// A notice ahead of the time limit (--signal=USR1@TIME) comes hardly earlier than this; Slurm's own is up to a minute
 /// early.
-constexpr Seconds notice_max = 15min;
+constexpr Seconds usual_notice_max = 15min;
+/// No --signal can ask for an earlier one. Slurm does not tell what was asked for.
+constexpr Seconds notice_max = 65'535s + 1min;
 /// Slurm looks at time limits every 30 s, and clocks of nodes differ a little.
 constexpr Seconds clock_slack = 5s;
-
-std::string_view job_field(std::string_view line, std::string_view name) {
-    for (const auto word : split(line, ' '))
-        if (word.starts_with(name) && word.substr(name.size()).starts_with('=')) return word.substr(name.size() + 1);
-    return {};
-}
 
 /// "2-03:04:05" or "03:04:05"; nothing for UNLIMITED and the like.
 std::optional<Seconds> slurm_time(std::string_view text) {
@@ -52,22 +49,32 @@ bool is_set(std::string_view time) {
 }
 
 std::string before_the_limit(Seconds left) {
-    if (left <= notice_max) return cat("this job's time limit in Slurm comes in ", describe(left));
+    if (left <= usual_notice_max) return cat("this job's time limit in Slurm comes in ", describe(left));
+    if (left <= notice_max)
+        return cat("no preemption by Slurm; the time limit comes in ", describe(left),
+                   ": the notice of --signal, where it was to come so early, or somebody has sent it");
     return cat("neither a preemption by Slurm nor the time limit, which comes in ", describe(left),
                ": somebody has sent it");
 }
 
 }  // namespace
 
+std::string slurm_job_name(const Environment& environment) {
+    const auto array = value_or_empty(environment, "SLURM_ARRAY_JOB_ID");
+    const auto task = value_or_empty(environment, "SLURM_ARRAY_TASK_ID");
+    if (!array.empty() && !task.empty()) return cat(array, '_', task);
+    return std::string(value_or_empty(environment, "SLURM_JOB_ID"));
+}
+
 std::string slurm_reason(std::string_view job_line) {
-    const auto limit_text = job_field(job_line, "TimeLimit");
-    if (job_field(job_line, "Reason") == "TimeLimit")
+    const auto limit_text = scontrol_field(job_line, "TimeLimit");
+    if (scontrol_field(job_line, "Reason") == "TimeLimit")
         return cat("Slurm's time limit for this job (", limit_text, ") is over");
-    if (is_set(job_field(job_line, "PreemptTime"))) return "Slurm preempts this job for another one";
-    const auto state = job_field(job_line, "JobState");
+    if (is_set(scontrol_field(job_line, "PreemptTime"))) return "Slurm preempts this job for another one";
+    const auto state = scontrol_field(job_line, "JobState");
     if (state == "COMPLETING" || state == "CANCELLED") return "this job was cancelled (scancel)";
     if (state != "RUNNING") return {};
-    const auto limit = slurm_time(limit_text), run = slurm_time(job_field(job_line, "RunTime"));
+    const auto limit = slurm_time(limit_text), run = slurm_time(scontrol_field(job_line, "RunTime"));
     if (limit && run) return before_the_limit(std::max(*limit - *run, 0s));
     return "neither a preemption by Slurm nor a time limit, which this job has not: somebody has sent it";
 }
@@ -78,8 +85,9 @@ std::string slurm_reason(const Environment& environment, std::chrono::seconds no
     if (!end) return {};
     const auto left = Seconds(*end) - now;
     if (left <= clock_slack) return "Slurm's time limit for this job is over";
-    if (left <= notice_max) return before_the_limit(left);
-    return cat("not the time limit, which comes in ", describe(left), ": a preemption by Slurm, or scancel");
+    if (left <= usual_notice_max) return before_the_limit(left);
+    return cat("not the time limit, which comes in ", describe(left), ": a preemption by Slurm, scancel",
+               left <= notice_max ? ", or the notice of --signal, where it was to come so early" : "");
 }
 
 }  // namespace muster::launcher

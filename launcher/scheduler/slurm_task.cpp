@@ -61,15 +61,42 @@ std::optional<std::uint32_t> gpus_of(const Environment& environment) {
 }
 
 /// "8", "a100:8" or "a100:4,h100:4".
-std::uint32_t gpus_asked_for(const Environment& environment) {
+std::uint32_t gpu_count_of(std::string_view text) {
     std::int64_t sum = 0;
-    const auto text = value_or_empty(environment, "SLURM_GPUS_PER_NODE");
     for (const auto kind : split(text, ',')) {
         const auto colon = kind.rfind(':');
         const auto count = whole_number(colon == std::string_view::npos ? kind : kind.substr(colon + 1), 0, 4096);
         if (!text.empty()) sum += count.value_or(1);  // a kind alone is one of it
     }
     return static_cast<std::uint32_t>(sum);
+}
+
+/// That of `host` in "8(x3),4", which is 8, 8, 8, 4; 0 where there is none or it does not read.
+std::uint32_t count_on(std::string_view counts, std::uint32_t host) {
+    std::int64_t passed = 0;
+    for (const auto part : split(counts, ',')) {
+        const auto times_at = part.find("(x");
+        const auto value = whole_number(part.substr(0, times_at), 0, number_max);
+        std::optional<std::int64_t> times = 1;
+        if (times_at != std::string_view::npos) {
+            const auto text = part.substr(times_at + 2);
+            times = whole_number(text.substr(0, text.rfind(')')), 1, number_max);
+            if (!text.ends_with(')')) return 0;
+        }
+        if (!value || !times) return 0;
+        passed += *times;
+        if (host < passed) return static_cast<std::uint32_t>(*value);
+    }
+    return 0;
+}
+
+/// Those that SLURM_GPUS_ON_NODE counts, or those of all tasks together where each has its own.
+std::uint32_t gpus_on(const Environment& environment, std::uint32_t host) {
+    auto tasks = count_on(value_or_empty(environment, "SLURM_STEP_TASKS_PER_NODE"), host);
+    if (tasks == 0) tasks = count_on(value_or_empty(environment, "SLURM_TASKS_PER_NODE"), host);
+    const auto each = gpu_count_of(value_or_empty(environment, "SLURM_GPUS_PER_TASK"));
+    const auto told = static_cast<std::uint32_t>(number(environment, "SLURM_GPUS_ON_NODE").value_or(0));
+    return std::max(told, each * tasks);
 }
 
 /// The place among the hosts. A step over several components of a heterogeneous job has its list sorted while
@@ -96,8 +123,11 @@ std::uint32_t hosts_elsewhere(const Environment& environment, std::size_t here) 
 bool is_slurm_task(const Environment& environment) {
     const auto step = number(environment, "SLURM_STEP_ID");
     const auto set = [&](std::string_view name) { return lookup(environment, name).has_value(); };
+    // Beneath an mpirun in the allocation these are its own helper's. (srun --mpi=pmi2 sets PMI_RANK too; the names by
+    // which Hydra is known here it does not.)
+    const bool is_mpiruns = set("OMPI_COMM_WORLD_SIZE") || set("MPI_LOCALRANKID") || set("HYDI_CONTROL_FD");
     return step && *step < special_steps && set("SLURM_JOB_ID") && set("SLURM_PROCID") && !set("MUSTER_AGENT_SOCKET") &&
-           !set("OMPI_COMM_WORLD_SIZE");
+           !is_mpiruns;
 }
 
 Result<SlurmTask> slurm_task(const Environment& environment) {
@@ -112,13 +142,27 @@ Result<SlurmTask> slurm_task(const Environment& environment) {
         return unreadable("SLURM_NODEID", value_or_empty(environment, "SLURM_NODEID"),
                           cat("accepted is a number below the ", task.hosts.size(), " hosts of the step"));
     task.host_number = *host;
-    task.gpus_asked_for = gpus_asked_for(environment);
+    task.gpus_asked_for = gpu_count_of(value_or_empty(environment, "SLURM_GPUS_PER_NODE"));
+    task.gpus_on_host = gpus_on(environment, task.host_number);
     task.hosts_elsewhere = hosts_elsewhere(environment, task.hosts.size());
     task.task_on_host = static_cast<std::uint32_t>(number(environment, "SLURM_LOCALID").value_or(0));
     task.port = port_of(environment, *job, *step);
     const auto restarts = number(environment, "SLURM_RESTART_COUNT").value_or(0);
     if (restarts > 0) task.job += cat("-", restarts);
     return task;
+}
+
+std::string slurm_cpu_hint(const Environment& environment, std::uint32_t workers, std::uint32_t usable) {
+    if (!is_slurm_task(environment) || usable >= workers) return {};
+    const auto task = slurm_task(environment);
+    if (!task || task->host_number != 0) return {};
+    const auto on_host = std::max(static_cast<std::uint32_t>(number(environment, "SLURM_CPUS_ON_NODE").value_or(0)),
+                                  count_on(value_or_empty(environment, "SLURM_JOB_CPUS_PER_NODE"), 0));
+    if (on_host <= usable) return {};
+    return cat("the ", workers, " workers share ", usable, usable == 1 ? " CPU" : " CPUs", " of the ", on_host,
+               " that Slurm has given the job on this node: since Slurm 22.05 srun does not take --cpus-per-task from "
+               "sbatch; write srun --cpus-per-task=",
+               on_host, ", or export SRUN_CPUS_PER_TASK in the batch script");
 }
 
 std::uint32_t slurm_hosts_without_task(const Environment& environment) {

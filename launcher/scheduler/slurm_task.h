@@ -20,6 +20,7 @@ struct SlurmTask {
     std::uint16_t port = 0;                  ///< for the rendezvous on the first host
     std::optional<std::uint32_t> gpu_count;  ///< that this task may use; nothing: none was asked for
     std::uint32_t gpus_asked_for = 0;        ///< with --gpus-per-node, of the job or the step; 0: not so
+    std::uint32_t gpus_on_host = 0;          ///< of the step; 0: not told
     std::uint32_t hosts_elsewhere = 0;       ///< of a heterogeneous job, in components that the step leaves out
 };
 
@@ -28,6 +29,10 @@ bool is_slurm_task(const Environment& environment);
 
 /// Of such a process. An error names the variable that does not read.
 Result<SlurmTask> slurm_task(const Environment& environment);
+
+/// One line where Slurm gives this host's one muster fewer CPUs (`usable`) than it starts workers, and the job has more
+/// of them on the host; empty otherwise, and on all hosts of the step but the first.
+std::string slurm_cpu_hint(const Environment& environment, std::uint32_t workers, std::uint32_t usable);
 
 /// How many hosts the allocation has, where this process is in it but in no task of srun's; 0 otherwise.
 std::uint32_t slurm_hosts_without_task(const Environment& environment);

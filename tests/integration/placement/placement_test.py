@@ -119,6 +119,28 @@ class Placement(unittest.TestCase):
         self.assertEqual(threads("--omp=auto", "--numa-binding=node", HWLOC_SYNTHETIC=TWO_NODES), ["1", "1"])
         self.assertEqual(threads(workers=1), ["none"])
 
+    def group_below_a_quota(self, cpus):
+        """The path by which a process joins a group that has no CPU quota of its own, but one above it has."""
+        root = pathlib.Path("/sys/fs/cgroup")
+        first, limit = (root / "cpu", ("cpu.cfs_quota_us", f"{cpus * 100000}"))
+        if (root / "cgroup.controllers").exists():
+            first, limit = (root, ("cpu.max", f"{cpus * 100000} 100000"))
+        outer = first / f"muster-test-{os.getpid()}"
+        try:
+            (outer / "inner").mkdir(parents=True)
+            self.addCleanup(outer.rmdir)
+            self.addCleanup((outer / "inner").rmdir)  # the first of the two
+            (outer / limit[0]).write_text(limit[1])
+        except OSError as refused:
+            self.skipTest(f"no control group with a CPU quota can be made here: {refused}")
+        return outer / "inner/cgroup.procs"
+
+    def test_a_cpu_quota_above_this_group_counts(self):
+        join = self.group_below_a_quota(1)
+        done = self.launch(workers="cpu", before=lambda: join.write_text(str(os.getpid())))
+        self.assertEqual(re.findall(r"rank \d", done.stdout), ["rank 0"], done.stderr)
+        self.assertEqual(len(self.said()), 2)
+
     def test_an_installation_without_muster_topology(self):
         with tempfile.TemporaryDirectory(prefix="muster-alone-") as folder:
             shutil.copy(MUSTER, folder)

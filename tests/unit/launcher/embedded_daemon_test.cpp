@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "launcher/scheduler/mpi_process.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/socket_address.h"
 #include "rendezvous/net/event_loop.h"
@@ -130,12 +131,22 @@ TEST_CASE("whoever has the port and is no muster of this job is named for what i
     CHECK(part_at(elsewhere.port()).find("nobody answers there") != std::string::npos);
 }
 
-TEST_CASE("a node that is told to host says how to join instead") {
+TEST_CASE("a node that is told to host asks nobody whose the port is, and says what to do by who has told it") {
     const Holder holder("127.0.0.1", status(""), 1000);
     LaunchConfig config;
     config.endpoint = {"here", holder.port()};
     rendezvous::EventLoop loop;
     const auto opened = open_daemon(config, Hosting::told, {}, loop, {});
     REQUIRE_FALSE(opened.has_value());
-    CHECK(opened.error().context.find("without is_host=1 this node would join") != std::string::npos);
+    CHECK(opened.error().code == Errc::already_exists);
+    CHECK(advice_to_told_host({}, 7).find("without is_host=1 this node would join") != std::string::npos);
+
+    const Environment task{{"SLURM_JOB_ID", "4711"}, {"SLURM_STEP_ID", "1"},        {"SLURM_PROCID", "0"},
+                           {"SLURM_NODEID", "0"},    {"SLURM_STEP_NODELIST", "n1"}, {"SLURM_STEP_RESV_PORTS", "7000"}};
+    CHECK(advice_to_told_host(task, 7000).find("start the step again, which has another one") != std::string::npos);
+    CHECK(advice_to_told_host(task, 7).find("without is_host=1") != std::string::npos);
+    const Environment mpi{
+        {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_MCA_ess_base_jobid", "9"}};
+    const auto port = mpi_process(mpi).value().port;
+    CHECK(advice_to_told_host(mpi, port).find("the number of mpirun's job") != std::string::npos);
 }

@@ -16,7 +16,7 @@ Environment under_mpirun(const Environment& more = {}) {
         {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
         {"OMPI_MCA_ess_base_jobid", "727580673"},
         {"OMPI_MCA_orte_num_nodes", "3"},
-        {"OMPI_MCA_orte_hnp_uri", "727580672.0;tcp6://[fd00::2]:5073;tcp://192.0.2.2,10.1.0.1:39397"}};
+        {"OMPI_MCA_orte_hnp_uri", "727580672.0;tcp6://[fd00::2,2001:db8::2]:5073;tcp://192.0.2.2,10.1.0.1:39397"}};
     for (const auto& [name, value] : more) environment[name] = value;
     return environment;
 }
@@ -58,7 +58,7 @@ TEST_CASE("processes of mpirun, one on each host, are one job that meets where m
     CHECK(launch.own_addresses.empty());
     const auto first = launched({"x"}, under_mpirun({{"OMPI_COMM_WORLD_RANK", "0"}}));
     CHECK(first.config.is_host == true);
-    CHECK(first.own_addresses == std::vector<std::string>{"192.0.2.2", "10.1.0.1", "fd00::2"});
+    CHECK(first.own_addresses == std::vector<std::string>{"192.0.2.2", "10.1.0.1", "fd00::2", "2001:db8::2"});
     CHECK(first.config.endpoint == config.endpoint);
     CHECK(launched({"x"}, under_mpirun({{"OMPI_MCA_ess_base_jobid", "9"}})).config.endpoint.port !=
           config.endpoint.port);
@@ -99,8 +99,11 @@ TEST_CASE("more processes of mpirun on a host: one serves it, as far as mpirun t
 TEST_CASE("an MPI that does not tell where it runs needs an endpoint, and CPUs that it has taken away are told of") {
     const Environment hydra{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}};
     CHECK(complaint({"x"}, hydra).starts_with("muster: --rdzv-endpoint is missing: this is process 1 of mpirun's"));
-    const auto launch = launched({"--rdzv-endpoint=h", "x"}, hydra);
-    CHECK((launch.config.nodes_min == 2 && launch.config.node_rank == 1 && launch.config.job == "mpi"));
+    const auto launch = launched({"--rdzv-endpoint=h", "--rdzv-id=mine", "x"}, hydra);
+    CHECK((launch.config.nodes_min == 2 && launch.config.node_rank == 1 && launch.config.job == "mine"));
+    // Two of its jobs on one musterd must not become one.
+    CHECK(complaint({"--rdzv-endpoint=h", "x"}, hydra).starts_with("muster: --rdzv-id is missing: this mpirun has no"));
+    CHECK(launched({"--master-addr=h", "--master-port=1", "x"}, hydra).config.nodes_max == 2);
     const Environment bound{{"OMPI_MCA_orte_bound_at_launch", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}};
     CHECK(says(launched({"x"}, under_mpirun(bound)), "write mpirun --bind-to none"));
 }
@@ -133,6 +136,23 @@ TEST_CASE("a pod that others cannot find, and one with another name, are one lin
           std::string::npos);
     CHECK(complaint({"x"}, in_pod({{"HOSTNAME", "node7"}})).starts_with("muster: HOSTNAME: got 'node7', but pod 2"));
     CHECK(complaint({"x"}, in_pod({{"JOB_COMPLETION_INDEX", "two"}})).starts_with("muster: JOB_COMPLETION_INDEX: got"));
+}
+
+TEST_CASE("a pod with its node's name needs an endpoint and a job's name, and nothing where all is given") {
+    const auto on_host = in_pod({{"HOSTNAME", "node7"}});
+    const std::vector<std::string> most{"--rdzv-endpoint=d:1", "--rdzv-id=mine", "x"};
+    CHECK(launched(most, on_host).config.node_rank == 2);
+    CHECK(launched(most, on_host).config.job == "mine");
+    CHECK(complaint({"--rdzv-id=mine", "x"}, on_host).starts_with("muster: HOSTNAME: got 'node7', but pod 2"));
+    CHECK(complaint({"--rdzv-endpoint=d:1", "x"}, on_host).find("--rdzv-id yourself") != std::string::npos);
+    // Nothing is asked of a pod whose options leave nothing open.
+    const std::vector<std::string> all{"--nnodes=4",   "--rdzv-backend=c10d", "--rdzv-endpoint=d:1",
+                                       "--rdzv-id=me", "--node-rank=3",       "x"};
+    CHECK(launched(all, in_pod({{"JOB_COMPLETION_INDEX", "two"}})).config.node_rank == 3);
+    // setHostnameAsFQDN.
+    const auto whole = in_pod({{"HOSTNAME", "train-2.workers.default.svc.cluster.local"}});
+    CHECK(launched({"x"}, whole).config.endpoint.host == "train-0.workers.default.svc.cluster.local");
+    CHECK(launched({"x"}, whole).config.job == "train");
 }
 
 TEST_CASE("--from names a place, and what there is where it is none of these") {

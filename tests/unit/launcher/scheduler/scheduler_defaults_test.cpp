@@ -46,6 +46,42 @@ TEST_CASE("the step's GPUs are its workers, and no GPUs are said aloud, once") {
     CHECK_FALSE(says(launch_of({"x"}, in_step()), "no GPUs"));
 }
 
+TEST_CASE("GPUs that Slurm has bound to tasks which do nothing are told of, once") {
+    const auto first = [](const Environment& more) {
+        auto environment =
+            in_step({{"SLURM_NODEID", "0"}, {"SLURM_GPUS_PER_TASK", "1"}, {"CUDA_VISIBLE_DEVICES", "0"}});
+        for (const auto& [name, value] : more) environment[name] = value;
+        return launch_of({"x"}, environment);
+    };
+    const auto told = first({{"SLURM_GPUS_ON_NODE", "8"}});
+    CHECK(told.config.workers_per_node == 1);
+    CHECK(says(told,
+               "7 of the step's 8 GPUs on this node stay unused: Slurm shows this task 1 of them, and other tasks "
+               "start no workers; write srun --ntasks-per-node=1 --gpus-per-node=8 muster"));
+    // Where Slurm counts this task's alone.
+    CHECK(says(first({{"SLURM_GPUS_ON_NODE", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2),2"}}), "3 of the step's 4"));
+    CHECK(says(first({{"SLURM_GPUS_ON_NODE", "1"}, {"SLURM_TASKS_PER_NODE", "2(x4)"}}), "1 of the step's 2 GPUs"));
+    for (const auto* one : {"1(x4)", "", "x(x2)", "2(x", "2(x0)"})
+        CHECK_FALSE(says(first({{"SLURM_GPUS_ON_NODE", "1"}, {"SLURM_STEP_TASKS_PER_NODE", one}}), "unused"));
+    CHECK_FALSE(says(first({{"SLURM_GPUS_ON_NODE", "8"}, {"SLURM_NODEID", "1"}}), "unused"));
+}
+
+TEST_CASE("workers that share fewer CPUs than the job has there are told of, once") {
+    const auto hint = [](const Environment& more, std::uint32_t workers, std::uint32_t usable) {
+        return slurm_cpu_hint(in_step(more), workers, usable);
+    };
+    const Environment first{{"SLURM_NODEID", "0"}, {"SLURM_CPUS_ON_NODE", "1"}, {"SLURM_JOB_CPUS_PER_NODE", "64(x4)"}};
+    CHECK(hint(first, 8, 1)
+              .starts_with("the 8 workers share 1 CPU of the 64 that Slurm has given the job on this node: "));
+    CHECK(hint(first, 8, 1).find("write srun --cpus-per-task=64, or export SRUN_CPUS_PER_TASK") != std::string::npos);
+    CHECK(hint({{"SLURM_NODEID", "0"}, {"SLURM_CPUS_ON_NODE", "16"}}, 8, 2).find("2 CPUs of the 16") !=
+          std::string::npos);
+    CHECK(hint(first, 8, 8).empty());
+    CHECK(hint({{"SLURM_NODEID", "0"}, {"SLURM_CPUS_ON_NODE", "2"}}, 8, 2).empty());
+    CHECK(hint({{"SLURM_CPUS_ON_NODE", "64"}}, 8, 1).empty());  // node 2
+    CHECK(slurm_cpu_hint({}, 8, 1).empty());
+}
+
 TEST_CASE("GPUs that were asked for and are not there are one line, unless the number of workers is given") {
     const auto lacking =
         in_step({{"SLURM_GPUS_PER_NODE", "a100:8"}, {"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0"}});
@@ -143,6 +179,10 @@ TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely must
     CHECK(launch_of({"x"}, in_step({{"SLURM_STEP_ID", "4294967290"}})).config.standalone);
     // mpirun's, whose remote processes inherit a step of orted's.
     CHECK(launch_of({"x"}, in_step({{"OMPI_COMM_WORLD_SIZE", "4"}})).config.standalone);
+    // Hydra's (MPICH, Intel MPI), started by srun within an allocation; but plain srun --mpi=pmi2 has a PMI_RANK too.
+    const Environment hydra{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}};
+    CHECK(complaint_of({"x"}, in_step(hydra)).starts_with("muster: --rdzv-endpoint is missing: this is process 1 of"));
+    CHECK(launch_of({"x"}, in_step({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}})).config.job == "4711.1");
     // A worker's own muster is no task of srun's, though it inherits its variables.
     CHECK(launch_of({"x"}, in_step({{"MUSTER_AGENT_SOCKET", "x"}})).config.standalone);
     CHECK(complaint_of({"--from=slurm", "x"}, {})

@@ -37,10 +37,22 @@ TEST_CASE("a notice ahead of the time limit is told from one that has nothing to
           cat("this job's time limit in Slurm comes in ", describe(Duration(112s))));
     CHECK(slurm_reason(job("RUNNING", "None", "1-00:00:09", "1-00:00:00", "None")) ==
           cat("this job's time limit in Slurm comes in ", describe(Duration::zero())));
-    CHECK(slurm_reason(job("RUNNING", "None", "00:00:10", "08:09:00", "None")).find("somebody has sent it") !=
-          std::string::npos);
+    // --signal=USR1@65535 is the earliest that there is.
+    const auto early = slurm_reason(job("RUNNING", "None", "00:00:10", "08:09:00", "None"));
+    CHECK(early.find("the notice of --signal, where it was to come so early") != std::string::npos);
+    CHECK(slurm_reason(job("RUNNING", "None", "00:00:10", "20:09:00", "None"))
+              .starts_with("neither a preemption by Slurm"));
     CHECK(slurm_reason(job("RUNNING", "None", "00:00:10", "UNLIMITED", "N/A")) ==
           "neither a preemption by Slurm nor a time limit, which this job has not: somebody has sent it");
+}
+
+TEST_CASE("a task of an array asks for itself, and of several jobs the first one counts") {
+    CHECK(slurm_job_name({{"SLURM_JOB_ID", "4711"}}) == "4711");
+    CHECK(slurm_job_name({{"SLURM_JOB_ID", "9"}, {"SLURM_ARRAY_JOB_ID", "9"}, {"SLURM_ARRAY_TASK_ID", "5"}}) == "9_5");
+    CHECK(slurm_job_name({}).empty());
+    const auto ours = job("RUNNING", "None", "23:58:08", "1-00:00:00", "None");
+    CHECK(slurm_reason(ours + job("RUNNING", "TimeLimit", "00:01:00", "00:01:00", "None")) == slurm_reason(ours));
+    CHECK(slurm_reason(ours + job("RUNNING", "None", "0", "1", "2026-11-22T12:53:20")) == slurm_reason(ours));
 }
 
 TEST_CASE("without a word of scontrol's, the end that Slurm has told is compared with the clock") {
@@ -48,7 +60,8 @@ TEST_CASE("without a word of scontrol's, the end that Slurm has told is compared
     CHECK(slurm_reason(until, 1000020s) == "Slurm's time limit for this job is over");
     CHECK(slurm_reason(until, 999'996s) == "Slurm's time limit for this job is over");
     CHECK(slurm_reason(until, 999'900s) == cat("this job's time limit in Slurm comes in ", describe(Duration(100s))));
-    CHECK(slurm_reason(until, 990'000s).find("a preemption by Slurm, or scancel") != std::string::npos);
+    CHECK(slurm_reason(until, 990'000s).find("a preemption by Slurm, scancel, or the notice of") != std::string::npos);
+    CHECK(slurm_reason(until, 900'000s).ends_with("a preemption by Slurm, scancel"));
     CHECK(slurm_reason(Environment{}, 1s).empty());
     CHECK(slurm_reason(Environment{{"SLURM_JOB_END_TIME", "soon"}}, 1s).empty());
 }
