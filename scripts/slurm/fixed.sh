@@ -6,7 +6,7 @@
 #SBATCH --ntasks-per-node=1     # one muster on each node; it starts the workers
 #SBATCH --gpus-per-node=8       # muster starts one worker for each; without GPUs leave the line out
 #SBATCH --cpus-per-task=64      # of that one task, so for all workers of the node
-#SBATCH --signal=USR1@120       # two minutes before the time limit: a notice, upon which trainers may save and leave
+#SBATCH --signal=USR1@120       # two minutes before the time limit: a notice; trainers that know it save and leave, others run on
 #SBATCH --output=%x-%j.out      # one file for all; muster --log-dir keeps each worker's lines apart
 
 # What muster finds out by itself: the nodes, where they meet (the first one), the job's name, and the workers on each node.

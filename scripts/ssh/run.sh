@@ -3,7 +3,9 @@
 #
 # Each host runs one muster in this directory; they meet on the first one. Ctrl-C or a signal to this script ends them
 # all, and so does the loss of an ssh: its terminal (-tt) hangs up at the other end, and muster stops its workers then.
-# The exit code is that of the first host whose muster failed. The shell at the other end has to be bash.
+# When one host fails, cannot be reached or is lost, it is named; the others have PATIENCE seconds (40) to end by
+# themselves and are ended then. A job that is to go on without it (--nnodes=2:3) wants more: PATIENCE=$((365 * 86400)).
+# The exit code is that of the first host that failed. The shell at the other end has to be bash.
 set -u
 if [[ $# -lt 2 ]]; then
     echo "usage: $0 'HOST HOST ...' PROGRAM [ARGUMENTS]" >&2
@@ -31,11 +33,26 @@ for rank in "${!hosts[@]}"; do
 done
 
 code=0
-for pid in "${pids[@]}"; do
-    wait "$pid"
-    ended=$?
-    [[ $code -ne 0 ]] || code=$ended
+failed=
+until=0
+while [[ ${#pids[@]} -gt 0 ]]; do
+    for rank in "${!pids[@]}"; do
+        kill -0 "${pids[rank]}" 2>/dev/null && continue
+        wait "${pids[rank]}"
+        ended=$?
+        unset "pids[rank]"
+        [[ $ended -eq 0 || $code -ne 0 ]] && continue
+        code=$ended
+        failed=${hosts[rank]}
+        until=$((SECONDS + ${PATIENCE:-40}))  # above --shutdown-timeout
+        echo "$0: $failed has ended with $code" >&2
+    done
+    if [[ $code -ne 0 && $SECONDS -ge $until && ${#pids[@]} -gt 0 ]]; then
+        echo "$0: ${#pids[@]} of ${#hosts[@]} hosts still run; they are ended, because $failed has ended with $code" >&2
+        kill "${pids[@]}" 2>/dev/null
+        until=$((SECONDS + 3600))
+    fi
+    sleep 0.2
 done
-pids=()
 trap - EXIT
 exit "$code"

@@ -1,5 +1,6 @@
-"""muster under Open MPI's mpirun, in pods of Kubernetes' indexed jobs, and by ssh: what stands in scripts/ for them, on
-hosts that are namespaces. mpirun and sshd are the real ones; of Kubernetes the test plays the kubelet, from job.yaml.
+"""muster under Open MPI's mpirun and MPICH's, in pods of Kubernetes' indexed jobs, and by ssh: what stands in scripts/ for
+them, on hosts that are namespaces. mpirun and sshd are the real ones; of Kubernetes the test plays the kubelet, from
+job.yaml.
 """
 import contextlib
 import json
@@ -70,6 +71,21 @@ class Mpi(Places):
         mpirun = f"mpirun --allow-run-as-root --mca plm_rsh_agent {agent}"
         return self.begin(where, *words, MPIRUN=mpirun, MUSTER=str(MUSTER), WORKERS="1", **variables)
 
+    def hydra(self, *words):
+        """MPICH's mpiexec, whose ssh is the one above with options before the host."""
+        agent = self.folder / "ssh"
+        agent.write_text('#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\n'
+                         f'host=$1\nshift\nexec nsenter -t "$(cat {self.folder}/"$host".pid)" --net --uts --mount sh -c "$*"\n')
+        agent.chmod(0o755)
+        return self.begin("n1", "mpiexec.hydra", "-launcher", "ssh", "-launcher-exec", agent, "-hosts", "n1,n2,n3", "-ppn", "1",
+                          "-n", "3", MUSTER, "--nproc-per-node=1", *words, "--no-python", "sh", "-c", SAY)
+
+    def test_mpich_tells_the_places_and_no_more(self):
+        text = self.ended(self.hydra("--rdzv-endpoint=n1:29400", "--rdzv-id=mine"))
+        self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
+        text = self.ended(self.hydra("--rdzv-endpoint=n1:29400"), code=2)
+        self.assertIn("muster: --rdzv-id is missing: this mpirun has no name for its job", text)
+
     def test_one_process_on_each_host(self):
         text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n1,n2,n3", "--no-python", "sh", "-c", SAY))
         self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
@@ -91,7 +107,7 @@ class Mpi(Places):
 
 
 class Kubernetes(Places):
-    names = ("train-0", "train-1", "train-2")
+    names = ("train-0", "train-1", "train-2", "other")
 
     def setUp(self):
         super().setUp()
@@ -102,28 +118,30 @@ class Kubernetes(Places):
         self.nodes = found(r'name: MUSTER_NNODES .*\n +value: "(\d+)"')
         self.command = [MUSTER, *json.loads(found("command: (.*)"))[1:]]
 
-    def know(self, name, others):
-        """As the kubelet writes it, and as the cluster's DNS would answer."""
+    def know(self, name, pods, at=None):
+        """As the kubelet writes it, and as the cluster's DNS would answer. `at`: where pods are that have no host of their
+        name."""
         lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost"]
-        lines += [f"{self.hosts.addresses[other]}\t{other}.{self.domain}\t{other}" for other in others]
+        lines += [f"{self.hosts.addresses[(at or {}).get(pod, pod)]}\t{pod}.{self.domain}\t{pod}" for pod in pods]
         (self.folder / f"{name}.hosts").write_text("\n".join(lines) + "\n")
 
-    def pod(self, index, *words):
-        """muster is its process number 1."""
-        name = self.names[index]
-        return self.begin(name, "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL", *self.command,
-                          "--nproc-per-node=1", *words, HOSTNAME=name, JOB_COMPLETION_INDEX=str(index),
+    def pod(self, index, *words, at=None, name=None):
+        """muster is its process number 1. `name`: its host name, where it is not the pod's."""
+        name = name or f"train-{index}"
+        return self.begin(at or f"train-{index}", "unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL",
+                          *self.command, "--nproc-per-node=1", *words, HOSTNAME=name, JOB_COMPLETION_INDEX=str(index),
                           MUSTER_NNODES=self.nodes, KUBERNETES_SERVICE_HOST="10.96.0.1", MARK=str(self.folder))
 
     def test_pods_meet_when_their_names_can_be_looked_up(self):
-        for name in self.names:
+        pods_names = self.names[:3]
+        for name in pods_names:
             self.know(name, [name])
         pods = [self.pod(index, "--no-python", "sh", "-c", STAY) for index in (2, 1)]
         for pod in pods:  # the name of pod 0 is not there yet, nor is pod 0
             self.lines_until(pod, "train-0.*did not answer .*(Name or service|name resolution)", 1)
         pods.append(self.pod(0, "--no-python", "sh", "-c", STAY))
-        for name in self.names:
-            self.know(name, [name] + [other for other in self.names if other != name])
+        for name in pods_names:
+            self.know(name, [name] + [other for other in pods_names if other != name])
         text = "".join(self.lines_until(pod, "rank . of 3", 1) for pod in pods)
         self.assert_ranks(text, [f"rank {i} of 3 on train-{i}" for i in range(3)])
         # A pod that is deleted gets SIGTERM in its first process, and leaves nothing.
@@ -134,10 +152,45 @@ class Kubernetes(Places):
             self.assertIn("stopped by SIGTERM", pod.communicate(timeout=30)[0])
         hosts.wait_for("end of all processes", lambda: not hosts.processes_with(f"MARK={self.folder}"))
 
+    def test_pod_0_comes_back_elsewhere(self):
+        """With another address under its old name, as after the loss of its node; the others wait for it."""
+        pods_names = self.names[:3]
+        for name in pods_names:
+            self.know(name, [name] + [other for other in pods_names if other != name])
+        pods = [self.pod(index, "--no-python", "sh", "-c", STAY) for index in range(3)]
+        for pod in pods:
+            self.lines_until(pod, "rank . of 3", 1)
+        pods[0].kill()
+        for name in (*pods_names[1:], "other"):
+            self.know(name, pods_names, at={"train-0": "other"})
+        pods[0] = self.pod(0, "--no-python", "sh", "-c", STAY, at="other")
+        text = "".join(self.lines_until(pod, "rank . of 3", 1) for pod in pods)
+        self.assert_ranks(text, ["rank 0 of 3 on other", "rank 1 of 3 on train-1", "rank 2 of 3 on train-2"])
+
+    def test_pods_on_their_hosts_networks_take_their_places_from_their_numbers(self):
+        """hostNetwork: the host's name in the place of the pod's, so that the meeting place has to be said."""
+        there = ("--rdzv-endpoint=10.77.0.1:29400", "--rdzv-id=mine")
+        pods = [self.pod(index, *there, "--no-python", "sh", "-c", SAY, name=f"node{index}") for index in (2, 1, 0)]
+        self.assert_ranks("".join(map(self.ended, pods)), [f"rank {i} of 3 on train-{i}" for i in range(3)])
+        text = self.ended(self.pod(1, "--no-python", "true", name="node1"), code=2)
+        self.assertRegex(text, r"\Amuster: HOSTNAME: got 'node1', but pod 1 of an indexed job .*write --rdzv-endpoint.*\n\Z")
+
     def test_a_pod_without_a_name_for_the_others_is_one_line(self):
         (self.folder / "train-1.hosts").write_text("127.0.0.1 localhost\n10.77.0.2 train-1\n")
         text = self.ended(self.pod(1, "--no-python", "true"), code=2)
         self.assertRegex(text, r"\Amuster: --rdzv-endpoint is missing: pod 1 of train has no name.*set subdomain.*\n\Z")
+
+
+class NameService(Places):
+    def test_who_is_told_to_be_the_host_serves_before_its_name_is_looked_up(self):
+        silent = "import socket, time; s = socket.socket(2, 2); s.bind(('10.77.0.2', 53)); print('up', flush=True); time.sleep(600)"
+        self.lines_until(self.begin("n2", sys.executable, "-c", silent), "up", 1)
+        (self.folder / "resolv.conf").write_text("nameserver 10.77.0.2\n")
+        self.begin("n1", MUSTER, "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=alias:29400", "--rdzv-conf=is_host=1",
+                   "--rdzv-id=mine", "--no-python", "true")
+        # The C library gives up after ten seconds, and a node that was not told waits for that.
+        hosts.wait_for("port that serves", lambda: subprocess.run(
+            self.hosts.command("n1", "sh", "-c", "ss -Htln sport = :29400 | grep -q ."), check=False).returncode == 0, 9)
 
 
 class Ssh(Places):
@@ -156,14 +209,34 @@ class Ssh(Places):
             hosts.wait_for("sshd", lambda: subprocess.run(
                 self.hosts.command(name, "sh", "-c", "ss -Htln sport = :22 | grep -q ."), check=False).returncode == 0)
 
-    def run_script(self, *words):
-        return self.begin("n1", SCRIPTS / "ssh/run.sh", "n1 n2 n3", *words, **self.variables)
+    def run_script(self, *words, hosts="n1 n2 n3", **variables):
+        return self.begin("n1", SCRIPTS / "ssh/run.sh", hosts, *words, **self.variables, **variables)
+
+    def kill_ssh(self, count):
+        """Of this script's. The oldest first: they were started in the hosts' order."""
+        pids = sorted(pid for pid in hosts.processes_with(self.mark)
+                      if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ssh\n")
+        for pid in pids[:count]:
+            os.kill(pid, signal.SIGKILL)
 
     def test_a_loop_over_hosts_is_one_job(self):
         text = self.ended(self.run_script("--no-python", "sh", "-c", SAY + " and \"a  b\""))
         self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
         self.assertIn("on n1 and a  b", text)
-        self.ended(self.run_script("--no-python", "sh", "-c", "exit $((RANK == 1 ? 7 : 0))"), code=7)
+        text = self.ended(self.run_script("--no-python", "sh", "-c", "exit $((RANK == 1 ? 7 : 0))"), code=7)
+        self.assertNotIn("still run", text)
+
+    def test_a_host_that_fails_ends_the_others(self):
+        script = self.run_script("--no-python", "sh", "-c", STAY, hosts="n1 nowhere n3", PATIENCE="1")
+        text = self.ended(script, code=255)  # ssh's own; the others would wait for it for ten minutes
+        self.assertIn("run.sh: nowhere has ended with 255", text)
+        self.assertIn("2 of 3 hosts still run; they are ended, because nowhere has ended with 255", text)
+        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
+        script = self.run_script("--nnodes=1:3", "--no-python", "sh", "-c", STAY, PATIENCE="1")
+        self.lines_until(script, "rank . of 3", 3)
+        self.kill_ssh(1)
+        self.assertIn("run.sh: n1 has ended with 137", self.ended(script, code=128 + signal.SIGKILL))
+        hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
 
     def test_the_end_of_the_script_is_the_end_of_the_job(self):
         for how in (signal.SIGTERM, signal.SIGKILL):
@@ -172,10 +245,7 @@ class Ssh(Places):
                 self.lines_until(script, "rank . of 3", 3)
                 script.send_signal(how)
                 if how == signal.SIGKILL:  # whoever ends it so ends its session's ssh too, as a closed terminal does
-                    for pid in hosts.processes_with(self.mark):
-                        with contextlib.suppress(OSError):  # one may take others along
-                            if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ssh\n":
-                                os.kill(pid, how)
+                    self.kill_ssh(3)
                 hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
 
 
@@ -206,7 +276,7 @@ class Scripts(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if missing := hosts.missing("mpirun", "sshd", "ssh-keygen", "ss"):
+    if missing := hosts.missing("mpirun", "mpiexec.hydra", "sshd", "ssh-keygen", "ss"):
         print(f"skipped: needs {', '.join(missing)}")
         sys.exit(1 if os.environ.get("CI") == "true" else 77)
     unittest.main(verbosity=2)

@@ -1,53 +1,37 @@
-"""A Slurm cluster of several nodes on this host: munged, slurmctld and one slurmd for each node, on ports and in a
-directory of their own. It lives in a mount namespace, so that its nodes have names, and goes with the object.
+"""A Slurm cluster of several nodes on this host: munged, slurmctld and one slurmd for each node, each in network, mount
+and host name namespaces of its own (places/hosts.py), in a directory of its own. It goes with the object.
 
-Within the cluster, "n1", "n2" ... are this host; they have CPUs and two GPUs each in Slurm's books only. Jobs of the
-partition "urgent" take nodes from those of "all".
+"n1", "n2" ... have 10.77.0.1, 10.77.0.2 ..., and CPUs and two GPUs each in Slurm's books only; "login" has slurmctld and
+Slurm's commands. Jobs of the partition "urgent" take nodes from those of "all".
 """
 import contextlib
-import ctypes
 import os
 import pathlib
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "places"))
+import hosts  # noqa: E402
+
 SKIP = 77
-
-
-def end_with_the_test():
-    """A test that is killed leaves no daemon behind."""
-    pr_set_pdeathsig = 1
-    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 def missing_parts():
     """What a cluster needs and is not here."""
-    parts = [name for name in ("munged", "slurmctld", "slurmd", "srun") if not program(name)]
-    return parts + ([] if os.geteuid() == 0 else ["root"])
+    return hosts.missing("munged", "slurmctld", "slurmd", "srun", "mpiexec.hydra")
 
 
 def program(name):
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
-def free_ports(count):
-    """Ports that nobody had a moment ago."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 CONF = """\
 ClusterName=muster
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={ctld}
+SlurmctldHost=login({login})
 AuthType=auth/munge
 AuthInfo=socket={dir}/munge.socket
 CryptoType=crypto/munge
@@ -72,11 +56,10 @@ KillWait=5
 InactiveLimit=0
 MinJobAge=300
 SchedulerParameters=sched_interval=1,bf_interval=1
-RequeueExit=75,76
+RequeueExit={requeue_exit}
 GresTypes=gpu
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL
-{more}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=INFINITE State=UP
@@ -84,19 +67,19 @@ PartitionName=urgent Nodes=ALL PriorityTier=10 MaxTime=INFINITE State=UP
 
 
 class Cluster:
-    """`nodes` nodes of `cpus` CPUs each. Use as a context manager."""
+    """`nodes` nodes of `cpus` CPUs each; those of `nameless` have their names in Slurm alone. Use as a context manager."""
 
-    def __init__(self, folder, nodes=2, cpus=8, more="", slurmd_timeout=30):
+    def __init__(self, folder, nodes=2, cpus=8, slurmd_timeout=30, nameless=(), requeue_exit="75,76"):
         self.folder = pathlib.Path(folder)
         self.nodes = [f"n{i + 1}" for i in range(nodes)]
+        self.nameless = nameless
         self.daemons = {}
-        ctld, *ports = free_ports(1 + nodes)
-        host = socket.gethostname()
-        lines = [f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} Gres=gpu:2 State=UNKNOWN"
-                 for name, port in zip(self.nodes, ports)]
+        self.hosts = hosts.Hosts(folder, [*self.nodes, "login"])
+        lines = [f"NodeName={name} NodeAddr={self.hosts.addresses[name]} CPUs={cpus} Gres=gpu:2 State=UNKNOWN"
+                 for name in self.nodes]
         self.conf = self.folder / "slurm.conf"
-        self.conf.write_text(CONF.format(host=host, ctld=ctld, dir=self.folder, nodes="\n".join(lines), more=more,
-                                         slurmd_timeout=slurmd_timeout))
+        self.conf.write_text(CONF.format(login=self.hosts.addresses["login"], dir=self.folder, nodes="\n".join(lines),
+                                         slurmd_timeout=slurmd_timeout, requeue_exit=requeue_exit))
         for name in self.nodes:
             (self.folder / f"spool.{name}").mkdir()
         (self.folder / "state").mkdir()
@@ -104,9 +87,6 @@ class Cluster:
         for number in range(2):
             os.mknod(self.folder / f"gpu{number}", 0o600 | stat.S_IFCHR, os.makedev(195, number))
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/gpu[0-1]\n")
-        self.hosts = self.folder / "hosts"
-        self.hosts.write_text(pathlib.Path("/etc/hosts").read_text() +
-                              f"\n127.0.0.1 {' '.join(self.nodes)} {host}\n")
         self.environment = {**os.environ, "SLURM_CONF": str(self.conf),
                             "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"}
         for name in list(self.environment):
@@ -115,9 +95,12 @@ class Cluster:
 
     def __enter__(self):
         with contextlib.ExitStack() as undo:
+            self.hosts.__enter__()
             undo.callback(self.close)
+            for name in self.hosts.names:
+                self.hosts.know(name, [other for other in self.hosts.names if other not in self.nameless])
             self.start_munge()
-            self.daemon("slurmctld", "slurmctld", "-D", "-f", self.conf)
+            self.daemon("slurmctld", "login", "slurmctld", "-D", "-f", self.conf)
             for name in self.nodes:
                 self.start_node(name)
             self.until("idle nodes", self.idle, 60)
@@ -135,32 +118,28 @@ class Cluster:
                 self.until("end of all jobs", lambda: self.run("squeue", "-h").stdout == "", 20)
         for name in reversed(list(self.daemons)):
             self.stop(name)
-
-    def in_namespace(self, *command):
-        """Runs it where the nodes have names."""
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c",
-                'mount --bind "$0" /etc/hosts && exec "$@"', str(self.hosts), *map(str, command)]
+        self.hosts.__exit__()
 
     def start_munge(self):
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         self.folder.chmod(0o755)
-        self.daemon("munged", "munged", "--foreground", "--force", f"--key-file={key}",
+        self.daemon("munged", "login", "munged", "--foreground", "--force", f"--key-file={key}",
                     f"--socket={self.folder / 'munge.socket'}", f"--pid-file={self.folder / 'munge.pid'}",
                     f"--log-file={self.folder / 'munge.log'}", f"--seed-file={self.folder / 'munge.seed'}")
         self.until("munge's socket", (self.folder / "munge.socket").exists, 20)
 
-    def daemon(self, name, *command):
+    def daemon(self, name, host, *command):
         log = open(self.folder / f"{name}.out", "wb")
         path = program(str(command[0]))
-        self.daemons[name] = subprocess.Popen(self.in_namespace(path, *command[1:]), env=self.environment,
+        self.daemons[name] = subprocess.Popen(self.hosts.command(host, path, *command[1:]), env=self.environment,
                                               stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                              preexec_fn=end_with_the_test)
+                                              preexec_fn=hosts.end_with_the_test)
         log.close()
 
     def start_node(self, name):
-        self.daemon(name, "slurmd", "-D", "-f", self.conf, "-N", name)
+        self.daemon(name, name, "slurmd", "-D", "-f", self.conf, "-N", name)
 
     def stop(self, name, how=signal.SIGTERM):
         """Ends a daemon; of a node also what it was running (its children are in its session)."""
@@ -173,7 +152,7 @@ class Cluster:
             daemon.wait()
 
     def command(self, *words):
-        return self.in_namespace(*words)
+        return self.hosts.command("login", *words)
 
     def run(self, *words, timeout=60, **more):
         """One of Slurm's commands, to its end: a CompletedProcess with text."""

@@ -1,4 +1,7 @@
-"""muster in a real Slurm: a cluster of five nodes on this host (cluster.py), and what a user would type."""
+"""muster in a real Slurm: a cluster of five nodes on this host (cluster.py), and what a user would type.
+
+It runs in a process namespace, so that nothing of it outlives a test that is killed.
+"""
 import contextlib
 import json
 import os
@@ -11,16 +14,24 @@ import tempfile
 import time
 import unittest
 
-sys.path[:0] = [str(pathlib.Path(__file__).parent), str(pathlib.Path(__file__).resolve().parents[1] / "places")]
-import cluster
-from hosts import processes_with
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import cluster  # noqa: E402
+from hosts import processes_with  # noqa: E402  (cluster knows where it is)
 
 BUILD = pathlib.Path(os.environ["MUSTER_BUILD"])
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 MUSTER = BUILD / "bin/muster"
+BESIDE = ("limited", "warned")  # jobs that run beside the tests
 SAY = "echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"
-# Runs until it is told; a shell forwards nothing while it waits for a program, so it waits in short steps.
-STAY = "trap 'echo $RANK told; exit 0' USR1; echo $RANK ready; while :; do sleep 0.1; done"
+# Says so when it is told, and runs until the file is there. (A shell could not handle what it started to ignore.)
+TOLD = """
+import os, pathlib, signal, sys, time
+say = lambda word: print(os.environ["RANK"], word, flush=True)
+signal.signal(signal.SIGUSR1, lambda *_: say("told"))
+say("ready")
+while not pathlib.Path(sys.argv[1]).exists():
+    time.sleep(0.05)
+"""
 
 
 def parent_of(pid):
@@ -42,30 +53,43 @@ class Slurm(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="muster-slurm-")
         cls.addClassCleanup(cls.folder.cleanup)
-        cls.slurm = cluster.Cluster(cls.folder.name, nodes=5, slurmd_timeout=10)
+        # n3 has its name in Slurm alone. Of the codes that are to be started again, 76 is left to requeue.sh.
+        cls.slurm = cluster.Cluster(cls.folder.name, nodes=5, slurmd_timeout=10, nameless=["n3"], requeue_exit="75")
         cls.slurm.__enter__()
         cls.addClassCleanup(cls.slurm.close)
-        cls.begin_job_with_time_limit()
+        cls.begin_jobs_with_time_limits()
 
     @classmethod
-    def begin_job_with_time_limit(cls):
-        """Slurm looks at time limits every 30 s: this one runs beside the other tests, on a node of its own."""
+    def begin_jobs_with_time_limits(cls):
+        """Slurm looks at time limits every 30 s: these run beside the other tests, on a node of their own. One ends at the
+        first look, the other one has its notice then."""
         cls.report = pathlib.Path(cls.folder.name) / "limited.json"
-        cls.limited = subprocess.Popen(
-            cls.slurm.command("srun", "-J", "limited", "-t1", "-wn5", "-N1", "--exclusive", MUSTER, f"--report={cls.report}",
-                              "--no-python", "sh", "-c", "echo ready; exec sleep 600"),
-            env=cls.slurm.environment, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT)
-        cls.addClassCleanup(lambda: (cls.limited.stdout.close(), cls.limited.poll() is None and cls.limited.kill(),
-                                     cls.limited.wait()))
-        assert "ready" in "".join(iter(cls.limited.stdout.readline, "ready\n")) + "ready"
+        cls.limited = cls.begin_beside("limited", "-t1", MUSTER, f"--report={cls.report}", "--no-python", "sh", "-c",
+                                       "echo ready; exec sleep 600")
         job = cls.slurm.run("squeue", "-h", "-n", "limited", "-o", "%A").stdout.strip()
         cls.slurm.run("scontrol", "update", f"JobId={job}", "EndTime=now+1")
+        cls.warned = cls.begin_beside("warned", "-t10", "--signal=USR1@600", MUSTER, "--no-python", "sh", "-c",
+                                      'echo ready; until [ -e "$0" ]; do sleep 0.5; done', f"{cls.folder.name}/warned")
+
+    @classmethod
+    def begin_beside(cls, name, *words):
+        assert name in BESIDE
+        process = subprocess.Popen(
+            cls.slurm.command("srun", "-J", name, "-wn5", "-N1", "-n1", "-c4", *words),
+            env=cls.slurm.environment, stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT)
+        cls.addClassCleanup(lambda: (process.stdout.close(), process.poll() is None and process.kill(), process.wait()))
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line == "ready\n":
+                return process
+        raise AssertionError("".join(lines) + cls.slurm.logs())
 
     def tearDown(self):
         """What a failed test has left must not fail the next one."""
         jobs = [line.split()[0] for line in self.slurm.run("squeue", "-h", "-o", "%A %j").stdout.splitlines()
-                if not line.endswith(" limited")]
+                if line.split()[1] not in BESIDE]
         if jobs:
             self.slurm.run("scancel", *jobs)
         for name in self.slurm.nodes:
@@ -95,9 +119,20 @@ class Slurm(unittest.TestCase):
             self.assertTrue(line and time.monotonic() < end, "".join(lines) + self.slurm.logs())
         return lines
 
+    def text_until(self, process, patterns, limit=60):
+        """What `process` says until a line of its own has come for each of `patterns`, in any order."""
+        text, left, end = "", list(patterns), time.monotonic() + limit
+        while left:
+            line = process.stdout.readline()
+            text += line
+            self.assertTrue(line and time.monotonic() < end, f"{left} in\n{text}{self.slurm.logs()}")
+            if found := next((pattern for pattern in left if re.search(pattern, line)), None):
+                left.remove(found)
+        return text
+
     def job_id(self):
         jobs = self.slurm.run("squeue", "-h", "-o", "%A %j").stdout.splitlines()
-        return next(line.split()[0] for line in jobs if not line.endswith(" limited"))
+        return next(line.split()[0] for line in jobs if line.split()[1] not in BESIDE)
 
     def test_no_flags(self):
         for nodes in (1, 2, 4):
@@ -110,6 +145,10 @@ class Slurm(unittest.TestCase):
                 self.assertEqual([name for _, name in said], sorted(name for _, name in said))
                 self.assertEqual(done.stderr.count("no GPUs: one worker on each node"), 1, done.stderr)
 
+    def test_a_first_node_whose_name_is_in_slurm_alone(self):
+        done = self.srun("-N2", "-wn3,n4", "--ntasks-per-node=1", MUSTER, "--no-python", "sh", "-c", SAY)
+        self.assertEqual(len(re.findall("rank . of 2", done.stdout)), 2, done.stderr)
+
     def test_tasks_that_are_unevenly_spread(self):
         done = self.srun("-N2", "-n3", MUSTER, "--nproc-per-node=2", "--no-python", "sh", "-c", SAY)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -117,46 +156,56 @@ class Slurm(unittest.TestCase):
                          [f"rank {i} of 4" for i in range(4)], done.stderr)
         self.assertEqual(done.stderr.count("has nothing to do"), 1, done.stderr)
 
-    def test_notice_reaches_every_rank(self):
-        job = self.begin("srun", "-N2", "--ntasks-per-node=1", MUSTER, "--nproc-per-node=2", "--no-python", "sh", "-c",
-                         STAY)
-        self.lines_until(job, "ready", 4)
+    def test_notice_reaches_every_rank_and_ends_none(self):
+        leave = pathlib.Path(self.folder.name) / "leave"
+        job = self.begin("srun", "-N3", "--ntasks-per-node=1", MUSTER, "--nproc-per-node=2", "--no-python", "sh", "-c",
+                         'if [ $GROUP_RANK = 2 ]; then echo $RANK ready; until [ -e "$0" ]; do sleep 0.1; done; '
+                         'else exec python3 -c "$1" "$0"; fi', leave, TOLD)
+        self.lines_until(job, "ready", 6)
         self.slurm.run("scancel", "-s", "USR1", self.job_id())
-        text = job.communicate(timeout=60)[0]
+        # Slurm tells every process itself. That muster does too is in its own words, one line for each node.
+        words = (r"notice to this node's workers", r"notice to this node's workers", r"was not passed on: local rank 0, 1 has",
+                 "0 told", "1 told", "2 told", "3 told", "why the signal: neither a preemption by Slurm nor a time limit")
+        text = self.text_until(job, words)
+        leave.touch()
+        text += job.communicate(timeout=60)[0]
         self.assertEqual(job.returncode, 0, text)
-        self.assertEqual(sorted(re.findall(r"(\d) told", text)), list("0123"), text)
-        # Slurm signals both launchers: that is one notice. (A node whose workers were quicker than it passes none on.)
-        self.assertLessEqual(text.count("notice to this node's workers"), 2, text)
-        self.assertIn("why the signal: neither a preemption by Slurm nor a time limit, which this job has not", text)
+        self.assertEqual({rank for rank in re.findall(r"(\d) told", text)}, set("0123"), text)
 
-    def test_scancel_leaves_nothing(self):
+    def test_scancel_is_a_stop_by_muster_that_leaves_nothing(self):
         mark = f"MUSTER_TEST_{os.getpid()}_{time.monotonic_ns()}"
-        job = self.begin("srun", "-N2", "--ntasks-per-node=1", MUSTER, "--nproc-per-node=2", "--no-python", "sh", "-c",
-                         "sleep 600 & echo ready; wait", mark=mark)
+        # Workers that SIGTERM does not end, and a child in a session of its own: muster's last words are said when all
+        # have gone, and Slurm's own SIGKILL after KillWait (5 s) would come before them.
+        worker = "trap '' TERM; setsid sleep 600 & echo ready; while :; do sleep 1; done"
+        job = self.begin("srun", "-N2", "--ntasks-per-node=1", MUSTER, "--nproc-per-node=2", "--shutdown-timeout=1",
+                         "--no-python", "sh", "-c", worker, mark=mark)
         self.lines_until(job, "ready", 4)
         self.assertGreaterEqual(len(processes_with(mark)), 10)
         self.slurm.run("scancel", self.job_id())
-        job.communicate(timeout=60)
+        text = job.communicate(timeout=60)[0]
+        self.assertEqual(text.count("stopped by SIGTERM (this job was cancelled (scancel))"), 1, text)  # the first host asks
+        self.assertEqual(len(re.findall(r"stopped by SIGTERM.*; this node has left", text)), 2, text)
         self.slurm.until("end of all processes", lambda: not processes_with(mark), 40)
 
-    def test_what_took_the_job_away_is_told(self):
-        with self.subTest("scancel"):
-            job = self.begin("srun", "-N2", "--ntasks-per-node=1", MUSTER, "--no-python", "sh", "-c",
-                             "echo ready; exec sleep 600")
-            self.lines_until(job, "ready", 2)
-            self.slurm.run("scancel", self.job_id())
-            self.assertIn("stopped by SIGTERM (this job was cancelled (scancel))", job.communicate(timeout=60)[0])
-        with self.subTest("preemption"):
-            # Slurm sends SIGTERM twice, which takes nothing of the grace.
-            job = self.begin("srun", "-N1", "-wn1", "--exclusive", MUSTER, "--no-python", "sh", "-c",
-                             "trap 'sleep 1; sleep 1; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done")
-            self.lines_until(job, "ready", 1)
-            self.assertEqual(self.srun("-N1", "-wn1", "-purgent", "true").returncode, 0)
-            text = job.communicate(timeout=60)[0]
-            self.assertIn("stopped by SIGTERM (Slurm preempts this job for another one)", text)
-            self.assertIn("saved\n", text)
+    def test_a_preemption_is_told_as_such(self):
+        # Slurm sends SIGTERM twice, which takes nothing of the grace.
+        job = self.begin("srun", "-N1", "-wn1", "--exclusive", MUSTER, "--no-python", "sh", "-c",
+                         "trap 'sleep 1; sleep 1; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.1; done")
+        self.lines_until(job, "ready", 1)
+        self.assertEqual(self.srun("-N1", "-wn1", "-purgent", "true").returncode, 0)
+        text = job.communicate(timeout=60)[0]
+        self.assertIn("stopped by SIGTERM (Slurm preempts this job for another one)", text)
+        self.assertIn("saved\n", text)
 
-    def test_zz_time_limit(self):  # last, so that it need not be waited for
+    def test_zz_notice_ahead_of_the_limit(self):  # last, so that it need not be waited for
+        """--signal=USR1@... itself, to a worker that knows nothing of it."""
+        text = self.text_until(self.warned, ("why the signal: this job's time limit in Slurm comes in ",
+                                             "SIGUSR1 was not passed on: local rank 0 has no handler"), limit=90)
+        pathlib.Path(self.folder.name, "warned").touch()
+        text += self.warned.communicate(timeout=60)[0]
+        self.assertEqual(self.warned.returncode, 0, text)
+
+    def test_zz_time_limit(self):
         text = self.limited.communicate(timeout=90)[0]
         self.assertIn("why the signal: Slurm's time limit for this job (00:01:00) is over", text)
         self.assertIn("stopped by SIGTERM (Slurm's time limit for this job", text)
@@ -175,14 +224,40 @@ class Slurm(unittest.TestCase):
         self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {i} of 2 on n{i + 1}" for i in range(2)])
         self.assertIn("leaves out 1 hosts of the heterogeneous job", done.stderr)
 
+    def test_exit_codes_and_the_queue(self):
+        """By RequeueExit alone, which is muster's code as srun and the batch shell hand it on."""
+        out = pathlib.Path(self.folder.name) / "codes-%x.out"
+        nobody = "--nnodes=3 --rdzv-conf=join_timeout=1"
+        jobs = {}
+        for code, nodes, words in ((75, 2, f"{nobody} --no-python true"), (77, 1, "--no-python sh -c 'exit 77'")):
+            begun = self.slurm.run("sbatch", "--parsable", "--requeue", "-J", f"{code}", "-o", out, f"-N{nodes}", f"-n{nodes}",
+                                   f"--wrap=srun --kill-on-bad-exit=0 {MUSTER} {words}")
+            self.assertEqual(begun.returncode, 0, begun.stderr)
+            jobs[code] = begun.stdout.strip()
+        state = lambda code: self.slurm.run("scontrol", "-o", "show", "job", jobs[code]).stdout
+        self.slurm.until("job that is started again", lambda: "Restarts=1" in state(75), 60)
+        self.slurm.until("end of the other one", lambda: "JobState=FAILED" in state(77), 60)
+        self.assertRegex(state(77), "Restarts=0 .*ExitCode=77:0")
+
+    def test_mpich_in_an_allocation_is_mpichs(self):
+        """Its helper is a step of srun's, whose variables say nothing of its processes."""
+        done = self.slurm.run("salloc", "-N2", "-n2", "-wn1,n2", "mpiexec.hydra", "-ppn", "1", "-n", "2", MUSTER,
+                              "--rdzv-endpoint=n1:29400", "--rdzv-id=mine", "--nproc-per-node=2", "--no-python", "sh", "-c", SAY)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(re.findall(r"rank \d of 4", done.stdout)), [f"rank {i} of 4" for i in range(4)], done.stderr)
+
     def test_gpus_that_were_asked_for(self):
         done = self.srun("-N2", "--ntasks-per-node=1", "--gpus-per-node=2", MUSTER, "--no-python", "sh", "-c", SAY)
         self.assertEqual(len(re.findall("rank . of 4 on", done.stdout)), 4, done.stderr)
-        lacking = ("salloc", "-N1", "--gpus-per-node=2", "srun", "-n1", "env", "CUDA_VISIBLE_DEVICES=0", MUSTER)
+        lacking = ("salloc", "-N1", "-wn1", "--gpus-per-node=2", "srun", "-n1", "env", "CUDA_VISIBLE_DEVICES=0", MUSTER)
         done = self.slurm.run(*lacking, "--no-python", "true")
         self.assertIn("SLURM_GPUS_PER_NODE: 2 GPUs were asked for on each node, but this task on n1 has 1; write srun",
                       done.stderr)
         self.assertEqual(self.slurm.run(*lacking, "--nproc-per-node=1", "--no-python", "true").returncode, 0)
+        # A task on its own for each GPU, as for torch.distributed without a launcher.
+        done = self.srun("-N1", "--ntasks-per-node=2", "--gpus-per-task=1", "--gpu-bind=single:1", MUSTER, "--no-python", "sh",
+                         "-c", SAY)
+        self.assertIn("1 of the step's 2 GPUs on this node stay unused", done.stderr)
         done = self.srun("-N1", MUSTER, "--nproc-per-node=gpu", "--no-python", "true")
         self.assertRegex(done.stderr, "got 'gpu', but .*Slurm has given this step none: srun --gpus-per-node N")
 
@@ -243,14 +318,17 @@ class Slurm(unittest.TestCase):
         self.slurm.until("requeued job", lambda: "Restarts=1" in state(), 60)
         # Left alone it waits for two minutes; at once, its nodes would take it for the job that has just ended.
         self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now+3")
-        self.slurm.until("end of the job", lambda: "JobState=COMPLETED" in state(), 120)
+        went_on = r"world 2: going on from the (checkpoint|agents. copy) of step \d+\nepoch \d+: loss"
+        self.slurm.until("job that goes on", lambda: re.search(went_on, out.read_text()) or "JobState=FAILED" in state(), 120)
         text = out.read_text()
         self.assertIn("saved and left", text)
         self.assertEqual(text.count("training from the start"), 1, text)
-        self.assertRegex(text, r"world 2: going on from the (checkpoint|agents. copy) of step \d+")
+        self.assertRegex(text, went_on)
 
 
 if __name__ == "__main__":
     if missing := cluster.missing_parts():
         cluster.skip_or_fail(f"a Slurm cluster needs {', '.join(missing)}")
+    if os.getpid() != 1:
+        os.execvp("unshare", ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL", sys.executable, *sys.argv])
     unittest.main(verbosity=2)
