@@ -42,10 +42,10 @@ namespace {
 constexpr Duration resolve_limit = 12s;
 // Who was told to be the host serves at once. The address of its name only says which of its own are told first.
 constexpr Duration resolve_limit_of_host = 250ms;
-constexpr Duration slurm_limit = 5s;  // for its controller to say where a node is
-constexpr Duration end_linger = 10s;  // for the other agents to hear the end from our daemon
-constexpr Duration stop_slack = 10s;  // for all of a stop that is neither grace nor copies to the disk
-constexpr Duration idle_look = 20ms;  // between looks whether any agent is still connected to it
+constexpr Duration slurm_node_limit = 5s;  // for its controller to say where a node is
+constexpr Duration end_linger = 10s;       // for the other agents to hear the end from our daemon
+constexpr Duration stop_slack = 10s;       // for all of a stop that is neither grace nor copies to the disk
+constexpr Duration idle_look = 20ms;       // between looks whether any agent is still connected to it
 
 Incarnation random_incarnation() {
     std::random_device device;
@@ -162,7 +162,7 @@ class NodeRun::Body {
     /// The endpoint's host, which has no address here, may be a node of Slurm's under a name that only Slurm knows.
     [[nodiscard]] std::vector<std::string> ask_slurm_for(const std::string& host) const {
         if (!is_slurm_task(environment_)) return {};
-        auto addresses = slurm_node_addresses(host, slurm_limit, [this] { return is_signalled(); });
+        auto addresses = slurm_node_addresses(host, slurm_node_limit, [this] { return is_signalled(); });
         if (!addresses.empty())
             log(LogLevel::info, "the name '", host, "' has no address here; Slurm's for this node is ",
                 join(addresses, ","));
