@@ -13,7 +13,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr std::string_view usage =
-    "usage: muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT]]\n"
+    "usage: muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT],...]\n"
     "NODE (HOST, or HOST:PID where several agents are on one host) stops its workers, with their grace, and leaves "
     "the\n"
     "job, which goes on elsewhere. To be given on any node of the job, by its user or by root. The id (--rdzv-id) is\n"

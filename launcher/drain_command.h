@@ -1,5 +1,5 @@
-// muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT]]: lets one node of a running job go, through an agent of
-// the job on this host, or through its daemon with the job's secret.
+// muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT],...]: lets one node of a running job go, through an agent
+// of the job on this host, or through its daemon with the job's secret.
 #pragma once
 
 #include <string>

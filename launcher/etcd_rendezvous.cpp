@@ -64,6 +64,7 @@ class EtcdRendezvous::Body {
         daemon.listen.ports = config.daemon_ports;
         daemon.server.quiet_start = rendezvous::QuietStart::until_full;
         daemon.server.keep_records = true;
+        daemon.server.allow_faults = config.allow_faults;
         daemon.server.to_wall_clock =
             std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
         daemon.server.secret = config.secret;

@@ -19,7 +19,7 @@ using native::FaultKind;
 using native::FaultTarget;
 
 constexpr std::string_view fault_usage =
-    R"(usage: muster fault KIND TARGET [--for SECONDS] [--stopped PERCENT] [--job ID] [--rdzv-endpoint HOST[:PORT]]
+    R"(usage: muster fault KIND TARGET [--for SECONDS] [--stopped PERCENT] [--job ID] [--rdzv-endpoint HOST[:PORT],...]
 
 Rehearses the loss of one part of a running job.
 

@@ -93,15 +93,19 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
                    const std::string& secret_file) {
     const auto wrong = [verb](std::string_view why) { return complain(verb, exit_codes::usage, why); };
     if (address.job.empty()) return wrong("which job? with --rdzv-endpoint write --job ID, too");
-    const auto endpoint = parse_endpoint(address.endpoint, default_port);
-    if (!endpoint) return wrong(cat("--rdzv-endpoint: ", endpoint.error().context));
+    std::vector<Endpoint> daemons;
+    for (const auto place : split(address.endpoint, ',')) {
+        const auto endpoint = parse_endpoint(trim(place), default_port);
+        if (!endpoint) return wrong(cat("--rdzv-endpoint: ", endpoint.error().context));
+        daemons.push_back(*endpoint);
+    }
     if (secret_file.empty())
         return wrong(
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or give the command on a node of "
             "the job without --rdzv-endpoint");
     const auto secret = rendezvous::read_job_secret(secret_file);
     if (!secret) return wrong(cat("MUSTER_SECRET_FILE: ", secret.error().context));
-    const auto answer = command_daemon(*endpoint, address.job, command, *secret, answer_limit);
+    const auto answer = command_daemon(daemons, address.job, command, *secret, answer_limit);
     return answer ? tell(verb, *answer) : complain(verb, 1, answer.error().context);
 }
 

@@ -14,8 +14,9 @@ namespace muster::launcher {
 
 /// Which job, and by which way.
 struct JobAddress {
-    std::string job;       ///< --job; empty: the only one on this host
-    std::string endpoint;  ///< --rdzv-endpoint; empty: through an agent on this host
+    std::string job;  ///< --job; empty: the only one on this host
+    std::string
+        endpoint;  ///< --rdzv-endpoint, one or several with commas between; empty: through an agent on this host
 };
 
 /// The value of "--name VALUE" or "--name=VALUE" where words[at] is that option: `at` moves to the last word of it.
