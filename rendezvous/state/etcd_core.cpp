@@ -83,7 +83,9 @@ void EtcdCore::settle_end(Instant now) {
     if (leads && (sweeps_ || (config_.is_of_one_job && empty))) {
         Transaction sweep;
         sweep.compare = {{key("leader"), Compare::Target::created, fence_}};
-        sweep.then = {Erase{config_.prefix, range_end(config_.prefix)}};
+        // All but what was set aside for people.
+        const auto aside = key("aside/");
+        sweep.then = {Erase{config_.prefix, aside}, Erase{range_end(aside), range_end(config_.prefix)}};
         out_.push_back(AskEtcd{++last_id_, endpoint_, std::move(sweep), answer_timeout, token_});
     } else if (lease_ != 0) {
         out_.push_back(AskEtcd{++last_id_, endpoint_, RevokeLease{lease_}, answer_timeout, token_});

@@ -72,8 +72,11 @@ class EtcdCore {
     Outputs start(Instant now) { return settle(now); }
     /// Of the leader; ignored once it does not lead, because its steps count for nothing then.
     Outputs write(std::uint64_t sequence, std::vector<Record> records, Instant now);
-    /// The state that Lead came with is of no use: it is removed before anything else is written.
-    Outputs discard(Instant now);
+    /// The state that Lead came with, these records, is of no use: before anything else is written it is moved to where
+    /// nobody reads it but people (aside_key).
+    Outputs set_aside(const std::vector<Record>& records, Instant now);
+    /// Below it they lie, `PREFIX/aside/<fence>/`; each leader has its own.
+    [[nodiscard]] std::string aside_key() const;
     Outputs answered(std::uint64_t id, const Result<EtcdAnswer>& answer, Instant now);
     Outputs tick(Instant now) { return settle(now); }
     /// The daemon ends in order: what was given to be kept is written, and then another one may lead at once.
@@ -137,7 +140,7 @@ class EtcdCore {
     void follow(std::string leader);
     void plan(std::map<std::string, std::string> changes, std::uint64_t sequence);
     void plan_end_of_batch();
-    void plan_pieces(const std::map<std::string, std::string>& changes);
+    void plan_pieces(const std::map<std::string, std::string>& changes, const std::string& below);
     [[nodiscard]] std::string key(std::string_view name) const { return config_.prefix + std::string(name); }
     [[nodiscard]] std::string state_key(std::string_view record) const;
     [[nodiscard]] std::string batch_key(std::size_t part) const;

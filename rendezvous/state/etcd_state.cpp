@@ -120,8 +120,9 @@ class EtcdState::Implementation {
             *kept = *std::move(found);
         } else {
             log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", found.error().context,
-                "; it is removed, and this daemon starts without it: agents of running jobs teach it what they know");
-            asio::post(io_, [this] { carry_out(core_.discard(now())); });
+                "; it is kept below ", core_.aside_key(),
+                ", and this daemon starts without it: agents of running jobs teach it what they know");
+            asio::post(io_, [this, records = lead.records] { carry_out(core_.set_aside(records, now())); });
         }
         log(LogLevel::info, "this daemon leads; ", kept->jobs.size(),
             kept->jobs.size() == 1 ? " job goes on" : " jobs go on");

@@ -87,7 +87,7 @@ void EtcdCore::loaded(Instant now) {
                 else
                     state[name] = value;
             }
-            plan_pieces(*changes);
+            plan_pieces(*changes, state_key({}));
         }
         plan_end_of_batch();
     }
@@ -103,8 +103,17 @@ void EtcdCore::loaded(Instant now) {
 
 // ---- writing ----
 
-EtcdCore::Outputs EtcdCore::discard(Instant now) {
-    if (role_ == Role::leads) due_.push_back({{Erase{state_key({}), range_end(state_key({}))}}, 0});
+std::string EtcdCore::aside_key() const {
+    return cat(config_.prefix, "aside/", fence_, "/");
+}
+
+EtcdCore::Outputs EtcdCore::set_aside(const std::vector<Record>& records, Instant now) {
+    if (role_ == Role::leads) {
+        Changes copies;
+        for (const auto& record : records) copies[record.key] = record.value;
+        plan_pieces(copies, aside_key());
+        due_.push_back({{Erase{state_key({}), range_end(state_key({}))}}, 0});
+    }
     kept_.clear();
     return settle(now);
 }
@@ -135,7 +144,7 @@ void EtcdCore::plan(Changes changes, std::uint64_t sequence) {
     std::size_t bytes = 0;
     for (const auto& [name, value] : changes) bytes += name.size() + value.size();
     if (changes.size() <= config_.operations_max && bytes <= config_.transaction_bytes_max) {
-        plan_pieces(changes);
+        plan_pieces(changes, state_key({}));
         if (due_.empty()) due_.push_back({});
         due_.back().keeps = sequence;
         return;
@@ -146,7 +155,7 @@ void EtcdCore::plan(Changes changes, std::uint64_t sequence) {
     for (std::size_t at = 0; at < whole.size(); at += part_bytes, ++part_count)
         due_.push_back({{Put{batch_key(part_count), whole.substr(at, part_bytes)}}, 0});
     due_.push_back({{Put{cat(config_.prefix, version, "batch-count"), cat(part_count)}}, sequence});
-    plan_pieces(changes);
+    plan_pieces(changes, state_key({}));
     plan_end_of_batch();
 }
 
@@ -156,7 +165,7 @@ void EtcdCore::plan_end_of_batch() {
 }
 
 /// The changes in their places, in transactions that etcd takes.
-void EtcdCore::plan_pieces(const Changes& changes) {
+void EtcdCore::plan_pieces(const Changes& changes, const std::string& below) {
     Due piece;
     std::size_t bytes = 0;
     for (const auto& [name, value] : changes) {
@@ -169,9 +178,9 @@ void EtcdCore::plan_pieces(const Changes& changes) {
         }
         bytes += size;
         if (value.empty())
-            piece.operations.push_back(Erase{state_key(name), {}});
+            piece.operations.push_back(Erase{below + name, {}});
         else
-            piece.operations.push_back(Put{state_key(name), value});
+            piece.operations.push_back(Put{below + name, value});
     }
     if (!piece.operations.empty()) due_.push_back(std::move(piece));
 }

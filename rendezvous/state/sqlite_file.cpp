@@ -40,25 +40,28 @@ Error cannot_open(const std::string& path, int number) {
     return error;
 }
 
-/// Ours to read alone: failures carry what workers wrote to stderr.
-Result<void> make_file(const std::string& path) {
+/// Ours to read alone: failures carry what workers wrote to stderr. True where it was there, without a single byte.
+Result<bool> make_file(const std::string& path) {
+    const bool was_there = ::access(path.c_str(), F_OK) == 0;
     const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (file.get() < 0) return cannot_open(path, errno);
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
         return Error{Errc::invalid_argument, cat("the state file ", path, " is no regular file")};
-    return {};
+    return was_there && facts.st_size == 0;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<SqliteFile>> SqliteFile::open(const std::string& path) {
-    if (auto made = make_file(path); !made) return made.error();
+    const auto was_empty = make_file(path);
+    if (!was_empty) return was_empty.error();
     sqlite3* database = nullptr;
     const int opened = sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
     auto file = std::unique_ptr<SqliteFile>(new SqliteFile(path, database));
     if (opened != SQLITE_OK) return file->failure(opening, opened);
     if (auto prepared = file->prepare(); !prepared) return prepared.error();
+    file->was_empty_ = *was_empty;
     return file;
 }
 

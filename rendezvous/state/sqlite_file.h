@@ -40,6 +40,8 @@ class SqliteFile {
     /// All of `records` in order, in one transaction: when it returns they are on the disk, or none of them is. An
     /// empty value deletes.
     Result<void> write(const std::vector<Record>& records);
+    /// It was there before, without a single byte: no musterd leaves it so, unless it is killed in its first moment.
+    [[nodiscard]] bool was_empty() const { return was_empty_; }
 
   private:
     SqliteFile(std::string path, sqlite3* database) : path_(std::move(path)), database_(database) {}
@@ -56,6 +58,7 @@ class SqliteFile {
     sqlite3* database_ = nullptr;
     sqlite3_stmt* put_ = nullptr;
     sqlite3_stmt* erase_ = nullptr;
+    bool was_empty_ = false;
 };
 
 /// Moves the file (and its log) out of the way: to `path`.aside-1, or the first such name that is free. Returns where

@@ -38,6 +38,10 @@ Result<SqliteState::Opened> SqliteState::open(const std::string& path, PostToDae
         whole = read_whole(path);
     }
     if (!whole) return whole.error();
+    if (whole->first->was_empty())
+        log(LogLevel::warning, "the state file ", path,
+            " was there and empty (0 bytes): whatever it kept is gone, and this daemon starts without it; agents of "
+            "running jobs teach it what they know");
     auto state = std::unique_ptr<SqliteState>(new SqliteState(std::move(whole->first), std::move(post)));
     auto thread = start_thread("state", [writer = state.get()] { writer->work(); });
     if (!thread) return thread.error();

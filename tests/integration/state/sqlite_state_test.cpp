@@ -179,3 +179,13 @@ TEST_CASE("a full disk holds back what is not kept, and nothing is lost when the
     CHECK(all.size() == 22);
     CHECK(all.at("last") == "1");
 }
+
+TEST_CASE("a state file that was there without a byte is known from a new one") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "state.db";
+    CHECK_FALSE((*SqliteFile::open(path))->was_empty());
+    CHECK_FALSE((*SqliteFile::open(path))->was_empty());
+    std::filesystem::resize_file(path, 0);
+    CHECK((*SqliteFile::open(path))->was_empty());
+    CHECK_FALSE((*SqliteFile::open(path))->was_empty());
+}

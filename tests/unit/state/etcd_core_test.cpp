@@ -327,8 +327,9 @@ class Talk {
                 remarks.push_back(remark->line);
             } else if (const auto* stand_by = std::get_if<StandBy>(&output)) {
                 leader = stand_by->leader;
-            } else if (std::holds_alternative<Lead>(output)) {
+            } else if (auto* lead = std::get_if<Lead>(&output)) {
                 ++led;
+                records = std::move(lead->records);
             }
         }
     }
@@ -345,6 +346,7 @@ class Talk {
     std::vector<AskEtcd> asked;
     std::vector<std::string> remarks;
     std::string leader;
+    std::vector<Record> records;
     int led = 0;
 
   private:
@@ -481,4 +483,18 @@ TEST_CASE("whoever resigns writes what it was given first, and leaves nothing be
     talk.take(std::move(write));
     CHECK(talk.core.resigned());
     CHECK(etcd.value(cat("muster/v", record_version, "/state/job/x")) == "runs");
+}
+
+TEST_CASE("a state that is of no use is set aside for people, and no leader reads it again") {
+    test::SimulatedEtcd etcd;
+    Talk talk(candidate("a:1"), &etcd);
+    talk.pass(1s);
+    talk.take(talk.core.write(1, {{"job/x", "damaged"}}, talk.now));
+    talk.take(talk.core.set_aside({{"job/x", "damaged"}}, talk.now));
+    CHECK(etcd.value(cat(talk.core.aside_key(), "job/x")) == "damaged");
+    Talk next(candidate("b:1"), &etcd);
+    next.pass(5s);
+    next.core.sweep_at_end();  // the job's end takes all keys but these
+    next.take(next.core.resign(next.now));
+    CHECK((next.led == 1 && next.records.empty() && etcd.key_count() == 1));
 }
