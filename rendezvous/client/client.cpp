@@ -30,6 +30,9 @@ namespace {
 constexpr Duration resolve_timeout = 30s;
 // Questions to peers at a time, each a descriptor; the rest of a large round waits.
 constexpr std::size_t questions_max = 128;
+// Of a flush's limit, where another daemon may have to be found first: etcd's lease is given up at once by a daemon
+// that ends in order, and the next one asks five times a second.
+constexpr int takeover_limits = 3;
 // The daemon's largest message comes in pieces of this.
 constexpr std::size_t read_bytes = 16 * 1024;
 
@@ -74,12 +77,14 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     void flush(Duration limit, std::function<void()> done) {
         flushed_ = std::move(done);
-        flush_timer_.expires_after(limit);
+        // Another daemon may take over: all nodes are stopped together, and the one that led went first.
+        const bool waits = has_choice() && !core_.has_said_all();
+        flush_timer_.expires_after(has_choice() ? limit * takeover_limits : limit);
         flush_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
             if (!stopped) self->finish_flush();
         });
-        if (!socket_) return finish_flush();
-        if (!writing_) half_close();
+        if (!socket_ && !waits) return finish_flush();
+        if (socket_ && !writing_ && core_.has_said_all()) half_close();
     }
 
     void stop() {
@@ -112,6 +117,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         std::string queued;   // to go with the next write
         // While this agent is cut off:
         bool write_held = false;
+        bool half_closed = false;
         std::optional<ConnectionClosed> held;  // something was read; and with a reason, the end of the connection
     };
 
@@ -137,7 +143,8 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         close();
     }
     void carry_out(const Send& send) {
-        if (!socket_ || flushed_) return;  // the core sends again what still matters after a reconnect
+        // The core sends again what still matters after a reconnect; behind our end nothing more goes out.
+        if (!socket_ || socket_->half_closed) return;
         native::append_frame(socket_->queued, send.message);
         // Posted: everything that one event causes leaves in one write.
         if (writing_) return;
@@ -229,7 +236,10 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                     link->held = failure ? ConnectionClosed{.why = failure.message()} : ConnectionClosed{};
                     return;
                 }
-                if (failure) return self->lost({.why = failure.message()});
+                if (failure) {
+                    if (failure != asio::error::eof) self->say_leave_again();
+                    return self->lost({.why = failure.message()});
+                }
                 self->take_messages(link);
                 if (self->socket_ == link) self->read(link);
             });
@@ -276,17 +286,28 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         asio::async_write(link->socket, asio::buffer(link->writing),
                           [self = shared_from_this(), link](const boost::system::error_code& failure, std::size_t) {
                               if (self->socket_ != link) return;
-                              if (failure) return self->lost({.why = failure.message()});
+                              if (failure) {
+                                  self->say_leave_again();
+                                  return self->lost({.why = failure.message()});
+                              }
                               if (!link->queued.empty()) return self->write(link);
                               self->writing_ = false;
-                              if (self->flushed_) self->half_close();
+                              if (self->flushed_ && self->core_.has_said_all()) self->half_close();
                           });
     }
 
     // The daemon closes its side when it has read everything up to our end: so its end means that it knows it all.
     void half_close() {
+        socket_->half_closed = true;
         boost::system::error_code ignored;
         socket_->socket.shutdown(tcp::socket::shutdown_send, ignored);
+    }
+
+    [[nodiscard]] bool has_choice() const { return config_.is_told_leader || !config_.others.empty(); }
+
+    /// A connection that breaks instead of ending belonged to a daemon that died with our words unread.
+    void say_leave_again() {
+        if (flushed_ && has_choice()) core_.leave_was_not_heard();
     }
 
     void finish_flush() {
@@ -298,7 +319,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     void lost(ConnectionClosed how) {
         if (how.foreign) doubt_address();
         close();
-        if (flushed_) return finish_flush();
+        if (flushed_ && core_.has_said_all()) return finish_flush();
         step(std::move(how));
     }
 

@@ -105,6 +105,7 @@ std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& l
     }
     if (told_of_ == leader) return settle(now);
     told_of_ = leader;
+    leave_was_not_heard();
     if (link_ != Link::none) out_.push_back(Disconnect{});
     link_ = Link::none;
     retry_at_ = now;
@@ -288,6 +289,7 @@ void ClientCore::note_silence(Instant now) {
 /// Nothing counts as heard: only the leader's words do, and not even those of one that leads no more.
 void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     out_.push_back(Disconnect{});
+    leave_was_not_heard();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
     tried_ = cat(describe(endpoint()), " does not lead",
                  nobody ? std::string(", and knows of nobody who does") : cat(", but ", told.leader));

@@ -122,6 +122,11 @@ class ClientCore {
 
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 
+    /// Beside daemons that take over from each other: whoever got our Leave is gone, and it is said to the next one.
+    void leave_was_not_heard() { leave_said_ = leave_said_ && standing_ != Standing::leaving; }
+    /// Nothing is left that has to be said on a new connection; for the end, after leave() or end_acknowledged().
+    [[nodiscard]] bool has_said_all() const { return standing_ != Standing::leaving || leave_said_; }
+
     /// When step(TimePassed) must be called at the latest; no_deadline when there is nothing to wait for.
     [[nodiscard]] Instant deadline() const;
     /// Where Connect leads at this moment.
