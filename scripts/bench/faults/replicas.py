@@ -143,15 +143,17 @@ def replica_gone(with_etcd_leader, options=()):
     return once
 
 
-def member_gone_and_back(lab):
-    """One etcd member is killed, any of them, and started again 3 s later."""
-    with Replicas(lab) as job:
-        leader = job.leader()
-        victim = random.choice([host for host in REPLICAS if host != job.etcd_leader()])
-        workers = Watch([one["pid"] for one in job.first.values()])
-        job.etcds[victim].process.kill()
-        job.etcds[victim].process.wait()
-        disturbed = job.disturbed_in(3)
-        job.start_etcd(victim)
-        disturbed = disturbed or job.disturbed_in(1.1 * LEASE) or workers.some_gone()
-        return {"workers ended": disturbed, "another daemon leads": job.leader() != leader}
+def member_gone_and_back(with_etcd_leader):
+    """One etcd member is killed, etcd's own leader or one of the others, and started again 3 s later."""
+    def once(lab):
+        with Replicas(lab) as job:
+            leader, etcd_leader = job.leader(), job.until("leader of etcd", job.etcd_leader)
+            victim = etcd_leader if with_etcd_leader else random.choice([host for host in REPLICAS if host != etcd_leader])
+            workers = Watch([one["pid"] for one in job.first.values()])
+            job.etcds[victim].process.kill()
+            job.etcds[victim].process.wait()
+            disturbed = job.disturbed_in(3)
+            job.start_etcd(victim)
+            disturbed = disturbed or job.disturbed_in(1.1 * LEASE) or workers.some_gone()
+            return {"workers ended": disturbed, "another daemon leads": job.until("leading musterd", job.leader) != leader}
+    return once
