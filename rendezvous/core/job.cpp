@@ -152,6 +152,7 @@ void Job::on_heard(Incarnation incarnation, const Turn& turn) {
 }
 
 void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn) {
+    held_.erase(connection);
     const auto found = members_.find(incarnation);
     if (found == members_.end() || found->second.connection != connection) return;
     auto& member = found->second;
@@ -198,12 +199,17 @@ std::optional<Refused> Job::objection(const Arrival& arrival, const native::Join
 
 bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& turn) {
     if (!take_connection(arrival, turn)) return false;
+    if (hold_back(arrival, join, turn)) {
+        settle(turn);
+        return true;
+    }
     if (ending_) {
         turn.send(arrival.connection, *ending_);  // resent, or a late joiner: the job is finished
         return true;
     }
     // A refused agent's word counts, too: this job may be a new one under the id of its own.
     next_round_ = std::max(next_round_, join.last_round + 1);
+    if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
     if (auto refusal = objection(arrival, join)) {
         turn.send(arrival.connection, *std::move(refusal));
         return false;

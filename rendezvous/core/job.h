@@ -12,6 +12,7 @@
 // alone, and a member is believed lost in lose() alone.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -47,6 +48,7 @@ class Job {
     Job(const ServerConfig& config, KeptJob kept, Instant now);
 
     // ---- what agents say; `said_by` is the incarnation. False from the first two: refused, nothing changed. ----
+    /// A join that may begin the job anew is held back (job_new_start.cpp), and comes out of take_released().
     bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
     bool on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn);
@@ -77,6 +79,14 @@ class Job {
     /// Over and acknowledged (or its time is up), or without members for good: the server may drop it.
     [[nodiscard]] bool forgotten() const { return forgotten_; }
     [[nodiscard]] bool knows(Incarnation incarnation) const { return members_.contains(incarnation); }
+    /// Of a job without a secret: this agent's place in it is proof enough for such a command.
+    [[nodiscard]] bool may_command(Incarnation incarnation, const native::Command& command) const;
+
+    /// Joins that are to be judged anew: by this job, or by a new one of its name where it is forgotten.
+    std::vector<HeldJoin> take_released();
+    [[nodiscard]] Round next_round() const { return next_round_; }
+    /// Of the job before it under this name: numbers only grow.
+    void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
 
     // ---- for status.cpp and the records ----
     [[nodiscard]] const std::string& id() const { return id_; }
@@ -109,6 +119,14 @@ class Job {
         bool anybody = false;                ///< at least one of its members is connected and not silent
         Instant last_word = Instant::min();  ///< of all of its members
     };
+
+    // job_new_start.cpp: agents that may begin the job anew
+    bool hold_back(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    [[nodiscard]] std::string why_held(const native::Join& join, Instant now) const;
+    [[nodiscard]] bool anybody_connected() const;
+    [[nodiscard]] bool anybody_starts_anew() const;
+    void tell_held_of_end(const Turn& turn);
+    void give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn);
 
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);
@@ -151,7 +169,8 @@ class Job {
     // job_command.cpp: what people ask for
     native::CommandAnswer drain_node(const native::Command& command, const Turn& turn);
     native::CommandAnswer notify(const native::Command& command, const Turn& turn);
-    void pass_on_notice(const Member& member, const Turn& turn);
+    void pass_on_notice(Member& member, const Turn& turn);
+    void set_noticed(Member& member, bool noticed);
     Result<Member*> find_node(const std::string& name);
     [[nodiscard]] bool left_for_drain() const;
 
@@ -275,10 +294,12 @@ class Job {
     Instant ended_at_;
     Instant empty_since_ = no_deadline;  ///< when the last member was lost; no_deadline while there are members
     bool left_ = false;                  ///< the last member to go left of its own will
-    Instant noticed_at_ = no_deadline;   ///< the workers of the running round were told last
-    std::string notice_why_;             ///< with these words
-    std::set<Incarnation> noticed_;      ///< those who were connected then, or have come back since
-    bool announced_ = false;             ///< JobForgotten has gone out
+    std::vector<std::string> ended_on_;  ///< the hosts of those who were members then
+    std::map<ConnectionId, HeldJoin> held_;
+    Instant noticed_at_ = no_deadline;        ///< the workers of the running round were told last
+    std::string notice_why_;                  ///< with these words
+    Instant notice_lasts_until_ = Instant{};  ///< until then another notice is the same one
+    bool announced_ = false;                  ///< JobForgotten has gone out
     bool forgotten_ = false;
     Instant settled_at_ = Instant::min();  ///< deadlines up to here have taken effect
 

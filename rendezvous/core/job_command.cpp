@@ -96,16 +96,14 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
 
 native::CommandAnswer Job::notify(const native::Command& command, const Turn& turn) {
     if (!round_.running()) return {command.number, false, cat("no round of job '", id_, "' is running")};
-    if (noticed_at_ != no_deadline && turn.now < noticed_at_ + notices_are_one_within)
-        return {command.number, true, "all workers have just been told"};
+    if (turn.now < notice_lasts_until_) return {command.number, true, "all workers have just been told"};
     noticed_at_ = turn.now;
     notice_why_ = command.why;
-    noticed_.clear();
+    notice_lasts_until_ = turn.now + notices_are_one_within;
     SendTo told{{}, native::NoticeGiven{command.why}};
-    for (const auto& [incarnation, member] : members_) {
-        if (member.place != Place::running || !member.connected()) continue;
-        told.connections.push_back(member.connection);
-        noticed_.insert(incarnation);
+    for (auto& [incarnation, member] : members_) {
+        set_noticed(member, member.place == Place::running && member.connected());
+        if (member.noticed) told.connections.push_back(member.connection);
     }
     const auto nodes = told.connections.size();
     turn.step.why.push_back(cat("job '", id_, "': notice to all workers: ", command.why));
@@ -114,9 +112,27 @@ native::CommandAnswer Job::notify(const native::Command& command, const Turn& tu
 }
 
 /// A node of the running round that was away when all were told: it hears of it when it is back.
-void Job::pass_on_notice(const Member& member, const Turn& turn) {
-    if (noticed_at_ == no_deadline || member.place != Place::running) return;
-    if (noticed_.insert(member.node.incarnation).second) turn.send(member.connection, native::NoticeGiven{notice_why_});
+void Job::pass_on_notice(Member& member, const Turn& turn) {
+    if (noticed_at_ == no_deadline || member.place != Place::running || member.noticed) return;
+    set_noticed(member, true);
+    turn.send(member.connection, native::NoticeGiven{notice_why_});
+}
+
+void Job::set_noticed(Member& member, bool noticed) {
+    if (member.noticed == noticed) return;
+    member.noticed = noticed;
+    if (config_.keep_records) unkept_nodes_.insert(member.node.incarnation);
+}
+
+/// Whoever waits beside a round has shown nothing but that it knows the job's name and terms: a stranger could. Itself
+/// it may order about.
+bool Job::may_command(Incarnation incarnation, const native::Command& command) const {
+    const auto found = members_.find(incarnation);
+    if (found == members_.end()) return false;
+    const auto& member = found->second;
+    const bool itself = command.verb == native::CommandVerb::drain_node &&
+                        (command.node == member.node.host || command.node == name_of(member));
+    return itself || member.round != no_round || round_.number == no_round;
 }
 
 /// Its workers saved and left because one node is to go: nothing has failed, and the job goes on.

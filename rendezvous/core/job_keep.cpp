@@ -12,6 +12,13 @@
 
 namespace muster::rendezvous {
 
+namespace {
+
+/// From a daemon's end to the next one's start, where that is quick; longer, and a notice is another one.
+constexpr Duration takeover_max = 10s;
+
+}  // namespace
+
 /// Nobody was heard by this daemon, so all silence begins now, and all are away. Nobody who ran can have done so for
 /// longer than this daemon believes: every agent counts from before the last daemon's end.
 Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
@@ -31,15 +38,24 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       short_of_nodes_(kept.facts.short_of_nodes),
       reports_awaited_since_(now),
       ending_(std::move(kept.facts.ending)),
-      ended_at_(now),
       empty_since_(kept.members.empty() ? now : no_deadline),
-      left_(kept.facts.left) {
+      left_(kept.facts.left),
+      ended_on_(std::move(kept.facts.ended_on)) {
     // Never later than now: a wall clock may have been set back.
     const auto here = [&](std::int64_t at) {
         return std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock));
     };
     for (const auto at : kept.facts.charges_at_ns) charged_at_.push_back(here(at));
     if (round_.ended) round_.ended_at = here(kept.facts.round_ended_at_ns);
+    // An end of long ago is nobody's any more, and is no news either. Not earlier: nobody is late for what is past.
+    ended_at_ = std::max(here(kept.facts.ended_at_ns), now - config_.end_linger);
+    announced_ = ending_ && (kept.members.empty() || ended_at_ + config_.end_linger <= now);
+    if (kept.facts.noticed_at_ns != 0) {
+        noticed_at_ = here(kept.facts.noticed_at_ns);
+        notice_why_ = std::move(kept.facts.notice_why);
+        // Agents that had no answer from the daemon before this one ask again as soon as they have found it.
+        if (now - noticed_at_ < lease() + takeover_max) notice_lasts_until_ = now + lease();
+    }
     told_waiting_at_ = now - config_.gathering_interval;  // whoever comes is told at once
     round_.failures = round_.failures.on_clock(-config_.to_wall_clock);
     failures_revision_ = round_.failures.revision();
@@ -79,7 +95,11 @@ JobFacts Job::facts() const {
             .taught = taught_,
             .short_of_nodes = short_of_nodes_,
             .left = left_,
-            .ending = ending_};
+            .ending = ending_,
+            .ended_at_ns = ending_ ? on_wall_clock(ended_at_) : 0,
+            .ended_on = ended_on_,
+            .noticed_at_ns = noticed_at_ == no_deadline ? 0 : on_wall_clock(noticed_at_),
+            .notice_why = notice_why_};
 }
 
 std::uint64_t Job::groups_revision() const {

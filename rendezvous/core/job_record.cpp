@@ -161,6 +161,10 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.flag(facts.short_of_nodes);
     v.flag(facts.left);
     v.optional(facts.ending);
+    v.number(facts.ended_at_ns);
+    v.names(facts.ended_on, native::peers_max);
+    v.number(facts.noticed_at_ns);
+    v.sentence(facts.notice_why);
     v.part(m.round);
 }
 
@@ -180,6 +184,7 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.flag(m.member.reported);
     v.list(m.first_cause_of, node_failures_of_max);
     v.flag(m.member.left_out);
+    v.flag(m.member.noticed);
     v.flag(m.member.leaving);
     v.sentence(m.member.leaves_because);
 }

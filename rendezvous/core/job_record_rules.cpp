@@ -41,7 +41,8 @@ std::string_view impossible_in(const KeptJob& kept) {
     constexpr auto time_max = std::int64_t{1} << 62;
     const auto no_time = [](auto at) { return at < -time_max || at > time_max; };
     if (std::ranges::any_of(job.charges_at_ns, no_time)) return "a restart at no time at all";
-    if (no_time(job.round_ended_at_ns)) return "a round's end at no time at all";
+    if (no_time(job.round_ended_at_ns) || no_time(job.ended_at_ns) || no_time(job.noticed_at_ns))
+        return "an end or a notice at no time at all";
     if (round.final && !round.ended) return "a last round that has not ended";
     if (!round.through_gone.empty() && *round.through_gone.rbegin() >= round.node_count)
         return "a rank beyond its round";

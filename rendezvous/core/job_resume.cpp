@@ -20,6 +20,7 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
     if (found != members_.end()) {
         resume_known(found->second, resume, turn);
     } else if (round_.number == no_round || turn.now < quiet_until_) {
+        give_way_to(arrival, resume.as_joined, turn);
         if (auto refusal = objection(arrival, resume.as_joined)) {
             turn.send(arrival.connection, *std::move(refusal));
             return false;

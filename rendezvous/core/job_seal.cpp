@@ -75,6 +75,7 @@ void Job::seal(const Turn& turn) {
     short_of_nodes_ = false;
     deaf_ = false;
     noticed_at_ = no_deadline;
+    notice_lasts_until_ = Instant{};
     quiet_until_ = Instant::min();  // what this daemon sealed it knows
 
     const std::vector<const Member*> by_rank(members.begin(), members.end());

@@ -22,8 +22,10 @@ void Job::settle(const Turn& turn) {
 bool Job::settle_over(const Turn& turn) {
     if (!ending_ && !members_.empty()) return false;
     const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
+    // Nobody is left who could mind another run under this name.
+    const bool anew = anybody_starts_anew();
     const bool abandoned =
-        !ending_ && (round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
+        !ending_ && (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
     if (ending_ && !announced_ && (members_.empty() || lingered)) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
@@ -31,8 +33,9 @@ bool Job::settle_over(const Turn& turn) {
     // A node that was still expected may come late, and is told that the job is finished. Where none was, the next
     // join under this name is a new job.
     const bool expected = ending_ && round_.node_count < terms_.nodes_max;
-    forgotten_ = lingered || abandoned || (announced_ && !expected);
-    if (abandoned && !announced_) {
+    if (lingered && !anew) tell_held_of_end(turn);
+    forgotten_ = lingered || abandoned || (announced_ && !expected) || (ending_ && anew && members_.empty());
+    if (abandoned && !announced_ && !anew) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
     }
@@ -173,9 +176,12 @@ Verdict Job::verdict() const {
 void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
     ending_ = native::JobEnded{outcome, verdict(), restarts_used_, std::move(why)};
     ended_at_ = turn.now;
+    ended_on_.clear();
     SendTo told{{}, *ending_};
-    for (const auto& [incarnation, member] : members_)
+    for (const auto& [incarnation, member] : members_) {
+        ended_on_.push_back(member.node.host);
         if (member.connected()) told.connections.push_back(member.connection);
+    }
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
     turn.step.why.push_back(
         cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));

@@ -50,12 +50,20 @@ struct Member {
     std::vector<Round>
         first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
     bool left_out = false;  ///< of the next rounds, because these are too many
+    bool noticed = false;   ///< it was told of the last notice to all workers
     bool leaving = false;   ///< it was told to leave (muster drain), and is in no further round
     std::string leaves_because;
     std::string fault;  ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
 
     [[nodiscard]] bool connected() const { return connection != 0; }
+};
+
+/// A join that is not answered yet, because it may be a new start of a job whose agents may still be there.
+struct HeldJoin {
+    Arrival arrival;
+    native::Join join;
+    bool anew = false;  ///< it is one: another job under this name, or the next run of it
 };
 
 /// Rounds that a node ended through its own failure, kept beyond its agent: what is broken is the host, and a new agent

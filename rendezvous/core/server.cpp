@@ -62,6 +62,8 @@ class Server::Implementation {
     Entry* find(const Connection& connection);
     Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
     void update(Entry& entry, const Turn& turn);
+    void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
+    [[nodiscard]] Instant quiet_until(const native::JobTerms& terms) const;
     void schedule(Entry& entry);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
@@ -185,9 +187,6 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
                       cat("this rendezvous has no secret, and ", label(hello.node),
                           " has one; give the same MUSTER_SECRET_FILE to the daemon and on every node, or to nobody"),
                       turn);
-    // Closed without a word: an agent of the job from there tries again, and so finds the gate open later.
-    if (gate_.is_shut_for(connection.peer, turn.now))
-        return close(from, "too many wrong secrets from its address", turn);
     if (hello.challenge.empty())
         return wrong_secret(from,
                             cat(label(hello.node),
@@ -215,17 +214,29 @@ void Server::Implementation::proof(Connections::iterator from, const native::Pro
 
 void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
     const auto& source = from->second.peer;
+    // Closed without a word: one whose secret is mended tries again, and so finds the gate open later.
+    if (gate_.is_shut_for(source, turn.now)) return close(from, "too many wrong secrets from its address", turn);
     gate_.note_wrong(source, turn.now);
     turn.step.why.push_back(
         cat("refused from ", source, ", job '", from->second.hello->job, "': ", why,
-            gate_.is_shut_for(source, turn.now) ? "; its address is not answered for some time" : ""));
+            gate_.is_shut_for(source, turn.now) ? "; wrong ones from there are not answered for some time" : ""));
     refuse(from, RefusalReason::secret, std::move(why), turn);
 }
 
 /// From an agent of the job; or from anybody who has proved to know the secret.
 void Server::Implementation::command(Connections::iterator from, const native::Command& command, const Turn& turn) {
     auto* entry = find(from->second);
-    const bool is_agent = entry != nullptr && from->second.speaks_for_agent;
+    const auto said_by = from->second.hello->node.incarnation;
+    const bool is_agent = entry != nullptr && from->second.speaks_for_agent && entry->job.knows(said_by);
+    if (is_agent && !from->second.proven && !entry->job.may_command(said_by, command)) {
+        turn.send(from->first,
+                  native::CommandAnswer{
+                      command.number, false,
+                      cat(label(from->second.hello->node), " waits beside the round of job '", entry->job.id(),
+                          "', and only nodes that have been in a round of it may give this command; "
+                          "give it on one of those, or with the job's secret (MUSTER_SECRET_FILE)")});
+        return;
+    }
     if (!is_agent && !from->second.proven)
         return refuse(
             from, RefusalReason::secret,
@@ -330,15 +341,41 @@ Server::Implementation::Entry* Server::Implementation::find_or_create(Connection
         return nullptr;
     }
     const auto& id = from->second.hello->job;
-    const auto quiet_until =
-        config_.quiet_start == QuietStart::none ? Instant::min() : started_ + std::chrono::milliseconds(terms.lease_ms);
-    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until)}).first->second;
+    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until(terms))}).first->second;
+}
+
+Instant Server::Implementation::quiet_until(const native::JobTerms& terms) const {
+    if (config_.quiet_start == QuietStart::none) return Instant::min();
+    return started_ + std::chrono::milliseconds(terms.lease_ms);
 }
 
 /// What the job has changed is kept; it is filed under its new deadline, or dropped.
 void Server::Implementation::update(Entry& entry, const Turn& turn) {
     entry.job.keep_records(turn);
+    auto released = entry.job.take_released();
+    const auto id = entry.job.id();
+    const auto next_round = entry.job.next_round();
     schedule(entry);
+    if (!released.empty()) judge_released(id, next_round, std::move(released), turn);
+}
+
+/// The job goes on, and refuses them where they do not belong to it; or it is forgotten, and the first one begins it
+/// anew.
+void Server::Implementation::judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released,
+                                            const Turn& turn) {
+    for (const auto& [arrived, join, anew] : released) {
+        const auto from = connections_.find(arrived.connection);
+        if (from == connections_.end() || from->second.closing) continue;
+        if (!jobs_.contains(id))
+            turn.step.why.push_back(cat("job '", id, "': the agents of its earlier run are gone; ", label(arrived.node),
+                                        " begins it anew"));
+        auto& entry = *find_or_create(from, join.terms, turn);
+        entry.job.number_rounds_from(next_round);
+        from->second.speaks_for_agent = entry.job.on_join(arrived, join, turn);
+        if (!from->second.speaks_for_agent) close(from, "refused", turn);
+        entry.job.keep_records(turn);
+        schedule(entry);
+    }
 }
 
 /// A daemon that found no state waits for agents whose jobs it cannot know; the next one need not, once they had time.

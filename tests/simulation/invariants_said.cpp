@@ -51,7 +51,8 @@ void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
                 job.last_sealed.reset();
             else
                 check_outcome(job, *over);
-        } else if (!refusal && !answer && !std::holds_alternative<native::Drain>(said.message)) {
+        } else if (!refusal && !answer && !std::holds_alternative<native::Drain>(said.message) &&
+                   !std::holds_alternative<native::Gathering>(said.message)) {  // who is late is told to wait first
             job.ending_remembered = false;
         }
         if (const auto* parked = std::get_if<native::Parked>(&said.message)) {

@@ -101,8 +101,8 @@ agent::SupervisorConfig World::supervisor_config(const Node& node) const {
 
 void World::start_agent(std::size_t index) {
     Node& node = nodes_[index];
-    // An agent with other terms would set them if it came first.
-    if (node.odd && (!invariants_.job(node.job).last_sealed || !any_daemon_runs() || peace_)) return;
+    // An agent with other terms sets them if it comes before the job has ever run.
+    if (node.odd && (!invariants_.job(node.job).last_sealed || peace_)) return;
     if (node.odd && !scenario_.secret) chronicle_.count(Happening::terms_differed);
     if (!node.agents.empty()) chronicle_.count(Happening::agent_restarted);
     if (hosts_daemon(node)) start_daemon();

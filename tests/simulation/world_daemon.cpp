@@ -88,13 +88,12 @@ void World::end_daemon() {
     if (scenario_.keeps_state) return;
     network_.heal_all();
     network_.set_temper(scenario_.temper.calm());
-    // One that comes with other terms would teach them to the next daemon, and where no agent is started for a while,
-    // one that has not been heard yet would look like one that is.
+    // Where no agent is started for a while, one that has not been heard yet would look like one that is.
     for (Node& node : nodes_) {
         if (!node.alive()) continue;
         const bool unheard = invariants_.agent(node.agent()->incarnation()).heard_daemon < Moment{0};
         const bool too_new = scenario_.embedded && unheard && invariants_.job(node.job).last_sealed;
-        if (node.odd || too_new) node.agent()->kill();
+        if (too_new) node.agent()->kill();
     }
 }
 

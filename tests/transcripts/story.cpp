@@ -80,7 +80,7 @@ void Story::run(std::string_view text) {
     }
     if (verb == "terms") return set_terms(words);
     if (verb == "advance") return advance(duration_of(pieces.at(1)));
-    if (verb == "restart") return restart();
+    if (verb == "restart") return restart(pieces.size() > 1 ? duration_of(pieces[1]) : 0ms);
     if (verb == "show") return show(pieces.at(1));
     if (verb == "stall") {
         now_ += duration_of(pieces.at(1));
@@ -301,7 +301,8 @@ void Story::advance(Duration duration) {
     now_ = until;
 }
 
-void Story::restart() {
+void Story::restart(Duration down) {
+    now_ += down;
     for (auto& [name, agent] : puppets_) agent.connection = 0;
     std::vector<Record> records;
     for (const auto& [key, value] : kept_) records.push_back({key, value});

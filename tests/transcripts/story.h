@@ -20,7 +20,8 @@
 //   twin n0                                     another agent with n0's incarnation and connection number joins
 //   advance 500ms                               time passes; the daemon is called at its deadlines
 //   stall 3s                                    time passes; neither the daemon nor the agents' words are served
-//   restart                                     the daemon starts anew, from its records or knowing nothing; all
+//   restart [30s]                               the daemon starts anew, after so long, from its records or knowing
+//   nothing; all
 //                                               connections break
 //   show round | show job
 //   # a comment
@@ -70,7 +71,7 @@ class Story {
     void close(Puppet& puppet);
     void died(Puppet& puppet);
     void advance(Duration duration);
-    void restart();
+    void restart(Duration down);
     void show(const std::string& what);
     Puppet& puppet(const std::string& name);
     void hear(Puppet& puppet, const native::Message& message);

@@ -101,9 +101,45 @@ TEST_CASE("a node that was away when all were told hears of the notice when it i
         CHECK(says(story.answers("advance 400ms\nresume n0"), "n0 <- NoticeGiven: SIGUSR1 to gpu07"));
         CHECK_FALSE(says(story.answers("close n0\nresume n0\nclose n1\nresume n1"), "NoticeGiven"));
     }
+    // A daemon that takes over knows who has not heard it.
+    Story kept("min=2 max=2 kept");
+    kept.answers("join n0\njoin n1\nclose n1\nnotify n0");
+    const auto back = kept.answers("restart\nresume n0\nresume n1");
+    CHECK(says(back, "n1 <- NoticeGiven: SIGUSR1 to gpu07"));
+    CHECK_FALSE(says(back, "n0 <- NoticeGiven"));
+    CHECK_FALSE(says(kept.answers("notify n1"), "NoticeGiven"));
     Story next("min=2 max=2 restarts=1");
     next.answers("join n0\njoin n1\nnotify n0\nfail n1\nrejoin n0\nrejoin n1");
     CHECK_FALSE(says(next.answers("close n0\nresume n0"), "NoticeGiven"));  // of a round that is over
+}
+
+TEST_CASE("who waits beside the round commands nobody but itself") {
+    Story story("min=2 max=2 spares=1");
+    story.answers("join n0\njoin n1\njoin n2");
+    for (const auto* command : {"drain n2 node=n0", "notify n2", "fault n2 kill rank=0"}) {
+        const auto answers = story.answers(command);
+        CHECK(says(answers, "not done: n2 (pid 103) waits beside the round of job 'job'"));
+        CHECK_FALSE(says(answers, "Refused"));
+        CHECK_FALSE(says(answers, "n0 <-"));
+        CHECK_FALSE(says(answers, "n1 <-"));
+    }
+    CHECK(says(story.answers("drain n2 node=n2"), "CommandAnswer 7 done: n2:103 was told"));
+}
+
+TEST_CASE("a notice that comes again after a takeover is the same one") {
+    Story story("min=2 max=2 kept");
+    story.answers("join n0\njoin n1");
+    CHECK(says(story.answers("notify n0"), "n0 n1 <- NoticeGiven"));
+    // Its answer was lost with the daemon; and the other node's signal had not been passed on yet.
+    story.answers("restart 6s\nresume n0\nresume n1\nadvance 1s");
+    const auto again = story.answers("notify n0\nnotify n1");
+    CHECK_FALSE(says(again, "NoticeGiven"));
+    CHECK(says(again, "n0 <- CommandAnswer 8 done: all workers have just been told"));
+    // Later it is another one.
+    CHECK(says(story.answers("advance 10s\nnotify n0"), "n0 n1 <- NoticeGiven"));
+    story.answers("restart 60s\nresume n0\nresume n1");
+    CHECK(says(story.answers("notify n0"), "n0 n1 <- NoticeGiven"));
+}
 }
 
 }  // namespace muster::test

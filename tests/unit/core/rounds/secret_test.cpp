@@ -131,17 +131,36 @@ TEST_CASE("a missing or wrong secret is refused with a reason and logged with it
     CHECK(talk.say(connection, native::Join{}).actions.empty());  // closed: not read any more
 }
 
-TEST_CASE("an address with many wrong secrets is not answered for some time, and others are") {
+TEST_CASE("many wrong secrets of one address are neither answered nor logged for some time") {
     const auto hash = hash_with("key");
     Talk talk(hash);
-    for (std::uint32_t i = 0; i < Gate::wrong_max; ++i) talk.say(talk.connect("10.9.9.9"), hello_from(7, ""));
-    const auto shut = talk.say(talk.connect("10.9.9.9"), hello_from(7));
-    CHECK(closes(shut));
-    CHECK(sent<native::Challenge>(shut) == nullptr);
-    CHECK(sent<native::Refused>(shut) == nullptr);  // an agent of the job behind the same address tries again
-    CHECK(sent<native::Challenge>(talk.say(talk.connect("10.0.0.1"), hello_from(7))) != nullptr);
+    const auto wrong = [&] {
+        const auto connection = talk.connect("10.9.9.9");
+        const auto hello = hello_from(7);
+        return talk.say(connection, proof_for(hash_with("other"), hello, talk.say(connection, hello)));
+    };
+    for (std::uint32_t i = 0; i < Gate::wrong_max; ++i) CHECK(sent<native::Refused>(wrong()) != nullptr);
+    for (const auto& step : {wrong(), talk.say(talk.connect("10.9.9.9"), hello_from(7, ""))}) {
+        CHECK(closes(step));
+        CHECK(sent<native::Refused>(step) == nullptr);  // one whose secret is mended tries again
+        CHECK(step.why.empty());
+    }
     talk.now += Gate::memory;
-    CHECK(sent<native::Challenge>(talk.say(talk.connect("10.9.9.9"), hello_from(7))) != nullptr);
+    CHECK(sent<native::Refused>(wrong()) != nullptr);
+}
+
+TEST_CASE("a right secret is let in from an address with many wrong ones") {
+    const auto hash = hash_with("key");
+    Talk talk(hash);
+    // Behind one address translation: a job of many nodes, and one with another secret that tries again and again.
+    for (std::uint32_t i = 0; i < 5 * Gate::wrong_max; ++i) {
+        talk.say(talk.connect("10.9.9.9"), hello_from(6, ""));
+        const auto connection = talk.connect("10.9.9.9");
+        const auto hello = hello_from(7 + i);
+        const auto challenged = talk.say(connection, hello);
+        REQUIRE(sent<native::Challenge>(challenged) != nullptr);
+        CHECK(sent<native::Challenge>(talk.say(connection, proof_for(hash, hello, challenged))) != nullptr);
+    }
 }
 
 TEST_CASE("a daemon without a secret does not take an agent that has one for one of its own") {

@@ -1,0 +1,130 @@
+// Dialogues with agents that are started under the name of a job that has run before, and with a stray one that comes
+// before the job's own.
+#include "tests/support/catch.h"
+#include "tests/transcripts/story.h"
+
+namespace muster::test {
+namespace {
+
+bool says(const std::string& answers, std::string_view what) {
+    return answers.find(what) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a job whose agents are all gone is begun anew with other terms, once none of them can run any more") {
+    Story story("min=2 max=2 kept lost=60s");
+    story.answers("join n0\njoin n1\nrestart 3600s");
+    const auto held = story.answers("join n2 restarts=5");
+    CHECK_FALSE(says(held, "Refused"));
+    CHECK(says(held,
+               "n2 <- Gathering 0 of 2..2; waiting for the agents of this job's earlier run, all silent, to be "
+               "surely gone, at most 65.5 s; the restart budget is 0 at n0 (pid 101) and 5 at this node"));
+    CHECK_FALSE(says(story.answers("join n3 restarts=5\nadvance 59s"), "Assigned"));
+    const auto begun = story.answers("advance 8s");
+    CHECK(says(begun, "log: job 'job': the agents of its earlier run are gone; n2 (pid 103) begins it anew"));
+    // Numbers only grow; the budget is the new run's.
+    CHECK(says(begun, "round 1 sealed with 2 nodes, 0 of 5 restarts used"));
+    CHECK_FALSE(says(begun, "Refused"));
+}
+
+TEST_CASE("other terms are refused as soon as an agent of the job is heard") {
+    Story story("min=2 max=2 kept");
+    story.answers("join n0\njoin n1\nrestart");
+    CHECK_FALSE(says(story.answers("join n2 restarts=5\nadvance 4s"), "Refused"));
+    const auto back = story.answers("resume n1");
+    CHECK(says(back, "n2 <- Refused terms_differ"));
+    CHECK(says(back, "close n2"));
+    CHECK(says(story.answers("join n3 restarts=5"), "n3 <- Refused terms_differ"));
+    CHECK_FALSE(says(story.answers("resume n0\nadvance 60s"), "ended"));
+}
+
+TEST_CASE("another program's job begins under the name of one whose agents are silent, when they are gone") {
+    Story story("min=1 max=1 kept");
+    story.answers("join n0 entry=a.py\nrestart");
+    CHECK(says(story.answers("join n1 entry=b.py"), "it ran another program"));
+    CHECK(says(story.answers("advance 70s"), "n1 (pid 102) begins it anew"));
+}
+
+TEST_CASE("other terms are taken at once where the guardians have said that all agents are dead") {
+    Story story("min=1 max=1");
+    story.answers("join n0\nkill n0");
+    const auto answers = story.answers("join n1 restarts=5");
+    CHECK(says(answers, "n1 (pid 102) begins it anew"));
+    CHECK(says(answers, "round 1 sealed with 1 node, 0 of 5 restarts used"));
+    // The same job started again goes on with its budget, as ever.
+    Story again("min=1 max=1 restarts=3");
+    again.answers("join n0\nfail n0\nrejoin n0\nkill n0");
+    CHECK(says(again.answers("join n1"), "round 2 sealed with 1 node, 1 of 3 restarts used"));
+}
+
+TEST_CASE("whoever waits to begin the job anew and goes is not waited for") {
+    Story story("min=1 max=1 kept");
+    story.answers("join n0\nrestart\njoin n1 restarts=5\nclose n1");
+    CHECK_FALSE(says(story.answers("advance 70s"), "begins it anew"));
+}
+
+TEST_CASE("a new start on a host that has heard the end does not get the old verdict") {
+    Story story("min=1 max=2 last_call=1s");
+    story.answers("join n0\nadvance 1s\nfail n0\nreport n0");
+    story.answers("ack n0\nclose n0\nadvance 1s");
+    const auto answers = story.answers("join m0 host=n0\nadvance 1s");
+    CHECK_FALSE(says(answers, "JobEnded"));
+    CHECK(says(answers, "n0 (pid 102) begins it anew"));
+    CHECK(says(answers, "round 1 sealed with 1 node, 0 of 0 restarts used"));
+}
+
+TEST_CASE("nodes of a new start that come before that host's agent belong to it") {
+    Story story("min=1 max=3 last_call=1s");
+    story.answers("join n0\njoin n1\nadvance 1s\nsucceed n0\nsucceed n1\nack n0\nclose n0");
+    CHECK_FALSE(says(story.answers("join m2"), "JobEnded"));
+    // One of the former run has not acknowledged the end yet.
+    CHECK_FALSE(says(story.answers("join m0 host=n0"), "begins it anew"));
+    const auto begun = story.answers("ack n1\nadvance 1s");
+    CHECK(says(begun, "begins it anew"));
+    CHECK(says(begun, "round 1 sealed with 2 nodes"));
+    CHECK_FALSE(says(begun, "JobEnded"));
+}
+
+TEST_CASE("an end that was kept long ago is told to nobody who starts the job again") {
+    Story story("min=1 max=1 kept");
+    story.answers("join n0\nfail n0\nreport n0");
+    const auto answers = story.answers("restart 3600s\njoin m0 host=n0");
+    CHECK_FALSE(says(answers, "JobEnded"));
+    CHECK(says(answers, "round 1 sealed with 1 node"));
+    // It is news within the linger, also to the agents of the next daemon.
+    Story soon("min=1 max=1 kept");
+    soon.answers("join n0\nfail n0\nreport n0");
+    CHECK(says(soon.answers("restart 2s\nresume n0"), "n0 <- JobEnded failed"));
+    // Nobody began it anew, so it goes without a word to its launcher.
+    Story alone("min=1 max=1 kept");
+    alone.answers("join n0\nfail n0\nreport n0\nrestart 3600s");
+    const auto gone = alone.answers("advance 1s");
+    CHECK(says(gone, "state: the job is deleted"));
+    CHECK_FALSE(says(gone, "forgotten: job"));
+}
+
+TEST_CASE("a stray agent that a new daemon hears first gives way to the job's own") {
+    Story story("min=2 max=2 quiet_always");
+    story.answers("join n0\njoin n1\nadvance 6s\nrestart");
+    CHECK(says(story.answers("join n9 restarts=5"), "n9 <- Gathering 1 of 2"));
+    const auto back = story.answers("resume n0");
+    CHECK(says(back, "n9 <- Refused terms_differ"));
+    CHECK(says(back, "round 0 goes on, taught by n0"));
+    CHECK_FALSE(says(story.answers("resume n1\nadvance 60s"), "ended"));
+}
+
+TEST_CASE("a stray agent with the job's terms that a new daemon hears first is parked") {
+    Story story("min=2 max=2 quiet_always");
+    story.answers("join n0\njoin n1\nadvance 6s\nrestart\njoin n9\nresume n0\nresume n1");
+    CHECK_FALSE(says(story.answers("advance 60s"), "ended"));
+}
+
+TEST_CASE("survivors that wait for the next round know the terms better than a stray agent") {
+    Story story("min=2 max=2 quiet_always restarts=3");
+    story.answers("join n0\njoin n1\nadvance 6s\nfail n0\nreport n0\nreport n1\nrestart\njoin n9 restarts=5");
+    CHECK(says(story.answers("join n0"), "n9 <- Refused terms_differ"));
+    CHECK(says(story.answers("join n1\nadvance 6s"), "round 1 sealed with 2 nodes"));
+}
+
+}  // namespace muster::test
