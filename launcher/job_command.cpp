@@ -112,13 +112,15 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
 int give_to_agent(std::string_view verb, const JobAddress& address, const native::Command& command) {
     const auto agents = find_agents(address);
     if (!agents) return complain(verb, 1, agents.error().context);
-    std::string trouble;
+    // Where nothing was done, another agent may do it: the first one may just have gone, or wait beside the round.
+    std::vector<std::string> troubles;
     for (const auto& agent : *agents) {
         const auto answer = ask(agent, command);
-        if (answer) return tell(verb, *answer);
-        trouble = answer.error().context;  // it may just have gone: the next one
+        if (answer && answer->done) return tell(verb, *answer);
+        auto trouble = answer ? answer->text : answer.error().context;
+        if (std::ranges::find(troubles, trouble) == troubles.end()) troubles.push_back(std::move(trouble));
     }
-    return complain(verb, 1, trouble);
+    return complain(verb, 1, join(troubles, "; "));
 }
 
 }  // namespace
