@@ -14,7 +14,6 @@
 #include <system_error>
 
 #include "agent/core/core_dump.h"
-#include "agent/memory_group.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
@@ -76,31 +75,24 @@ std::string_view state_in_words(char state) {
 
 }  // namespace
 
-EndEvidence::EndEvidence() {
-    if (auto found = find_memory_group()) {
-        group_ = std::move(found->group);
-        oom_file_ = std::move(found->oom_file);
-    } else {
-        oom_file_ = "/proc/vmstat";
-    }
+EndEvidence::EndEvidence() : group_(find_memory_group()) {
+    if (group_ && !group_->kills_all.empty())
+        log(LogLevel::warning, group_->kills_all,
+            " is 1: when memory runs out the kernel ends muster together with its workers, and nobody is left to tell "
+            "of it; write 0 there (systemd: OOMPolicy=continue)");
     if (in_first_pid_namespace()) kernel_log_ = FileDescriptor(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
 }
 
 void EndEvidence::begin_round() {
     using namespace std::chrono;
     round_began_s_ = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-    oom_kills_before_ = count_oom_kills();
+    oom_kills_before_ = count_kills();
     kernel_events_.clear();
     if (kernel_log_.valid()) ::lseek(kernel_log_.get(), 0, SEEK_END);
 }
 
-std::optional<std::int64_t> EndEvidence::count_oom_kills() const {
-    const auto text = read_file(oom_file_);
-    for (const auto line : split(text, '\n')) {
-        std::int64_t count = 0;
-        if (line.starts_with("oom_kill ") && parse_number(line.substr(9), count)) return count;
-    }
-    return std::nullopt;
+std::optional<std::int64_t> EndEvidence::count_kills() const {
+    return group_ ? group_->count_kills() : count_oom_kills("/proc/vmstat");
 }
 
 void EndEvidence::read_kernel_log() {
@@ -125,8 +117,11 @@ FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& 
     facts.stderr_tail = ended.stderr_tail;
     facts.kernel_events = kernel_events_;
     facts.kernel_log_read = kernel_log_.valid();
-    facts.memory_group = group_;
-    const auto oom_kills = count_oom_kills();
+    if (group_) {
+        facts.memory_group = group_->group;
+        facts.memory_group->peak_bytes = group_->peak_bytes();
+    }
+    const auto oom_kills = count_kills();
     if (oom_kills && oom_kills_before_) facts.oom_kills = *oom_kills - *oom_kills_before_;
     rlimit limit{};
     if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/core/end_cause.h"
+#include "agent/memory_group.h"
 #include "agent/process/process_host.h"
 #include "rendezvous/base/file_descriptor.h"
 
@@ -16,7 +17,7 @@ namespace muster::agent {
 class EndEvidence {
   public:
     /// Finds the memory group of this process, which the workers' groups are below, and opens the kernel's log where
-    /// that is allowed.
+    /// that is allowed. Warns where the kernel would end this process together with a worker for which memory runs out.
     EndEvidence();
 
     /// A round's workers are about to start: what was counted and logged before is none of theirs.
@@ -34,10 +35,9 @@ class EndEvidence {
 
   private:
     void read_kernel_log();
-    [[nodiscard]] std::optional<std::int64_t> count_oom_kills() const;
+    [[nodiscard]] std::optional<std::int64_t> count_kills() const;
 
-    std::optional<MemoryGroup> group_;
-    std::string oom_file_;  ///< holds a line "oom_kill N"
+    std::optional<FoundMemoryGroup> group_;  ///< empty: the host's counter is all there is
     std::optional<std::int64_t> oom_kills_before_;
     std::int64_t round_began_s_ = 0;  // since 1970, by this host's clock
     FileDescriptor kernel_log_;       ///< at the first record that was not read yet

@@ -47,7 +47,9 @@ void FaultInjector::worker_ended(std::uint32_t local_rank, FailureCause& cause) 
     const auto& worker = found->second;
     if (worker.starved && worker.starved->was_killed())
         cause = {
-            CauseKind::out_of_memory, "memory ran out in a control group of its own, and the kernel killed it", {}};
+            CauseKind::out_of_memory,
+            cat("memory ran out in a control group of its own, and the kernel killed it; ", worker.starved->words()),
+            {}};
     if (!worker.injected.empty()) cause.text += cat(cause.text.empty() ? "" : "; ", "injected by ", worker.injected);
     workers_.erase(found);
 }

@@ -1,6 +1,7 @@
 // A worker for which memory runs out: it is moved into a control group of its own, beside a process that
 // asks for more memory than the group may have, and of the two it is the one that the kernel kills. Works with both
-// versions of control groups, where this process may make groups below its own and the memory controller reaches them.
+// versions of control groups, where this process may make groups that the memory controller reaches: below its own
+// group, or beside it. (In version 2 a group that holds processes hands no controller on to groups below it.)
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,13 @@ class StarvedWorker {
 
     /// The kernel has killed in this group.
     [[nodiscard]] bool was_killed() const;
+    /// "its limit was 64 MiB (PATH), the most that was used 64 MiB".
+    [[nodiscard]] std::string words() const;
 
   private:
-    explicit StarvedWorker(std::string counter) : counter_(std::move(counter)) {}
-    std::string counter_;  ///< its file with a line "oom_kill N"
+    StarvedWorker(std::string directory, bool second) : directory_(std::move(directory)), second_(second) {}
+    std::string directory_;
+    bool second_;  ///< version of control groups
 };
 
 }  // namespace muster::agent

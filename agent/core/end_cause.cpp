@@ -98,11 +98,20 @@ std::string xid_words(const GpuError& error) {
                meaning == xid_meanings.end() ? std::string() : cat(": ", meaning->text));
 }
 
+constexpr std::string_view full_host = "the host's memory is full: run fewer workers on it, or smaller ones";
+
 std::string limit_words(const EndFacts& facts) {
     const auto& group = facts.memory_group;
-    if (!group || group->limit_bytes < 0) return "the host's memory is full: run fewer workers on it, or smaller ones";
-    return cat("the limit is ", mebibytes(group->limit_bytes), " (", group->limited_by,
-               "): raise it, or run fewer workers, or smaller ones");
+    if (!group || group->limit_bytes < 0) return std::string(full_host);
+    const auto peak =
+        group->peak_bytes < 0 ? std::string() : cat(", the most that was used ", mebibytes(group->peak_bytes));
+    return cat("the limit is ", mebibytes(group->limit_bytes), " (", group->limited_by, ")", peak,
+               ": raise it, or run fewer workers, or smaller ones");
+}
+
+/// A group counts the kills of the whole host too. Who never came near its limit died of one of these.
+bool is_hosts_shortage(const MemoryGroup& group) {
+    return group.limit_bytes >= 0 && group.peak_bytes >= 0 && group.peak_bytes < group.limit_bytes / 10 * 9;
 }
 
 std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
@@ -110,8 +119,7 @@ std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
         const auto size = kill->resident_kib >= 0 ? cat(" (it held ", mebibytes(kill->resident_kib * 1024), ")") : "";
         return FailureCause{CauseKind::out_of_memory,
                             cat("the kernel killed it because memory ran out", size, "; ",
-                                kill->in_group ? limit_words(facts)
-                                               : "the host's memory is full: run fewer workers on it, or smaller ones"),
+                                kill->in_group ? limit_words(facts) : std::string(full_host)),
                             {}};
     }
     if (const auto* gpu = gpu_error(facts, /*naming_nobody=*/false))
@@ -125,9 +133,14 @@ std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
 /// Only where SIGKILL was the end: a victim of the same moment must not take the blame of the one that was killed.
 std::optional<FailureCause> told_by_counters(const EndFacts& facts) {
     if (fatal_signal(facts.end) != kill_signal || facts.oom_kills.value_or(0) <= 0) return std::nullopt;
+    const auto& group = facts.memory_group;
+    const auto why = group && is_hosts_shortage(*group)
+                         ? cat("of its limit of ", mebibytes(group->limit_bytes), " never more than ",
+                               mebibytes(group->peak_bytes), " were used, so ", full_host)
+                         : limit_words(facts);
     return FailureCause{CauseKind::out_of_memory,
                         cat("the kernel killed it because memory ran out, so the counter of ",
-                            facts.memory_group ? facts.memory_group->path : "the host", " says; ", limit_words(facts)),
+                            group ? group->path : "the host", " says; ", why),
                         {}};
 }
 

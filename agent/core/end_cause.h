@@ -22,6 +22,7 @@ struct MemoryGroup {
     std::string path;
     std::int64_t limit_bytes = -1;  ///< the smallest one from here upwards; -1: none
     std::string limited_by;         ///< the file with that limit: what to raise
+    std::int64_t peak_bytes = -1;   ///< the most that was ever used under that limit; -1: not known
 };
 
 struct EndFacts {

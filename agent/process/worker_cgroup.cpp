@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "agent/process/cgroup_mounts.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 
@@ -29,31 +30,6 @@ void remove_tree(const std::string& path, int depth) {
 }
 
 }  // namespace
-
-std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cgroup) {
-    // "36 35 98:0 /root /mount/point options - cgroup2 source options"; the root is what of the hierarchy is shown
-    // here.
-    std::string root, mount;
-    for (const auto line : split(mountinfo, '\n')) {
-        const auto dash = line.find(" - cgroup2 ");
-        const auto fields = split(line, ' ');
-        if (dash == std::string_view::npos || fields.size() < 5) continue;
-        root = fields[3];
-        mount = fields[4];
-        break;
-    }
-    if (mount.empty()) return {};
-    for (const auto line : split(cgroup, '\n')) {
-        if (!line.starts_with("0::/")) continue;
-        auto own = line.substr(3);
-        if (root != "/") {  // a part of the hierarchy: our path must lie in it
-            if (!own.starts_with(root) || (own.size() > root.size() && own[root.size()] != '/')) return {};
-            own.remove_prefix(root.size());
-        }
-        return own == "/" || own.empty() ? mount : cat(mount, own);
-    }
-    return {};
-}
 
 std::optional<WorkerCgroup> WorkerCgroup::create(std::string_view name) {
     const auto own = own_cgroup_directory(read_file("/proc/self/mountinfo"), read_file("/proc/self/cgroup"));

@@ -9,10 +9,6 @@
 
 namespace muster::agent {
 
-/// Where this process lives in the v2 hierarchy, from /proc/self/mountinfo and /proc/self/cgroup; empty if it has none.
-/// Hybrid layouts (v1 controllers, a v2 hierarchy beside them) are served: killing needs no controller.
-std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cgroup);
-
 /// An empty child of our own group, made for one agent's workers, each of which gets a group within it.
 class WorkerCgroup {
   public:

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "agent/process/cgroup_mounts.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/worker_cgroup.h"
 #include "tests/integration/process/driver.h"

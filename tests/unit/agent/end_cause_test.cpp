@@ -45,6 +45,20 @@ TEST_CASE("an out-of-memory kill is known by the kernel's line or by the counter
     CHECK(says(end_cause(facts), "the host's memory is full"));
 }
 
+TEST_CASE("the most that was used says whether it was the group's limit or the host's memory") {
+    auto facts = facts_of(Signaled{9, false});
+    facts.oom_kills = 1;
+    facts.memory_group->peak_bytes = 511 * mib;
+    CHECK(says(end_cause(facts), "512 MiB (/sys/fs/cgroup/job/memory.max), the most that was used 511 MiB: raise it"));
+    facts.memory_group->peak_bytes = 100 * mib;
+    const auto host = end_cause(facts);
+    CHECK(host.kind == CauseKind::out_of_memory);
+    CHECK(says(host, "of its limit of 512 MiB never more than 100 MiB were used, so the host's memory is full"));
+    // What the kernel says of this kill goes before: another group's limit may be lower.
+    facts.kernel_events = {OomKill{4242, "python3", 90 * 1024, true}};
+    CHECK(says(end_cause(facts), "the most that was used 100 MiB: raise it"));
+}
+
 TEST_CASE("a shell's 137 is a kill too") {
     auto facts = facts_of(Exited{137});
     facts.oom_kills = 1;

@@ -1,6 +1,6 @@
 #include "agent/process/process_tree.h"
 
-#include "agent/process/worker_cgroup.h"
+#include "agent/process/cgroup_mounts.h"
 #include "tests/support/catch.h"
 
 using namespace muster::agent;
@@ -57,4 +57,27 @@ TEST_CASE("our own cgroup is found in pure and hybrid layouts, and not where it 
     CHECK(own_cgroup_directory(container, "0::/../other\n").empty());
     CHECK(own_cgroup_directory("", "0::/x\n").empty());
     CHECK(own_cgroup_directory(pure, "4:memory:/x\n").empty());
+}
+
+TEST_CASE(
+    "a control group's path may hold blanks, may be shown by one mount of several, and lies nowhere outside of a "
+    "namespace") {
+    const std::string spaces = "30 1 0:26 / /tmp/a\\040b\\134c rw - cgroup2 cgroup2 rw\n";
+    CHECK(own_cgroup_directory(spaces, "0::/my job\n") == "/tmp/a b\\c/my job");
+    const std::string several =
+        "30 1 0:26 /docker/one\\040pod /mnt/one rw - cgroup2 cgroup2 rw\n"
+        "31 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    CHECK(own_cgroup_directory(several, "0::/docker/other\n") == "/sys/fs/cgroup/docker/other");
+    CHECK(own_cgroup_directory(several, "0::/docker/one pod/d\n") == "/mnt/one/d");
+    const std::string from_above = "30 1 0:26 /../.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+    CHECK(own_cgroup_directory(from_above, "0::/\n").empty());
+    CHECK(own_cgroup_directory(spaces, "0::/../other\n").empty());
+    const std::string first =
+        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "35 31 0:32 /docker/abc /sys/fs/cgroup/memory\\0401 rw - cgroup cgroup rw,memory\n";
+    CHECK(own_v1_cgroup_directory(first, "5:cpu:/c\n4:net_cls,memory:/docker/abc/a:b\n", "memory") ==
+          "/sys/fs/cgroup/memory 1/a:b");
+    CHECK(own_v1_cgroup_directory(first, "5:cpu:/c\n4:memory:/docker/xyz\n", "memory").empty());
+    CHECK(own_v1_cgroup_directory(first, "5:cpu:/c\n", "cpu") == "/sys/fs/cgroup/cpu/c");
+    CHECK(own_v1_cgroup_directory(first, "0::/c\n", "memory").empty());
 }

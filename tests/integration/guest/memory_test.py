@@ -1,0 +1,97 @@
+"""Out-of-memory kills in control groups of version 2, told by `muster`, on a kernel that has their memory controller: user-mode
+Linux as a guest, a process like any other. (Build machines often have that controller in version 1.)"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+BIN = os.environ["MUSTER_BIN"]
+KERNEL = shutil.which("linux.uml")
+# Rank 1 writes into more memory than its group may have.
+WORKER = """import os, time
+if os.environ["RANK"] == "1":
+    open(os.environ["TMPDIR"] + "/ready", "w").close()
+    if "HOLD" not in os.environ:
+        held = b"x" * (200 << 20)
+time.sleep(20)
+"""
+# Each job in a group of its own, below one that limits it.
+JOB = r"""
+groups=/sys/fs/cgroup
+echo +memory > $groups/cgroup.subtree_control
+run() {  # NAME OPTION...: in the group $groups/NAME/in
+    name=$1
+    shift
+    mkdir -p $groups/$name/in
+    echo +memory > $groups/$name/cgroup.subtree_control
+    echo 100M > $groups/$name/memory.max
+    sh -c 'echo 0 > '$groups/$name'/in/cgroup.procs && exec "$@"' sh \
+        BIN/muster --standalone --nproc-per-node 2 --shutdown-timeout 1 --report /mnt/$name.json "$@" \
+        --no-python python3 /mnt/worker.py > /mnt/$name.out 2> /mnt/$name.err
+    cat $groups/$name/in/memory.events > /mnt/$name.events
+}
+run logged
+rm /dev/kmsg
+run counted
+rm -f $TMPDIR/ready
+(until [ -e $TMPDIR/ready ]; do sleep 0.05; done; BIN/muster fault oom rank 1 > /mnt/fault.out 2>&1) &
+HOLD=1 run injected --allow-faults
+wait
+"""
+
+
+@unittest.skipUnless(KERNEL or os.environ.get("CI"), "user-mode-linux is not installed")
+class MemoryOfVersion2(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        assert KERNEL, "user-mode-linux is not installed: scripts/setup --tests"
+        folder = tempfile.TemporaryDirectory(prefix="muster-guest-")
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        (cls.folder / "worker.py").write_text(WORKER)
+        (cls.folder / "job.sh").write_text(JOB.replace("BIN/", f"{BIN}/"))
+        # In a namespace of processes, so that all of the guest ends with this test.
+        unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
+        console = subprocess.run(["setpriv", "--pdeathsig", "KILL", *unshare, KERNEL, "mem=400M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
+                                  f"init={HERE / 'init.sh'}", f"FOLDER={cls.folder}", "con=null", "con0=fd:0,fd:1"], stdin=subprocess.DEVNULL,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
+                                 env={**os.environ, "LD_PRELOAD": os.environ["MUSTER_GUEST_REGISTERS"], "TMPDIR": "/dev/shm"})
+        log = cls.folder / "guest.log"
+        cls.said = console.stdout.decode(errors="replace") + (log.read_text() if log.exists() else "")
+
+    def first(self, name):
+        """The first failure of that job's report, and its group's counter."""
+        for ending in ("json", "events", "err"):
+            if not (self.folder / f"{name}.{ending}").exists():
+                self.fail(f"no {name}.{ending}; the guest said:\n{self.said}")
+        report = json.loads((self.folder / f"{name}.json").read_text())
+        return report["first"], dict(line.split() for line in (self.folder / f"{name}.events").read_text().splitlines())
+
+    def check(self, failure, text):
+        self.assertEqual((failure["rank"], failure["cause"]["kind"]), (1, "out_of_memory"))
+        self.assertRegex(failure["cause"]["text"], text)
+        self.assertIn("SIGKILL", failure["end"]["text"])
+
+    def test_the_kernel_log_tells_what_it_held_and_the_group_its_limit(self):
+        failure, events = self.first("logged")
+        self.assertEqual(events["oom_kill"], "1")
+        self.check(failure, r"^the kernel killed it because memory ran out \(it held \d\d MiB\); the limit is 100 MiB "
+                            r"\(/sys/fs/cgroup/logged/memory.max\), the most that was used (100|99) MiB: raise it")
+
+    def test_without_the_log_the_counter_of_memory_events_tells_it(self):
+        failure, _ = self.first("counted")
+        self.check(failure, r"the counter of /sys/fs/cgroup/counted/in says; the limit is 100 MiB \(/sys/fs/cgroup/counted/memory.max\)")
+
+    def test_memory_runs_out_on_order(self):
+        failure, events = self.first("injected")
+        self.check(failure, r"in a control group of its own, and the kernel killed it; its limit was 64 MiB \(/sys/fs/cgroup/injected/muster-fault-\d+/memory.max\), "
+                            r"the most that was used 6\d MiB; injected by muster fault oom rank 1")
+        self.assertEqual(events["oom_kill"], "0")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
