@@ -160,6 +160,9 @@ void Agent::Driver::start() {
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
     };
+    hangs_.on_seen = [this](std::vector<Whereabouts> workers) {
+        link_.workers_seen({commands_.last_round(), std::move(workers)});
+    };
     gpus_.on_notice = hangs_.on_notice;
     const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers));
     if (auto made = logs_.make_base(); made.has_error())

@@ -19,6 +19,7 @@ class ClientLink final : public RendezvousLink {
     void end_acknowledged() override { client_.end_acknowledged(); }
     void command(native::Command command) override { client_.command(std::move(command)); }
     void fault_answer(native::FaultAnswer answer) override { client_.fault_answer(std::move(answer)); }
+    void workers_seen(native::WorkersSeen seen) override { client_.workers_seen(std::move(seen)); }
     void cut_off(Duration length) override { client_.cut_off(length); }
     void close(std::function<void()> closed) override { client_.flush(1s, std::move(closed)); }
     [[nodiscard]] bool may_feed() const override { return client_.may_feed(); }

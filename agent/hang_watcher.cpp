@@ -18,6 +18,8 @@ namespace {
 
 constexpr Duration look_pause = 1s;
 constexpr Duration stacks_limit = 1500ms;
+/// A thousand nodes then tell a daemon 100 times a second, some KiB each time.
+constexpr Duration seen_pause = 10s;
 
 FileDescriptor open_process(std::int32_t pid) {
     return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
@@ -73,6 +75,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     watch_.begin_round();
     torch_.forget();
     whereabouts_.reset();
+    seen_told_at_.reset();
     resting_ = false;
     arm();
 }
@@ -160,6 +163,13 @@ void HangWatcher::look() {
         if (on_notice) on_notice(line);
     for (const auto& order : step.ends)
         take_stacks(order.local_rank, [this, order](const StackText& stacks) { end(order, stacks); });
+    tell_seen(now);
+}
+
+void HangWatcher::tell_seen(Instant now) {
+    if (!on_seen || workers_.empty() || (seen_told_at_ && now - *seen_told_at_ < seen_pause)) return;
+    seen_told_at_ = now;
+    on_seen(watch_.seen(now));
 }
 
 void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use) {

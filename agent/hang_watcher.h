@@ -36,6 +36,8 @@ class HangWatcher {
 
     std::function<Told(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
+    /// Called with what was seen of the workers: after their start, and then every ten seconds.
+    std::function<void(std::vector<Whereabouts>)> on_seen;
 
     void begin_round(std::uint32_t rank_base);
     void worker_started(std::uint32_t local_rank, std::int32_t pid);
@@ -67,6 +69,7 @@ class HangWatcher {
     void tell_stacks(std::uint32_t local_rank);
     void ask_place(std::uint32_t local_rank);
     void end(const EndOrder& order, const StackText& stacks);
+    void tell_seen(Instant now);
 
     boost::asio::steady_timer timer_;
     HangWatch watch_;
@@ -75,6 +78,7 @@ class HangWatcher {
     std::uint32_t rank_base_ = 0;
     std::map<std::uint32_t, Worker> workers_;              ///< by local rank; those that run
     std::optional<std::vector<Whereabouts>> whereabouts_;  ///< when the round failed
+    std::optional<Instant> seen_told_at_;
     bool resting_ = true;
     std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
 };

@@ -26,6 +26,7 @@ class RendezvousLink {
     virtual void end_acknowledged() = 0;
     virtual void command(native::Command command) = 0;
     virtual void fault_answer(native::FaultAnswer answer) = 0;
+    virtual void workers_seen(native::WorkersSeen seen) = 0;
     /// Says and hears nothing for so long: a partition that is rehearsed.
     virtual void cut_off(Duration length) = 0;
     /// Sends what is queued, then closes; `closed` is called once, at the latest after one second; inside

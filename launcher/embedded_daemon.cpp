@@ -85,6 +85,8 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     // nothing but this node cannot, because this node was in that round.
     daemon.server.quiet_start = config.standalone ? rendezvous::QuietStart::none : rendezvous::QuietStart::until_full;
     daemon.server.embedded_for = config.job;
+    daemon.server.to_wall_clock =
+        std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
     daemon.server.allow_faults = config.allow_faults;
     daemon.server.secret = config.secret;
     daemon.server.secret_seed = rendezvous::random_nonce();

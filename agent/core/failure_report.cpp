@@ -49,7 +49,8 @@ std::string clock_time(std::int64_t seconds_since_1970) {
 std::string who(const Failure& failure, const ReportContext& context) {
     const std::string_view here = failure.host == context.host ? " (this host)" : "";
     if (failure.rank < 0)
-        return cat("node ", failure.host, here, failure.kind == FailureKind::node_lost ? " was lost" : " failed");
+        return cat("node ", failure.host, here, failure.kind == FailureKind::node_lost ? " was lost" : " failed",
+                   failure.pid > 0 ? cat(" (its agent's pid was ", failure.pid, ")") : std::string());
     return cat("rank ", failure.rank, " (local rank ", failure.local_rank, ") on ", failure.host, here,
                failure.pid > 0 ? cat(", pid ", failure.pid) : std::string());
 }
@@ -80,8 +81,11 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
         if (!why.empty()) out += cat(" - ", why);
     }
     out += '\n';
-    const auto when =
-        first.wall_time_s > 0 ? cat("  at ", clock_time(first.wall_time_s), " by its host's clock\n") : std::string();
+    // Of a node that cannot say it itself the daemon knows when it last heard it.
+    const bool silent = first.kind == FailureKind::node_lost && first.pid > 0;
+    const auto when = first.wall_time_s <= 0 ? std::string()
+                                             : cat(silent ? "  last heard at " : "  at ", clock_time(first.wall_time_s),
+                                                   silent ? " by the daemon's clock\n" : " by its host's clock\n");
     if (first.rank >= 0 && first.role != "default" && !first.role.empty()) out += cat("  role: ", first.role, '\n');
     if (first.rank < 0) {
         append_indented(out, first.message, "    ", context.stderr_lines_max);

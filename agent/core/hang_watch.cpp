@@ -133,6 +133,13 @@ std::vector<Whereabouts> HangWatch::whereabouts(Instant now) const {
     return all;
 }
 
+std::vector<Whereabouts> HangWatch::seen(Instant now) const {
+    std::vector<Whereabouts> all;
+    for (const auto& [local_rank, known] : workers_)
+        if (all.size() < native::whereabouts_max) all.push_back(where_is(known, now));
+    return all;
+}
+
 std::string describe(const WorkerLook& look) {
     return cat(who(look), ": ", place(look));
 }

@@ -93,6 +93,8 @@ class HangWatch {
     /// Those of this round's workers that have done nothing for long, or had until just now (they gave up waiting, and
     /// may have ended for it); the missing and the longest idle first, at most native::whereabouts_max.
     [[nodiscard]] std::vector<Whereabouts> whereabouts(Instant now) const;
+    /// All that run, as they were at the last look: what others are to know of them should this node be lost.
+    [[nodiscard]] std::vector<Whereabouts> seen(Instant now) const;
 
   private:
     struct Known {

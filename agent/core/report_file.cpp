@@ -40,6 +40,8 @@ json as_json(const Failure& failure) {
         out["rank"] = failure.rank;
         out["local_rank"] = failure.local_rank;
         out["pid"] = failure.pid;
+    } else if (failure.pid > 0) {
+        out["agent_pid"] = failure.pid;
     }
     if (failure.kind != FailureKind::node_lost) {
         out["end"] = std::visit(EndAsJson{}, failure.end);

@@ -437,6 +437,9 @@ void Client::command(native::Command command) {
 void Client::fault_answer(native::FaultAnswer answer) {
     implementation_->carry_out(implementation_->core().fault_answer(std::move(answer), now()));
 }
+void Client::workers_seen(native::WorkersSeen seen) {
+    implementation_->carry_out(implementation_->core().workers_seen(std::move(seen), now()));
+}
 void Client::cut_off(Duration length) {
     implementation_->cut_off(length);
 }

@@ -48,6 +48,7 @@ class Client {
     void end_acknowledged();
     void command(native::Command command);
     void fault_answer(native::FaultAnswer answer);
+    void workers_seen(native::WorkersSeen seen);
     /// For so long nothing is said, heard or connected any more, to the daemon and to peers, as behind a network that
     /// drops everything. What was to be said or heard meanwhile comes late, as it does when such a network comes back.
     void cut_off(Duration length);

@@ -98,6 +98,11 @@ std::vector<ClientOutput> ClientCore::fault_answer(native::FaultAnswer answer, I
     return settle(now);
 }
 
+std::vector<ClientOutput> ClientCore::workers_seen(native::WorkersSeen seen, Instant now) {
+    if (link_ == Link::open && !holds_join()) say(std::move(seen));
+    return settle(now);
+}
+
 std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now) {
     if (!leader) {
         if (link_ == Link::none) lines_.no_answer(WaitingLines::Reached::somebody, std::move(why), now);

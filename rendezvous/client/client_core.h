@@ -119,6 +119,8 @@ class ClientCore {
     std::vector<ClientOutput> command(native::Command command, Instant now);
     /// Said once, or never where there is no connection: whoever asked sees that nothing comes.
     std::vector<ClientOutput> fault_answer(native::FaultAnswer answer, Instant now);
+    /// The same: the next one says more.
+    std::vector<ClientOutput> workers_seen(native::WorkersSeen seen, Instant now);
 
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 

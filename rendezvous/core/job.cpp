@@ -73,6 +73,8 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     waiting_changed_ = true;
     const bool was_through = member.place == Place::succeeded;
     if (was_through) round_.through_gone.insert(member.group_rank);
+    if (member.round == round_.number && member.round != no_round)
+        round_.gone.emplace(member.group_rank, label(member.node));
     remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
@@ -288,14 +290,23 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     settle(turn);
 }
 
+/// Nothing follows from it; it is told if the node is lost.
+void Job::on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || seen.round != found->second.round) return;
+    found->second.workers_seen = seen.workers;
+    found->second.workers_seen_at = turn.now;
+}
+
 // ---- going ----
 
 void Job::departed(Members::iterator gone, RoundEndReason reason, const std::string& told, const Turn& turn) {
     const auto member = gone->second;
-    const auto why = explained(member, told, turn.now);
+    const bool lost = reason == RoundEndReason::node_lost;
+    const auto why = lost ? lost_how(member, told, turn.now) : explained(member, told, turn.now);
     const bool workers_ran =
         member.place == Place::running || (member.place == Place::draining && !member.workers_gone);
-    if (reason == RoundEndReason::node_lost && workers_ran) blame_node(member, why, turn.now);
+    if (lost && workers_ran) blame_node(member, why, turn.now);
     // Its workers had stopped, by a signal to its agent, before or while the round ended.
     if (reason == RoundEndReason::node_left && member.round == round_.number) round_.left = true;
     erase(gone, turn);

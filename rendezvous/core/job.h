@@ -54,6 +54,7 @@ class Job {
     void on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn);
     void on_workers_succeeded(Incarnation said_by, const native::WorkersSucceeded& succeeded, const Turn& turn);
     void on_round_report(Incarnation said_by, const native::RoundReport& report, const Turn& turn);
+    void on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, const Turn& turn);
     void on_leave(Incarnation said_by, const native::Leave& leave, const Turn& turn);
     void on_end_acknowledged(Incarnation said_by, const Turn& turn);
     void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
@@ -186,6 +187,10 @@ class Job {
     [[nodiscard]] std::vector<Member*> chosen();
     [[nodiscard]] bool is_host(const Member& member) const;
     [[nodiscard]] std::vector<std::string> notes_on_last_round() const;
+    [[nodiscard]] std::string why_next_round() const;
+    [[nodiscard]] std::vector<std::string> notes_on_changes(const std::vector<Member*>& sealed,
+                                                            const std::vector<std::uint32_t>& ranks) const;
+    [[nodiscard]] std::string holder_of(std::uint32_t group_rank) const;
     void send_assignment_again(const Member& member, const Turn& turn);
 
     // job_keep.cpp
@@ -210,7 +215,9 @@ class Job {
     void heard(Member& member, Instant now);
     void rearm_leases(Instant now);
     void look_again_at(Instant when);
-    void blame_node(const Member& member, std::string how, Instant now);
+    [[nodiscard]] static std::string lost_how(const Member& member, std::string how, Instant now);
+    void blame_node(const Member& member, const std::string& how, Instant now);
+    void tell_of_lost_workers(const Member& member, Instant now);
 
     // job_resume.cpp: an agent comes back and says which round it is in
     void resume_known(Member& member, const native::Resume& resume, const Turn& turn);

@@ -51,6 +51,10 @@ constexpr std::size_t charges_max = 10'000;
 struct GroupRank {
     std::uint32_t value = 0;
 };
+struct GoneNode {
+    std::uint32_t group_rank = 0;
+    std::string who;
+};
 struct ChargeTime {
     std::int64_t at_ns = 0;
 };
@@ -66,6 +70,7 @@ struct RoundRow {
     native::RoundEnded end;  ///< its number, and how it ended where it has
     bool ended = false;
     std::uint32_t node_count = 0;
+    std::vector<GoneNode> gone;
     std::vector<GroupRank> through_gone;
     bool left = false;
     bool drained = false;
@@ -113,6 +118,10 @@ concept Is = native::Is<M, T>;
 void fields(auto& v, Is<GroupRank> auto& m) {
     v.number(m.value);
 }
+void fields(auto& v, Is<GoneNode> auto& m) {
+    v.number(m.group_rank);
+    v.sentence(m.who);
+}
 void fields(auto& v, Is<Fingerprint> auto& m) {
     v.number(m.value);
 }
@@ -131,6 +140,7 @@ void fields(auto& v, Is<RoundRow> auto& m) {
     v.part(m.end);
     v.flag(m.ended);
     v.number(m.node_count);
+    v.list(m.gone, native::peers_max);
     v.list(m.through_gone, native::peers_max);
     v.flag(m.left);
     v.flag(m.drained);
@@ -180,6 +190,7 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.choice(m.member.place, Place::lost);
     v.number(m.member.round);
     v.number(m.member.group_rank);
+    v.number(m.member.rank_base);
     v.flag(m.member.workers_gone);
     v.flag(m.member.reported);
     v.list(m.first_cause_of, node_failures_of_max);
@@ -226,6 +237,7 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow grou
     round.why = std::move(row.end.why);
     round.ended = row.ended;
     round.node_count = row.node_count;
+    for (auto& node : row.gone) round.gone.emplace(node.group_rank, std::move(node.who));
     for (const auto& rank : row.through_gone) round.through_gone.insert(rank.value);
     round.through = round.through_gone;
     round.left = row.left;
@@ -361,6 +373,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                {.end = {round.number, round.reason, round.final, round.why},
                 .ended = round.ended,
                 .node_count = round.node_count,
+                .gone = {},
                 .through_gone = {},
                 .left = round.left,
                 .drained = round.drained,
@@ -377,6 +390,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
     for (const auto& past : facts.pasts)
         for (const auto failed : past.first_cause_of)
             if (row.past_failures.size() < node_failures_of_max) row.past_failures.push_back({past.host, failed});
+    for (const auto& [group_rank, who] : round.gone) row.round.gone.push_back({group_rank, who});
     for (const auto rank : round.through_gone) row.round.through_gone.push_back({rank});
     for (const auto fingerprint : round.failures.known()) {
         if (row.round.known_failures.size() == fingerprints_max) break;

@@ -46,6 +46,7 @@ std::string_view impossible_in(const KeptJob& kept) {
     if (round.final && !round.ended) return "a last round that has not ended";
     if (!round.through_gone.empty() && *round.through_gone.rbegin() >= round.node_count)
         return "a rank beyond its round";
+    if (!round.gone.empty() && round.gone.rbegin()->first >= round.node_count) return "a rank beyond its round";
     if (round.failures.empty() != round.failures.kept().empty()) return "failures that are not there";
     if (round.ended && round.reason == native::RoundEndReason::worker_failed && round.failures.empty())
         return "a failure that nobody reported";

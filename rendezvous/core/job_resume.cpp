@@ -35,6 +35,7 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
 
 void Job::resume_known(Member& member, const native::Resume& resume, const Turn& turn) {
     const bool current = resume.round == round_.number && member.round == round_.number;
+    if (current) member.rank_base = resume.as_assigned.rank_base;
     if (current && in_running_round(member)) {
         if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
         pass_on_notice(member, turn);
@@ -65,6 +66,7 @@ Member& Job::add_resumed(const Arrival& arrival, const native::Resume& resume, c
     count(member, -1);
     member.round = rank_taken ? no_round : resume.round;
     member.group_rank = group_rank;
+    member.rank_base = resume.as_assigned.rank_base;
     count(member, +1);
     return member;
 }

@@ -8,6 +8,7 @@
 #include "rendezvous/core/assignment.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/ranks.h"
+#include "rendezvous/core/verdict.h"
 
 namespace muster::rendezvous {
 
@@ -53,7 +54,10 @@ void Job::seal(const Turn& turn) {
                               member->join.hosts_endpoint, member->arrival});
     }
     const auto ranks = assign_ranks(candidates);
-    auto notes = notes_on_nodes(members);
+    std::vector<std::string> notes;
+    if (round_.ended) notes.push_back(why_next_round());
+    for (auto& line : notes_on_nodes(members)) notes.push_back(std::move(line));
+    for (auto& line : notes_on_changes(members, ranks)) notes.push_back(std::move(line));
     for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
     const auto size = static_cast<std::uint32_t>(members.size());
     round_ = SealedRound{};
@@ -67,6 +71,7 @@ void Job::seal(const Turn& turn) {
         member.group_rank = ranks[i];
         member.workers_gone = false;
         member.reported = false;
+        member.workers_seen.clear();
     }
     std::sort(members.begin(), members.end(),
               [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
@@ -83,6 +88,7 @@ void Job::seal(const Turn& turn) {
     auto told = assignments(by_rank, round_.number, restarts_used_, round_.notes);
     SendTo shared{{}, peers(by_rank, round_.number)};
     for (std::size_t i = 0; i < by_rank.size(); ++i) {
+        members[i]->rank_base = told[i].rank_base;
         turn.send(by_rank[i]->connection, std::move(told[i]));
         shared.connections.push_back(by_rank[i]->connection);
     }
@@ -91,9 +97,66 @@ void Job::seal(const Turn& turn) {
                                 size == 1 ? " node" : " nodes", ", ", restarts_told()));
 }
 
-/// A round that ended because ranks waited in vain is mostly followed by another one, so no verdict tells of it.
+/// For every node's log, also a newcomer's: a round that is followed by another one has no verdict that tells of it.
+std::string Job::why_next_round() const {
+    using native::RoundEndReason;
+    const auto& failures = round_.failures;
+    auto because = round_.why;
+    if (!failures.empty() &&
+        (round_.reason == RoundEndReason::worker_failed || round_.reason == RoundEndReason::node_lost)) {
+        const auto& first = failures.first_cause(config_.victim_window);
+        because = first.rank < 0 ? sentence(first)
+                                 : cat("rank ", first.rank, " on ", first.host, " failed: ", error_line(first));
+    }
+    return cat("round ", next_round_, " begins",
+               terms_.restarts_max == 0 ? std::string() : cat(" (", restarts_told(), ")"), ": round ", round_.number,
+               " ended because ", because,
+               round_.checkpoint_step < 0 ? std::string()
+                                          : cat("; the newest checkpoint is of step ", round_.checkpoint_step));
+}
+
+/// Who had this rank in the round before.
+std::string Job::holder_of(std::uint32_t group_rank) const {
+    if (const auto found = round_.gone.find(group_rank); found != round_.gone.end()) return found->second;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number && member.group_rank == group_rank) return label(member.node);
+    return {};
+}
+
+std::vector<std::string> Job::notes_on_changes(const std::vector<Member*>& sealed,
+                                               const std::vector<std::uint32_t>& ranks) const {
+    constexpr std::size_t told_max = 8;
+    if (!round_.ended) return {};
+    std::vector<std::string> lines;
+    std::size_t more = 0;
+    for (std::size_t i = 0; i < sealed.size(); ++i) {
+        const auto& member = *sealed[i];
+        const auto who = label(member.node);
+        const bool held = member.round == round_.number;
+        if (held && member.group_rank == ranks[i]) continue;
+        if (lines.size() == told_max) {
+            ++more;
+            continue;
+        }
+        const auto before = held ? std::string() : holder_of(ranks[i]);
+        lines.push_back(held             ? cat(who, " moves from group rank ", member.group_rank, " to ", ranks[i])
+                        : before.empty() ? cat(who, " joins as group rank ", ranks[i])
+                        : before == who  ? cat(who, " is back as group rank ", ranks[i])
+                                         : cat(who, " takes the place of ", before, " as group rank ", ranks[i]));
+    }
+    if (more > 0)
+        lines.push_back(cat("and ", more, more == 1 ? " more node joins or moves" : " more nodes join or move"));
+    if (sealed.size() != round_.node_count)
+        lines.push_back(cat("round ", next_round_, " has ", sealed.size(), sealed.size() == 1 ? " node" : " nodes",
+                            " instead of ", round_.node_count));
+    return lines;
+}
+
+/// Where its ranks stood when it ended.
 std::vector<std::string> Job::notes_on_last_round() const {
-    if (!round_.ended || round_.reason != native::RoundEndReason::worker_failed) return {};
+    using native::RoundEndReason;
+    const bool failed = round_.reason == RoundEndReason::worker_failed || round_.reason == RoundEndReason::node_lost;
+    if (!round_.ended || !failed) return {};
     auto lines = lines_of(round_.whereabouts.list());
     if (!lines.empty()) lines.front() = cat("round ", round_.number, ": ", lines.front());
     return lines;

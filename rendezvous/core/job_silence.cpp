@@ -112,14 +112,23 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
         erase(lost, turn);
         return;
     }
-    const auto why = explained(member, how, turn.now);
+    const auto why = lost_how(member, how, turn.now);
     blame_node(member, why, turn.now);
     const bool running = member.place == Place::running;
     set_place(member, Place::lost);
     if (running) end_round(RoundEndReason::node_lost, cat(label(member.node), " was lost: ", why), turn);
 }
 
-void Job::blame_node(const Member& member, std::string how, Instant now) {
+/// With the ranks that are gone with it.
+std::string Job::lost_how(const Member& member, std::string how, Instant now) {
+    const auto first = member.rank_base;
+    const auto last = first + member.join.slots - 1;
+    how = explained(member, std::move(how), now);
+    if (first < 0) return how;
+    return last == first ? cat(how, "; it had rank ", first) : cat(how, "; it had ranks ", first, " to ", last);
+}
+
+void Job::blame_node(const Member& member, const std::string& how, Instant now) {
     if (member.round != round_.number) return;  // it went on with another round, and was missing there
     // It went somewhere between its last word and now.
     using std::chrono::nanoseconds;
@@ -131,10 +140,27 @@ void Job::blame_node(const Member& member, std::string how, Instant now) {
     failure.role = member.join.role;
     failure.group_rank = static_cast<std::int32_t>(member.group_rank);
     failure.pid = member.node.pid;
-    failure.message = std::move(how);
+    failure.message = member.peer.empty() ? how : cat(how, "; its address was ", member.peer);
+    // By this host's clock: the node's own cannot be asked.
+    const auto since_1970 = member.last_word.time_since_epoch() + config_.to_wall_clock;
+    if (config_.to_wall_clock != Duration::zero())
+        failure.wall_time_s = std::chrono::duration_cast<std::chrono::seconds>(since_1970).count();
     failure.at_ns = from + (to - from) / 2;
     failure.uncertainty_ns = (to - from) / 2;
     round_.failures.add(std::move(failure));
+    tell_of_lost_workers(member, now);
+}
+
+/// What its agent had told of them stands beside where the others waited.
+void Job::tell_of_lost_workers(const Member& member, Instant now) {
+    for (auto worker : member.workers_seen) {
+        worker.state = cat("lost with its node; ", describe(now - member.workers_seen_at), " before, ", worker.state);
+        if (!worker.operation.empty()) worker.state += cat(worker.inside ? ", inside " : ", after ", worker.operation);
+        worker.idle_ms = 0;
+        worker.inside = false;
+        worker.operation.clear();
+        round_.whereabouts.add(member.node.host, std::move(worker));
+    }
 }
 
 void Job::on_stall(Duration late, const Turn& turn) {

@@ -43,10 +43,13 @@ struct Member {
     Instant judged_at;             ///< silent until then, it is lost; sooner after a close than after mere silence
     Round round = no_round;        ///< the last round it was assigned
     std::uint32_t group_rank = 0;  ///< in that round
-    bool workers_gone = false;     ///< of that round: it said so, and cannot hold up the next seal when it is lost
-    bool reported = false;         ///< its RoundReport is here
-    std::uint32_t parked_at = 0;   ///< position it was told, counted from 1; 0: not parked
-    std::string record;            ///< as last written (job_record.h); empty: there is none
+    std::int64_t rank_base = -1;   ///< in that round, of its first worker; -1: in none
+    std::vector<Whereabouts> workers_seen{};  ///< what its agent last told of them, in that round, ...
+    Instant workers_seen_at;                  ///< ... and when
+    bool workers_gone = false;    ///< of that round: it said so, and cannot hold up the next seal when it is lost
+    bool reported = false;        ///< its RoundReport is here
+    std::uint32_t parked_at = 0;  ///< position it was told, counted from 1; 0: not parked
+    std::string record;           ///< as last written (job_record.h); empty: there is none
     std::vector<Round>
         first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
     bool left_out = false;  ///< of the next rounds, because these are too many

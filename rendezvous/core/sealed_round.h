@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,10 +15,11 @@
 namespace muster::rendezvous {
 
 struct SealedRound {
-    Round number = no_round;          ///< no_round: none was sealed yet
-    std::uint32_t node_count = 0;     ///< group world size
-    std::uint32_t unfinished = 0;     ///< of them, nodes whose workers have not all exited 0
-    std::vector<std::string> notes;   ///< told with every assignment, also with one that is said again
+    Round number = no_round;                    ///< no_round: none was sealed yet
+    std::uint32_t node_count = 0;               ///< group world size
+    std::uint32_t unfinished = 0;               ///< of them, nodes whose workers have not all exited 0
+    std::vector<std::string> notes;             ///< told with every assignment, also with one that is said again
+    std::map<std::uint32_t, std::string> gone;  ///< group ranks whose nodes are no more, and who they were
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
     std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell
     bool ended = false;

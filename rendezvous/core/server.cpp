@@ -316,6 +316,8 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
             entry->job.on_leave(said_by, message, turn);
         else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
             entry->job.on_end_acknowledged(said_by, turn);
+        else if constexpr (std::is_same_v<Message, native::WorkersSeen>)
+            entry->job.on_workers_seen(said_by, message, turn);
         else if constexpr (std::is_same_v<Message, native::FaultAnswer>)
             entry->job.on_fault_answer(said_by, message, turn);
         else

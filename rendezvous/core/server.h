@@ -43,8 +43,8 @@ struct ServerConfig {
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
     bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
-    /// The host's wall clock less its monotonic one. In records alone, so that the next daemon, maybe on another host,
-    /// knows how long ago something was.
+    /// The host's wall clock less its monotonic one. In records, so that the next daemon, maybe on another host, knows
+    /// how long ago something was, and for people: when a lost node was last heard. Nothing is decided by it.
     Duration to_wall_clock{};
 };
 

@@ -18,8 +18,11 @@ std::vector<WhereaboutsLedger::Kept> WhereaboutsLedger::kept() const {
     return all;
 }
 
-bool WhereaboutsLedger::is_same_place(const Whereabouts& a, const Whereabouts& b) {
-    return a.inside == b.inside && a.operation == b.operation && a.place == b.place;
+bool WhereaboutsLedger::is_same_place(const Group& group, const std::string& host, const Whereabouts& worker) {
+    const auto& first = group.first;
+    const bool lost = worker.idle_ms == 0;
+    if (lost || first.idle_ms == 0) return lost == (first.idle_ms == 0) && group.host == host;
+    return first.inside == worker.inside && first.operation == worker.operation && first.place == worker.place;
 }
 
 bool WhereaboutsLedger::make_room(const Whereabouts& worker) {
@@ -31,7 +34,7 @@ bool WhereaboutsLedger::make_room(const Whereabouts& worker) {
 }
 
 void WhereaboutsLedger::add(const std::string& host, Whereabouts worker) {
-    auto group = std::ranges::find_if(groups_, [&](const Group& other) { return is_same_place(other.first, worker); });
+    auto group = std::ranges::find_if(groups_, [&](const Group& other) { return is_same_place(other, host, worker); });
     if (group == groups_.end()) {
         if (!make_room(worker)) return;
         group = groups_.insert(groups_.end(), Group{host, worker, 0, {}});

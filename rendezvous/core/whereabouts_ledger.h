@@ -15,6 +15,7 @@ namespace muster::rendezvous {
 class WhereaboutsLedger {
   public:
     /// What the same place is: the operation, inside or after it, and the line. State and idleness differ by chance.
+    /// Those that were lost with their node (idle_ms is 0) stand apart, each node's together.
     struct Kept {
         std::string host;
         Whereabouts first;
@@ -43,7 +44,7 @@ class WhereaboutsLedger {
         std::uint32_t count = 0;
         RankRanges ranges;
     };
-    static bool is_same_place(const Whereabouts& a, const Whereabouts& b);
+    static bool is_same_place(const Group& group, const std::string& host, const Whereabouts& worker);
     bool make_room(const Whereabouts& worker);
 
     std::vector<Group> groups_;

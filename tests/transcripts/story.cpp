@@ -130,6 +130,8 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         agent.silent = true;
     else if (verb == "speak")
         agent.silent = false;
+    else if (verb == "seen")
+        seen(agent);
     else if (verb == "succeed")
         hear(agent, native::WorkersSucceeded{agent.assigned.round});
     else if (verb == "leave")
@@ -206,6 +208,16 @@ void Story::join(Puppet& agent, const Words& words) {
     agent.join.last_round = agent.assigned.round;
     if (agent.connection == 0) connect(agent);
     hear(agent, agent.join);
+}
+
+/// All of its workers were busy, after their 41st operation.
+void Story::seen(Puppet& agent) {
+    native::WorkersSeen seen{agent.assigned.round, {}};
+    for (std::uint32_t i = 0; i < agent.join.slots; ++i)
+        seen.workers.push_back({static_cast<std::int32_t>(agent.assigned.rank_base + i),
+                                agent.node.pid + 1 + static_cast<std::int32_t>(i), 0, "running", false,
+                                "all_reduce 41 of world", ""});
+    hear(agent, seen);
 }
 
 void Story::fail(Puppet& agent, const Words& words) {

@@ -10,6 +10,7 @@
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm] [early] [ago=20ms] [error=1ms]   WorkersFailed
+//   seen n0                                     WorkersSeen
 //   succeed n0 | leave n0 | ack n0
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
@@ -65,6 +66,7 @@ class Story {
     bool run_agent(const std::string& verb, Puppet& puppet, const Words& words);
     void join(Puppet& puppet, const Words& words);
     void fail(Puppet& puppet, const Words& words);
+    void seen(Puppet& agent);
     void fault(Puppet& puppet, const Words& words);
     void twin(Puppet& puppet);
     void connect(Puppet& puppet);

@@ -225,6 +225,11 @@ void fields(auto& v, Is<FaultAnswer> auto& m) {
     v.sentence(m.text);
 }
 
+void fields(auto& v, Is<WorkersSeen> auto& m) {
+    v.number(m.round);
+    v.list(m.workers, whereabouts_max);
+}
+
 // ---- daemon -> agent ----
 
 void fields(auto& v, Is<Pong> auto& m) {

@@ -169,6 +169,13 @@ struct FaultAnswer {
     friend bool operator==(const FaultAnswer&, const FaultAnswer&) = default;
 };
 
+/// What an agent last saw of its workers, told now and then: all that the others know of them where their node is lost.
+struct WorkersSeen {
+    Round round = no_round;
+    std::vector<Whereabouts> workers;  ///< also those that are busy: idle_ms is 0
+    friend bool operator==(const WorkersSeen&, const WorkersSeen&) = default;
+};
+
 /// The job's end is known here. The daemon may forget this agent.
 struct EndAcknowledged {
     friend bool operator==(const EndAcknowledged&, const EndAcknowledged&) = default;
@@ -327,7 +334,7 @@ struct PeerAnswer {
 
 using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
                              EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
-                             JobEnded, Refused, PeerAsk, PeerAnswer, Proof, Command, FaultAnswer, Challenge,
-                             NoticeGiven, CommandAnswer, NotLeader, FaultOrdered>;
+                             JobEnded, Refused, PeerAsk, PeerAnswer, Proof, Command, FaultAnswer, WorkersSeen,
+                             Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered>;
 
 }  // namespace muster::native

@@ -15,7 +15,11 @@ std::string line_of(const WhereaboutsGroup& group, std::string_view missing_from
     const auto& one = group.first;
     std::string out = group.count == 1 ? cat("rank ", one.rank, " on ", group.host, " (pid ", one.pid, ")")
                                        : cat("ranks ", group.ranks, " (", group.count, " workers)");
-    out += cat(": had done nothing for ", describe(Duration(std::chrono::milliseconds(one.idle_ms))), ", ", one.state);
+    if (one.idle_ms > 0)
+        out += cat(": had done nothing for ", describe(Duration(std::chrono::milliseconds(one.idle_ms))), ", ");
+    else
+        out += group.count == 1 ? ": " : cat(" on ", group.host, ": ");  // a lost node's
+    out += one.state;
     if (!one.operation.empty()) out += cat(one.inside ? ", inside " : ", after ", one.operation);
     if (!one.inside && !missing_from.empty()) out += cat(", missing from ", missing_from);
     if (!one.place.empty()) out += cat(", at ", one.place);

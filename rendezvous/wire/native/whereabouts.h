@@ -12,7 +12,7 @@ namespace muster {
 struct Whereabouts {
     std::int32_t rank = 0;
     std::int32_t pid = 0;
-    std::uint32_t idle_ms = 0;  ///< it had done nothing for so long
+    std::uint32_t idle_ms = 0;  ///< it had done nothing for so long; 0: it was busy, or is lost and `state` says more
     std::string state;          ///< "asleep in futex_wait_queue"
     bool inside = false;        ///< `operation` is under way; else it was its last one
     std::string operation;      ///< "all_reduce 41 of world"; empty: it has no flight record

@@ -35,6 +35,7 @@ struct FakeLink : RendezvousLink {
     void fault_answer(native::FaultAnswer answer) override {
         diary.push_back(cat("fault ", answer.number, answer.done ? " done: " : " not done: ", answer.text));
     }
+    void workers_seen(native::WorkersSeen) override {}
     void cut_off(Duration length) override { diary.push_back(cat("cut off for ", muster::describe(length))); }
     void close(std::function<void()> closed) override {
         diary.push_back("close link");

@@ -419,6 +419,25 @@ TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked
     CHECK(told({.deadline_min = 1s}, "") == 4);
 }
 
+TEST_CASE("what others are to know of the workers, should the node be lost, is all of them as they were last seen") {
+    Node node;
+    node.learn();
+    node.wait_for(2);
+    node.seconds(3);
+    const auto seen = node.watch.seen(node.now);
+    REQUIRE(seen.size() == 4);
+    CHECK(seen[0].rank == 4);
+    CHECK(seen[0].pid == 100);
+    CHECK(seen[0].inside);
+    CHECK(seen[0].operation == "all_reduce 41 of world");
+    CHECK(seen[2].operation == "all_reduce 40 of world");
+    CHECK_FALSE(seen[2].inside);
+    CHECK(seen[2].idle_ms == 3000);
+    node.train();
+    node.second();
+    CHECK(node.watch.seen(node.now)[2].idle_ms == 0);
+}
+
 TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent few, nor where nobody is to be told") {
     const auto told = [](HangConfig config, std::uint64_t beats, const char* section) {
         Node node(config);

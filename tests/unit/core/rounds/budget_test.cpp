@@ -75,7 +75,7 @@ TEST_CASE("the first failure of a node is healed in place, the second one gives 
     CHECK(says(second, "n2 <- Assigned round 2: group rank 1 of 2"));
     const std::string why =
         "n1 (pid 102) is left out: it was the first cause of the end of 2 of the last 4 rounds (--node-failures 2/4)";
-    CHECK(says(second, "restarts 2, store n0.net:5001 [" + why + "]"));  // on every node
+    CHECK(says(second, "rank 1 on n1 failed: exit code 1] [" + why + "]"));  // on every node
     CHECK(says(story.answers("advance 1s"), "n1 <- Parked 0: " + why));
     CHECK(says(story.answers("show job"), "\"left_out\":true"));
 }
@@ -106,9 +106,8 @@ TEST_CASE("a node that is needed for the minimum takes part all the same, and ev
     const auto answers = fail(story, "n1", {"n0", "n1"});
     CHECK(says(answers, "round 1 sealed with 2 nodes"));
     CHECK(says(answers,
-               "n0 <- Assigned round 1: group rank 0 of 2, rank 0 of 2, role rank 0 of 2, restarts 1, store "
-               "n0.net:5001 [n1 (pid 102) fails again and again, and takes part all the same: without it "
-               "there would be fewer nodes than the minimum, 2]"));
+               "rank 1 on n1 failed: exit code 1] [n1 (pid 102) fails again and again, and takes part all the "
+               "same: without it there would be fewer nodes than the minimum, 2]"));
 }
 
 TEST_CASE("the failures of a node get old: after enough rounds without it, it is taken back") {

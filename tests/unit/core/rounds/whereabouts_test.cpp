@@ -50,6 +50,23 @@ TEST_CASE("scripts without a flight record are told apart by their lines alone")
     CHECK(lines_of({}).empty());
 }
 
+TEST_CASE("ranks that were lost with their node stand apart, each node's together") {
+    WhereaboutsLedger ledger;
+    for (std::int32_t rank = 4; rank < 8; ++rank)
+        ledger.add(rank < 6 ? "gpu3" : "gpu4", {rank, 100 + rank, 0, "lost with its node", false, "", ""});
+    ledger.add("gpu1", waiting(0));
+    ledger.add("gpu2", {1, 101, 6'000, "asleep", false, "", ""});  // no flight record and no place, but not lost
+    const auto lines = lines_of(ledger.list());
+    REQUIRE(lines.size() == 5);
+    CHECK(lines[1].starts_with("  rank 1 on gpu2 (pid 101): had done nothing for 6 s"));
+    CHECK(lines[2] == "  ranks 4-5 (2 workers) on gpu3: lost with its node, missing from all_reduce 42 of world");
+    CHECK(lines[3] == "  ranks 6-7 (2 workers) on gpu4: lost with its node, missing from all_reduce 42 of world");
+    ledger.add("gpu5", {8, 108, 0, "lost with its node", false, "", ""});
+    const auto all = lines_of(ledger.list());
+    CHECK(std::count(all.begin(), all.end(),
+                     "  rank 8 on gpu5 (pid 108): lost with its node, missing from all_reduce 42 of world") == 1);
+}
+
 TEST_CASE("where there are too many places, those who wait give way to those who are missing") {
     WhereaboutsLedger ledger;
     for (std::int32_t rank = 0; rank < 40; ++rank) {

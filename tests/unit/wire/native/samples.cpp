@@ -101,6 +101,7 @@ std::vector<Message> samples() {
             Proof{"p"},
             Command{1, CommandVerb::drain_node, "n1", "fan"},
             FaultAnswer{1, true, "ok"},
+            WorkersSeen{7, {idle()}},
             Challenge{"n", "p"},
             NoticeGiven{"preempted"},
             CommandAnswer{1, true, "ok"},
