@@ -67,7 +67,7 @@ void read_io(std::int32_t pid, WorkerLook& look) {
 
 HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config,
                          const std::map<std::string, std::string>& environment)
-    : timer_(loop), watch_(config), stacks_(loop), torch_(environment) {}
+    : timer_(loop), watch_(config), stacks_(loop), torch_(environment), torch_server_(loop) {}
 
 void HangWatcher::begin_round(std::uint32_t rank_base) {
     rank_base_ = rank_base;
@@ -76,6 +76,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     torch_.forget();
     whereabouts_.reset();
     seen_told_at_.reset();
+    torch_operations_.clear();
     resting_ = false;
     arm();
 }
@@ -100,21 +101,22 @@ FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {
 void HangWatcher::round_failed() {
     if (resting_) return;
     const auto now = std::chrono::steady_clock::now();
-    whereabouts_ = watch_.whereabouts(now);
+    whereabouts_ = with_torch(watch_.whereabouts(now));
     for (const auto& line : watch_.round_failed(now))
         if (on_notice) on_notice(line);
 }
 
 std::vector<Whereabouts> HangWatcher::whereabouts() const {
-    return whereabouts_ ? *whereabouts_ : watch_.whereabouts(std::chrono::steady_clock::now());
+    return whereabouts_ ? *whereabouts_ : with_torch(watch_.whereabouts(std::chrono::steady_clock::now()));
 }
 
 void HangWatcher::rest() {
     // From here on nobody looks, so that all would seem to do nothing.
-    if (!resting_ && !whereabouts_) whereabouts_ = watch_.whereabouts(std::chrono::steady_clock::now());
+    if (!resting_ && !whereabouts_) whereabouts_ = whereabouts();
     resting_ = true;
     timer_.cancel();
     stacks_.drop_all();
+    torch_server_.drop_all();
     for (auto& [local_rank, worker] : workers_) worker.want.clear();
 }
 
@@ -156,8 +158,12 @@ void HangWatcher::look() {
     for (const auto local_rank : step.stacks) {
         tell_stacks(local_rank);
         torch_.ask(static_cast<std::int32_t>(rank_base_ + local_rank), now);
+        ask_torch(local_rank, true);
     }
-    for (const auto local_rank : step.places) ask_place(local_rank);
+    for (const auto local_rank : step.places) {
+        ask_place(local_rank);
+        ask_torch(local_rank, false);
+    }
     for (auto& line : torch_.look(now)) step.notices.push_back(std::move(line));
     for (const auto& line : step.notices)
         if (on_notice) on_notice(line);
@@ -166,10 +172,37 @@ void HangWatcher::look() {
     tell_seen(now);
 }
 
+void HangWatcher::ask_torch(std::uint32_t local_rank, bool aloud) {
+    const auto rank = static_cast<std::int32_t>(rank_base_ + local_rank);
+    auto told = ask(local_rank);
+    if (told.torch_socket.empty()) return;
+    auto answered = [this, life = std::weak_ptr(life_), rank, aloud](const TorchServer::Answer& answer) {
+        if (life.expired()) return;
+        if (answer.operation) torch_operations_[rank] = *answer.operation;
+        if (aloud && on_notice) on_notice(answer.line);
+    };
+    torch_server_.ask(rank, told.torch_socket, std::move(told.torch_file), std::move(answered));
+}
+
+/// A worker's own flight record knows more.
+std::vector<Whereabouts> HangWatcher::with_torch(std::vector<Whereabouts> all) const {
+    for (auto& worker : all) {
+        const auto found = torch_operations_.find(worker.rank);
+        if (found == torch_operations_.end() || !worker.operation.empty()) continue;
+        worker.inside = found->second.inside;
+        worker.operation = found->second.name;
+    }
+    return all;
+}
+
 void HangWatcher::tell_seen(Instant now) {
     if (!on_seen || workers_.empty() || (seen_told_at_ && now - *seen_told_at_ < seen_pause)) return;
     seen_told_at_ = now;
-    on_seen(watch_.seen(now));
+    auto seen = watch_.seen(now);
+    for (auto& worker : seen)
+        if (const auto step = ask(static_cast<std::uint32_t>(worker.rank) - rank_base_).step)
+            worker.state += cat(", step ", *step, " done");
+    on_seen(std::move(seen));
 }
 
 void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use) {

@@ -15,6 +15,7 @@
 #include "agent/core/stack_text.h"
 #include "agent/side_runs.h"
 #include "agent/torch_dump.h"
+#include "agent/torch_server.h"
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/wire/native/failure_cause.h"
 
@@ -28,6 +29,9 @@ class HangWatcher {
         Duration section_limit{};
         std::uint64_t heartbeats = 0;
         std::optional<OperationLook> operation;
+        std::optional<std::int64_t> step;  ///< of the training, the last that it told of
+        std::string torch_socket;          ///< of torch's handlers in it; empty: none
+        std::string torch_file;            ///< where its dump is to lie
     };
 
     /// `environment` is the workers'.
@@ -70,15 +74,20 @@ class HangWatcher {
     void ask_place(std::uint32_t local_rank);
     void end(const EndOrder& order, const StackText& stacks);
     void tell_seen(Instant now);
+    /// For its flight record, by the server that the worker runs. `aloud`: what comes of it is told.
+    void ask_torch(std::uint32_t local_rank, bool aloud);
+    [[nodiscard]] std::vector<Whereabouts> with_torch(std::vector<Whereabouts> all) const;
 
     boost::asio::steady_timer timer_;
     HangWatch watch_;
     SideRuns stacks_;
     TorchDump torch_;
+    TorchServer torch_server_;
     std::uint32_t rank_base_ = 0;
     std::map<std::uint32_t, Worker> workers_;              ///< by local rank; those that run
     std::optional<std::vector<Whereabouts>> whereabouts_;  ///< when the round failed
     std::optional<Instant> seen_told_at_;
+    std::map<std::int32_t, TorchOperation> torch_operations_;  ///< by rank: when it was last idle for long
     bool resting_ = true;
     std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
 };

@@ -23,6 +23,8 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
     std::vector<WorkerCommand> commands;
     workers_.clear();
     forget_round();
+    if (torch_.wanted())
+        if (auto laid = torch_.lay(run.value()); !laid) log(LogLevel::info, laid.error().context);
     for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
         WorkerLogs logs = worker_logs(config_.logs, attempt_,
                                       {.host = config_.supervisor.host,
@@ -38,7 +40,9 @@ Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& 
         auto environment = worker_environment(config_.workers, assignment, local_rank,
                                               {.error_file = logs.error_file,
                                                .agent_socket = open_channel(local_rank),
-                                               .snapshot_count = snapshot_count});
+                                               .snapshot_count = snapshot_count,
+                                               .torch_hook = torch_.directory(),
+                                               .torch_socket = torch_.socket(local_rank)});
         if (environment.has_error()) return environment.error();
         const auto& placements = config_.workers.placements;
         const auto placement = placements.empty() ? Placement{} : placements[local_rank];
@@ -106,6 +110,7 @@ std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
 }
 
 void WorkerCommands::forget_round() {
+    torch_.remove();
     for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
         if (!channels_[local_rank]) continue;
         snapshots_[local_rank] = channels_[local_rank]->take_snapshots();
@@ -135,10 +140,14 @@ HangWatcher::Told WorkerCommands::told(std::uint32_t local_rank) const {
     const auto& channel = *channels_[local_rank];
     const int memory = channel.gift(local::GiftKind::flight_record);
     const auto& facts = channel.facts();
+    const auto& directory = workers_[local_rank].directory;
     return {.section = facts.section,
             .section_limit = facts.section_limit,
             .heartbeats = facts.heartbeats,
-            .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory)};
+            .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory),
+            .step = facts.step,
+            .torch_socket = torch_.socket(local_rank),
+            .torch_file = directory.empty() ? std::string() : cat(directory, "/torch_flight.json")};
 }
 
 void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) const {

@@ -13,6 +13,7 @@
 #include "agent/flight_files.h"
 #include "agent/hang_watcher.h"
 #include "agent/log_directory.h"
+#include "agent/torch_hook.h"
 
 namespace muster::agent {
 
@@ -60,6 +61,7 @@ class WorkerCommands {
     const AgentConfig& config_;
     LogDirectory& logs_;
     FlightFiles flight_files_;
+    TorchHook torch_{config_.workers.environment};
     CheckpointProgress progress_{config_.lease / 5};  // a silence that no agent minds
     CheckpointProgress local_progress_{
         config_.lease / 5, [directory = config_.workers.checkpoint_dir, count = config_.workers.worker_count](

@@ -56,6 +56,14 @@ void set_store(Variables& variables, const WorkerSpec& spec, const native::Assig
     set(variables, "TORCHELASTIC_USE_AGENT_STORE", spec.agent_store ? "True" : "False");
 }
 
+void set_torch_hook(Variables& variables, const WorkerFiles& files) {
+    variables.erase("MUSTER_TORCH_SOCKET");  // an outer muster's is not ours to hand on
+    if (files.torch_hook.empty() || files.torch_socket.empty()) return;
+    set(variables, "MUSTER_TORCH_SOCKET", files.torch_socket);
+    auto& path = variables["PYTHONPATH"];
+    path += path.empty() ? files.torch_hook : cat(':', files.torch_hook);
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, const native::Assigned& assignment,
@@ -100,6 +108,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     }
     if (!spec.checkpoint_dir.empty()) set(variables, "MUSTER_CHECKPOINT_DIR", spec.checkpoint_dir);
     if (!spec.checkpoint_local_dir.empty()) set(variables, "MUSTER_CHECKPOINT_LOCAL_DIR", spec.checkpoint_local_dir);
+    set_torch_hook(variables, files);
     set_number(variables, "MUSTER_ROUND", assignment.round);
     variables.erase("MUSTER_SNAPSHOTS");
     if (files.snapshot_count > 0 && !files.agent_socket.empty())

@@ -57,6 +57,8 @@ struct WorkerFiles {
     std::string error_file;          ///< empty: none, and the worker sees TORCHELASTIC_ERROR_FILE=""
     std::string agent_socket;        ///< empty: no channel
     std::size_t snapshot_count = 0;  ///< the channel begins with so many offers
+    std::string torch_hook;          ///< to stand at the end of PYTHONPATH; empty: nothing of ours
+    std::string torch_socket;        ///< where the hook serves torch's debugging handlers; empty: nowhere
 };
 
 /// "NAME=value" for each variable, sorted by name. `local_rank` < `spec.worker_count`. Fails (invalid_argument) when

@@ -46,6 +46,8 @@ def commit(step):
             file.write(bytes(64 << 20))
     elif KIND == "swap":
         dist.broadcast(torch.zeros(3), src=1 - RANK)
+    elif KIND == "away":
+        time.sleep(60)
     elif KIND == "size":
         dist.all_reduce(torch.ones(100_000))
     elif KIND == "timer":
@@ -63,7 +65,7 @@ def main():
     dist.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    if KIND == "swap":  # gloo's half an hour is too long for a rehearsal
+    if KIND in ("swap", "away"):  # gloo's half an hour is too long for a rehearsal
         dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=4))
     for step in range(1, 201):
         if MINE and (step == STEP or KIND == "slow" and step > STEP):

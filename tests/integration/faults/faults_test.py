@@ -26,6 +26,8 @@ HAS_TORCH = PYTHON.exists() and subprocess.run([PYTHON, "-c", "import importlib.
                                                stderr=subprocess.DEVNULL).returncode == 0
 MEMORY_LIMIT = 400 << 20
 HOSTS = ("node-a", "node-b")
+# Torch's flight recorder is enabled by name, so that it is asked.
+RECORDER = {"TORCH_FR_BUFFER_SIZE": "2000"}
 
 
 def keep_mounts_private():
@@ -156,8 +158,9 @@ class LinkedJob(FaultJob):
 class Faults(unittest.TestCase):
     """One method for a row; `check` has what all of them share."""
 
-    def run_fault(self, kind, trainer, prelude="", extra=("--epochs", "200"), disk=None, launcher=(), step=3):
+    def run_fault(self, kind, trainer, prelude="", extra=("--epochs", "200"), disk=None, launcher=(), step=3, variables=()):
         with FaultJob() as job, small_disk(job.directory / "disk", disk):
+            job.variables.update(variables)
             if trainer == "cpp":
                 rank, nproc = 3, 2
                 program = ["--no-python", BIN / "digits_trainer", "--data", DIGITS,
@@ -342,12 +345,21 @@ class Faults(unittest.TestCase):
     @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_swapped_collective_on_gloo(self):
         # Gloo tells nobody apart: every rank waits until its time-out. Where each stood does, on every node.
-        report, _, story = self.run_fault("swap", "ddp", launcher=("--hang-timeout", "1"))
+        report, _, story = self.run_fault("swap", "ddp", launcher=("--hang-timeout", "1"), variables=RECORDER)
         places = {one["rank"]: one for one in report["whereabouts"]}
         self.assertEqual(sorted(places), [0, 1], story)
         self.assertRegex(places[0]["place"], r"/torch/.*, from main \(.*ddp_faults.py:\d+\)$", story)
         self.assertRegex(places[1]["place"], r"^broadcast \(.*/torch/.*\), from commit \(.*ddp_faults.py:\d+\)$", story)
         self.assertRegex(report["text"], r"(?s)its ranks stood in different places:\n +rank [01] .*\n +rank [01] ", story)
+        self.assertRegex(places[0]["operation"], r"^gloo:all_reduce \d+ of default_pg$", story)
+        self.assertRegex(places[1]["operation"], r"^gloo:broadcast \d+ of default_pg$", story)
+        self.assertEqual([places[0]["inside"], places[1]["inside"]], [True, True], story)
+
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch")
+    def test_who_does_not_come_to_gloo_is_named_with_the_collective(self):
+        report, rank, story = self.run_fault("away", "ddp", launcher=("--hang-timeout", "1"), variables=RECORDER)
+        self.assertRegex(report["text"], rf"rank {rank} on \S+ \(pid \d+\): had done nothing for .*, after gloo:all_reduce \d+ of default_pg, "
+                         r"missing from gloo:all_reduce \d+ of default_pg, at commit \(.*ddp_faults.py:\d+\)", story)
 
 
 if __name__ == "__main__":

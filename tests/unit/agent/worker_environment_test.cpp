@@ -182,3 +182,21 @@ TEST_CASE("macros are replaced in every argument but the program itself") {
     CHECK(worker_argv(worker, 1) ==
           std::vector<std::string>{"/opt/$local_rank/python", "-u", "train_1.py", "--cost=5$", "$other"});
 }
+
+TEST_CASE(
+    "torch's hook stands behind what the user has on Python's path, and an outer muster's socket is not handed on") {
+    auto worker = spec();
+    worker.environment = {{"MUSTER_TORCH_SOCKET", "outer"}};
+    const auto given = [&worker](const WorkerFiles& files, const char* name) {
+        return value(worker_environment(worker, assignment(), 0, files).value(), name);
+    };
+    CHECK(given({}, "MUSTER_TORCH_SOCKET") == "(unset)");
+    CHECK(given({}, "PYTHONPATH") == "(unset)");
+    WorkerFiles files;
+    files.torch_hook = "/logs/torch";
+    files.torch_socket = "/logs/torch/0.sock";
+    CHECK(given(files, "MUSTER_TORCH_SOCKET") == "/logs/torch/0.sock");
+    CHECK(given(files, "PYTHONPATH") == "/logs/torch");
+    worker.environment["PYTHONPATH"] = "/mine";
+    CHECK(given(files, "PYTHONPATH") == "/mine:/logs/torch");
+}

@@ -1,0 +1,43 @@
+// What makes torch's flight recorder of an unmodified script one that can be asked (torch_server.h). torch calls the
+// entry points "torch.backends" of all distributions on Python's path at the end of `import torch` (torch 2.5 or newer;
+// TORCH_DEVICE_BACKEND_AUTOLOAD=0: not). So a directory with such a distribution is put at the end of PYTHONPATH; in it
+// lies a module of some lines that starts torch's own server for its debugging handlers, in a thread beside the script,
+// at the Unix socket that MUSTER_TORCH_SOCKET names. Whatever fails in it leaves the script as it would have been.
+//
+// Only where the user has enabled the recorder by name: otherwise a script sees nothing that torchrun would not show
+// it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+class TorchHook {
+  public:
+    /// Of workers with this environment: wanted if TORCH_FR_BUFFER_SIZE or TORCH_NCCL_TRACE_BUFFER_SIZE is there and
+    /// not 0.
+    explicit TorchHook(const std::map<std::string, std::string>& environment);
+    ~TorchHook() { remove(); }
+    TorchHook(const TorchHook&) = delete;
+    TorchHook& operator=(const TorchHook&) = delete;
+
+    [[nodiscard]] bool wanted() const { return wanted_; }
+    /// Writes it into "<parent>/torch". What was there of a round before is gone then, its sockets too. With an empty
+    /// `parent`, or one too long for a socket's path, fails (unsupported), and says so.
+    Result<void> lay(const std::string& parent);
+    void remove();
+    /// For PYTHONPATH; empty: it is not laid.
+    [[nodiscard]] const std::string& directory() const { return directory_; }
+    /// Where that worker is to serve; empty if it is not laid.
+    [[nodiscard]] std::string socket(std::uint32_t local_rank) const;
+
+  private:
+    bool wanted_ = false;
+    std::string directory_;
+};
+
+}  // namespace muster::agent
