@@ -17,6 +17,14 @@ def evaluate():
     time.sleep(100)
 evaluate()
 """
+# Rank 1 is in state D: posix_spawn() waits, as vfork() does, for a child that waits for somebody to open the gate.
+ASLEEP = """import os, time
+def save():
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 3, "gate", os.O_RDONLY, 0)])
+if os.environ["RANK"] == "1":
+    save()
+time.sleep(100)
+"""
 # Longer than --hang-timeout and than three of its pauses, in a section.
 SLOW = """import time, muster
 for _ in range(14):
@@ -67,6 +75,9 @@ class Hangs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.plain = start(cls.job(), PLAIN, nproc=2)
+        cls.asleep_job = cls.job()
+        os.mkfifo(cls.asleep_job.directory / "gate")
+        cls.asleep = start(cls.asleep_job, ASLEEP, nproc=2)
         cls.slow = start(cls.job(), SLOW)
         cls.lost = start(cls.job(), LOST, before=("/bin/sh", "-c", '"$$@"; exit', "sh"))  # it stays, and waits
         away = cls.job()
@@ -92,6 +103,18 @@ class Hangs(unittest.TestCase):
         wait_for("word that it goes on", lambda: f"rank 1 (pid {pid}) goes on" in said())
         self.assertNotIn("where rank 0 is", said())
         self.end(self.plain)
+
+    def test_a_worker_in_uninterruptible_sleep_is_told_of_and_not_ended(self):
+        said = self.asleep.err.read_text
+        wait_for("word of the sleep", lambda: "in uninterruptible sleep" in said())
+        found = re.search(r"rank 1 \(pid (\d+)\) has been in uninterruptible sleep in (\w+) for [\d.]+ s\n", said())
+        self.assertTrue(found, said())
+        state = pathlib.Path(f"/proc/{found[1]}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        self.assertEqual(state, "D")
+        with open(self.asleep_job.directory / "gate", "w"):
+            wait_for("word that it goes on", lambda: f"rank 1 (pid {found[1]}) goes on" in said())
+        self.assertNotIn("rank 0", said())
+        self.end(self.asleep)
 
     def test_slow_is_not_taken_for_hung(self):
         said = self.slow.err.read_text
