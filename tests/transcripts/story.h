@@ -93,6 +93,11 @@ class Story {
     std::string out_;
 };
 
+/// True when what a story answered has these words in it.
+inline bool says(const std::string& answers, std::string_view words) {
+    return answers.find(words) != std::string::npos;
+}
+
 /// One line for a message of the daemon, e.g. "Assigned round 0: group rank 1 of 2, ranks 2.. of 4, ...".
 std::string describe(const native::Message& message);
 

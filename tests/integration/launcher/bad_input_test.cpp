@@ -10,6 +10,7 @@
 
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"
+#include "tests/support/holds.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster::test;
@@ -17,10 +18,6 @@ using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 
 namespace {
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 /// An endpoint that swallows packets: who tried to join there would be seen to wait.
 const std::string nowhere = "--rdzv-endpoint=192.0.2.1:29400";

@@ -7,6 +7,7 @@
 
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"
+#include "tests/support/holds.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster::test;
@@ -14,10 +15,6 @@ using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
 
 namespace {
-
-bool holds(const std::string& text, const std::string& part) {
-    return text.find(part) != std::string::npos;
-}
 
 Words shell(Words options, const std::string& script) {
     options.insert(options.end(), {"--no-python", "sh", "-c", script});

@@ -66,8 +66,8 @@ class Worker {
     FileDescriptor socket_;
 };
 
-struct Rig {
-    Rig() : channel(std::move(AgentChannel::open(loop, 3).value())) {}
+struct ChannelRig {
+    ChannelRig() : channel(std::move(AgentChannel::open(loop, 3).value())) {}
     bool run_until(const std::function<bool()>& done) {
         const auto deadline = std::chrono::steady_clock::now() + 5s;
         while (!done() && std::chrono::steady_clock::now() < deadline) {
@@ -85,7 +85,7 @@ struct Rig {
 }  // namespace
 
 TEST_CASE("what a worker tells about itself is known to its agent") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     worker.say(local::Hello{1, 42, "muster 0.1.0"});
     worker.say(local::Progress{17});
@@ -101,7 +101,7 @@ TEST_CASE("what a worker tells about itself is known to its agent") {
 }
 
 TEST_CASE("a worker's second connection counts once its first one is closed, also where it is heard of before that") {
-    Rig rig;
+    ChannelRig rig;
     auto first = std::make_unique<Worker>(rig.channel->address());
     first->say(local::Heartbeat{});
     REQUIRE(rig.run_until([&] { return rig.facts().heartbeats == 1; }));
@@ -113,7 +113,7 @@ TEST_CASE("a worker's second connection counts once its first one is closed, als
 }
 
 TEST_CASE("a worker hears that its round is over") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     rig.channel->send(local::RoundEnded{"gpu07 was lost"});
@@ -122,7 +122,7 @@ TEST_CASE("a worker hears that its round is over") {
 }
 
 TEST_CASE("without a worker, and to a worker that does not listen, nothing waits") {
-    Rig rig;
+    ChannelRig rig;
     rig.channel->send(local::RoundEnded{"nobody hears"});
     Worker deaf(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
@@ -131,7 +131,7 @@ TEST_CASE("without a worker, and to a worker that does not listen, nothing waits
 }
 
 TEST_CASE("a worker that breaks the rules loses the channel, and may open it anew") {
-    Rig rig;
+    ChannelRig rig;
     for (const std::string& bytes : {std::string("\x41\0\0", 3), std::string(5000, '\x02'), std::string("\x02")}) {
         Worker worker(rig.channel->address());
         REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
@@ -145,7 +145,7 @@ TEST_CASE("a worker that breaks the rules loses the channel, and may open it ane
 }
 
 TEST_CASE("a message of a newer runtime is passed over") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     worker.say_bytes("\x30 what is this");
     worker.say(local::Progress{2});
@@ -153,7 +153,7 @@ TEST_CASE("a message of a newer runtime is passed over") {
 }
 
 TEST_CASE("a second connection is closed and the first one stays") {
-    Rig rig;
+    ChannelRig rig;
     Worker first(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     Worker second(rig.channel->address());
@@ -164,7 +164,7 @@ TEST_CASE("a second connection is closed and the first one stays") {
 }
 
 TEST_CASE("a worker that comes while there is no descriptor is taken in later, and the loop rests meanwhile") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     const int highest = ::dup(0);
     ::close(highest);
@@ -181,7 +181,7 @@ TEST_CASE("a worker that comes while there is no descriptor is taken in later, a
 }
 
 TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
-    Rig rig;
+    ChannelRig rig;
     FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     REQUIRE(::write(memory.get(), "weights", 7) == 7);
     Worker worker(rig.channel->address());
@@ -197,7 +197,7 @@ TEST_CASE("a gift outlives the worker, and the next of its kind replaces it") {
 }
 
 TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offered to the next round's worker") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     const auto give = [](Worker& giver, local::GiftKind kind, std::int64_t step, std::int32_t rank) {
         const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
@@ -238,7 +238,7 @@ TEST_CASE("of other ranks' snapshots the newest two of each are kept, and offere
 namespace {
 
 /// The worker of a round gives snapshots and, of rank 2, copies of these steps; what is kept afterwards, of either.
-void next_round(Rig& rig, std::vector<Gift>& snapshots, std::vector<Gift>& copies,
+void next_round(ChannelRig& rig, std::vector<Gift>& snapshots, std::vector<Gift>& copies,
                 const std::vector<std::int64_t>& steps, const std::string& directory = "/ckpt") {
     rig.channel = std::move(AgentChannel::open(rig.loop, 3, std::move(snapshots), std::move(copies)).value());
     Worker worker(rig.channel->address());
@@ -262,7 +262,7 @@ std::string steps_of(const std::vector<Gift>& gifts) {
 }  // namespace
 
 TEST_CASE("what a round went on from stays until that round has a snapshot that all its ranks have") {
-    Rig rig;
+    ChannelRig rig;
     std::vector<Gift> snapshots, copies;
     next_round(rig, snapshots, copies, {13, 14, 15});
     CHECK(steps_of(snapshots) == "14 15");
@@ -294,7 +294,7 @@ TEST_CASE("what a round went on from stays until that round has a snapshot that 
 }
 
 TEST_CASE("a worker that gives copies of many ranks has a limit") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     const FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     for (std::int32_t rank = 0; rank < 40; ++rank) worker.give({local::GiftKind::copy, 7, 1, rank}, memory.get());
@@ -304,7 +304,7 @@ TEST_CASE("a worker that gives copies of many ranks has a limit") {
 }
 
 TEST_CASE("a gift without its memory breaks the rules") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     worker.say(local::Give{local::GiftKind::snapshot, 7});
@@ -312,7 +312,7 @@ TEST_CASE("a gift without its memory breaks the rules") {
 }
 
 TEST_CASE("a closed channel is gone for its worker at once") {
-    Rig rig;
+    ChannelRig rig;
     Worker worker(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));
     rig.channel.reset();
@@ -321,7 +321,7 @@ TEST_CASE("a closed channel is gone for its worker at once") {
 }
 
 TEST_CASE("what a worker gave just before its end is there, though its end was heard first") {
-    Rig rig;
+    ChannelRig rig;
     FileDescriptor memory(::memfd_create("snapshot", MFD_CLOEXEC));
     Worker worker(rig.channel->address());
     REQUIRE(rig.run_until([&] { return rig.facts().connected; }));

@@ -7,7 +7,7 @@ using namespace muster::agent;
 
 namespace {
 
-struct Row {
+struct EarlyRow {
     const char* what;
     WorkerEnd end;
     const char* message;
@@ -19,7 +19,7 @@ struct Row {
 
 TEST_CASE("a mistake that the next start repeats is told from what a restart may heal") {
     const std::string traceback = "Traceback (most recent call last):\n  File \"train.py\", line 1, in <module>\n";
-    const std::vector<Row> rows = {
+    const std::vector<EarlyRow> rows = {
         {"a module that is not installed", Exited{1}, "", traceback + "ModuleNotFoundError: No module named 'apex'\n",
          true},
         {"a name that the module lacks", Exited{1}, "",

@@ -18,7 +18,7 @@ using namespace muster::agent;
 
 namespace {
 
-pid_t start_sleeper() {
+pid_t start_pausing() {
     const auto pid = ::fork();
     if (pid == 0)
         for (;;) ::pause();
@@ -36,7 +36,7 @@ WorkerEnded ended(WorkerEnd end, std::string stderr_tail = {}) {
 }  // namespace
 
 TEST_CASE("processes that do not go are told with name, state and, where it is known, where they sleep") {
-    const auto pid = start_sleeper();
+    const auto pid = start_pausing();
     const auto told = EndEvidence::describe_stuck({pid});
     CHECK(told.starts_with(cat("process ", pid, " (agent_driver_te, ")));
     CHECK(told.ends_with(")"));

@@ -7,7 +7,7 @@ using namespace muster::agent;
 
 namespace {
 
-struct Row {
+struct KindRow {
     const char* what;
     WorkerEnd end;
     const char* message;
@@ -52,7 +52,7 @@ TEST_CASE("of a checkpoint that was not saved the rank that could not write is b
 }
 
 TEST_CASE("causes and victims are told apart") {
-    const std::vector<Row> rows = {
+    const std::vector<KindRow> rows = {
         {"an exit without a word", Exited{7}, "", "", worker_error},
         {"an exception of its own", Exited{1}, "", "Traceback (most recent call last):\nValueError: bad batch\n",
          worker_error},

@@ -10,9 +10,9 @@ using nlohmann::json;
 
 namespace {
 
-const ReportContext context{"job7", "gpu01", "muster", 3};
+const ReportContext at_gpu01{"job7", "gpu01", "muster", 3};
 
-native::JobEnded failed() {
+native::JobEnded failed_end() {
     Failure first;
     first.kind = FailureKind::killed;
     first.host = "gpu07";
@@ -32,7 +32,7 @@ native::JobEnded failed() {
 }
 
 json parsed(const Ending& ending, int code = 1) {
-    const auto text = report_file(ending, context, code, "words\n");
+    const auto text = report_file(ending, at_gpu01, code, "words\n");
     CHECK(text.ends_with("}\n"));
     return json::parse(text);
 }
@@ -40,7 +40,7 @@ json parsed(const Ending& ending, int code = 1) {
 }  // namespace
 
 TEST_CASE("the report file holds the verdict as fields") {
-    const auto file = parsed(JobFailed{failed()}, 137);
+    const auto file = parsed(JobFailed{failed_end()}, 137);
     CHECK(file["format"] == 1);
     CHECK(file["job"] == "job7");
     CHECK(file["host"] == "gpu01");
@@ -62,7 +62,7 @@ TEST_CASE("the report file holds the verdict as fields") {
 
 TEST_CASE("every ending has its outcome") {
     CHECK(parsed(JobSucceeded{}, 0)["outcome"] == "succeeded");
-    auto loop = failed();
+    auto loop = failed_end();
     loop.outcome = native::JobOutcome::crash_loop;
     CHECK(parsed(JobFailed{loop})["outcome"] == "crash_loop");
     CHECK(parsed(Cancelled{15})["outcome"] == "cancelled");
@@ -72,11 +72,11 @@ TEST_CASE("every ending has its outcome") {
     CHECK(parsed(AgentFailed{"w"})["outcome"] == "agent_failed");
     CHECK(parsed(SetUpFailed{"w"})["outcome"] == "set_up_failed");
     CHECK(parsed(Drained{"w"})["why"] == "w");
-    CHECK(json::parse(report_file(context, 78, "port taken"))["outcome"] == "not_launched");
+    CHECK(json::parse(report_file(at_gpu01, 78, "port taken"))["outcome"] == "not_launched");
 }
 
 TEST_CASE("a lost node has no end and no rank, an exit has its code, a start that failed its errno") {
-    auto end = failed();
+    auto end = failed_end();
     auto& first = *end.verdict.first;
     first.kind = FailureKind::node_lost;
     first.rank = -1;
@@ -84,7 +84,7 @@ TEST_CASE("a lost node has no end and no rank, an exit has its code, a start tha
     CHECK(lost["kind"] == "node_lost");
     CHECK_FALSE(lost.contains("rank"));
     CHECK_FALSE(lost.contains("end"));
-    first = *failed().verdict.first;
+    first = *failed_end().verdict.first;
     first.end = Exited{7};
     CHECK(parsed(JobFailed{end})["first"]["end"]["code"] == 7);
     first.end = NotStarted{2, "execve"};

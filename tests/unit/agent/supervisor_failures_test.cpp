@@ -6,12 +6,6 @@ using namespace muster;
 using namespace muster::agent;
 using namespace muster::agent::test;
 
-namespace {
-
-const std::string term = "TellWorkers; Signal(SIGTERM)";
-
-}  // namespace
-
 TEST_CASE("a worker's failure is reported at once, before the others are signalled") {
     for (auto state : {Story::starting, Story::running})
         CHECK(state().ended(0, Exited{7}) == "ReportFailed(rank 2: exit code 7); " + term);

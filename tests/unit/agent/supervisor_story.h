@@ -9,6 +9,9 @@
 
 namespace muster::agent::test {
 
+/// What stops workers that run.
+inline const std::string term = "TellWorkers; Signal(SIGTERM)";
+
 inline std::string show(const Ending& ending) {
     struct Show {
         std::string operator()(const JobSucceeded&) const { return "JobSucceeded"; }

@@ -6,12 +6,6 @@ using namespace muster;
 using namespace muster::agent;
 using namespace muster::agent::test;
 
-namespace {
-
-const std::string term = "TellWorkers; Signal(SIGTERM)";
-
-}  // namespace
-
 TEST_CASE("the states of the table are reached") {
     CHECK(Story::idle().phase() == Phase::idle);
     CHECK(Story::joining().phase() == Phase::joining);

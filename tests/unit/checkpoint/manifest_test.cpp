@@ -8,16 +8,16 @@ namespace muster::runtime {
 
 namespace {
 
-char memory[1];  // nobody looks at it
+char unseen[1];  // nobody looks at it
 
 /// What `world` ranks write of a replicated tensor and of a sharded one.
 std::vector<RankFile> files_of(int world) {
     std::vector<RankFile> files;
     for (int rank = 0; rank < world; ++rank) {
         const auto begin = static_cast<std::uint64_t>(rank) * 10;
-        const std::vector tensors{StateTensor::whole("weight", TensorType::f32, {1024, 1024}, memory),
-                                  StateTensor::whole("count", TensorType::i64, {}, memory),
-                                  StateTensor::shard("momentum", TensorType::bf16, {10LL * world}, memory, begin, 10)};
+        const std::vector tensors{StateTensor::whole("weight", TensorType::f32, {1024, 1024}, unseen),
+                                  StateTensor::whole("count", TensorType::i64, {}, unseen),
+                                  StateTensor::shard("momentum", TensorType::bf16, {10LL * world}, unseen, begin, 10)};
         RankFile file;
         file.step = 12;
         file.round = 3;

@@ -8,9 +8,11 @@
 #include <fstream>
 
 #include "tests/support/catch.h"
+#include "tests/support/holds.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster::launcher;
+using muster::test::holds;
 using Argv = std::vector<std::string>;
 
 namespace {
@@ -54,10 +56,6 @@ class Files {
     muster::test::ScratchFolder folder;
     Environment environment;
 };
-
-bool holds(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
-}
 
 }  // namespace
 

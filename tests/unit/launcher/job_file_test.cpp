@@ -20,13 +20,13 @@ ParsedOptions parsed(std::string_view text, const Lines& words = {}, const Envir
     return parse_options(words, environment, parse_job_file(text, "f"));
 }
 
-LaunchConfig config_of(std::string_view text, const Lines& words = {}, const Environment& environment = {}) {
+LaunchConfig config_from(std::string_view text, const Lines& words = {}, const Environment& environment = {}) {
     const auto result = parsed(text, words, environment);
     if (const auto* error = std::get_if<UsageError>(&result)) FAIL(error->line);
     return std::get<Launch>(result).config;
 }
 
-std::string error_of(std::string_view text) {
+std::string error_from(std::string_view text) {
     const auto result = parsed(text);
     const auto* error = std::get_if<UsageError>(&result);
     return error != nullptr ? error->line : "no error";
@@ -35,7 +35,7 @@ std::string error_of(std::string_view text) {
 }  // namespace
 
 TEST_CASE("a file gives options, the program and its arguments") {
-    const auto config = config_of(
+    const auto config = config_from(
         "nnodes = 1:4\nnproc_per_node = 8\nrestart-early-failures = yes\nmax-restarts = 2\nrdzv-backend = c10d\n"
         "rdzv-endpoint = h:1\nprogram = train.py\narguments = --lr 3e-4\narguments = --name 'two words'\n");
     CHECK(config.nodes_max == 4);
@@ -46,13 +46,13 @@ TEST_CASE("a file gives options, the program and its arguments") {
 }
 
 TEST_CASE("the command line beats the file, and the file the environment") {
-    CHECK(config_of("role = file\nprogram = a", {}, {{"MUSTER_ROLE", "environment"}}).role == "file");
-    CHECK(config_of("role = file\nprogram = a", {"--role=words"}).role == "words");
-    const auto config = config_of("program = a\narguments = b", {"train.py", "c"});
+    CHECK(config_from("role = file\nprogram = a", {}, {{"MUSTER_ROLE", "environment"}}).role == "file");
+    CHECK(config_from("role = file\nprogram = a", {"--role=words"}).role == "words");
+    const auto config = config_from("program = a\narguments = b", {"train.py", "c"});
     CHECK(config.script == "train.py");
     CHECK(config.arguments == Lines{"c"});
     // A flag that is off in the file is off whatever the environment says.
-    CHECK_FALSE(config_of("allow-faults = no\nprogram = a", {}, {{"MUSTER_ALLOW_FAULTS", "1"}}).allow_faults);
+    CHECK_FALSE(config_from("allow-faults = no\nprogram = a", {}, {{"MUSTER_ALLOW_FAULTS", "1"}}).allow_faults);
 }
 
 TEST_CASE("every wrong line is told, with its number and what would be right") {
@@ -72,9 +72,9 @@ TEST_CASE("every wrong line is told, with its number and what would be right") {
 }
 
 TEST_CASE("the launcher tells the first wrong line, and contradictions as on the command line") {
-    CHECK(error_of("nnodes = x\nnod = y\nprogram = a").starts_with("muster: f:1: nnodes: got 'x'; accepted is"));
-    CHECK(error_of("node-failures = 2/5\nprogram = a").find("contradicts --max-restarts 0") != std::string::npos);
-    CHECK(error_of("nnodes = 1").find("the program is missing") != std::string::npos);
+    CHECK(error_from("nnodes = x\nnod = y\nprogram = a").starts_with("muster: f:1: nnodes: got 'x'; accepted is"));
+    CHECK(error_from("node-failures = 2/5\nprogram = a").find("contradicts --max-restarts 0") != std::string::npos);
+    CHECK(error_from("nnodes = 1").find("the program is missing") != std::string::npos);
 }
 
 TEST_CASE("a file that cannot be read is named, and without --config there is none") {

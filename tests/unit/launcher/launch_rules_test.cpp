@@ -6,20 +6,14 @@
 #include "launcher/options.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
+#include "tests/unit/launcher/config_of.h"
 
 using namespace muster;
 using namespace muster::launcher;
 
 namespace {
 
-LaunchConfig config_of(std::vector<std::string> words, const Environment& environment = {}) {
-    words.push_back("train.py");
-    const auto parsed = parse_options(words, environment);
-    if (const auto* error = std::get_if<UsageError>(&parsed)) FAIL(error->line);
-    return std::get<Launch>(parsed).config;
-}
-
-std::string error_of(std::vector<std::string> words, const Environment& environment = {}) {
+std::string contradiction(std::vector<std::string> words, const Environment& environment = {}) {
     words.push_back("train.py");
     const auto parsed = parse_options(words, environment);
     const auto* error = std::get_if<UsageError>(&parsed);
@@ -45,7 +39,7 @@ TEST_CASE("--standalone overrides the rendezvous that was given") {
     CHECK(config.backend == Backend::c10d);
     CHECK(config.endpoint == Endpoint{"localhost", 0});
     CHECK(config.job != "mine");
-    CHECK(error_of({"--standalone", "--nnodes=2"}).find("--nnodes asks for at least 2") != std::string::npos);
+    CHECK(contradiction({"--standalone", "--nnodes=2"}).find("--nnodes asks for at least 2") != std::string::npos);
 }
 
 TEST_CASE("static meets at the master address") {
@@ -58,22 +52,24 @@ TEST_CASE("static meets at the master address") {
     CHECK(config_of({"--nnodes=2", "--master-addr=gpu01"}).endpoint.port == 29500);
     CHECK(config_of({"--nnodes=2", "--rdzv-endpoint=gpu01:7"}).endpoint == Endpoint{"gpu01", 7});
     CHECK(config_of({"--master-port=1", "--rdzv-conf=timeout=30"}).join_timeout == 30s);
-    CHECK(error_of({"--nnodes=2", "--rdzv-endpoint=gpu01"}).find("needs a port") != std::string::npos);
-    CHECK(error_of({"--nnodes=2", "--node-rank=2", "--master-addr=gpu01"}).find("accepted are 0 to 1") !=
+    CHECK(contradiction({"--nnodes=2", "--rdzv-endpoint=gpu01"}).find("needs a port") != std::string::npos);
+    CHECK(contradiction({"--nnodes=2", "--node-rank=2", "--master-addr=gpu01"}).find("accepted are 0 to 1") !=
           std::string::npos);
 }
 
 TEST_CASE("several nodes must be told where to meet") {
     for (const auto& words :
          std::vector<std::vector<std::string>>{{"--nnodes=2"}, {"--nnodes=1:2", "--rdzv-backend=c10d"}}) {
-        const auto line = error_of(words);
+        const auto line = contradiction(words);
         CHECK(line.find("--rdzv-endpoint is missing") != std::string::npos);
         CHECK(line.find("write --rdzv-endpoint HOST:PORT") != std::string::npos);
     }
     CHECK(config_of({"--rdzv-backend=c10d"}).endpoint == Endpoint{"localhost", 29400});
     CHECK(config_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h"}).endpoint == Endpoint{"h", 29400});
-    CHECK(error_of({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:0"}).find("port 0") != std::string::npos);
-    CHECK(error_of({"--rdzv-backend=c10d", "--rdzv-endpoint=a b:1"}).find("--rdzv-endpoint: ") != std::string::npos);
+    CHECK(contradiction({"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:0"}).find("port 0") !=
+          std::string::npos);
+    CHECK(contradiction({"--rdzv-backend=c10d", "--rdzv-endpoint=a b:1"}).find("--rdzv-endpoint: ") !=
+          std::string::npos);
 }
 
 TEST_CASE("in brackets there may be several addresses of one host, and commas elsewhere are between hosts") {
@@ -124,7 +120,7 @@ TEST_CASE("with etcd the endpoint names its members, and --rdzv-conf has torchru
 
 TEST_CASE("what contradicts itself about etcd is refused") {
     const auto says = [](std::vector<std::string> words, std::string_view what) {
-        return error_of(std::move(words)).find(what) != std::string::npos;
+        return contradiction(std::move(words)).find(what) != std::string::npos;
     };
     CHECK(says({"--nnodes=2", "--rdzv-backend=etcd"}, "it names the members of etcd"));
     CHECK(says({"--rdzv-backend=etcd", "--rdzv-endpoint=a b"}, "--rdzv-endpoint: "));
@@ -162,7 +158,7 @@ TEST_CASE("the lost time-out grows with the lease, and one shorter than the leas
     CHECK(config_of({"--rdzv-backend=c10d"}).lost_timeout == 60s);
     CHECK(config_of({"--rdzv-backend=c10d", "--lease=90"}).lost_timeout == 180s);
     CHECK(config_of({"--rdzv-backend=c10d", "--lease=90", "--rdzv-lost-timeout=100"}).lost_timeout == 100s);
-    CHECK(error_of({"--rdzv-backend=c10d", "--lease=90", "--rdzv-lost-timeout=60"}) ==
+    CHECK(contradiction({"--rdzv-backend=c10d", "--lease=90", "--rdzv-lost-timeout=60"}) ==
           "muster: --lease of 90 s contradicts --rdzv-lost-timeout of 60 s: a node would give up the rendezvous before "
           "it "
           "counts as lost; make --rdzv-lost-timeout the longer one\n");
@@ -190,7 +186,7 @@ TEST_CASE("waits and budgets that contradict each other are refused, and both ar
         INFO(line);
         std::vector<std::string> words{"--rdzv-backend=c10d"};
         words.insert(words.end(), given.begin(), given.end());
-        CHECK(error_of(words).find(line) != std::string::npos);
+        CHECK(contradiction(words).find(line) != std::string::npos);
     }
 }
 
@@ -237,14 +233,15 @@ TEST_CASE("what runs: module, program, run-path, or the file's own nature") {
     CHECK(config_of({"-m"}).entry == EntryKind::module);
     CHECK(config_of({"--no-python"}).entry == EntryKind::program);
     CHECK(config_of({"--run-path", "--no-python"}).entry == EntryKind::run_path);
-    CHECK(error_of({"-m", "--no-python"}).find("--no-python and --module exclude each other") != std::string::npos);
+    CHECK(contradiction({"-m", "--no-python"}).find("--no-python and --module exclude each other") !=
+          std::string::npos);
 }
 
 TEST_CASE("--use-env takes the local rank out of the arguments again, and a program of its own wants it so") {
     CHECK_FALSE(config_of({}).local_rank_argument);
     CHECK(config_of({"--local-rank-argument"}).local_rank_argument);
     CHECK_FALSE(config_of({"--local-rank-argument", "--use_env"}).local_rank_argument);
-    CHECK(error_of({"--local-rank-argument", "--no-python"}).find("needs --use-env") != std::string::npos);
+    CHECK(contradiction({"--local-rank-argument", "--no-python"}).find("needs --use-env") != std::string::npos);
     CHECK(config_of({"--local-rank-argument", "--no-python", "--use-env"}).entry == EntryKind::program);
 }
 
@@ -253,9 +250,8 @@ TEST_CASE("the grace is --shutdown-timeout, else torch's variable, else 30 s") {
     CHECK(config_of({}).grace == 30s);
     CHECK(config_of({}, environment).grace == 12s);
     CHECK(config_of({"--shutdown-timeout=0"}, environment).grace == 0s);
-    CHECK(
-        error_of({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}}).find("TORCH_ELASTIC_SHUTDOWN_TIMEOUT: got 'soon'") !=
-        std::string::npos);
+    CHECK(contradiction({}, {{"TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "soon"}})
+              .find("TORCH_ELASTIC_SHUTDOWN_TIMEOUT: got 'soon'") != std::string::npos);
 }
 
 TEST_CASE("signals that cannot be handled are named and left out") {

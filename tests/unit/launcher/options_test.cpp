@@ -10,27 +10,19 @@
 #include "launcher/option_table.h"
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
+#include "tests/support/holds.h"
+#include "tests/unit/launcher/config_of.h"
 
 using namespace muster;
 using namespace muster::launcher;
+using muster::test::holds;
 
 namespace {
-
-LaunchConfig config_of(std::vector<std::string> words, const Environment& environment = {}) {
-    words.push_back("train.py");
-    const auto parsed = parse_options(words, environment);
-    if (const auto* error = std::get_if<UsageError>(&parsed)) FAIL(error->line);
-    return std::get<Launch>(parsed).config;
-}
 
 std::string error_of(std::vector<std::string> words, const Environment& environment = {}) {
     const auto parsed = parse_options(words, environment);
     const auto* error = std::get_if<UsageError>(&parsed);
     return error != nullptr ? error->line : "no error";
-}
-
-bool holds(const std::string& text, std::string_view part) {
-    return text.find(part) != std::string::npos;
 }
 
 /// A value that the option accepts and that is not its default.

@@ -6,7 +6,7 @@
 
 using namespace muster;
 using namespace muster::runtime;
-using muster::runtime::test::RandomModel;
+using muster::test::RandomModel;
 
 namespace {
 

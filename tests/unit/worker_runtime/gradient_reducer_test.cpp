@@ -13,19 +13,6 @@
 using namespace muster;
 using namespace muster::test;
 
-namespace {
-
-/// Four buckets of two parameters each, of 256 bytes, in the order 7 6 | 5 4 | 3 2 | 1 0.
-constexpr double two_lines = 512.0 / (1 << 20);
-ReducerOptions small_buckets() {
-    return {.bucket_cap_mb = two_lines, .first_bucket_mb = two_lines, .last_bucket_mb = two_lines};
-}
-std::vector<Parameter> eight() {
-    return f32_parameters({64, 64, 64, 64, 64, 64, 64, 64});
-}
-
-}  // namespace
-
 TEST_CASE("rank 0's parameters are everybody's at the start, and gradients begin as zero") {
     ThreadGroup group(3);
     const OwnedParameters root(eight(), 0);

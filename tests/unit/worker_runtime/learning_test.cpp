@@ -1,20 +1,16 @@
 // What the reducer learns from the steps that it saw: the order of gradients, and which parameters are in use.
-#include <cmath>
-
 #include "tests/support/catch.h"
+#include "tests/unit/worker_runtime/near.h"
 #include "tests/unit/worker_runtime/random_model.h"
 #include "worker_runtime/core/order_learner.h"
 #include "worker_runtime/core/used_parameters.h"
 
 using namespace muster;
 using namespace muster::runtime;
-using muster::runtime::test::RandomModel;
+using muster::test::near;
+using muster::test::RandomModel;
 
 namespace {
-
-bool near(double value, double expected) {
-    return std::abs(value - expected) <= 1e-9 * std::abs(expected);
-}
 
 constexpr BucketCaps ten_buckets{.first_bytes = 640, .cap_bytes = 640, .last_bytes = 0};
 

@@ -10,7 +10,7 @@
 
 #include "worker_runtime/core/bucket_plan.h"
 
-namespace muster::runtime::test {
+namespace muster::test {
 
 class RandomModel {
   public:
@@ -37,7 +37,7 @@ class RandomModel {
         return all;
     }
 
-    BucketCaps caps() {
+    runtime::BucketCaps caps() {
         return {.first_bytes = number(1, 4000),
                 .cap_bytes = number(1, 40000),
                 .last_bytes = chance(30) ? 0 : number(0, 4000),
@@ -51,7 +51,7 @@ class RandomModel {
         return order;
     }
 
-    ParameterOrder order(std::size_t count) {
+    runtime::ParameterOrder order(std::size_t count) {
         return {.parameters = shuffled(count), .rare_count = chance(60) ? 0 : number(0, count)};
     }
 
@@ -59,4 +59,4 @@ class RandomModel {
     std::mt19937 random_;
 };
 
-}  // namespace muster::runtime::test
+}  // namespace muster::test

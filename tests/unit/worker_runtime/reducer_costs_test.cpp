@@ -11,15 +11,6 @@ using namespace muster::test;
 
 namespace {
 
-/// Four buckets of two parameters each: 7 6 | 5 4 | 3 2 | 1 0.
-constexpr double two_lines = 512.0 / (1 << 20);
-const ReducerOptions small_buckets{
-    .bucket_cap_mb = two_lines, .first_bucket_mb = two_lines, .last_bucket_mb = two_lines};
-
-std::vector<Parameter> eight() {
-    return f32_parameters({64, 64, 64, 64, 64, 64, 64, 64});
-}
-
 /// A backward pass that takes so long.
 void compute(Duration duration) {
     const auto end = std::chrono::steady_clock::now() + duration;
@@ -43,7 +34,7 @@ TEST_CASE("a step's costs: all ranks' samples, what one waited, and who was late
     std::vector<CostSummary> costs(2);
     const auto wrong = group.run([&](Communicator& communicator) -> std::string {
         const OwnedParameters parameters(eight(), 0);
-        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
         if (!reducer) return complaint(reducer);
         for (int step = 0; step < 6; ++step) {
             reducer->add_data_wait(1us);
@@ -70,7 +61,7 @@ TEST_CASE("communication that is over before the backward pass is counts as hidd
     ThreadGroup group(1);
     const auto wrong = group.run([&](Communicator& communicator) -> std::string {
         const OwnedParameters parameters(eight(), 0);
-        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
         if (!reducer) return complaint(reducer);
         (void)reducer->begin_step();
         group.clear_history();

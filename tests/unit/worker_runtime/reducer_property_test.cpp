@@ -11,7 +11,7 @@
 using namespace muster;
 using namespace muster::test;
 using muster::runtime::element_count;
-using muster::runtime::test::RandomModel;
+using muster::test::RandomModel;
 
 namespace {
 

@@ -96,4 +96,13 @@ std::vector<Parameter> f32_parameters(const std::vector<std::int64_t>& sizes) {
     return parameters;
 }
 
+std::vector<Parameter> eight() {
+    return f32_parameters({64, 64, 64, 64, 64, 64, 64, 64});
+}
+
+ReducerOptions small_buckets() {
+    constexpr double two_lines = 512.0 / (1 << 20);
+    return {.bucket_cap_mb = two_lines, .first_bucket_mb = two_lines, .last_bucket_mb = two_lines};
+}
+
 }  // namespace muster::test

@@ -46,6 +46,10 @@ inline bool holds(const Buffer& gradient, const std::vector<std::byte>& values) 
 /// f32 parameters of so many elements, named "p0", "p1"...
 std::vector<Parameter> f32_parameters(const std::vector<std::int64_t>& sizes);
 
+/// Eight of them, and options that put two, of 256 bytes each, into a bucket: 7 6 | 5 4 | 3 2 | 1 0.
+std::vector<Parameter> eight();
+ReducerOptions small_buckets();
+
 /// What the error of a result says; nothing where it has none.
 template <class T>
 std::string complaint(const Result<T>& result) {

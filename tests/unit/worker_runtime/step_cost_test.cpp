@@ -1,17 +1,13 @@
-#include <cmath>
-
 #include "tests/support/catch.h"
+#include "tests/unit/worker_runtime/near.h"
 #include "worker_runtime/core/step_control.h"
 #include "worker_runtime/core/step_meter.h"
 
 using namespace muster;
 using namespace muster::runtime;
+using muster::test::near;
 
 namespace {
-
-bool near(double value, double expected) {
-    return std::abs(value - expected) <= 1e-9 * std::abs(expected);
-}
 
 /// A meter fed with steps of 100 ms: 10 ms of waiting for data, `exposed` for communication.
 struct Run {

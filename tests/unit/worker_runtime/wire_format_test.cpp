@@ -28,7 +28,7 @@ std::vector<Parameter> model() {
             {.name = "exact", .shape = {50}, .type = DataType::f64}};
 }
 
-ReducerOptions with(WireFormat wire) {
+ReducerOptions over(WireFormat wire) {
     ReducerOptions options{.bucket_cap_mb = quarter, .first_bucket_mb = quarter, .last_bucket_mb = 0, .wire = wire};
     options.power_start_step = 0;
     return options;
@@ -106,7 +106,7 @@ Quality quality(WireFormat wire, int steps) {
     const std::size_t count = expected.size() / 4;
     std::vector<float> sum(count);
     result.wrong = train(
-        group, with(wire), steps, [&](const GradientReducer& reducer, int step, const Communicator& communicator) {
+        group, over(wire), steps, [&](const GradientReducer& reducer, int step, const Communicator& communicator) {
             const Buffer matrix = reducer.gradient(0);
             const auto* const values = static_cast<const float*>(matrix.data);
             const auto rank = static_cast<std::size_t>(communicator.rank());
@@ -128,7 +128,7 @@ Quality quality(WireFormat wire, int steps) {
 std::size_t bytes_per_step(WireFormat wire) {
     ThreadGroup group(world);
     const auto wrong =
-        train(group, with(wire), 3, [&](const GradientReducer&, int step, const Communicator& communicator) {
+        train(group, over(wire), 3, [&](const GradientReducer&, int step, const Communicator& communicator) {
             auto own = communicator.rank();
             if (own == 0 && step == 1) group.clear_history();
             return std::string();
@@ -145,7 +145,7 @@ std::size_t bytes_per_step(WireFormat wire) {
 /// The gradients after some steps of twelve matrices, on a network that stalls again and again or does not.
 std::vector<std::vector<std::byte>> through(bool stalling, WireFormat wire) {
     ThreadGroup group(2);
-    auto options = with(wire);
+    auto options = over(wire);
     options.bucket_cap_mb = 0.01;
     std::atomic<bool> over = false;
     std::thread network([&] {
@@ -190,7 +190,7 @@ TEST_CASE("16-bit wires: each rank's gradient is rounded once, the sum is not, t
     for (const auto& [wire, type] :
          {std::pair(WireFormat::bf16, DataType::bf16), std::pair(WireFormat::f16, DataType::f16)}) {
         ThreadGroup group(world);
-        const auto wrong = train(group, with(wire), 2, [&](const GradientReducer& reducer, int, const Communicator&) {
+        const auto wrong = train(group, over(wire), 2, [&](const GradientReducer& reducer, int, const Communicator&) {
             for (const std::size_t i : {0, 1, 2}) {
                 const Buffer gradient = reducer.gradient(static_cast<int>(i));
                 std::vector<std::vector<std::byte>> arrays;
@@ -250,7 +250,7 @@ TEST_CASE("PowerSGD: what a step loses comes with the next ones") {
 
 TEST_CASE("PowerSGD: vectors beside matrices are exact, and steps before the first compressed one are") {
     ThreadGroup group(world);
-    auto options = with(WireFormat::power);
+    auto options = over(WireFormat::power);
     options.power_start_step = 2;
     const auto wrong = train(group, options, 4, [&](const GradientReducer& reducer, int step, const Communicator&) {
         for (const int i : {1, 2, 3}) {

@@ -6,10 +6,6 @@
 namespace muster::test {
 namespace {
 
-bool says(const std::string& answers, std::string_view what) {
-    return answers.find(what) != std::string::npos;
-}
-
 /// One whole round: `culprit` fails, and all of `nodes` come back.
 std::string fail(Story& story, const std::string& culprit, const std::vector<std::string>& nodes) {
     auto answers = story.answers("fail " + culprit);

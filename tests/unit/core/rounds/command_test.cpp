@@ -3,13 +3,6 @@
 #include "tests/transcripts/story.h"
 
 namespace muster::test {
-namespace {
-
-bool says(const std::string& answers, std::string_view what) {
-    return answers.find(what) != std::string::npos;
-}
-
-}  // namespace
 
 TEST_CASE("a drained node leaves, its spare takes its rank, and nothing is charged") {
     Story story("min=2 max=2 spares=1 restarts=0");

@@ -3,13 +3,6 @@
 #include "tests/transcripts/story.h"
 
 namespace muster::test {
-namespace {
-
-bool says(const std::string& answers, std::string_view what) {
-    return answers.find(what) != std::string::npos;
-}
-
-}  // namespace
 
 TEST_CASE("a fault on a rank goes to the node that has it, and its answer to whoever asked") {
     Story story("min=2 max=2");

@@ -3,13 +3,6 @@
 #include "tests/transcripts/story.h"
 
 namespace muster::test {
-namespace {
-
-bool says(const std::string& answers, std::string_view what) {
-    return answers.find(what) != std::string::npos;
-}
-
-}  // namespace
 
 TEST_CASE("an agent that lost the answer to its join gets it again") {
     Story story("min=1 max=2");

@@ -4,14 +4,6 @@
 #include "tests/transcripts/story.h"
 
 namespace muster::test {
-namespace {
-
-bool says(const std::string& answers, std::string_view what) {
-    return answers.find(what) != std::string::npos;
-}
-
-}  // namespace
-
 TEST_CASE("a job whose agents are all gone is begun anew with other terms, once none of them can run any more") {
     Story story("min=2 max=2 kept lost=60s");
     story.answers("join n0\njoin n1\nrestart 3600s");
