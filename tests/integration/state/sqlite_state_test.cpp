@@ -10,8 +10,8 @@
 
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/net/event_loop.h"
-#include "rendezvous/state/open_state.h"
 #include "rendezvous/state/sqlite_file.h"
+#include "rendezvous/state/sqlite_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -26,11 +26,10 @@ constexpr auto patience = std::chrono::seconds(20);
 class Keeper {
   public:
     explicit Keeper(const std::string& path) {
-        auto opened = open_state("sqlite:" + path, {}, {}, "",
-                                 [this](std::function<void()> work) { loop_.post(std::move(work)); });
+        auto opened = SqliteState::open(path, [this](std::function<void()> work) { loop_.post(std::move(work)); });
         REQUIRE(opened.has_value());
         kept = std::move(opened->kept);
-        store_ = std::move(opened->store);
+        store_ = std::move(opened->state);
         store_->persisted = [this](std::uint64_t sequence) {
             if (sequence >= awaited_) arrived_.set_value(sequence);
         };
@@ -142,14 +141,12 @@ TEST_CASE("a file that is damaged, cut or of another version is kept aside, and 
 TEST_CASE("another program's database, a folder and a path without one are refused and left as they are") {
     const test::ScratchFolder scratch;
     const auto why = [](const std::string& path) {
-        const auto opened = open_state("sqlite:" + path, {}, {}, "", {});
+        const auto opened = SqliteState::open(path, {});
         return opened.has_error() ? opened.error().context : std::string("opened");
     };
     CHECK(why(scratch.string()).find("Is a directory") != std::string::npos);
     CHECK(why(scratch / "no/state.db").find("its directory must exist") != std::string::npos);
     CHECK(why("/dev/null").find("no regular file") != std::string::npos);
-    CHECK(open_state("paper", {}, {}, "", {}).error().code == Errc::invalid_argument);
-    CHECK(open_state("sqlite:", {}, {}, "", {}).error().code == Errc::invalid_argument);
 }
 
 TEST_CASE("a full disk holds back what is not kept, and nothing is lost when there is room again") {

@@ -1,5 +1,6 @@
 #include "rendezvous/state/etcd_protocol.h"
 
+#include "rendezvous/state/open_state.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -74,4 +75,9 @@ TEST_CASE("what is no answer to the question is refused") {
     Transaction asked;
     asked.otherwise = {"k"};
     CHECK(code(asked, 200, R"({"header":{"revision":"6"},"responses":[]})") == Errc::bad_frame);
+}
+
+TEST_CASE("a place for the state that is none is refused") {
+    for (const auto* place : {"paper", "sqlite:", "etcd:"})
+        CHECK(open_state(place, {}, {}, "", {}).error().code == Errc::invalid_argument);
 }
