@@ -14,7 +14,7 @@ using nlohmann::json;
 /// Names in a foreign file; a longer one is cut.
 constexpr std::size_t name_bytes_max = 100;
 
-std::int64_t number(const json& entry, const char* key) {
+std::int64_t integer(const json& entry, const char* key) {
     const auto found = entry.find(key);
     return found != entry.end() && found->is_number_integer() ? found->get<std::int64_t>() : -1;
 }
@@ -43,7 +43,7 @@ std::string group_of(const json& entry) {
 
 std::string name_of(const json& entry) {
     const auto name = text(entry, "profiling_name");
-    const auto sequence = number(entry, is_true(entry, "is_p2p") ? "p2p_seq_id" : "collective_seq_id");
+    const auto sequence = integer(entry, is_true(entry, "is_p2p") ? "p2p_seq_id" : "collective_seq_id");
     const auto group = group_of(entry);
     return cat(name.empty() ? "an operation without a name" : name, sequence > 0 ? cat(' ', sequence) : std::string(),
                group.empty() ? "" : " of ", group);
@@ -63,7 +63,7 @@ std::optional<TorchOperation> torch_operation(std::string_view dump) {
     const json* told = nullptr;
     for (const auto& entry : *entries) {
         if (!entry.is_object()) continue;
-        const bool newer = told == nullptr || number(entry, "record_id") > number(*told, "record_id");
+        const bool newer = told == nullptr || integer(entry, "record_id") > integer(*told, "record_id");
         const bool inside = told != nullptr && !is_over(*told);
         if (is_over(entry) ? !inside && newer : !inside || !newer) told = &entry;
     }
