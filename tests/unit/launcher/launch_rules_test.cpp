@@ -84,10 +84,10 @@ TEST_CASE("in brackets there may be several addresses of one host, and commas el
     const auto two = config_of(with("a:1,[10.0.0.1,10.1.0.1]:2,[::1]", base));
     CHECK(two.endpoint == Endpoint{"a", 1});
     CHECK(two.more_endpoints == std::vector<Endpoint>{{"10.0.0.1,10.1.0.1", 2}, {"::1", 29400}});
-    CHECK(error_of(with("[gpu01,gpu02]:7", base)).find("'gpu01' is no numeric address") != std::string::npos);
-    CHECK(error_of(with("[10.0.0.1,]:7", base)).find("'' is no numeric address") != std::string::npos);
-    CHECK(error_of(with("[10.0.0.1,10.1.0.1", base)).find("has no ']'") != std::string::npos);
-    CHECK(error_of(with("[10.0.0.1,10.1.0.1]:7", {"--nnodes=2"})).find("given one as MASTER_ADDR") !=
+    CHECK(contradiction(with("[gpu01,gpu02]:7", base)).find("'gpu01' is no numeric address") != std::string::npos);
+    CHECK(contradiction(with("[10.0.0.1,]:7", base)).find("'' is no numeric address") != std::string::npos);
+    CHECK(contradiction(with("[10.0.0.1,10.1.0.1", base)).find("has no ']'") != std::string::npos);
+    CHECK(contradiction(with("[10.0.0.1,10.1.0.1]:7", {"--nnodes=2"})).find("given one as MASTER_ADDR") !=
           std::string::npos);
     const auto etcd = config_of(with("[10.0.0.1,10.1.0.1]:3,e2", {"--nnodes=2", "--rdzv-backend=etcd"}));
     CHECK(etcd.etcd->members == std::vector<Endpoint>{{"10.0.0.1,10.1.0.1", 3}, {"e2", 2379}});

@@ -133,6 +133,5 @@ TEST_CASE("a notice that comes again after a takeover is the same one") {
     story.answers("restart 60s\nresume n0\nresume n1");
     CHECK(says(story.answers("notify n0"), "n0 n1 <- NoticeGiven"));
 }
-}
 
 }  // namespace muster::test
