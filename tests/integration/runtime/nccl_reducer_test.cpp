@@ -25,7 +25,7 @@ NcclSetting hidden(int) {
     return {.hidden = true};
 }
 
-ReducerOptions small_buckets() {
+ReducerOptions buckets_of_4_kib() {
     return {.bucket_cap_mb = 4096.0 / (1 << 20), .first_bucket_mb = 0.001, .last_bucket_mb = 0.001};
 }
 
@@ -96,8 +96,8 @@ Result<std::vector<Parameter>> one_parameter(Communicator& world, Memory& memory
 }  // namespace
 
 TEST_CASE("gradients on GPUs are averaged behind the events of their gradients") {
-    for (const int size : {1, 2, 3}) CHECK(train(size, {.options = small_buckets()}) == "");
-    CHECK(train(2, {.options = small_buckets(), .with_events = false}) == "");
+    for (const int size : {1, 2, 3}) CHECK(train(size, {.options = buckets_of_4_kib()}) == "");
+    CHECK(train(2, {.options = buckets_of_4_kib(), .with_events = false}) == "");
 }
 
 TEST_CASE("an older library does the same, and so does one bucket for all") {
@@ -109,16 +109,16 @@ TEST_CASE("an older library does the same, and so does one bucket for all") {
 
 TEST_CASE("on GPUs, too, buckets are made anew in the order of gradients, without those that nobody uses") {
     for (const int size : {2, 3}) {
-        CHECK(train(size, {.steps = 8, .options = small_buckets(), .shuffled = true, .unused = 1}) == "");
+        CHECK(train(size, {.steps = 8, .options = buckets_of_4_kib(), .shuffled = true, .unused = 1}) == "");
     }
 }
 
 TEST_CASE("local steps on GPUs keep gradients for the step that averages") {
-    CHECK(train(2, {.options = small_buckets(), .local_steps = true}) == "");
+    CHECK(train(2, {.options = buckets_of_4_kib(), .local_steps = true}) == "");
 }
 
 TEST_CASE("ranks on GPUs may run out of batches") {
-    auto options = small_buckets();
+    auto options = buckets_of_4_kib();
     options.inputs = Inputs::uneven;
     CHECK(train(3, {.options = options, .ends = {3, 1, 2}}) == "");
 }
@@ -142,7 +142,7 @@ TEST_CASE("a bucket waits on the GPU for the event of a gradient, and the host d
         // Two buckets: the first one is launched while the step goes on.
         std::vector<Parameter> both{(*parameters)[0], (*parameters)[0]};
         both[1].name = "v";
-        auto reducer = GradientReducer::make(world, both, small_buckets());
+        auto reducer = GradientReducer::make(world, both, buckets_of_4_kib());
         if (!reducer) return complaint(reducer);
         GatedStream gated;
         const auto calls = function_of<unsigned()>(STANDIN_NCCL, "standin_calls");
@@ -211,7 +211,7 @@ TEST_CASE("a rank that dies while buckets are under way is named") {
         Memory memory;
         auto parameters = one_parameter(world, memory, 5000);
         if (!parameters) return complaint(parameters);
-        auto reducer = GradientReducer::make(world, *parameters, small_buckets());
+        auto reducer = GradientReducer::make(world, *parameters, buckets_of_4_kib());
         if (!reducer) return complaint(reducer);
         if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
         if (rank == 1) ::raise(SIGKILL);
@@ -258,7 +258,7 @@ TEST_CASE("compressed wires on GPUs have the bits of the host's, and its state f
     if (!has_kernels()) return;
     for (const auto wire : {WireFormat::f16, WireFormat::bf16, WireFormat::int8}) {
         INFO("wire " << static_cast<int>(wire));
-        auto options = small_buckets();
+        auto options = buckets_of_4_kib();
         options.wire = wire;
         CHECK(train(3, {.steps = 10, .options = options, .shuffled = true, .unused = 1}) == "");
         CHECK(train(2, {.options = options, .local_steps = true}) == "");
@@ -269,7 +269,7 @@ TEST_CASE("compressed wires on GPUs have the bits of the host's, and its state f
 
 TEST_CASE("a gradient on a GPU that is not finite is told with its rank, also of a parameter that is rarely used") {
     if (!has_kernels()) return;
-    auto options = small_buckets();
+    auto options = buckets_of_4_kib();
     options.finite_check = FiniteCheck::on;
     CHECK(train(3, {.steps = 3, .options = options, .not_finite = 2, .not_finite_step = 1}) == "");
     CHECK(train(2, {.steps = 10, .options = options, .unused = 1, .not_finite = 1, .not_finite_step = 8}) == "");

@@ -70,7 +70,10 @@ TEST_CASE("a worker's environment is torchrun's table on top of the agent's") {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
         "WORLD_SIZE=14",
     };
-    CHECK(worker_environment(worker, assignment(), 1, {.error_file = "/logs/1/error.json", .agent_socket = "@m/1"}).value() == expected);
+    WorkerFiles files;
+    files.error_file = "/logs/1/error.json";
+    files.agent_socket = "@m/1";
+    CHECK(worker_environment(worker, assignment(), 1, files).value() == expected);
 }
 
 TEST_CASE("an outer muster's channel is not handed on") {
