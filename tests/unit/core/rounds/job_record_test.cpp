@@ -324,7 +324,7 @@ TEST_CASE("the layout of records is that of their version") {
     FailureLedger failures;
     failures.add({});
     CHECK(record_version == 4);
-    CHECK(encode_job(facts, SealedRound{}).size() == 306);
+    CHECK(encode_job(facts, SealedRound{}).size() == 310);
     CHECK(encode_member("j", member).size() == 164);
     CHECK(encode_failures("j", failures).size() == 91);
     SealedRound round;

@@ -49,7 +49,7 @@ TEST_CASE("processes of mpirun, one on each host, are one job that meets where m
     const auto& config = launch.config;
     CHECK((config.nodes_min == 3 && config.nodes_max == 3));
     CHECK(config.backend == Backend::c10d);
-    CHECK(config.endpoint.host == "192.0.2.2,10.1.0.1,fd00::2");
+    CHECK(config.endpoint.host == "192.0.2.2,10.1.0.1,fd00::2,2001:db8::2");
     CHECK(config.more_endpoints.empty());
     CHECK((config.endpoint.port >= 20'480 && config.endpoint.port < 28'672));
     CHECK(config.job == "mpi-727580673");
