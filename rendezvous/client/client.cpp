@@ -32,7 +32,7 @@ constexpr Duration resolve_timeout = 30s;
 constexpr std::size_t questions_max = 128;
 // Of a flush's limit, where another daemon may have to be found first: etcd's lease is given up at once by a daemon
 // that ends in order, and the next one asks five times a second.
-constexpr int takeover_limits = 3;
+constexpr int takeover_limits = 5;
 // The daemon's largest message comes in pieces of this.
 constexpr std::size_t read_bytes = 16 * 1024;
 
