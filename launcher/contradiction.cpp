@@ -17,30 +17,42 @@ struct Wait {
     bool given;
 };
 
+std::string words(const Wait& wait) {
+    return cat(wait.option, " of ", describe(wait.length), wait.given ? "" : " (the default)");
+}
+
 Complaint check_order(const Wait& inner, const Wait& outer, std::string_view because) {
-    if (!inner.given || !outer.given || inner.length < outer.length) return std::nullopt;
-    return cat(inner.option, " of ", describe(inner.length), " contradicts ", outer.option, " of ",
-               describe(outer.length), ": ", because, "; make ", outer.option, " the longer one");
+    if (inner.length < outer.length) return std::nullopt;
+    return cat(words(inner), " contradicts ", words(outer), ": ", because, "; make ", outer.option, " the longer one");
 }
 
 /// From the inside out: lease, lost time-out; lease, last call and grace, join time-out.
-Complaint check_waits(const Settings& settings) {
+Complaint check_waits(Settings& settings) {
     const auto& config = settings.config;
-    const Wait lease{"--lease", config.lease, true};
-    const Wait lost{"--rdzv-lost-timeout", config.lost_timeout, true};
+    const Wait lease{"--lease", config.lease, config.lease != LaunchConfig{}.lease};
+    const Wait lost{"--rdzv-lost-timeout", config.lost_timeout, settings.lost_timeout.has_value()};
     const Wait join{"join_timeout of --rdzv-conf", config.join_timeout, settings.join_timeout_given};
     const Wait last_call{"last_call_timeout of --rdzv-conf", config.last_call, settings.last_call_given};
     const Wait grace{"--shutdown-timeout", config.grace, settings.shutdown_timeout.has_value()};
     if (auto wrong = check_order(lease, lost, "a node would give up the rendezvous before it counts as lost"))
         return wrong;
-    const Wait given_lease{"--lease", config.lease, settings.lease.has_value()};
-    if (auto wrong =
-            check_order(given_lease, join, "nodes would give up before a silent one among them is known to be lost"))
+    // The default of the join time-out is longer than all of these. A short one beside defaults, or beside its
+    // keep-alive, is torchrun's to take.
+    const bool kept_alive = lease.given && !settings.lease;
+    const auto in_join = [&](const Wait& inner, std::string_view because) -> Complaint {
+        auto wrong = check_order(inner, join, because);
+        if (!wrong || (inner.given && !(kept_alive && inner.option == lease.option))) return wrong;
+        if (config.nodes_max > 1 && !config.standalone) settings.warnings.push_back(*std::move(wrong));
+        return std::nullopt;
+    };
+    if (auto wrong = in_join(lease, "nodes would give up before a silent one among them is known to be lost"))
         return wrong;
-    if (auto wrong = check_order(last_call, join, "nodes would give up before the last call for further nodes is over"))
-        return wrong;
-    return check_order(grace, join,
-                       "after a failure, nodes that are ready would give up while others still stop their workers");
+    // A fixed world is not called.
+    auto late = config.backend == Backend::fixed
+                    ? std::nullopt
+                    : in_join(last_call, "nodes would give up before the last call for further nodes is over");
+    if (late) return late;
+    return in_join(grace, "after a failure, nodes that are ready would give up while others still stop their workers");
 }
 
 Complaint check_budgets(const Settings& settings) {
@@ -56,9 +68,10 @@ Complaint check_budgets(const Settings& settings) {
                    " contradicts the 0 restarts in it; write --max-restarts 0 alone, or N/WINDOW with N above 0");
     if (settings.node_failures && settings.node_failures->max > 0)
         return cat("--node-failures ", settings.node_failures->max, "/", settings.node_failures->of,
-                   " contradicts --max-restarts 0: after the first failure there is no round to leave a node out of");
+                   " contradicts --max-restarts 0 (the default): after the first failure there is no round to leave a "
+                   "node out of");
     if (config.restart_early_failures)
-        return "--restart-early-failures contradicts --max-restarts 0: there is no restart to be had";
+        return "--restart-early-failures contradicts --max-restarts 0 (the default): there is no restart to be had";
     return std::nullopt;
 }
 
@@ -79,12 +92,13 @@ Complaint check_signals(const LaunchConfig& config) {
     if (std::find(stops.begin(), stops.end(), config.preemption_signal) == stops.end()) return std::nullopt;
     return cat("--preemption-signal ", config.preemption_signal,
                " contradicts --signals-to-handle, whose signals stop the job: ", config.handled_signal_names,
+               config.handled_signal_names == LaunchConfig{}.handled_signal_names ? " (the default)" : "",
                "; leave it out of these, or choose another one");
 }
 
 }  // namespace
 
-Complaint contradiction(const Settings& settings) {
+Complaint contradiction(Settings& settings) {
     if (auto wrong = check_waits(settings)) return wrong;
     if (auto wrong = check_budgets(settings)) return wrong;
     if (auto wrong = check_spares(settings.config)) return wrong;

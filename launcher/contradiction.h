@@ -10,9 +10,9 @@
 
 namespace muster::launcher {
 
-/// One sentence that names both options and their values, about the first pair that contradicts itself; after all
-/// rules have been applied. A default is never blamed: where only one of a pair was given, the other gives way or the
-/// pair is let be, as torchrun does.
-std::optional<std::string> contradiction(const Settings& settings);
+/// One sentence that names both options and their values, and which is a default, about the first pair that contradicts
+/// itself; after all rules have been applied. Where torchrun would take the line as it is (a short join_timeout beside
+/// defaults), the sentence becomes a warning of `settings` instead.
+std::optional<std::string> contradiction(Settings& settings);
 
 }  // namespace muster::launcher

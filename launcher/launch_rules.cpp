@@ -186,7 +186,7 @@ Complaint apply_conf(Settings& settings) {
     if (const auto wrong = apply_etcd_conf(settings, conf)) return wrong;
     config.last_call = conf.last_call.value_or(config.last_call);
     config.is_host = conf.is_host ? conf.is_host : settings.is_first_host;
-    settings.join_timeout_given = conf.join_timeout.has_value();
+    settings.join_timeout_given = conf.join_timeout || ((fixed || config.etcd) && conf.timeout);
     settings.last_call_given = conf.last_call.has_value();
     if (settings.lease)
         config.lease = *settings.lease;
@@ -236,6 +236,14 @@ Complaint choose_grace(Settings& settings, const Environment& environment) {
     return std::nullopt;
 }
 
+/// A default is longer than what has to be over before it.
+void choose_join_timeout(Settings& settings) {
+    auto& config = settings.config;
+    if (!settings.join_timeout_given)
+        config.join_timeout =
+            std::max(config.join_timeout, 2 * std::max({config.lease, config.last_call, config.grace}));
+}
+
 /// With spares a node that is left out is replaced; without them the job would lose a node to a default.
 void choose_node_failures(Settings& settings) {
     auto& config = settings.config;
@@ -258,6 +266,7 @@ Complaint apply_launch_rules(Settings& settings, const Environment& environment)
     if (const auto wrong = apply_conf(settings)) return wrong;
     if (const auto wrong = choose_program(settings)) return wrong;
     if (const auto wrong = choose_grace(settings, environment)) return wrong;
+    choose_join_timeout(settings);
     choose_node_failures(settings);
     if (config.handled_signals.empty() && config.handled_signal_names == LaunchConfig{}.handled_signal_names)
         config.handled_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};

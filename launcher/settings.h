@@ -25,7 +25,7 @@ struct Settings {
     std::optional<Duration> lease;              ///< --lease beats the keep-alive keys of --rdzv-conf
     std::optional<Duration> shutdown_timeout;   ///< default TORCH_ELASTIC_SHUTDOWN_TIMEOUT, then 30 s
     std::optional<NodeFailures> node_failures;  ///< its default depends on --spares
-    bool join_timeout_given = false;            ///< by --rdzv-conf, as the next one: defaults contradict nobody
+    bool join_timeout_given = false;            ///< by --rdzv-conf, as the next one
     bool last_call_given = false;
     bool standalone_asked = false;
     std::optional<bool> is_first_host;  ///< of those that a scheduler gave, where the nodes meet; --rdzv-conf beats it

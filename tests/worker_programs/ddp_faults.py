@@ -65,7 +65,7 @@ def main():
     dist.init_process_group("gloo")
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    if KIND in ("swap", "away"):  # gloo's half an hour is too long for a rehearsal
+    if KIND in ("swap", "away", "stop"):  # gloo's half an hour is too long for a rehearsal
         dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=4))
     for step in range(1, 201):
         if MINE and (step == STEP or KIND == "slow" and step > STEP):

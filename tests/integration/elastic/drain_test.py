@@ -101,6 +101,24 @@ class Drain(unittest.TestCase):
                 self.assertIn("notice to this node's workers: SIGTERM to", node.err.read_text())
             job.expect_gone(but=[daemon])
 
+    def test_a_preemption_while_the_daemon_is_away_is_told_here_at_once_and_elsewhere_when_it_is_back(self):
+        with Job() as job:
+            daemon = job.daemon()
+            nodes = [job.node(*FAST, "--preemption-signal", "SIGTERM", "--signals-to-handle", "SIGINT", nproc=1,
+                              worker=("--save", job.directory / f"saved{index}", 10)) for index in range(2)]
+            job.round(0, 2)
+            daemon.kill()
+            daemon.wait()
+            nodes[0].send_signal(signal.SIGTERM)
+            wait_for("save of the preempted node", (job.directory / "saved0").exists)
+            self.assertIn("no answer from the rendezvous", nodes[0].err.read_text())
+            self.assertFalse((job.directory / "saved1").exists())
+            daemon = job.spawn("musterd", "--port", job.port)
+            for index, node in enumerate(nodes):
+                job.expect_exit(node, 0)
+                self.assertEqual((job.directory / f"saved{index}").read_text(), "1\n")  # one notice each
+            job.expect_gone(but=[daemon])
+
     def test_workers_without_a_handler_survive_the_notice(self):
         with Job() as job:
             node = job.node(*FAST, "--preemption-signal", "SIGUSR1", nnodes="1:1", nproc=2)

@@ -173,13 +173,16 @@ TEST_CASE("waits and budgets that contradict each other are refused, and both ar
          "--shutdown-timeout of 10 s contradicts join_timeout of --rdzv-conf of 10 s"},
         {{"--lease=40", "--rdzv-conf=join_timeout=30"},
          "--lease of 40 s contradicts join_timeout of --rdzv-conf of 30 s"},
+        {{"--rdzv-lost-timeout=3"}, "--lease of 5 s (the default) contradicts --rdzv-lost-timeout of 3 s"},
         {{"--max-restarts=1", "--node-failures=2/5"}, "--node-failures 2/5 contradicts --max-restarts 1"},
         {{"--max-restarts=0/1h"}, "contradicts the 0 restarts in it"},
-        {{"--node-failures=2/5"}, "--node-failures 2/5 contradicts --max-restarts 0"},
-        {{"--restart-early-failures"}, "--restart-early-failures contradicts --max-restarts 0"},
+        {{"--node-failures=2/5"}, "--node-failures 2/5 contradicts --max-restarts 0 (the default)"},
+        {{"--restart-early-failures"}, "--restart-early-failures contradicts --max-restarts 0 (the default)"},
         {{"--standalone", "--spares=1"}, "--spares 1 contradicts a rendezvous for this node alone"},
         {{"--rdzv-backend=static", "--master-port=1", "--spares=1"}, "--spares 1 contradicts --rdzv-backend static"},
-        {{"--preemption-signal=SIGTERM"}, "--preemption-signal 15 contradicts --signals-to-handle"},
+        {{"--preemption-signal=SIGTERM"},
+         "--preemption-signal 15 contradicts --signals-to-handle, whose signals stop the job: "
+         "SIGTERM,SIGINT,SIGHUP,SIGQUIT (the default)"},
         {{"--preemption-signal=USR1", "--signals-to-handle=SIGUSR1"}, "contradicts --signals-to-handle"},
     };
     for (const auto& [given, line] : refused) {
@@ -190,10 +193,23 @@ TEST_CASE("waits and budgets that contradict each other are refused, and both ar
     }
 }
 
-TEST_CASE("a default contradicts nobody") {
-    CHECK(config_of({"--rdzv-backend=c10d", "--rdzv-conf=join_timeout=5"}).join_timeout == 5s);
-    CHECK(config_of({"--rdzv-backend=c10d", "--shutdown-timeout=900"}).grace == 900s);
-    CHECK(config_of({"--rdzv-backend=c10d", "--rdzv-conf=last_call_timeout=900"}).last_call == 900s);
+TEST_CASE("a default that can give way does, and one that torchrun lets be is warned of by name") {
+    for (const auto* longer : {"--shutdown-timeout=900", "--rdzv-conf=last_call_timeout=900", "--lease=900"})
+        CHECK(config_of({"--rdzv-backend=c10d", longer}).join_timeout == 1800s);
+    CHECK(config_of({"--master-port=1", "--rdzv-conf=timeout=30"}).join_timeout == 30s);
+    const auto warnings = [](std::vector<std::string> words) {
+        words.insert(words.end(), {"--rdzv-backend=c10d", "t.py"});
+        return std::get<Launch>(parse_options(words, {})).warnings;
+    };
+    const auto said = warnings({"--nnodes=2", "--rdzv-endpoint=h:1", "--rdzv-conf=join_timeout=5"});
+    REQUIRE(said.size() == 3);
+    CHECK(said[0] ==
+          "--lease of 5 s (the default) contradicts join_timeout of --rdzv-conf of 5 s: nodes would give up before a "
+          "silent one among them is known to be lost; make join_timeout of --rdzv-conf the longer one");
+    CHECK(said[1].starts_with("last_call_timeout of --rdzv-conf of 30 s (the default) contradicts "));
+    CHECK(said[2].starts_with("--shutdown-timeout of 30 s (the default) contradicts "));
+    CHECK(warnings({"--nnodes=1", "--standalone", "--rdzv-conf=join_timeout=5"}).empty());
+    CHECK(warnings({"--nnodes=2", "--rdzv-endpoint=h:1", "--rdzv-conf=join_timeout=31"}).empty());
 }
 
 TEST_CASE("the restart budget is a number, or a number within a window") {
