@@ -29,7 +29,7 @@ Complaint check_order(const Wait& inner, const Wait& outer, std::string_view bec
 /// From the inside out: lease, lost time-out; lease, last call and grace, join time-out.
 Complaint check_waits(Settings& settings) {
     const auto& config = settings.config;
-    const Wait lease{"--lease", config.lease, config.lease != LaunchConfig{}.lease};
+    const Wait lease{"--lease", config.lease, settings.lease || config.lease != LaunchConfig{}.lease};
     const Wait lost{"--rdzv-lost-timeout", config.lost_timeout, settings.lost_timeout.has_value()};
     const Wait join{"join_timeout of --rdzv-conf", config.join_timeout, settings.join_timeout_given};
     const Wait last_call{"last_call_timeout of --rdzv-conf", config.last_call, settings.last_call_given};
