@@ -248,11 +248,11 @@ class Faults(unittest.TestCase):
         self.each("gpu", "missing_gpu", ("ddp",), says="wants a GPU and finds none")
         # The C++ trainer is asked to use GPUs on that node alone, where CUDA is not installed.
         with FaultJob() as job:
-            program = ["--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200"]
-            wants_gpu = ["--no-python", "env", "MUSTER_TRANSPORT=nccl", "MUSTER_CUDA_LIBRARY=/no/libcudart.so.12", *program[1:]]
-            nodes = [job.launch(0, program, nproc=1)]
+            program = [BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200"]
+            nodes = [job.launch(0, ["--no-python", "env", *program], nproc=1)]
             wait_for("the host's daemon", job.answers)
-            nodes.append(job.launch(1, wants_gpu, nproc=1))
+            nodes.append(job.launch(1, ["--no-python", "env", "MUSTER_TRANSPORT=nccl", "MUSTER_CUDA_LIBRARY=/no/libcudart.so.12",
+                                        *program], nproc=1))
             for node in nodes:
                 job.exit_code(node, 60)
             for report in (json.loads(report.read_text()) for report in job.reports):
