@@ -102,7 +102,7 @@ void GuardianPair::end() {
 }
 
 void GuardianPair::give_up() {
-    if (state_ == State::serving) lose("it did not kill the workers when it was told to, and was killed");
+    lose("it did not kill the workers when it was told to, and was killed");
 }
 
 void GuardianPair::send(const wire::Message& message, std::vector<FileDescriptor> fds) {
@@ -155,6 +155,8 @@ void GuardianPair::reserve_lost() {
 }
 
 void GuardianPair::lose(std::string why) {
+    if (state_ != State::serving)
+        return;  // given up, and now its connection ends: a second clean-up would hit the next
     lost_why_ = std::move(why);
     lost_at_ = std::chrono::steady_clock::now();
     state_ = State::changing;

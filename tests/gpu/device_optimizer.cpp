@@ -22,7 +22,8 @@ struct PieceOnHost {
     Floats second;
     bool operator==(const PieceOnHost& other) const {
         const auto same = [](const Floats& a, const Floats& b) {
-            return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+            return a.size() == b.size() &&
+                   (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
         };
         return same(values, other.values) && same(first, other.first) && same(second, other.second);
     }

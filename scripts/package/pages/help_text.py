@@ -42,7 +42,7 @@ class Help:
     def options(self):
         """Those that are described, and those that the synopsis alone names."""
         found = [item for section in self.sections for item in section.items if item.long]
-        for name, metavar in re.findall(r"\[(--[\w-]+)(?: ([^\s\[\]]+(?:\[[^\]]*\])?))?\]", " ".join(self.synopsis)):
+        for name, metavar in re.findall(r"\[(--[\w-]+)(?: ([^\s\[\]]+(?:\[[^\]]*\][^\s\[\]]*)?))?\]", " ".join(self.synopsis)):
             if all(item.long != name for item in found):
                 found.append(Item(f"{name} {metavar}".strip(), "", name, "", metavar))
         return found
