@@ -27,7 +27,7 @@ Complaint check_order(const Wait& inner, const Wait& outer, std::string_view bec
 }
 
 /// From the inside out: lease, lost time-out; lease, last call and grace, join time-out.
-Complaint check_waits(Settings& settings) {
+Complaint check_waits(const Settings& settings) {
     const auto& config = settings.config;
     const Wait lease{"--lease", config.lease, settings.lease || config.lease != LaunchConfig{}.lease};
     const Wait lost{"--rdzv-lost-timeout", config.lost_timeout, settings.lost_timeout.has_value()};
@@ -37,13 +37,11 @@ Complaint check_waits(Settings& settings) {
     if (auto wrong = check_order(lease, lost, "a node would give up the rendezvous before it counts as lost"))
         return wrong;
     // The default of the join time-out is longer than all of these. A short one beside defaults, or beside its
-    // keep-alive, is torchrun's to take.
+    // keep-alive, is torchrun's to take: whoever writes it wants an end soon.
     const bool kept_alive = lease.given && !settings.lease;
     const auto in_join = [&](const Wait& inner, std::string_view because) -> Complaint {
-        auto wrong = check_order(inner, join, because);
-        if (!wrong || (inner.given && !(kept_alive && inner.option == lease.option))) return wrong;
-        if (config.nodes_max > 1 && !config.standalone) settings.warnings.push_back(*std::move(wrong));
-        return std::nullopt;
+        if (!inner.given || (kept_alive && inner.option == lease.option)) return std::nullopt;
+        return check_order(inner, join, because);
     };
     if (auto wrong = in_join(lease, "nodes would give up before a silent one among them is known to be lost"))
         return wrong;
@@ -98,7 +96,7 @@ Complaint check_signals(const LaunchConfig& config) {
 
 }  // namespace
 
-Complaint contradiction(Settings& settings) {
+Complaint contradiction(const Settings& settings) {
     if (auto wrong = check_waits(settings)) return wrong;
     if (auto wrong = check_budgets(settings)) return wrong;
     if (auto wrong = check_spares(settings.config)) return wrong;

@@ -11,8 +11,8 @@
 namespace muster::launcher {
 
 /// One sentence that names both options and their values, and which is a default, about the first pair that contradicts
-/// itself; after all rules have been applied. Where torchrun would take the line as it is (a short join_timeout beside
-/// defaults), the sentence becomes a warning of `settings` instead.
-std::optional<std::string> contradiction(Settings& settings);
+/// itself; after all rules have been applied. What torchrun would take as it is (a short join_timeout beside defaults)
+/// is no contradiction.
+std::optional<std::string> contradiction(const Settings& settings);
 
 }  // namespace muster::launcher
