@@ -10,6 +10,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/cpu/poll_timeout.h"
+#include "worker_runtime/cpu/tcp_control.h"
 #include "worker_runtime/cpu/tcp_limits.h"
 #include "worker_runtime/cpu/tcp_socket.h"
 
@@ -45,9 +46,8 @@ Result<TcpMesh> MeshBuilder::build(Instant deadline) {
                 muster::describe(forming_is_long_after), " still without a connection: ", absentees());
             complains = no_deadline;
         }
-        if (auto begun = begin_tries(now); !begun) return with_others_gone(begun.error());
-        if (auto served = wait_and_serve(std::min(deadline, complains)); !served)
-            return with_others_gone(served.error());
+        if (auto begun = begin_tries(now); !begun) return give_up(begun.error());
+        if (auto served = wait_and_serve(std::min(deadline, complains)); !served) return give_up(served.error());
     }
     return std::move(mesh_);
 }
@@ -240,6 +240,16 @@ bool MeshBuilder::serve(Guest& guest) {
 }
 
 // ---- words ----
+
+/// A peer whose group stands already would see this rank end, and blame it.
+Error MeshBuilder::give_up(Error error) const {
+    error = with_others_gone(std::move(error));
+    const auto frame = encode(ControlFrame{.code = error.code, .text = error.context, .waits_for = {}});
+    for (const auto& peer : mesh_.peers)
+        if (peer.control.valid())
+            static_cast<void>(::send(peer.control.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+    return error;
+}
 
 /// Whoever gives up because another has died is gone too, and may be seen first. So all that are gone are named.
 Error MeshBuilder::with_others_gone(Error error) const {

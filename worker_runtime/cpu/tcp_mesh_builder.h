@@ -46,6 +46,7 @@ class MeshBuilder {
     void settle(FileDescriptor& place, FileDescriptor socket, TcpPurpose purpose);
 
     [[nodiscard]] const TcpCard& card(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)].card; }
+    [[nodiscard]] Error give_up(Error error) const;
     [[nodiscard]] Error with_others_gone(Error error) const;
     [[nodiscard]] bool has_gone(int rank) const;
     [[nodiscard]] bool is_whole(int rank) const;
