@@ -1,5 +1,7 @@
 #include "rendezvous/client/client.h"
 
+#include <poll.h>
+
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -118,6 +120,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         // While this agent is cut off:
         bool write_held = false;
         bool half_closed = false;
+        bool heard_to_the_end = false;         ///< the daemon was there when our side was closed
         std::optional<ConnectionClosed> held;  // something was read; and with a reason, the end of the connection
     };
 
@@ -237,7 +240,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                     return;
                 }
                 if (failure) {
-                    if (failure != asio::error::eof) self->say_leave_again();
+                    if (failure != asio::error::eof || !link->heard_to_the_end) self->say_leave_again();
                     return self->lost({.why = failure.message()});
                 }
                 self->take_messages(link);
@@ -296,9 +299,12 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                           });
     }
 
-    // The daemon closes its side when it has read everything up to our end: so its end means that it knows it all.
+    // The daemon closes its side when it has read everything up to our end: so its end means that it knows it all;
+    // unless its end was there first.
     void half_close() {
+        pollfd far_end{socket_->socket.native_handle(), POLLRDHUP, 0};
         socket_->half_closed = true;
+        socket_->heard_to_the_end = ::poll(&far_end, 1, 0) <= 0;
         boost::system::error_code ignored;
         socket_->socket.shutdown(tcp::socket::shutdown_send, ignored);
     }
