@@ -166,7 +166,7 @@ void ClientCore::greet() {
     hello_ = {};
     hello_.job = config_.job;
     hello_.node = config_.node;
-    hello_.connection = connection_count_;
+    hello_.connection = connection_count_ - uncounted_;
     hello_.versions = config_.versions;
     trusted_ = !config_.secret;
     nonce_.clear();
@@ -294,6 +294,7 @@ void ClientCore::note_silence(Instant now) {
 /// Nothing counts as heard: only the leader's words do, and not even those of one that leads no more.
 void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     out_.push_back(Disconnect{});
+    if (!ever_heard_) uncounted_ = connection_count_;
     leave_was_not_heard();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
     tried_ = cat(describe(endpoint()), " does not lead",

@@ -243,6 +243,7 @@ class ClientCore {
     Instant silent_until_ = Instant::min();
     Instant attempted_at_;
     std::uint32_t connection_count_ = 0;
+    std::uint32_t uncounted_ = 0;  ///< of these, to daemons that do not lead, before any word of one that does
     Instant retry_at_ = Instant::min();
     Duration backoff_;
     Instant opened_at_;

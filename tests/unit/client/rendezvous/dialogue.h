@@ -82,6 +82,7 @@ class Dialogue {
     std::optional<ClientCore> core;
     Instant now = Instant(1000s);
     native::Ping last_ping;
+    native::Hello hello;
     native::Message last_sent;
 
   private:
@@ -92,6 +93,7 @@ class Dialogue {
     std::string line(const Send& send) {
         last_sent = send.message;
         if (const auto* ping = std::get_if<native::Ping>(&send.message)) last_ping = *ping;
+        if (const auto* said = std::get_if<native::Hello>(&send.message)) hello = *said;
         return cat("send ", native::name(send.message));
     }
     std::string line(const AskPeer& ask) { return cat("ask ", ask.peer.group_rank); }
