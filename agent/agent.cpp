@@ -130,8 +130,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
     FaultInjector faults_;
     Supervisor supervisor_;
     StoreReach reach_;
-    std::string
-        asked_master_;  ///< the static back end's, as the user wrote it; a name may lead elsewhere in each round
+    std::string asked_master_;  ///< static back end's, as the user wrote it; it may lead elsewhere in each round
     asio::io_context& loop_;
     asio::signal_set signals_;
     asio::steady_timer deadline_;
@@ -160,9 +159,7 @@ void Agent::Driver::start() {
     hangs_.on_notice = [this](std::string line) {
         if (agent_.on_progress) agent_.on_progress(std::move(line));
     };
-    hangs_.on_seen = [this](std::vector<Whereabouts> workers) {
-        link_.workers_seen({commands_.last_round(), std::move(workers)});
-    };
+    hangs_.on_seen = [this](auto workers) { link_.workers_seen({commands_.last_round(), std::move(workers)}); };
     gpus_.on_notice = hangs_.on_notice;
     const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers));
     if (auto made = logs_.make_base(); made.has_error())
@@ -181,6 +178,8 @@ void Agent::Driver::listen() {
             self->answer(std::move(*answer));
         else if (const auto* fault = std::get_if<native::FaultOrdered>(&message))
             self->link_.fault_answer(self->faults_.inject(*fault));
+        else if (const auto* seen = std::get_if<native::JobSeen>(&message))
+            self->hangs_.job_seen(*seen);
         else
             self->daemon_said(std::move(message));
     };
@@ -231,6 +230,7 @@ void Agent::Driver::wait_for_signal() {
 
 void Agent::Driver::feed() {
     if (link_.may_feed()) host_.feed();
+    if (!worker_pids_.empty()) evidence_.look(now());
     feeding_.expires_after(config_.lease / 10);
     feeding_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
         if (auto self = weak.lock(); self && !failure) self->feed();
@@ -315,12 +315,13 @@ void Agent::Driver::host_said(ProcessEvent event) {
         if (!succeeded(ended->end)) {
             notes = notes_at(ended->at);
             commands_.describe(*ended, notes);
-            notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host);
+            notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host,
+                                             faults_.killer_of(ended->local_rank));
             if (hung.kind != CauseKind::unknown) notes.cause = hung;
             // The kernel's own word about this pid is older than a signal that came to a process which it had killed.
-            const bool killed_before = notes.cause.kind == CauseKind::out_of_memory;
-            if (expired.kind != CauseKind::unknown && !killed_before) notes.cause = expired;
-            faults_.worker_ended(ended->local_rank, notes.cause);
+            if (expired.kind != CauseKind::unknown && notes.cause.kind != CauseKind::out_of_memory)
+                notes.cause = expired;
+            faults_.worker_ended(ended->local_rank, ended->at, notes.cause);
         }
     } else if (const auto* stuck = std::get_if<TreeStuck>(&event)) {
         notes.cause.text = EndEvidence::describe_stuck(stuck->pids);

@@ -1,5 +1,6 @@
 #include "agent/command_socket.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -35,6 +36,12 @@ bool may_command(int socket) {
     log(LogLevel::warning, "a command of user ", peer.uid, " (pid ", peer.pid,
         ") is refused: it is not this job's user");
     return false;
+}
+
+/// Whoever waited in vain may have asked another agent meanwhile, or think that nothing was done.
+bool has_hung_up(int socket) {
+    pollfd peer{socket, 0, 0};
+    return ::poll(&peer, 1, 0) == 1 && (peer.revents & POLLHUP) != 0;
 }
 
 }  // namespace
@@ -108,6 +115,10 @@ bool CommandSocket::Body::read(std::uint32_t number, Caller& caller) {
     auto message = reader.next();
     auto* command = message && message.value() ? std::get_if<native::Command>(&*message.value()) : nullptr;
     if (command == nullptr) return false;
+    if (has_hung_up(caller.descriptor.native_handle())) {
+        log(LogLevel::warning, "a command is not carried out: whoever gave it did not wait for it");
+        return false;
+    }
     caller.own_number = std::exchange(command->number, number);
     on_command_(std::move(*command));
     return true;

@@ -17,7 +17,8 @@ namespace muster::agent {
 
 class CommandSocket {
   public:
-    /// Called from the loop for each command; its number is this socket's. `answer` is to be called with it later.
+    /// Called from the loop for each command that its giver still waits for; its number is this socket's. `answer` is
+    /// to be called with it later.
     using OnCommand = std::function<void(native::Command)>;
 
     /// Listens at once. An error (limit_exceeded, io) names the address.

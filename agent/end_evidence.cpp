@@ -7,6 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -22,7 +23,7 @@ namespace muster::agent {
 
 namespace {
 
-/// Records read at one worker's end. A kernel that logs more in a round hides the rest, and nothing waits for it.
+/// Records read at one look. A kernel that logs more hides the rest until the next one, and nothing waits for it.
 constexpr int records_max = 2000;
 constexpr std::size_t events_max = 1000;
 constexpr std::size_t record_bytes_max = 8192;  // what one read of /dev/kmsg may give
@@ -73,20 +74,27 @@ std::string_view state_in_words(char state) {
     }
 }
 
+FileDescriptor open_kernel_log() {
+    if (!in_first_pid_namespace()) return {};
+    return FileDescriptor(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+}
+
 }  // namespace
 
-EndEvidence::EndEvidence() : group_(find_memory_group()) {
+EndEvidence::EndEvidence() : EndEvidence(find_memory_group(), open_kernel_log()) {
     if (group_ && !group_->kills_all.empty())
         log(LogLevel::warning, group_->kills_all,
             " is 1: when memory runs out the kernel ends muster together with its workers, and nobody is left to tell "
             "of it; write 0 there (systemd: OOMPolicy=continue)");
-    if (in_first_pid_namespace()) kernel_log_ = FileDescriptor(::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC));
 }
+
+EndEvidence::EndEvidence(std::optional<FoundMemoryGroup> group, FileDescriptor kernel_log)
+    : group_(std::move(group)), kernel_log_(std::move(kernel_log)) {}
 
 void EndEvidence::begin_round() {
     using namespace std::chrono;
     round_began_s_ = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
-    oom_kills_before_ = count_kills();
+    oom_kills_.begin(count_kills());
     kernel_events_.clear();
     if (kernel_log_.valid()) ::lseek(kernel_log_.get(), 0, SEEK_END);
 }
@@ -95,23 +103,36 @@ std::optional<std::int64_t> EndEvidence::count_kills() const {
     return group_ ? group_->count_kills() : count_oom_kills("/proc/vmstat");
 }
 
-void EndEvidence::read_kernel_log() {
+void EndEvidence::look(Instant now) {
+    // In this order: the kernel counts a kill before it tells of it.
+    const int told = read_kernel_log();
+    oom_kills_.count(count_kills(), now);
+    for (int i = 0; i < told; ++i) oom_kills_.explain_one();
+}
+
+int EndEvidence::read_kernel_log() {
+    int oom_kills = 0;
     char record[record_bytes_max];
     for (int i = 0; kernel_log_.valid() && i < records_max; ++i) {
         const auto size = ::read(kernel_log_.get(), record, sizeof record);
         if (size < 0 && (errno == EPIPE || errno == EINTR)) continue;  // EPIPE: overwritten meanwhile; the next one
-        if (size <= 0) return;
+        if (size <= 0) break;
         auto event = parse_kernel_line({record, static_cast<std::size_t>(size)});
         if (!event || kernel_events_.size() >= events_max) continue;
         if (const auto news = unnamed_gpu_news(*event); !news.empty()) log(LogLevel::warning, news);
+        if (std::holds_alternative<OomKill>(*event)) ++oom_kills;
         kernel_events_.push_back(std::move(*event));
     }
+    return oom_kills;
 }
 
-FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& message, const std::string& host) {
-    read_kernel_log();
+FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& message, const std::string& host,
+                                   Killer killer) {
+    const auto now = std::chrono::steady_clock::now();
+    look(now);
     EndFacts facts;
     facts.end = ended.end;
+    facts.killer = killer;
     facts.pid = ended.pid;
     facts.message = message;
     facts.stderr_tail = ended.stderr_tail;
@@ -121,8 +142,7 @@ FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& 
         facts.memory_group = group_->group;
         facts.memory_group->peak_bytes = group_->peak_bytes();
     }
-    const auto oom_kills = count_kills();
-    if (oom_kills && oom_kills_before_) facts.oom_kills = *oom_kills - *oom_kills_before_;
+    facts.oom_kills = oom_kills_.unexplained(now);
     rlimit limit{};
     if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
         facts.address_space_limit_bytes = static_cast<std::int64_t>(limit.rlim_cur);
@@ -137,8 +157,13 @@ FailureCause EndEvidence::cause_of(const WorkerEnded& ended, const std::string& 
     }
     facts.core_file = core_file_of(ended, host, round_began_s_);
     auto cause = end_cause(facts);
-    // One kill accounts for one end: who dies by a SIGKILL of another kind later is not to be taken for it.
-    if (cause.kind == CauseKind::out_of_memory && oom_kills_before_) ++*oom_kills_before_;
+    // One kill explains one end: who dies by a SIGKILL of another kind later is not to be taken for it. Where the log
+    // names this one, that has been counted.
+    const bool told = std::ranges::any_of(kernel_events_, [&](const KernelEvent& event) {
+        const auto* kill = std::get_if<OomKill>(&event);
+        return kill != nullptr && kill->pid == ended.pid;
+    });
+    if (cause.kind == CauseKind::out_of_memory && !told) oom_kills_.explain_one();
     return cause;
 }
 

@@ -41,7 +41,13 @@ void FaultInjector::worker_started(std::uint32_t local_rank, std::int32_t pid) {
     workers_.try_emplace(local_rank, loop_, pid, FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))));
 }
 
-void FaultInjector::worker_ended(std::uint32_t local_rank, FailureCause& cause) {
+Killer FaultInjector::killer_of(std::uint32_t local_rank) const {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end() || found->second.injected.empty()) return Killer::unknown;
+    return found->second.fault.kind == native::FaultKind::kill ? Killer::muster : Killer::unknown;
+}
+
+void FaultInjector::worker_ended(std::uint32_t local_rank, Instant at, FailureCause& cause) {
     const auto found = workers_.find(local_rank);
     if (found == workers_.end()) return;
     const auto& worker = found->second;
@@ -50,7 +56,8 @@ void FaultInjector::worker_ended(std::uint32_t local_rank, FailureCause& cause) 
             CauseKind::out_of_memory,
             cat("memory ran out in a control group of its own, and the kernel killed it; ", worker.starved->words()),
             {}};
-    if (!worker.injected.empty()) cause.text += cat(cause.text.empty() ? "" : "; ", "injected by ", worker.injected);
+    const bool explains = !worker.injected.empty() && may_explain(worker.fault, at - worker.injected_at);
+    if (explains) cause.text += cat(cause.text.empty() ? "" : "; ", "injected by ", worker.injected);
     workers_.erase(found);
 }
 
@@ -80,6 +87,7 @@ Result<void> FaultInjector::into_worker(Worker& worker, const native::Fault& fau
         return sent;
     }
     worker.injected = native::describe(fault);
+    worker.injected_at = now();
     worker.fault = fault;
     worker.timer.cancel();
     if (fault.for_ms == 0) return {};

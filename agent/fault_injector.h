@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/core/end_cause.h"
 #include "agent/core/fault_rules.h"
 #include "agent/starved_worker.h"
 #include "rendezvous/base/file_descriptor.h"
@@ -28,8 +29,10 @@ class FaultInjector {
 
     void begin_round(Round round, std::uint32_t rank_base);
     void worker_started(std::uint32_t local_rank, std::int32_t pid);
-    /// Of a worker that failed: the cause becomes what was injected into it, if anything was.
-    void worker_ended(std::uint32_t local_rank, FailureCause& cause);
+    /// Who sent the SIGKILL, if one ended it.
+    [[nodiscard]] Killer killer_of(std::uint32_t local_rank) const;
+    /// Of a worker that failed at this instant: the cause names what was injected into it, if that may have been it.
+    void worker_ended(std::uint32_t local_rank, Instant at, FailureCause& cause);
 
     /// Does it, or says why not. What is done to the agent itself begins a moment later, when the answer is out.
     native::FaultAnswer inject(const native::FaultOrdered& order);
@@ -45,6 +48,7 @@ class FaultInjector {
         bool stopped = false;
         native::Fault fault;
         std::string injected;  ///< the latest fault in words; empty: none
+        Instant injected_at{};
         std::optional<StarvedWorker> starved;
     };
 

@@ -48,7 +48,7 @@ std::string name_of(const FlightEntry& entry, const FlightHeader& header) {
     const bool known = entry.kind <= OperationKind::receive && entry.group < runtime::flight_group_count_max;
     if (!known) return "an operation";
     const char* const group = header.groups[entry.group];
-    return cat(name(entry.kind), ' ', entry.number, " of ",
+    return cat(runtime::takes_memory(entry) ? "allocate" : name(entry.kind), ' ', entry.number, " of ",
                std::string_view(group, ::strnlen(group, runtime::flight_name_bytes)));
 }
 

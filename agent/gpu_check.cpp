@@ -59,7 +59,11 @@ void GpuCheck::when_free(std::function<void()> go) {
 
 void GpuCheck::wait(Instant until) {
     look([this, until](const std::vector<GpuUse>& gpus) {
-        if (!std::exchange(is_known_, true)) watch_.set_baseline(gpus);
+        if (!std::exchange(is_known_, true)) {
+            watch_.set_baseline(gpus);
+            watch_.lower_baseline(kept_.take_over(watch_.baseline()));
+            kept_.keep(watch_.baseline());
+        }
         const auto held = watch_.still_held(gpus);
         const bool over = steady_now() >= until;
         if (held.empty() || over) {
@@ -67,6 +71,7 @@ void GpuCheck::wait(Instant until) {
                 tell(cat(held, " did not come back within ", muster::describe(limit),
                          "; the workers start all the same"));
                 watch_.set_baseline(gpus);
+                kept_.keep(watch_.baseline());
             }
             if (auto go = std::exchange(go_, nullptr)) go();
             return;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "agent/core/gpu_use.h"
+#include "agent/gpu_baseline_file.h"
 #include "agent/side_runs.h"
 #include "rendezvous/base/time.h"
 
@@ -28,7 +29,8 @@ class GpuCheck {
 
     /// While none of our workers runs: names others' processes, and calls `go` when the memory of workers that have
     /// ended has come back or `limit` is over; at once where there is no driver. What is taken at the first call counts
-    /// as somebody else's. Another call takes the place of the one before.
+    /// as somebody else's, unless an agent that died here without an end had found less. Another call takes the place
+    /// of the one before.
     void when_free(std::function<void()> go);
     /// `go` is not called any more.
     void drop();
@@ -41,6 +43,7 @@ class GpuCheck {
     bool is_present_ = false;
     std::optional<std::string> visible_;
     GpuWatch watch_;
+    GpuBaselineFile kept_;
     SideRuns runs_;
     boost::asio::steady_timer pause_;
     std::function<void()> go_;

@@ -18,7 +18,8 @@ namespace {
 
 constexpr Duration look_pause = 1s;
 constexpr Duration stacks_limit = 1500ms;
-/// A thousand nodes then tell a daemon 100 times a second, some KiB each time.
+/// A thousand nodes then tell a daemon 100 times a second, some KiB each time. When all of them hang they tell it once
+/// more each, and never more often than they look.
 constexpr Duration seen_pause = 10s;
 
 FileDescriptor open_process(std::int32_t pid) {
@@ -76,6 +77,7 @@ void HangWatcher::begin_round(std::uint32_t rank_base) {
     torch_.forget();
     whereabouts_.reset();
     seen_told_at_.reset();
+    paces_told_.clear();
     torch_operations_.clear();
     resting_ = false;
     arm();
@@ -154,7 +156,16 @@ void HangWatcher::look() {
     std::vector<WorkerLook> looks;
     for (auto& [local_rank, worker] : workers_) looks.push_back(look_at(local_rank, worker));
     const auto now = std::chrono::steady_clock::now();
-    auto step = watch_.look(looks, now);
+    carry_out(watch_.look(looks, now), now);
+    tell_seen(now);
+}
+
+void HangWatcher::job_seen(const native::JobSeen& seen) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!resting_) carry_out(watch_.job_seen(seen, now), now);
+}
+
+void HangWatcher::carry_out(HangStep step, Instant now) {
     for (const auto local_rank : step.stacks) {
         tell_stacks(local_rank);
         torch_.ask(static_cast<std::int32_t>(rank_base_ + local_rank), now);
@@ -169,7 +180,6 @@ void HangWatcher::look() {
         if (on_notice) on_notice(line);
     for (const auto& order : step.ends)
         take_stacks(order.local_rank, [this, order](const StackText& stacks) { end(order, stacks); });
-    tell_seen(now);
 }
 
 void HangWatcher::ask_torch(std::uint32_t local_rank, bool aloud) {
@@ -196,12 +206,17 @@ std::vector<Whereabouts> HangWatcher::with_torch(std::vector<Whereabouts> all) c
 }
 
 void HangWatcher::tell_seen(Instant now) {
-    if (!on_seen || workers_.empty() || (seen_told_at_ && now - *seen_told_at_ < seen_pause)) return;
-    seen_told_at_ = now;
+    if (!on_seen || workers_.empty()) return;
     auto seen = watch_.seen(now);
+    std::map<std::int32_t, native::WorkerPace> paces;
+    for (const auto& worker : seen)
+        if (worker.pace != native::WorkerPace::usual) paces[worker.at.rank] = worker.pace;
+    if (seen_told_at_ && now - *seen_told_at_ < seen_pause && paces == paces_told_) return;
+    seen_told_at_ = now;
+    paces_told_ = std::move(paces);
     for (auto& worker : seen)
-        if (const auto step = ask(static_cast<std::uint32_t>(worker.rank) - rank_base_).step)
-            worker.state += cat(", step ", *step, " done");
+        if (const auto step = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).step)
+            worker.at.state += cat(", step ", *step, " done");
     on_seen(std::move(seen));
 }
 

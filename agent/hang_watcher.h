@@ -40,11 +40,14 @@ class HangWatcher {
 
     std::function<Told(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
-    /// Called with what was seen of the workers: after their start, and then every ten seconds.
-    std::function<void(std::vector<Whereabouts>)> on_seen;
+    /// Called with what was seen of the workers: after their start, then every ten seconds, and at once when one of
+    /// them is overdue or waits for long, and when it is no longer so.
+    std::function<void(std::vector<native::SeenWorker>)> on_seen;
 
     void begin_round(std::uint32_t rank_base);
     void worker_started(std::uint32_t local_rank, std::int32_t pid);
+    /// Of the round that runs.
+    void job_seen(const native::JobSeen& seen);
     /// `hung` where it ended because this watcher had ended it; else unknown.
     FailureCause worker_ended(std::uint32_t local_rank);
     /// The round is over because something failed: says what this node's idle workers were at.
@@ -73,6 +76,7 @@ class HangWatcher {
     void tell_stacks(std::uint32_t local_rank);
     void ask_place(std::uint32_t local_rank);
     void end(const EndOrder& order, const StackText& stacks);
+    void carry_out(HangStep step, Instant now);
     void tell_seen(Instant now);
     /// For its flight record, by the server that the worker runs. `aloud`: what comes of it is told.
     void ask_torch(std::uint32_t local_rank, bool aloud);
@@ -87,6 +91,7 @@ class HangWatcher {
     std::map<std::uint32_t, Worker> workers_;              ///< by local rank; those that run
     std::optional<std::vector<Whereabouts>> whereabouts_;  ///< when the round failed
     std::optional<Instant> seen_told_at_;
+    std::map<std::int32_t, native::WorkerPace> paces_told_;    ///< by rank; those that are not usual
     std::map<std::int32_t, TorchOperation> torch_operations_;  ///< by rank: when it was last idle for long
     bool resting_ = true;
     std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly

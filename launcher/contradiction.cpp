@@ -60,6 +60,14 @@ Complaint check_budgets(const Settings& settings) {
         return cat("--node-failures ", settings.node_failures->max, "/", settings.node_failures->of,
                    " contradicts --max-restarts ", config.restarts_max,
                    ": the job would be over before a node has failed so often; make one of them larger or smaller");
+    // The default of the other one gives way. An equal one says only which of the two ends the job.
+    if (config.restarts_max > 0 && config.restarts_window == Duration::zero() &&
+        config.stalled_restarts_max > config.restarts_max &&
+        config.stalled_restarts_max != LaunchConfig{}.stalled_restarts_max)
+        return cat("--max-stalled-restarts ", config.stalled_restarts_max, " contradicts --max-restarts ",
+                   config.restarts_max,
+                   ": the job would be over before so many restarts brought no checkpoint; make one of them larger or "
+                   "smaller");
     if (config.restarts_max > 0) return std::nullopt;
     if (config.restarts_window > Duration::zero())
         return cat("--max-restarts: a window of ", describe(config.restarts_window),

@@ -31,6 +31,8 @@ namespace {
 constexpr std::uint16_t default_port = 29'400;
 
 constexpr Duration answer_limit = 10s;  // the agent may be looking for its daemon
+/// An agent takes connections at once. One that stands still does not, and when its queue is full connect() waits.
+constexpr Duration connect_limit = 2s;
 constexpr std::size_t answer_bytes_max = 16 * 1024;
 
 /// Agents on this host that would listen to us, of the job that is meant.
@@ -62,12 +64,17 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
     address.copy(name.sun_path + 1, sizeof name.sun_path - 2);
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
     const FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const timeval limit{.tv_sec = connect_limit / 1s, .tv_usec = 0};  // of connect and of send
     std::string frame;
     native::append_frame(frame, command);
     const auto who = cat("the agent of pid ", agent.pid);
-    if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 ||
+    if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+        ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 ||
         ::send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL) < 0)
-        return error_from_errno(errno, cat("ask ", who));
+        return errno != EAGAIN ? error_from_errno(errno, cat("ask ", who))
+                               : Error{Errc::timed_out, cat(who,
+                                                            " takes no command, and others wait already: it stands "
+                                                            "still; was it stopped (SIGCONT lets it go on)?")};
     pollfd waited{socket.get(), POLLIN, 0};
     if (::poll(&waited, 1, static_cast<int>(answer_limit / 1ms)) != 1)
         return Error{Errc::timed_out, cat(who, " did not answer within ", describe(answer_limit),

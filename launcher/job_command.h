@@ -27,7 +27,8 @@ Result<bool> take_value(const std::vector<std::string>& words, std::size_t& at, 
 Result<bool> take_address(const std::vector<std::string>& words, std::size_t& at, JobAddress& address);
 
 /// Gives the command, prints the answer, or to stderr what is wrong, in the name of "muster <verb>", and returns the
-/// exit code: 0 done, 1 not done, 2 usage. Waits 10 s at most.
+/// exit code: 0 done, 1 not done, 2 usage. Waits 12 s at most for each agent of the job on this host, and 10 s for its
+/// daemon.
 int give_command(std::string_view verb, const JobAddress& address, const native::Command& command,
                  const Environment& environment);
 

@@ -115,8 +115,7 @@ Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout)
     auto done = execute(lane, operation, timeout, Patience::eager);
     {
         const std::lock_guard lock(lane.mutex);
-        lane.busy = false;
-        if (!lane.queue.empty() || lane.stop) lane.changed.notify_all();
+        lane.no_longer_busy();
     }
     return done;
 }
@@ -147,15 +146,17 @@ Result<Memory> CommunicatorBody::allocate(std::size_t size_bytes) {
     // A collective like any other: it waits for what was started before it.
     Lane& lane = *collectives_;
     std::unique_lock lock(lane.mutex);
-    lane.changed.wait(lock, [&lane] { return !lane.busy && lane.queue.empty(); });
+    lane.idle.wait(lock, [&lane] { return !lane.busy && lane.queue.empty(); });
     if (failed_.load(std::memory_order_acquire)) return status().error();
     lane.busy = true;
     lock.unlock();
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + terms_.timeout};
+    // In the flight record as in signatures: a barrier with a count.
+    const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, {.count = size_bytes}) : 0;
     auto memory = transport_->allocate(size_bytes, terms);
+    if (terms_.flight) terms_.flight->end(entry, memory.has_value());
     lock.lock();
-    lane.busy = false;
-    lane.changed.notify_all();
+    lane.no_longer_busy();
     lock.unlock();
     // Too little memory is the one failure that leaves the group as it was.
     if (!memory && memory.error().code != Errc::limit_exceeded) return fail(memory.error());

@@ -69,9 +69,8 @@ void CommunicatorBody::run_next(Lane& lane, std::unique_lock<std::mutex>& lock) 
     next.state->took = now() - began;
     lock.lock();
     // Before anybody learns that it is over: who waited for it may destroy the communicator, or run() the next.
-    lane.busy = false;
+    lane.no_longer_busy();
     finish(*next.state, done);
-    if (lane.queue.empty()) lane.changed.notify_all();  // allocate() waits for that
 }
 
 void CommunicatorBody::launch_next(Lane& lane, std::unique_lock<std::mutex>& lock) {
@@ -104,9 +103,8 @@ void CommunicatorBody::end_oldest(Lane& lane, const Result<void>& done) {
     oldest.state->took = now() - oldest.turn;
     if (!lane.launched.empty()) lane.launched.front().turn = now();
     if (terms_.flight) terms_.flight->end(oldest.flight_entry, done.has_value());
-    if (lane.launched.empty()) lane.busy = false;  // before anybody learns of it, as above
+    if (lane.launched.empty()) lane.no_longer_busy();  // before anybody learns of it, as above
     finish(*oldest.state, done);
-    if (lane.launched.empty() && lane.queue.empty()) lane.changed.notify_all();
 }
 
 }  // namespace muster::runtime

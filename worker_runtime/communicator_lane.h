@@ -30,13 +30,21 @@ struct CommunicatorBody::Lane {
         Instant turn;  ///< when the one before was over, or when it was launched
     };
     std::mutex mutex;
-    std::condition_variable changed;
+    std::condition_variable changed;  ///< for the thread that serves the queue
+    std::condition_variable idle;     ///< for allocate(): nothing runs, nothing is queued
     std::deque<Started> queue;
     std::deque<Launched> launched;  ///< oldest first; of the lane's thread alone
     bool busy = false;              ///< an operation runs, in whatever thread
     bool stop = false;
     std::uint64_t number = 0;  ///< operations begun here
     std::thread thread;
+
+    /// With the mutex held. Two conditions, so that a run() does not wake the thread, which has nothing to do then.
+    void no_longer_busy() {
+        busy = false;
+        if (queue.empty()) idle.notify_all();
+        if (!queue.empty() || stop) changed.notify_all();
+    }
 };
 
 /// "muster all_reduce avg f32 x 1024 #3", for profilers: with the low half of the tag, which is the reducer's number of

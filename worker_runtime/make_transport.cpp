@@ -64,7 +64,7 @@ Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const
                      cat("communicator ", group.id, " cannot be hierarchical: ", layout.error().context)};
     }
     if (group.rank == 0 && identities.front().kernel == identities.back().kernel) {
-        log(LogLevel::info, "communicator ", group.id, " uses TCP: ", why);
+        log(LogLevel::warning, "communicator ", group.id, " uses TCP: ", why);
     }
     return make_tcp_transport(group, tcp);
 }

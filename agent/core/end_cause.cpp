@@ -132,6 +132,7 @@ std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
 
 /// Only where SIGKILL was the end: a victim of the same moment must not take the blame of the one that was killed.
 std::optional<FailureCause> told_by_counters(const EndFacts& facts) {
+    if (facts.killer == Killer::muster) return std::nullopt;
     if (fatal_signal(facts.end) != kill_signal || facts.oom_kills.value_or(0) <= 0) return std::nullopt;
     const auto& group = facts.memory_group;
     const auto why = group && is_hosts_shortage(*group)
@@ -180,7 +181,8 @@ FailureCause told_by_silence(const EndFacts& facts) {
     const auto signal = fatal_signal(facts.end);
     if (signal == kill_signal && (facts.kernel_log_read || facts.oom_kills))
         return {CauseKind::killed_from_outside,
-                "sent by somebody (a person, a scheduler, another program): the kernel counted no out-of-memory kill",
+                "sent by somebody (a person, a scheduler, another program): the kernel tells of no out-of-memory kill "
+                "of it",
                 {}};
     if (signal == sigsegv)
         return {

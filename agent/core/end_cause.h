@@ -25,16 +25,23 @@ struct MemoryGroup {
     std::int64_t peak_bytes = -1;   ///< the most that was ever used under that limit; -1: not known
 };
 
+/// Who sent the SIGKILL that ended a worker.
+enum class Killer {
+    unknown,
+    muster,  ///< itself: whatever the counters of out-of-memory kills say, it was none
+};
+
 struct EndFacts {
     WorkerEnd end;
+    Killer killer = Killer::unknown;
     std::int32_t pid = 0;
     std::string_view message;      ///< the error file's
     std::string_view stderr_tail;  ///< its last output
     /// What the kernel has logged since the round's start; only where kernel_log_read.
     std::vector<KernelEvent> kernel_events;
     bool kernel_log_read = false;
-    /// Out-of-memory kills in the group (or, without one, on the host) since the round's start that no other worker's
-    /// end accounts for; empty: nobody counts them.
+    /// Out-of-memory kills in the group (or, without one, on the host) that have just been counted and have no victim
+    /// yet (oom_tally.h); empty: nobody counts them.
     std::optional<std::int64_t> oom_kills;
     std::optional<MemoryGroup> memory_group;
     std::int64_t address_space_limit_bytes = -1;  ///< RLIMIT_AS; -1: none

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "agent/core/suspect.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/text.h"
 
@@ -162,6 +163,7 @@ struct Reporter {
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
         append_others(out, end.verdict);
         for (const auto& line : lines_of(end.verdict.whereabouts)) out += cat("  ", line, '\n');
+        if (const auto suspect = suspect_of(end.verdict)) out += cat("  look first at ", suspect->text(), '\n');
         if (failed_alike_at_start(end.verdict))
             out +=
                 "  every rank failed so, before its first step: look at the program, its options and its environment\n";
@@ -173,7 +175,8 @@ struct Reporter {
                         "; this node has left"));
     }
     std::string operator()(const NoRendezvous& lost) const {
-        return line(cat("job ", context.job, ": no rendezvous: ", lost.why));
+        return cat(line(cat("job ", context.job, ": no rendezvous: ", lost.why)),
+                   lost.last_end.empty() ? std::string() : cat("  before: ", lost.last_end, '\n'));
     }
     std::string operator()(const JoinRefused& refused) const {
         return line(cat("job ", context.job, ": this node was refused: ", refused.refusal.why));

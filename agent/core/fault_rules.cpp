@@ -4,6 +4,13 @@
 
 namespace muster::agent {
 
+namespace {
+
+/// Who stood still is missed by others, and learns within so long that they have given it up.
+constexpr Duration aftermath = 5s;
+
+}  // namespace
+
 std::string objection(const native::FaultOrdered& order, const FaultFacts& facts) {
     if (!facts.allowed) return "refused: this agent was started without --allow-faults";
     const auto& fault = order.fault;
@@ -16,6 +23,10 @@ std::string objection(const native::FaultOrdered& order, const FaultFacts& facts
     if (fault.rank < facts.rank_base || !facts.alive.contains(fault.rank - facts.rank_base))
         return cat("rank ", fault.rank, " does not run any more");
     return {};
+}
+
+bool may_explain(const native::Fault& fault, Duration after) {
+    return fault.for_ms == 0 || after <= std::chrono::milliseconds(fault.for_ms) + aftermath;
 }
 
 }  // namespace muster::agent

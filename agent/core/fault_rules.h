@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::agent {
@@ -17,5 +18,10 @@ struct FaultFacts {
 
 /// Why not; empty where it may be.
 std::string objection(const native::FaultOrdered& order, const FaultFacts& facts);
+
+/// Whether a worker's end so long `after` the fault was injected into it may be its doing. What goes on by itself
+/// (slow, stop --for) explains nothing any more some seconds after it went on; the others end the worker, or leave it
+/// to whoever ends it.
+bool may_explain(const native::Fault& fault, Duration after);
 
 }  // namespace muster::agent

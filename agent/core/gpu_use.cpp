@@ -58,6 +58,12 @@ void GpuWatch::set_baseline(const std::vector<GpuUse>& gpus) {
     for (const auto& gpu : gpus) baseline_[gpu.uuid] = unclaimed(gpu);
 }
 
+void GpuWatch::lower_baseline(const GpuBaseline& earlier) {
+    for (const auto& [uuid, bytes] : earlier)
+        if (const auto found = baseline_.find(uuid); found != baseline_.end())
+            found->second = std::min(found->second, bytes);
+}
+
 std::vector<std::string> GpuWatch::foreign(const std::vector<GpuUse>& gpus,
                                            const std::function<std::string(std::int32_t)>& name_of) {
     std::vector<std::string> lines;

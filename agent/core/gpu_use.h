@@ -30,6 +30,9 @@ struct GpuUse {
 /// names parts of GPUs, all. Empty: there are none, or the driver does not answer.
 std::vector<GpuUse> read_gpu_use(std::string_view output, std::optional<std::string_view> visible);
 
+/// By UUID: bytes that no process claimed while none of our workers ran.
+using GpuBaseline = std::map<std::string, std::uint64_t>;
+
 class GpuWatch {
   public:
     /// Contexts and the driver's own tables come and go by some hundred MiB.
@@ -37,6 +40,9 @@ class GpuWatch {
 
     /// What there was when none of our workers ran yet, or what is taken as that from now on.
     void set_baseline(const std::vector<GpuUse>& gpus);
+    /// For GPUs of the baseline: what is more than an earlier agent found is its workers'.
+    void lower_baseline(const GpuBaseline& earlier);
+    [[nodiscard]] const GpuBaseline& baseline() const { return baseline_; }
     /// Lines for those that compute there while none of our workers runs; each process once. `name_of` gives the name
     /// of a process, empty where it is not to be seen from here.
     std::vector<std::string> foreign(const std::vector<GpuUse>& gpus,
@@ -45,7 +51,7 @@ class GpuWatch {
     [[nodiscard]] std::string still_held(const std::vector<GpuUse>& gpus) const;
 
   private:
-    std::map<std::string, std::uint64_t> baseline_;         ///< by UUID: bytes that no process claimed
+    GpuBaseline baseline_;
     std::set<std::pair<std::string, std::int32_t>> named_;  ///< GPU and process
 };
 

@@ -133,11 +133,53 @@ std::vector<Whereabouts> HangWatch::whereabouts(Instant now) const {
     return all;
 }
 
-std::vector<Whereabouts> HangWatch::seen(Instant now) const {
-    std::vector<Whereabouts> all;
-    for (const auto& [local_rank, known] : workers_)
-        if (all.size() < native::whereabouts_max) all.push_back(where_is(known, now));
+// ---- put together with what other nodes see ----
+
+/// The share of an operation that it began longer ago says nothing of these minutes.
+constexpr Duration lately = 15s;
+
+std::vector<native::SeenWorker> HangWatch::seen(Instant now) const {
+    std::vector<native::SeenWorker> all;
+    for (const auto& [local_rank, known] : workers_) {
+        const auto& operation = known.last.operation;
+        const bool counts =
+            operation && operation->count >= config_.operations_min && now - known.operation_since < lately;
+        const auto percent = counts ? static_cast<std::int32_t>(operation->inside_share * 100) : -1;
+        all.push_back({where_is(known, now), pace_of(known, now), percent});
+    }
+    const auto order = [](native::WorkerPace pace) {
+        return pace == native::WorkerPace::overdue ? 0 : pace == native::WorkerPace::waiting ? 1 : 2;
+    };
+    std::ranges::stable_sort(all, {}, [&](const auto& worker) { return order(worker.pace); });
+    if (all.size() > native::whereabouts_max) all.resize(native::whereabouts_max);
     return all;
+}
+
+native::WorkerPace HangWatch::pace_of(const Known& known, Instant now) const {
+    const auto& look = known.last;
+    const auto limit = std::min(config_.worth_a_word, config_.deadline_min);
+    if (!look.operation || limit <= Duration::zero()) return native::WorkerPace::usual;
+    // What is stopped is dealt with here.
+    if (look.operation->inside && !is_stuck(look.state) && now - known.operation_since >= limit)
+        return native::WorkerPace::waiting;
+    const bool overdue = !look.operation->inside && !is_stopped(look.state) && is_overdue(known, now);
+    return overdue ? native::WorkerPace::overdue : native::WorkerPace::usual;
+}
+
+HangStep HangWatch::job_seen(const native::JobSeen& seen, Instant now) {
+    HangStep step;
+    for (auto& [local_rank, known] : workers_) {
+        if (seen.waiting && pace_of(known, now) == native::WorkerPace::overdue) known.waited_for_by = seen.waiting;
+        if (seen.waiting && known.last.rank == seen.waiting->rank) want_stacks(known.stacks_told, local_rank, step);
+    }
+    const auto is_mine = [&](std::int32_t rank) {
+        return std::ranges::any_of(workers_, [&](const auto& one) { return one.second.last.rank == rank; });
+    };
+    // Of its own worker this node knows more, and says so below, or has said it.
+    for (const auto& line : seen.lines)
+        if (!is_mine(line.rank)) step.notices.push_back(line.text);
+    order_ends(now, step);
+    return step;
 }
 
 std::string describe(const WorkerLook& look) {
@@ -147,7 +189,7 @@ std::string describe(const WorkerLook& look) {
 HangWatch::Known HangWatch::first_seen(const WorkerLook& look, Instant now) {
     Known known;
     known.last = look;
-    known.active_at = known.section_since = known.heartbeat_at = now;
+    known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
     return known;
 }
 
@@ -164,7 +206,7 @@ HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
     HangStep step;
     if (last_look_ && now - *last_look_ > look_pause_max) {
         for (auto& [local_rank, known] : workers_) {
-            known.active_at = known.section_since = known.heartbeat_at = now;
+            known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
             if (known.stuck_since) known.stuck_since = now;
         }
     }
@@ -209,7 +251,9 @@ void HangWatch::note(Known& known, const WorkerLook& look, Instant now) {
         known.active_at = now;
         known.stacks_told = known.place_asked = false;
         known.place.clear();
+        known.waited_for_by.reset();
     }
+    if (began) known.operation_since = now;
     note_words(known, look, now);
     if (look.operation) known.longest_gap = std::max(known.longest_gap, look.operation->longest_gap);
     if (began && look.operation->count >= config_.operations_min) {
@@ -360,20 +404,31 @@ const HangWatch::Known* HangWatch::waiting_beside(const Known& known) const {
     return nullptr;
 }
 
-std::optional<std::string> HangWatch::why_hung(const Known& known, Instant now) const {
+/// Idle for longer than ever between two operations, where nothing excuses it.
+bool HangWatch::is_overdue(const Known& known, Instant now) const {
     const auto& look = known.last;
-    if (config_.deadline_min <= Duration::zero() || !look.section.empty()) return std::nullopt;
-    if (!look.operation || look.operation->count < config_.operations_min || look.state == 't') return std::nullopt;
-    const auto deadline = std::max(config_.deadline_min, known.longest_gap * config_.gap_factor);
-    const auto idle = now - known.active_at;
-    if (idle < deadline) return std::nullopt;
-    const auto* waiter = waiting_beside(known);
-    const bool missing = !look.operation->inside && waiter != nullptr;
-    if (!missing && look.state != 'T') return std::nullopt;
-    auto why = cat("has done nothing for ", muster::describe(idle), " (", place(look), ")");
-    if (missing)
-        why += cat("; it is missing from ", waiter->last.operation->name, ", in which ", who(waiter->last), " waits");
-    return why;
+    if (config_.deadline_min <= Duration::zero() || !look.section.empty()) return false;
+    if (!look.operation || look.operation->count < config_.operations_min || look.state == 't') return false;
+    return now - known.active_at >= std::max(config_.deadline_min, known.longest_gap * config_.gap_factor);
+}
+
+/// And by whom it is waited for there; empty: by nobody that is known of.
+std::string HangWatch::missing_from(const Known& known) const {
+    if (known.last.operation->inside) return {};
+    if (const auto* beside = waiting_beside(known); beside != nullptr)
+        return cat(beside->last.operation->name, ", in which ", who(beside->last), " waits");
+    const auto& elsewhere = known.waited_for_by;
+    if (!elsewhere) return {};
+    return cat(elsewhere->operation, ", in which rank ", elsewhere->rank, " (pid ", elsewhere->pid, ") on ",
+               elsewhere->host, " waits");
+}
+
+std::optional<std::string> HangWatch::why_hung(const Known& known, Instant now) const {
+    if (!is_overdue(known, now)) return std::nullopt;
+    const auto missing = missing_from(known);
+    if (missing.empty() && known.last.state != 'T') return std::nullopt;
+    auto why = cat("has done nothing for ", muster::describe(now - known.active_at), " (", place(known.last), ")");
+    return missing.empty() ? why : cat(why, "; it is missing from ", missing);
 }
 
 }  // namespace muster::agent

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
-#include "rendezvous/wire/native/whereabouts.h"
+#include "rendezvous/wire/native/messages.h"
 
 namespace muster::agent {
 
@@ -33,6 +33,7 @@ struct HangConfig {
     std::uint64_t operations_min = 16;  ///< fewer: it is still starting up, and its pauses are not known
     std::uint64_t heartbeats_min = 3;   ///< the same of pauses between heartbeats that were seen
     /// Inactive for so long (and for no longer than deadline_min): where it stands is worth a word if the round fails.
+    /// Inside one operation for so long: others that are overdue are missing there, wherever they run.
     Duration worth_a_word = 5s;
 };
 
@@ -93,8 +94,12 @@ class HangWatch {
     /// Those of this round's workers that have done nothing for long, or had until just now (they gave up waiting, and
     /// may have ended for it); the missing and the longest idle first, at most native::whereabouts_max.
     [[nodiscard]] std::vector<Whereabouts> whereabouts(Instant now) const;
-    /// All that run, as they were at the last look: what others are to know of them should this node be lost.
-    [[nodiscard]] std::vector<Whereabouts> seen(Instant now) const;
+    /// Those that run, as they were at the last look, at most native::whereabouts_max, the suspicious first: what
+    /// others are to know of them should this node be lost, and what shows beside theirs who does not come.
+    [[nodiscard]] std::vector<native::SeenWorker> seen(Instant now) const;
+    /// What showed: a worker of this node that is overdue is missing from what another node's worker waits in, as if
+    /// that one were beside it.
+    HangStep job_seen(const native::JobSeen& seen, Instant now);
 
   private:
     struct Known {
@@ -108,6 +113,8 @@ class HangWatch {
         bool stacks_told = false;  ///< since it was active
         bool place_asked = false;  ///< since it was active
         std::string place;
+        Instant operation_since{};                           ///< it has been in this one, or outside of any after it
+        std::optional<native::WaitingWorker> waited_for_by;  ///< on another node, since it was active
         std::optional<Whereabouts> last_rest;  ///< where it stood until rest_over_at, if it was idle for long
         Instant rest_over_at{};
         Instant section_since{};  ///< it has been in this section
@@ -136,7 +143,10 @@ class HangWatch {
     void want_all_stacks(Known& first, HangStep& step);
     [[nodiscard]] std::string named(const WorkerLook& look) const;
     [[nodiscard]] std::optional<std::string> why_hung(const Known& known, Instant now) const;
+    [[nodiscard]] bool is_overdue(const Known& known, Instant now) const;
+    [[nodiscard]] native::WorkerPace pace_of(const Known& known, Instant now) const;
     [[nodiscard]] const Known* waiting_beside(const Known& known) const;
+    [[nodiscard]] std::string missing_from(const Known& known) const;
 
     HangConfig config_;
     std::map<std::uint32_t, Known> workers_;  ///< by local rank

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/core/suspect.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -89,6 +90,10 @@ struct Outcome {
                 {{"kind", name(group.kind)}, {"error", group.error}, {"ranks", group.ranks}, {"count", group.count}});
         out["whereabouts"] = json::array();
         for (const auto& group : verdict.whereabouts) out["whereabouts"].push_back(as_json(group));
+        if (const auto suspect = suspect_of(verdict)) {
+            out["suspect"] = as_json(suspect->group);
+            out["suspect"]["why"] = suspect->why;
+        }
         out["other_failure_count"] = verdict.other_failure_count;
         out["stopped_count"] = verdict.stopped_count;
         out["alike_at_start"] = failed_alike_at_start(verdict);
@@ -96,7 +101,10 @@ struct Outcome {
     void operator()(const Cancelled& cancelled) const {
         tell("cancelled", cat("stopped by ", signal_name(cancelled.signal)));
     }
-    void operator()(const NoRendezvous& lost) const { tell("no_rendezvous", lost.why); }
+    void operator()(const NoRendezvous& lost) const {
+        tell("no_rendezvous", lost.why);
+        if (!lost.last_end.empty()) out["last_end"] = lost.last_end;
+    }
     void operator()(const JoinRefused& refused) const { tell("refused", refused.refusal.why); }
     void operator()(const AgentFailed& failed) const { tell("agent_failed", failed.why); }
     void operator()(const SetUpFailed& failed) const { tell("set_up_failed", failed.why); }

@@ -133,6 +133,7 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     }
     joined_ = false;
     last_round_ = assignment.round;
+    last_end_.clear();
     round_ = RoundState{};  // clang 14 refuses emplace() of a nested type with initialisers
     round_->assignment = assignment;
     round_->assigned_at = now;
@@ -171,6 +172,7 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
     else
         tell(cat(over, all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
     round_->ended = ended;
+    if (!round_->fenced) last_end_ = over;
     // Workers of a node that leaves may save, but not with peers that are gone.
     if (round_->drain && !all_ended() && ended.reason == native::RoundEndReason::node_lost) act(TellWorkers{ended.why});
     begin_drain(sigterm, Tell::round_over, ended.why, now);
@@ -193,7 +195,7 @@ void Supervisor::on(const ClientFenced& event, Instant now) {
 void Supervisor::on(const ClientLost& event, Instant now) {
     say(cat("no rendezvous: ", event.why));
     deaf_ = true;
-    end(NoRendezvous{event.why});
+    end(NoRendezvous{event.why, last_end_});
     begin_drain(sigterm, Tell::round_over, cat("no rendezvous: ", event.why), now);
 }
 
@@ -359,7 +361,12 @@ void Supervisor::on_tree_stuck(const std::string& what) {
 void Supervisor::fence(const std::string& line, Instant now) {
     if (!round_ || drained()) return;
     // One line is enough for one end: where the daemon's word came first, that was told.
-    if (!round_->fenced && !round_->ended) tell(line);
+    if (!round_->fenced && !round_->ended) {
+        tell(line);
+        const auto first = round_->assignment.rank_base;
+        const auto last = first + config_.join.slots - 1;
+        last_end_ = cat(last > first ? cat("ranks ", first, " to ", last) : cat("rank ", first), ": ", line);
+    }
     round_->fenced = true;
     if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt, std::nullopt};
     kill_now(now);

@@ -61,7 +61,8 @@ struct Cancelled {
     int signal = 0;
 };
 struct NoRendezvous {
-    std::string why;  ///< 75: join time-out, daemon lost
+    std::string why;         ///< 75: join time-out, daemon lost
+    std::string last_end{};  ///< how this node's last round had ended; empty: it had none, or that ran until then
 };
 struct JoinRefused {
     native::Refused refusal;  ///< 78
@@ -289,6 +290,7 @@ class Supervisor {
     bool stuck_ = false;     // the tree cannot be emptied
     int stop_count_ = 0;
     Round last_round_ = no_round;
+    std::string last_end_;  // how it ended here, once it has
     std::optional<RoundState> round_;
     std::optional<Ending> ending_;
 };

@@ -35,6 +35,8 @@ constexpr std::size_t questions_max = 128;
 // Of a flush's limit, where another daemon may have to be found first: etcd's lease is given up at once by a daemon
 // that ends in order, and the next one asks five times a second.
 constexpr int takeover_limits = 5;
+// Each was silent for a quarter of a lease at least, so no more of them can matter.
+constexpr std::size_t older_max = 4;
 // The daemon's largest message comes in pieces of this.
 constexpr std::size_t read_bytes = 16 * 1024;
 
@@ -102,6 +104,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         cut_until_ = Instant::min();
         ended_unheard_.clear();
         close();
+        carry_out(DropOlder{});
     }
 
   private:
@@ -129,7 +132,6 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
 
     void carry_out(const Connect&) {
-        close();
         if (connector_) connector_->cancel();
         if (is_cut_off()) return fail_to_connect();
         const auto& endpoint = core_.endpoint();
@@ -141,9 +143,15 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
     void carry_out(const Disconnect& ordered) {
         if (ordered.is_stranger) doubt_address();
+        carry_out(Abandon{});
+        close();
+    }
+    void carry_out(const Abandon&) {
         if (connector_) std::exchange(connector_, nullptr)->cancel();
         cut_attempt_.cancel();
-        close();
+    }
+    void carry_out(const DropOlder&) {
+        for (const auto& link : std::exchange(older_, {})) end(*link);
     }
     void carry_out(const Send& send) {
         // The core sends again what still matters after a reconnect; behind our end nothing more goes out.
@@ -187,6 +195,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         // A dead path is given up in time for another try within the lease.
         tune_stream(socket->native_handle(), std::max<Duration>(config_.lease, 1s));
         tune_thin_stream(socket->native_handle());
+        keep_older();
         socket_ = std::make_shared<Link>(std::move(*socket), name, remote);
         writing_ = false;
         read(socket_);
@@ -329,6 +338,21 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         step(std::move(how));
     }
 
+    /// The daemon is to hear of the new connection before the end of this one.
+    void keep_older() {
+        if (!socket_) return;
+        if (older_.size() == older_max) {
+            end(*older_.front());
+            older_.pop_front();
+        }
+        older_.push_back(std::exchange(socket_, nullptr));
+    }
+
+    static void end(Link& link) {
+        boost::system::error_code ignored;
+        link.socket.close(ignored);
+    }
+
     void close() {
         if (!socket_) return;
         if (is_cut_off()) {
@@ -337,8 +361,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             writing_ = false;
             return;
         }
-        boost::system::error_code ignored;
-        socket_->socket.close(ignored);
+        end(*socket_);
         socket_ = nullptr;
         writing_ = false;
     }
@@ -408,6 +431,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     Instant armed_for_ = no_deadline;
     std::shared_ptr<Connector> connector_;
     std::shared_ptr<Link> socket_;
+    std::deque<std::shared_ptr<Link>> older_;  ///< fell silent, and another one is open; closed when that one is heard
     bool writing_ = false;
     bool stopped_ = false;
     std::function<void()> flushed_;

@@ -32,7 +32,7 @@ std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     parked_ = false;
     lines_.begin(now);
     join_held_ = now < promised_until_;
-    if (link_ == Link::open && !holds_join()) say(join_);
+    if (can_say() && !holds_join()) say(join_);
     return settle(now);
 }
 
@@ -40,14 +40,14 @@ std::vector<ClientOutput> ClientCore::workers_failed(std::vector<Failure> failur
     if (!round_known() || standing_ == Standing::over) return settle(now);
     for (auto& failure : failures) failures_.push_back(std::move(failure));
     native::fit_report(failures_);
-    if (link_ == Link::open && !reports_held_) say_failures();
+    if (can_say() && !reports_held_) say_failures();
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::workers_succeeded(Instant now) {
     if (!round_known() || standing_ == Standing::over) return settle(now);
     succeeded_ = true;
-    if (link_ == Link::open) say(native::WorkersSucceeded{assigned_->round});
+    if (can_say()) say(native::WorkersSucceeded{assigned_->round});
     return settle(now);
 }
 
@@ -58,7 +58,7 @@ std::vector<ClientOutput> ClientCore::round_report(native::RoundReport report, I
     standing_ = Standing::drained;
     drained_at_ = now;
     fencing_.stop();
-    if (link_ == Link::open && !reports_held_) say_round_report();
+    if (can_say() && !reports_held_) say_round_report();
     return settle(now);
 }
 
@@ -69,7 +69,7 @@ std::vector<ClientOutput> ClientCore::leave(std::string why, Instant now) {
     }
     fencing_.stop();
     lines_.end();
-    if (link_ == Link::open && reports_held_) say_reports(now);
+    if (can_say() && reports_held_) say_reports(now);
     leave_ = std::move(why);
     standing_ = Standing::leaving;
     leave_said_ = link_ == Link::open;
@@ -80,7 +80,7 @@ std::vector<ClientOutput> ClientCore::leave(std::string why, Instant now) {
 std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
     fencing_.stop();
     standing_ = Standing::over;
-    if (link_ == Link::open && end_known_ && !acknowledged_) say(native::EndAcknowledged{});
+    if (can_say() && end_known_ && !acknowledged_) say(native::EndAcknowledged{});
     acknowledged_ = true;
     return settle(now);
 }
@@ -88,18 +88,18 @@ std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
 std::vector<ClientOutput> ClientCore::command(native::Command command, Instant now) {
     constexpr std::size_t commands_max = 16;
     if (commands_.size() == commands_max) commands_.erase(commands_.begin());
-    if (link_ == Link::open && !holds_join()) say(command);
-    commands_.push_back(std::move(command));
+    if (can_say() && !holds_join()) say(command);
+    commands_.push_back({std::move(command), now});
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::fault_answer(native::FaultAnswer answer, Instant now) {
-    if (link_ == Link::open && !holds_join()) say(std::move(answer));
+    if (can_say() && !holds_join()) say(std::move(answer));
     return settle(now);
 }
 
 std::vector<ClientOutput> ClientCore::workers_seen(native::WorkersSeen seen, Instant now) {
-    if (link_ == Link::open && !holds_join()) say(std::move(seen));
+    if (can_say() && !holds_join() && !answer_is_late(now)) say(std::move(seen));
     return settle(now);
 }
 
@@ -111,8 +111,7 @@ std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& l
     if (told_of_ == leader) return settle(now);
     told_of_ = leader;
     leave_was_not_heard();
-    if (link_ != Link::none) out_.push_back(Disconnect{});
-    link_ = Link::none;
+    disconnect();
     retry_at_ = now;
     backoff_ = config_.backoff_min;
     return settle(now);
@@ -131,7 +130,10 @@ native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
     // Only age counts. A connection that has just broken says nothing yet: the daemon may have heard us a moment ago.
     answer.leader_lost =
         fencing_.watching() && ask.round == answer.round && now >= heard_until_ + fencing_.lost_after();
-    if (answer.leader_lost) promised_until_ = now + fencing_.promise();
+    if (answer.leader_lost)
+        promised_until_ = now + fencing_.promise();
+    else if (has_choice() && link_ == Link::open && link_answered_)
+        answer.leader = describe(endpoint());
     return answer;
 }
 
@@ -152,6 +154,8 @@ bool ClientCore::wants_connection() const {
 
 void ClientCore::on(const ConnectionOpened&, Instant now) {
     if (link_ != Link::connecting) return;
+    has_older_ = has_older_ || kept_;
+    kept_.reset();
     link_ = config_.secret ? Link::greeting : Link::open;
     opened_at_ = now;
     link_heard_at_ = now;
@@ -220,7 +224,7 @@ void ClientCore::introduce(Instant now) {
         case Standing::over: return;
     }
     // A daemon takes commands from agents that it knows.
-    if (!holds_join()) say_commands();
+    if (!holds_join()) say_commands(now);
     ping(now);
 }
 
@@ -256,9 +260,16 @@ void ClientCore::say_round_report() {
     say(std::move(report));
 }
 
-void ClientCore::say_commands() {
-    std::erase_if(commands_, [](const auto& one) { return one.verb == native::CommandVerb::inject_fault; });
-    for (const auto& command : commands_) say(command);
+/// Not a fault, which may be what broke the connection; and no drain of long ago: whoever gave it has been told that it
+/// is not known to be done, and the node may have been mended meanwhile. A notice is an agent's own.
+void ClientCore::say_commands(Instant now) {
+    constexpr Duration drain_lasts = 10s;  // muster drain waits so long
+    const Instant old = now - drain_lasts;
+    std::erase_if(commands_, [old](const Asked& one) {
+        const auto verb = one.command.verb;
+        return verb == native::CommandVerb::inject_fault || (verb == native::CommandVerb::drain_node && one.at <= old);
+    });
+    for (const auto& one : commands_) say(one.command);
 }
 
 void ClientCore::on(const ConnectionFailed& input, Instant now) {
@@ -312,6 +323,7 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
 }
 
 void ClientCore::on(const ConnectionClosed& input, Instant now) {
+    kept_.reset();  // the new one is under way already
     if (link_ != Link::open && link_ != Link::greeting) return;
     if (link_answered_)
         tried_ = cat("the connection ended: ", input.why);
@@ -343,6 +355,7 @@ void ClientCore::retry_later(Instant now) {
 // ---- the daemon's words ----
 
 void ClientCore::on(const MessageReceived& input, Instant now) {
+    if (kept_) hear_again();
     if (link_ != Link::open && link_ != Link::greeting) return;
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
     // Whoever is named has to prove himself.
@@ -353,7 +366,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (!trusted_ && (refused == nullptr || ever_heard_))
         return distrust(refused != nullptr ? refused->why : "it does not prove that it knows the job's secret", now);
     link_heard_at_ = now;
-    link_answered_ = true;
+    if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
     ever_heard_ = true;
     lines_.answered(now);
     // Whatever it says on this connection, it has read our introduction.
@@ -383,12 +396,15 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         if (standing_ == Standing::joining) out_.push_back(Deliver{message});
     } else if (std::holds_alternative<native::JobEnded>(message) || std::holds_alternative<native::Refused>(message))
         on_job_over(message);
-    else if (std::holds_alternative<native::Drain>(message) || std::holds_alternative<native::NoticeGiven>(message))
+    else if (const auto* seen = std::get_if<native::JobSeen>(&message)) {
+        if (standing_ == Standing::in_round && assigned_ && seen->round == assigned_->round)
+            out_.push_back(Deliver{message});
+    } else if (std::holds_alternative<native::Drain>(message) || std::holds_alternative<native::NoticeGiven>(message))
         out_.push_back(Deliver{message});
 }
 
 void ClientCore::on_command_answer(const native::CommandAnswer& answer) {
-    std::erase_if(commands_, [&](const native::Command& command) { return command.number == answer.number; });
+    std::erase_if(commands_, [&](const Asked& one) { return one.command.number == answer.number; });
     out_.push_back(Deliver{answer});
 }
 
@@ -397,11 +413,11 @@ void ClientCore::on_pong(const native::Pong& pong, Instant now) {
     if (sent > now || pong.sequence > ping_sequence_) return;  // none of ours
     heard_until_ = std::max(heard_until_, sent);
     ping_answered_ = pong.sequence == ping_sequence_;
-    round_trip_ = std::min(round_trip_, now - sent);
+    if (ping_answered_) round_trip_ = now - sent;
     offset_.sample(sent, now, pong.daemon_ns);
     if (reports_held_) {
         say_reports(now);
-        if (!holds_join()) say_commands();
+        if (!holds_join()) say_commands(now);
     }
     if (parked_) joining_since_ = now;
 }
@@ -411,8 +427,7 @@ void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
     // Read late, because this agent was stopped or the bytes stood still: the round may be over, and another one sealed
     // without us. Whatever is true now is the answer to a new introduction.
     if (now >= heard_until_ + fencing_.lost_after()) {
-        out_.push_back(Disconnect{});
-        link_ = Link::none;
+        disconnect();
         retry_at_ = now;
         return;
     }
@@ -459,15 +474,22 @@ void ClientCore::on(const PeerAnswered& input, Instant now) {
         input.answer && assigned_ && input.answer->round == assigned_->round && !input.answer->leader_lost;
     if (!peer_has_daemon) return;
     // It has the next leader while we wait for the one that is gone.
-    const bool in_vain =
-        has_choice() && (link_ == Link::connecting || !link_answered_) && now >= attempted_at_ + config_.lease / 20;
+    const bool is_old = now >= attempted_at_ + config_.lease / 20;
+    auto leader = parse_endpoint(input.answer->leader, 0);
+    const bool is_useful =
+        leader && leader->port != 0 && !config_.is_told_leader && !(*leader == endpoint()) && !is_silent(*leader, now);
+    const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);
     if (link_ != Link::none && in_vain) {
-        out_.push_back(Disconnect{});
+        if (kept_)
+            out_.push_back(Abandon{});
+        else
+            out_.push_back(Disconnect{});
         link_ = Link::none;
-        note_silence(now);
+        if (is_old) note_silence(now);
         try_next_endpoint(now);
     }
     if (link_ == Link::none) {
+        if (is_useful && has_choice()) told_of_ = *std::move(leader);
         retry_at_ = now;
         backoff_ = config_.backoff_min;
     }

@@ -69,9 +69,16 @@ using ClientInput =
 // ---- what it wants done, in order ----
 /// Resolve ClientCore::endpoint() again and try each address; answer with ConnectionOpened or ConnectionFailed.
 struct Connect {};
+/// Does not end the connection that there is: it is used until the new one is open, and then only kept open
+/// (DropOlder).
 struct Disconnect {
     bool is_stranger = false;  ///< who answered is not the job's daemon
 };
+/// Give up the attempt that Connect began; the connection that there is stays.
+struct Abandon {};
+/// The daemon was heard on the newest connection: the ones before it may end now. Sooner their end would tell the
+/// daemon that this agent has died.
+struct DropOlder {};
 struct Send {
     native::Message message;
 };
@@ -81,7 +88,7 @@ struct AskPeer {
     Duration timeout;
 };
 /// For the supervisor: a message of the daemon (Assigned, Parked, RoundEnded, Drain, NoticeGiven, JobEnded, Refused);
-/// CommandAnswer, for whoever gave the command; and FaultOrdered, for whoever injects faults.
+/// CommandAnswer, for whoever gave the command; FaultOrdered, for whoever injects faults; JobSeen, for the hang watch.
 struct Deliver {
     native::Message message;
 };
@@ -97,7 +104,8 @@ struct RendezvousLost {
 struct Progress {
     std::string line;
 };
-using ClientOutput = std::variant<Connect, Disconnect, Send, AskPeer, Deliver, Fenced, RendezvousLost, Progress>;
+using ClientOutput =
+    std::variant<Connect, Disconnect, Abandon, DropOlder, Send, AskPeer, Deliver, Fenced, RendezvousLost, Progress>;
 
 class ClientCore {
   public:
@@ -185,12 +193,16 @@ class ClientCore {
     void distrust(std::string why, Instant now);
     void say(native::Message message);
     void ping(Instant now);
-    void say_commands();
+    void say_commands(Instant now);
     /// The daemon does not know this agent yet, and takes no commands from it.
     [[nodiscard]] bool holds_join() const { return standing_ == Standing::joining && (join_held_ || reports_held_); }
     void give_up(std::string why);
     void retry_later(Instant now);
     void try_next_endpoint(Instant now);
+    void leave_stale_link(Instant now);
+    void hear_again();
+    void disconnect();
+    [[nodiscard]] bool can_say() const { return link_ == Link::open || kept_; }
     void note_silence(Instant now);
     [[nodiscard]] bool is_silent(const Endpoint& endpoint, Instant now) const {
         return now < silent_until_ && silent_ == endpoint;
@@ -200,14 +212,23 @@ class ClientCore {
     [[nodiscard]] std::string_view what_would_help() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
     [[nodiscard]] Instant patience_ends() const;
+    /// A daemon that was heard and falls silent is given up sooner than one that may only start later.
+    [[nodiscard]] Instant lost_while_joining_at() const {
+        return ever_heard_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline;
+    }
     /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
     /// after the cut: a round without it still begins within 1.2 lease. So that it is the last word, the next one waits
-    /// until TCP misses the acknowledgement and says only what it has said before. Not where answers take long by
-    /// nature: there what follows a lost packet helps TCP to see that it is lost.
+    /// until TCP misses the acknowledgement and says only what it has said before: its probe leaves after 0.2 s and two
+    /// round trips, and its own time-out runs as long again. Not where answers take long by nature: there what follows
+    /// a lost packet helps TCP to see that it is lost.
     [[nodiscard]] Instant ping_due() const {
         const auto pace = config_.lease / 20;
-        const bool answer_is_late = !ping_answered_ && round_trip_ * 2 < pace;
-        return pinged_at_ + (answer_is_late ? 2 * pace : pace);
+        return pinged_at_ + (!ping_answered_ && answers_are_quick() ? 3 * pace : pace);
+    }
+    [[nodiscard]] bool answers_are_quick() const { return round_trip_ * 2 < config_.lease / 20; }
+    /// The next word would be its last one only later: what can wait is not said.
+    [[nodiscard]] bool answer_is_late(Instant now) const {
+        return !ping_answered_ && answers_are_quick() && now >= pinged_at_ + config_.lease / 40;
     }
     /// Where there are others to ask, one that does not answer at all costs less of the time.
     [[nodiscard]] Instant link_stale_at() const {
@@ -228,14 +249,26 @@ class ClientCore {
     std::optional<native::RoundReport> report_;
     std::optional<std::string> leave_;
     bool leave_said_ = false;
-    std::vector<native::Command> commands_;  ///< not yet answered
-    bool end_known_ = false;                 ///< JobEnded was delivered
+    struct Asked {
+        native::Command command;
+        Instant at;
+    };
+    std::vector<Asked> commands_;  ///< not yet answered
+    bool end_known_ = false;       ///< JobEnded was delivered
     bool acknowledged_ = false;
     bool final_ = false;  ///< the round's end was announced as the last
     Instant drained_at_;
 
     // the connection
+    /// One that has fallen silent, and may be heard again, stays in use while the next one is tried.
+    struct Kept {
+        std::size_t endpoint_at = 0;
+        std::optional<Endpoint> told_of;
+    };
+
     Link link_ = Link::none;
+    std::optional<Kept> kept_;         ///< beside it link_ is `none` or `connecting`
+    bool has_older_ = false;           ///< until DropOlder
     std::size_t endpoint_at_ = 0;      ///< 0: config_.endpoint, then config_.others
     std::optional<Endpoint> told_of_;  ///< a daemon, or etcd, said that this one leads
     /// Did not answer, and is passed over for a while: the others name it as the leader until another one is elected.
@@ -254,7 +287,7 @@ class ClientCore {
     bool trusted_ = true;         ///< the daemon has proved that it knows the secret, or there is none
     std::uint64_t ping_sequence_ = 0;
     bool ping_answered_ = false;                 ///< the last one
-    Duration round_trip_ = Duration::max() / 2;  ///< the shortest of all answered pings
+    Duration round_trip_ = Duration::max() / 2;  ///< of the last answered ping
     Instant pinged_at_ = Instant::min();
     std::string tried_;
     /// Until the first Pong of this connection: what is to be reported has times, and this may be another daemon.

@@ -23,17 +23,8 @@ void ClientCore::say(native::Message message) {
 }
 
 void ClientCore::settle_link(Instant now) {
-    // A connection over which nothing comes for half a lease may be dead without our knowing (a NAT that forgot it): a
-    // new one is tried while there is still time before the lease ends.
-    if ((link_ == Link::open || link_ == Link::greeting) && wants_connection() && now >= link_stale_at()) {
-        out_.push_back(Disconnect{});
-        tried_ = "connected, but no answer";
-        lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
-        link_ = Link::none;
-        retry_at_ = now;
-        if (!link_answered_) note_silence(now);
-        try_next_endpoint(now);
-    }
+    if ((link_ == Link::open || link_ == Link::greeting) && wants_connection() && now >= link_stale_at())
+        leave_stale_link(now);
     if (link_ == Link::none && wants_connection() && now >= retry_at_) {
         link_ = Link::connecting;
         attempted_at_ = now;
@@ -43,7 +34,7 @@ void ClientCore::settle_link(Instant now) {
         now >= promised_until_) {
         join_held_ = false;
         say(join_);
-        say_commands();
+        say_commands(now);
     }
 }
 
@@ -54,7 +45,7 @@ void ClientCore::ping(Instant now) {
 }
 
 void ClientCore::settle_ping(Instant now) {
-    if (link_ == Link::open && wants_connection() && now >= ping_due()) ping(now);
+    if (can_say() && wants_connection() && now >= ping_due()) ping(now);
 }
 
 void ClientCore::settle_fencing(Instant now) {
@@ -73,10 +64,7 @@ void ClientCore::settle_fencing(Instant now) {
 /// How long this agent waits for what the daemon owes it.
 Instant ClientCore::patience_ends() const {
     switch (standing_) {
-        case Standing::joining:
-            // A daemon that was heard and falls silent is given up sooner than one that may only start later.
-            return std::min(joining_since_ + config_.join_timeout,
-                            ever_heard_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline);
+        case Standing::joining: return std::min(joining_since_ + config_.join_timeout, lost_while_joining_at());
         case Standing::drained:
             if (end_known_) return no_deadline;
             // After the last round the daemon waits at most lost_timeout for the slowest node, then says how it ended.
@@ -88,9 +76,11 @@ Instant ClientCore::patience_ends() const {
 
 void ClientCore::settle_patience(Instant now) {
     if (now < patience_ends()) return;
-    if (standing_ == Standing::joining)
-        give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state(), lines_.hint()));
-    else
+    if (standing_ == Standing::joining) {
+        // Who has heard it knows name and port; what it lacks is a rendezvous that outlives its host.
+        const auto advice = now >= lost_while_joining_at() ? std::string(what_would_help()) : lines_.hint();
+        give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state(), advice));
+    } else
         give_up(cat(describe(endpoint()), " did not say how the job ended", what_would_help()));
 }
 
@@ -108,8 +98,7 @@ void ClientCore::give_up(std::string why) {
     standing_ = Standing::over;
     fencing_.stop();
     lines_.end();
-    if (link_ != Link::none) out_.push_back(Disconnect{});
-    link_ = Link::none;
+    disconnect();
     out_.push_back(RendezvousLost{std::move(why)});
 }
 
@@ -127,8 +116,8 @@ Instant ClientCore::deadline() const {
     };
     if (link_ == Link::none && wants_connection()) consider(retry_at_);
     if (link_ == Link::greeting && wants_connection()) consider(link_stale_at());
+    if (can_say() && wants_connection()) consider(ping_due());
     if (link_ == Link::open && wants_connection()) {
-        consider(ping_due());
         consider(link_stale_at());
         if (join_held_) consider(promised_until_);
     }

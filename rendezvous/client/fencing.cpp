@@ -47,7 +47,7 @@ void Fencing::ask(FencingStep& step, Instant now) {
 }
 
 Instant Fencing::fence_at(Instant heard_until) const {
-    const auto by_silence = heard_until + config_.lease * 9 / 10;
+    const auto by_silence = heard_until + config_.lease * 88 / 100;
     if (watched_->agreed_at == Instant::min()) return by_silence;
     return std::max(by_silence, watched_->agreed_at + config_.lease / 4);
 }

@@ -2,11 +2,11 @@
 //
 // The daemon may seal a round without a member 1.1 lease after that member's last word. So a member that has no answer
 // must have killed its workers before: silence is counted from the *sending* of its last answered message, which is
-// never later than the daemon's last word of it, and ends at 0.9 lease. But where the daemon itself is gone, nobody
-// seals anything and no worker may die. The other members tell the two apart:
+// never later than the daemon's last word of it, and they are gone by 0.9 lease. But where the daemon itself is gone,
+// nobody seals anything and no worker may die. The other members tell the two apart:
 //
 //   0.6 lease   ask every other member "have you lost the daemon too?", and again every 0.1 lease
-//   0.9 lease   kill, unless all of them said yes to one of these questions within the last 0.25 lease
+//   0.88 lease  kill, unless all of them said yes to one of these questions within the last 0.25 lease
 //   lost time-out   the daemon does not come back: kill and give up, just before the daemon would seal without us all
 //
 // A member that was through (all its workers had exited 0) and has gone is none of these any more: the daemon says so

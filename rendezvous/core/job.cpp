@@ -125,19 +125,14 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
 bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
     unkept_ = true;
     const auto found = members_.find(arrival.node.incarnation);
-    if (found == members_.end()) return true;
+    if (found == members_.end()) return take_held_connection(arrival, turn);
     auto& member = found->second;
     if (member.connection != arrival.connection) {
         if (arrival.number <= member.connection_number) {
-            turn.send(arrival.connection,
-                      Refused{RefusalReason::duplicate,
-                              cat("incarnation ", arrival.node.incarnation, " of ", label(arrival.node),
-                                  " is already here as ", label(member.node), "; start a second agent afresh")});
+            refuse_twin(arrival, member.node, turn);
             return false;
         }
-        if (member.connected())
-            turn.step.actions.push_back(
-                CloseConnection{member.connection, "replaced by a newer one of the same agent"});
+        if (member.connected()) close_replaced(member.connection, turn);
         member.peer = arrival.peer;
         set_connection(member, arrival.connection, arrival.number);
         if (member.leaving) turn.send(member.connection, native::Drain{member.leaves_because});
@@ -146,6 +141,16 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
     }
     heard(member, turn.now);
     return true;
+}
+
+void Job::refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn) {
+    turn.send(arrival.connection, Refused{RefusalReason::duplicate,
+                                          cat("incarnation ", arrival.node.incarnation, " of ", label(arrival.node),
+                                              " is already here as ", label(here), "; start a second agent afresh")});
+}
+
+void Job::close_replaced(ConnectionId connection, const Turn& turn) {
+    turn.step.actions.push_back(CloseConnection{connection, "replaced by a newer one of the same agent"});
 }
 
 void Job::on_heard(Incarnation incarnation, const Turn& turn) {
@@ -288,14 +293,6 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     round_.stopped_count += report.stopped_count;
     round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
     settle(turn);
-}
-
-/// Nothing follows from it; it is told if the node is lost.
-void Job::on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, const Turn& turn) {
-    const auto found = members_.find(said_by);
-    if (found == members_.end() || seen.round != found->second.round) return;
-    found->second.workers_seen = seen.workers;
-    found->second.workers_seen_at = turn.now;
 }
 
 // ---- going ----

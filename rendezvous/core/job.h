@@ -22,6 +22,7 @@
 
 #include "rendezvous/core/member.h"
 #include "rendezvous/core/sealed_round.h"
+#include "rendezvous/core/seen_ledger.h"
 #include "rendezvous/core/server.h"
 
 namespace muster::rendezvous {
@@ -123,6 +124,9 @@ class Job {
 
     // job_new_start.cpp: agents that may begin the job anew
     bool hold_back(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool take_held_connection(const Arrival& arrival, const Turn& turn);
+    void refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn);
+    void close_replaced(ConnectionId connection, const Turn& turn);
     [[nodiscard]] std::string why_held(const native::Join& join, Instant now) const;
     [[nodiscard]] bool anybody_connected() const;
     [[nodiscard]] bool anybody_starts_anew() const;
@@ -200,6 +204,9 @@ class Job {
     void keep(std::string key, std::string value, std::string& known, const Turn& turn);
     void drop_records(const Turn& turn);
 
+    // job_seen.cpp
+    void tell_job_seen(const Turn& turn);
+
     // job_waiting.cpp: those who wait are told for whom
     void tell_waiting(const Turn& turn);
     [[nodiscard]] std::uint32_t room() const;
@@ -267,6 +274,7 @@ class Job {
     std::vector<Gone> gone_of_round_;  ///< members of the last round that are no more, until its budget is settled
 
     SealedRound round_;
+    SeenLedger seen_;  ///< of that round's workers, while it runs
     Round next_round_ = 0;
     std::uint32_t restarts_used_ = 0;
     std::vector<Instant> charged_at_;     ///< those of them that the budget's window still covers; empty without one

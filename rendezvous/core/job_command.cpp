@@ -125,7 +125,7 @@ void Job::set_noticed(Member& member, bool noticed) {
 }
 
 /// Whoever waits beside a round has shown nothing but that it knows the job's name and terms: a stranger could. Itself
-/// it may order about.
+/// it may order about. Before the first round nobody has shown more, and whoever waits will be in it.
 bool Job::may_command(Incarnation incarnation, const native::Command& command) const {
     const auto found = members_.find(incarnation);
     if (found == members_.end()) return false;

@@ -49,6 +49,22 @@ bool Job::hold_back(const Arrival& arrival, const native::Join& join, const Turn
     return true;
 }
 
+/// The join of an agent whose earlier connection holds one already is said again, and held again, on the newer one.
+bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
+    const auto found = std::ranges::find_if(held_, [&](const auto& entry) {
+        return entry.second.arrival.node.incarnation == arrival.node.incarnation && entry.first != arrival.connection;
+    });
+    if (found == held_.end()) return true;
+    const auto& [connection, held] = *found;
+    if (arrival.number <= held.arrival.number) {
+        refuse_twin(arrival, held.arrival.node, turn);
+        return false;
+    }
+    close_replaced(connection, turn);
+    held_.erase(found);
+    return true;
+}
+
 std::string Job::why_held(const native::Join& join, Instant now) const {
     if (ending_) return "the end of this job's earlier run to be known to all of its agents";
     const auto differs = difference(terms_, terms_by_, join.terms, "this node");

@@ -61,6 +61,7 @@ void Job::seal(const Turn& turn) {
     for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
     const auto size = static_cast<std::uint32_t>(members.size());
     round_ = SealedRound{};
+    seen_ = SeenLedger{};
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
     round_.notes = std::move(notes);

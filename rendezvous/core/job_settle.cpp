@@ -17,6 +17,7 @@ void Job::settle(const Turn& turn) {
     if (settle_over(turn)) return;
     if (!settle_running(turn) && !settle_ended(turn)) settle_gathering(turn);
     if (!ending_) tell_waiting(turn);
+    tell_job_seen(turn);
 }
 
 bool Job::settle_over(const Turn& turn) {
@@ -204,6 +205,7 @@ Instant Job::deadline() const {
     first = next_look_;
     consider(call_ends_);
     consider(quiet_until_);
+    if (round_.running()) consider(seen_.due());
     if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
     if (waiting_changed_ && tally_.gathered > 0) consider(told_waiting_at_ + config_.gathering_interval);
     return first;

@@ -153,7 +153,8 @@ void Job::blame_node(const Member& member, const std::string& how, Instant now) 
 
 /// What its agent had told of them stands beside where the others waited.
 void Job::tell_of_lost_workers(const Member& member, Instant now) {
-    for (auto worker : member.workers_seen) {
+    for (const auto& seen : member.workers_seen) {
+        auto worker = seen.at;
         worker.state = cat("lost with its node; ", describe(now - member.workers_seen_at), " before, ", worker.state);
         if (!worker.operation.empty()) worker.state += cat(worker.inside ? ", inside " : ", after ", worker.operation);
         worker.idle_ms = 0;

@@ -44,8 +44,8 @@ struct Member {
     Round round = no_round;        ///< the last round it was assigned
     std::uint32_t group_rank = 0;  ///< in that round
     std::int64_t rank_base = -1;   ///< in that round, of its first worker; -1: in none
-    std::vector<Whereabouts> workers_seen{};  ///< what its agent last told of them, in that round, ...
-    Instant workers_seen_at;                  ///< ... and when
+    std::vector<native::SeenWorker> workers_seen{};  ///< what its agent last told of them, in that round, ...
+    Instant workers_seen_at;                         ///< ... and when
     bool workers_gone = false;    ///< of that round: it said so, and cannot hold up the next seal when it is lost
     bool reported = false;        ///< its RoundReport is here
     std::uint32_t parked_at = 0;  ///< position it was told, counted from 1; 0: not parked

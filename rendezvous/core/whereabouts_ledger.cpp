@@ -1,6 +1,7 @@
 #include "rendezvous/core/whereabouts_ledger.h"
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -22,6 +23,9 @@ bool WhereaboutsLedger::is_same_place(const Group& group, const std::string& hos
     const auto& first = group.first;
     const bool lost = worker.idle_ms == 0;
     if (lost || first.idle_ms == 0) return lost == (first.idle_ms == 0) && group.host == host;
+    // A signal may stop one in the midst of what the others wait in: it is the one to be told of.
+    constexpr std::string_view stopped = "stopped by a signal";
+    if (first.state.starts_with(stopped) != worker.state.starts_with(stopped)) return false;
     return first.inside == worker.inside && first.operation == worker.operation && first.place == worker.place;
 }
 

@@ -14,7 +14,8 @@ namespace muster::rendezvous {
 
 class WhereaboutsLedger {
   public:
-    /// What the same place is: the operation, inside or after it, and the line. State and idleness differ by chance.
+    /// What the same place is: the operation, inside or after it, and the line. State, unless a signal has stopped it,
+    /// and idleness differ by chance.
     /// Those that were lost with their node (idle_ms is 0) stand apart, each node's together.
     struct Kept {
         std::string host;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/gpu/gpu_ranks.h"
@@ -60,6 +61,10 @@ int run_rank(const runtime::GroupTerms& group, std::size_t largest_bytes) {
 }  // namespace muster
 
 int main(int argc, char** argv) {
+    if (argc > 1 && std::string_view(argv[1]) == "--help") {
+        std::puts("gpu_all_reduce_bench [RANKS [LARGEST_MIB]]");
+        return 0;
+    }
     std::string about;
     const int gpus = muster::test::gpu_count(about);
     std::printf("%s, %d GPUs\n", about.c_str(), gpus);

@@ -1,13 +1,17 @@
 // The gradient reducer on the memory of a GPU, which the host cannot touch: part of gpu_nccl_test.
+#include <cstdio>
+
 #include "rendezvous/base/text.h"
 #include "tests/gpu/device_training.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/support/catch.h"
+#include "tests/support/ranks.h"
 
 namespace muster {
 
 using test::DeviceTraining;
 using test::on_one_gpu;
+using test::RankProcesses;
 
 namespace {
 
@@ -19,11 +23,21 @@ std::string train(int size, const DeviceTraining& how) {
     return on_one_gpu(size, [&](Communicator& world, int) { return test::train_on_device(world, how); });
 }
 
-/// False, with the reason as a line of the output: the plugin has no code for this GPU, or CUDA's runtime takes none.
+/// False, with the reason as a line of the output that scripts/gpu looks for: the plugin has no code for this GPU, or
+/// CUDA's runtime takes none.
 bool has_kernels() {
-    const auto why = on_one_gpu(1, [](Communicator& world, int) { return test::why_no_kernels(world); });
-    if (!why.empty()) WARN("skipped: " << why);
-    return why.empty();
+    RankProcesses rank(1, [](const runtime::GroupTerms& group) {
+        auto world = test::join_gpu_group(group, 0);
+        if (!world) return 2;
+        const auto why = test::why_no_kernels(*world);
+        if (why.empty()) return 0;
+        std::printf("skipped \"%s\": %s\n", Catch::getResultCapture().getCurrentTestName().c_str(), why.c_str());
+        std::fflush(stdout);
+        return 1;
+    });
+    const auto end = rank.join().front();
+    REQUIRE((end.exited && end.code <= 1));
+    return end.code == 0;
 }
 
 }  // namespace

@@ -283,7 +283,8 @@ void AgentProcess::finish(agent::Ending ending) {
     if (std::holds_alternative<agent::NoRendezvous>(ending)) world_.chronicle.count(Happening::rendezvous_lost);
     ending_ = std::move(ending);
     flush();
-    if (stream_) world_.network.close(*stream_);
+    close(attempt_);
+    close(stream_);
     world_.network.process_gone(this);
     world_.invariants.agent(incarnation()).gone = true;
     guardian_.agent_gone([] {});

@@ -116,6 +116,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     void asked_bytes(StreamId stream, const std::string& bytes);
     void judge_doom(DoomCause otherwise);
     void note_doom(const agent::SupervisorEvent& event);
+    void close(std::optional<StreamId>& stream);
     void flush();
     void guardian_reports_death();
     [[nodiscard]] Instant now() const { return setting_.clock->local(world_.events.now()); }
@@ -135,8 +136,9 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     Moment armed_for_ = never;
     Instant armed_deadline_ = no_deadline;
 
-    std::optional<StreamId> stream_;  ///< to the daemon: under way or open
-    bool open_ = false;
+    std::optional<StreamId> attempt_;  ///< to a daemon, under way
+    std::optional<StreamId> stream_;   ///< to the daemon, open
+    std::vector<StreamId> older_;      ///< fell silent; closed when the daemon is heard on stream_
     native::FrameReader reader_{native::Sender::daemon};
     std::string outbox_;
     std::map<StreamId, Ask> asks_;                    ///< our questions to peers

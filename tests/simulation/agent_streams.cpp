@@ -21,18 +21,18 @@ void AgentProcess::carry_out(std::vector<rendezvous::ClientOutput> outputs) {
 
 void AgentProcess::carry_out_one(rendezvous::ClientOutput& output) {
     if (std::holds_alternative<rendezvous::Connect>(output)) {
-        outbox_.clear();
-        open_ = false;
-        reader_ = native::FrameReader(native::Sender::daemon);
-        stream_ = world_.network.connect(setting_.host, daemon_address(), setting_.client.connect_timeout, this);
+        attempt_ = world_.network.connect(setting_.host, daemon_address(), setting_.client.connect_timeout, this);
+    } else if (std::holds_alternative<rendezvous::Abandon>(output)) {
+        close(attempt_);
+    } else if (std::holds_alternative<rendezvous::DropOlder>(output)) {
+        for (const auto stream : std::exchange(older_, {})) world_.network.close(stream);
     } else if (std::holds_alternative<rendezvous::Disconnect>(output)) {
         flush();
-        if (stream_) world_.network.close(*stream_);
-        stream_.reset();
-        open_ = false;
+        close(attempt_);
+        close(stream_);
     } else if (const auto* send = std::get_if<rendezvous::Send>(&output)) {
         // Without a connection it is lost: the core sends again what still matters.
-        if (open_) native::append_frame(outbox_, send->message);
+        if (stream_) native::append_frame(outbox_, send->message);
     } else if (const auto* request = std::get_if<rendezvous::AskPeer>(&output)) {
         ask(*request);
     } else if (auto* deliver = std::get_if<rendezvous::Deliver>(&output)) {
@@ -50,6 +50,11 @@ void AgentProcess::carry_out_one(rendezvous::ClientOutput& output) {
     } else if (auto* lost = std::get_if<rendezvous::RendezvousLost>(&output)) {
         post([this, why = std::move(lost->why)] { tell(agent::ClientLost{why}); });
     }
+}
+
+void AgentProcess::close(std::optional<StreamId>& stream) {
+    if (stream) world_.network.close(*stream);
+    stream.reset();
 }
 
 void AgentProcess::flush() {
@@ -114,8 +119,11 @@ void AgentProcess::asked_bytes(StreamId stream, const std::string& bytes) {
 
 void AgentProcess::stream_opened(StreamId stream) {
     post([this, stream] {
-        if (stream == stream_) {
-            open_ = true;
+        if (stream == attempt_) {
+            flush();
+            if (stream_) older_.push_back(*stream_);
+            stream_ = std::exchange(attempt_, std::nullopt);
+            reader_ = native::FrameReader(native::Sender::daemon);
             return give(rendezvous::ConnectionOpened{"daemon"});
         }
         const auto ask = asks_.find(stream);
@@ -125,8 +133,8 @@ void AgentProcess::stream_opened(StreamId stream) {
 
 void AgentProcess::stream_failed(StreamId stream, std::string why) {
     post([this, stream, why = std::move(why)] {
-        if (stream != stream_) return answered(stream, std::nullopt);
-        stream_.reset();
+        if (stream != attempt_) return answered(stream, std::nullopt);
+        attempt_.reset();
         give(rendezvous::ConnectionFailed{why});
     });
 }
@@ -165,9 +173,9 @@ void AgentProcess::daemon_bytes(const std::string& bytes) {
 void AgentProcess::stream_closed(StreamId stream, std::string why) {
     post([this, stream, why = std::move(why)] {
         askers_.erase(stream);
+        std::erase(older_, stream);
         if (stream != stream_) return answered(stream, std::nullopt);
         stream_.reset();
-        open_ = false;
         outbox_.clear();
         world_.chronicle.tell(setting_.name, " lost its connection: ", why);
         give(rendezvous::ConnectionClosed{why});

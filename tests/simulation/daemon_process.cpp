@@ -72,6 +72,14 @@ void DaemonProcess::lead(rendezvous::KeptState kept) {
     world_.chronicle.tell("daemon ", address_.host, " leads");
     if (world_.invariants.reign_count() > 0) world_.chronicle.count(Happening::daemon_took_over);
     reign_ = world_.invariants.reign_began();
+    // What has been over for long is forgotten without a word.
+    std::set<std::string> known;
+    const auto lingers_until = [&](const rendezvous::KeptJob& job) {
+        return Instant(std::chrono::nanoseconds(job.facts.ended_at_ns) - config_.to_wall_clock) + config_.end_linger;
+    };
+    for (const auto& job : kept.jobs)
+        if (!job.facts.ending || (!job.members.empty() && lingers_until(job) > now())) known.insert(job.facts.id);
+    world_.invariants.jobs_kept(known);
     server_ = std::make_unique<rendezvous::Server>(config_, now(), std::move(kept));
     gate_ = {};
     known_.clear();

@@ -23,6 +23,7 @@ struct AgentTruth {
     std::string name;  ///< "job0/n2#1"
     std::uint64_t host = 0;
     std::uint32_t slots = 1;
+    std::uint32_t restarts_max = 0;  ///< of its terms
     std::string role;
     bool gone = false;          ///< finished, killed, or without power
     bool parked = false;        ///< waits as a spare
@@ -118,6 +119,7 @@ class Invariants {
     /// `held_back`: it was decided some time ago, and waited until the state was kept.
     void daemon_said(const rendezvous::SendTo& said, bool held_back);
     void job_forgotten(const std::string& name);
+    void jobs_kept(const std::set<std::string>& names);
     void daemon_step_over();
     void connection_over(rendezvous::ConnectionId connection) { connections_.erase(connection); }
     void check_unsent(std::size_t bytes);

@@ -34,6 +34,13 @@ void Invariants::job_forgotten(const std::string& name) {
     }
 }
 
+/// Those that a leader has found in the kept state. A job that was over and is not among them may have been deleted by
+/// one that led no more before it could say so.
+void Invariants::jobs_kept(const std::set<std::string>& names) {
+    for (const JobTruth& job : jobs_)
+        if (job.outcome && !names.contains(job.name)) job_forgotten(job.name);
+}
+
 void Invariants::daemon_paused() {
     daemon_failed_ = events_.now();
     if (events_.now() - std::max(daemon_started_, daemon_back_) < lease_ * 3 / 2) daemon_relapsed_ = events_.now();
@@ -115,6 +122,9 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
             job.last_restart_count = resume->as_assigned.restart_count;
             job.last_end.reset();
             job.taught = true;
+        } else if (job.last_restart_count) {
+            // It was stopped while a daemon without state took over from one, and knows what the others had cost.
+            job.last_restart_count = std::max(*job.last_restart_count, resume->as_assigned.restart_count);
         }
     }
     if (const auto* failed = std::get_if<native::WorkersFailed>(&message)) {

@@ -182,6 +182,8 @@ void Invariants::check_seal(JobTruth& job, Round number, RoundTruth& round) {
         violated("S3", cat(job.name, ": round ", number, " has ", nodes, " nodes, allowed are ", job.terms.nodes_min,
                            " to ", job.terms.nodes_max));
     }
+    // After its end a job's name is anybody's, also of an agent whose terms are its own.
+    if (!job.last_sealed) job.terms.restarts_max = agents_.at(round.members.begin()->second).restarts_max;
     check_budget(job, number, round);
     note_charge(job, number, round);
     if (job.last_sealed) chronicle_.count(Happening::round_restarted);
@@ -192,7 +194,13 @@ void Invariants::check_seal(JobTruth& job, Round number, RoundTruth& round) {
 
 void Invariants::note_charge(JobTruth& job, Round number, const RoundTruth& round) {
     const std::uint32_t count = round.told.begin()->second.restart_count;
-    if (job.terms.restarts_window_ms == 0 || !job.last_restart_count || count <= *job.last_restart_count) return;
+    if (job.terms.restarts_window_ms == 0) return;
+    if (!job.last_restart_count) {
+        // A daemon that was taught the round has heard its end itself, and what that cost.
+        if (job.last_end == native::RoundEndReason::worker_failed && count > 0) job.charges.push_back(job.last_end_at);
+        return;
+    }
+    if (count <= *job.last_restart_count) return;
     const auto before = charges_at(job, job.last_end_at, -drift_ppm_max);
     if (before >= job.terms.restarts_max)
         violated("budget",

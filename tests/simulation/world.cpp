@@ -128,6 +128,7 @@ void World::start_agent(std::size_t index) {
     truth.name = setting.name;
     truth.host = node.host;
     truth.slots = node.scenario.slots;
+    truth.restarts_max = setting.supervisor.join.terms.restarts_max;
     truth.role = node.scenario.role;
     truth.stranger = node.odd && scenario_.secret;
     truth.in_trouble = trouble_count_[node.host] > 0;

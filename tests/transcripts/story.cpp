@@ -120,6 +120,8 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         fail(agent, words);
     else if (verb == "twin")
         twin(agent);
+    else if (verb == "reconnect")
+        connect(agent);
     else if (verb == "close")
         close(agent);
     else if (verb == "died")
@@ -131,7 +133,7 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
     else if (verb == "speak")
         agent.silent = false;
     else if (verb == "seen")
-        seen(agent);
+        seen(agent, words);
     else if (verb == "succeed")
         hear(agent, native::WorkersSucceeded{agent.assigned.round});
     else if (verb == "leave")
@@ -210,13 +212,24 @@ void Story::join(Puppet& agent, const Words& words) {
     hear(agent, agent.join);
 }
 
-/// All of its workers were busy, after their 41st operation.
-void Story::seen(Puppet& agent) {
+/// All of its workers were busy, after their 41st operation; overdue: idle since then; waiting: inside the 42nd.
+void Story::seen(Puppet& agent, const Words& words) {
     native::WorkersSeen seen{agent.assigned.round, {}};
     for (std::uint32_t i = 0; i < agent.join.slots; ++i)
-        seen.workers.push_back({static_cast<std::int32_t>(agent.assigned.rank_base + i),
-                                agent.node.pid + 1 + static_cast<std::int32_t>(i), 0, "running", false,
-                                "all_reduce 41 of world", ""});
+        seen.workers.push_back({.at = {static_cast<std::int32_t>(agent.assigned.rank_base + i),
+                                       agent.node.pid + 1 + static_cast<std::int32_t>(i), 0, "running", false,
+                                       "all_reduce 41 of world", ""}});
+    for (auto& worker : seen.workers) {
+        if (words.contains("overdue")) {
+            worker.pace = native::WorkerPace::overdue;
+            worker.at.idle_ms = 12'000;
+            worker.at.state = "asleep";
+        }
+        if (!words.contains("waiting")) continue;
+        worker.pace = native::WorkerPace::waiting;
+        worker.at.inside = true;
+        worker.at.operation = "all_reduce 42 of world";
+    }
     hear(agent, seen);
 }
 

@@ -10,10 +10,11 @@
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm] [early] [ago=20ms] [error=1ms]   WorkersFailed
-//   seen n0                                     WorkersSeen
+//   seen n0 [overdue|waiting]                   WorkersSeen
 //   succeed n0 | leave n0 | ack n0
 //   drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
+//   reconnect n0                                another connection, before the first one has ended
 //   resume n0 [done]                            a new connection, Hello and Resume
 //   died n0                                     the guardian speaks; with the connection broken before: kill n0
 //   lose n0                                     it never saw its Assigned
@@ -66,7 +67,7 @@ class Story {
     bool run_agent(const std::string& verb, Puppet& puppet, const Words& words);
     void join(Puppet& puppet, const Words& words);
     void fail(Puppet& puppet, const Words& words);
-    void seen(Puppet& agent);
+    void seen(Puppet& agent, const Words& words);
     void fault(Puppet& puppet, const Words& words);
     void twin(Puppet& puppet);
     void connect(Puppet& puppet);

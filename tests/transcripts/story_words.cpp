@@ -76,6 +76,11 @@ struct Words {
     std::string operator()(const native::FaultOrdered& m) const {
         return cat(" ", m.number, " round ", m.round, ": ", native::describe(m.fault));
     }
+    std::string operator()(const native::JobSeen& m) const {
+        auto text = cat(" ", m.round, ":");
+        for (const auto& line : m.lines) text += cat(" [", line.text, "]");
+        return text;
+    }
     std::string operator()(const auto&) const { return {}; }
 
     static std::string blame(const Failure& failure) {

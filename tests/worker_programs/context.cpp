@@ -5,12 +5,14 @@
 //                      Rank 0 prints the failure and leaves with 0.
 //   context absent     rank 1 stays away from a barrier; the others print the failure and exit 3
 //   context fail       a barrier, then exit 3
+//   context reduce     all_reduces until one fails; prints when that was, on the monotonic clock, and why. Exit 3
 //   context meet       gives the others 3 s to come, and prints who did not
 #include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <string>
 
 #include "muster/context.h"
@@ -46,6 +48,19 @@ int absent(muster::Context& context) {
     return 3;
 }
 
+int reduce_until_failure(muster::Context& context) {
+    ::signal(SIGTERM, SIG_IGN);  // what is looked at is the message, not the signal that follows it
+    static float values[1 << 18];
+    const auto reduced = muster::all_reduce({values, std::size(values), muster::DataType::f32}, muster::ReduceOp::sum);
+    auto done = context.world().run(reduced);
+    std::printf("rank=%d pid=%d\n", context.rank(), ::getpid());
+    std::fflush(stdout);
+    while (done) done = context.world().run(reduced);
+    const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
+    std::printf("failed at %.6f: %s\n", now.count(), done.error().context.c_str());
+    return 3;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -60,6 +75,7 @@ int main(int argc, char** argv) {
     if (!context) return fail(context.error().context);
     if (mode == "outlive") return outlive(*context);
     if (mode == "absent") return absent(*context);
+    if (mode == "reduce") return reduce_until_failure(*context);
     if (mode == "fail") return context->world().run(muster::barrier()) ? 3 : 1;
     float value = static_cast<float>(context->rank() + 1);
     const auto done =

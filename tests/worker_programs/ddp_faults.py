@@ -45,7 +45,7 @@ def commit(step):
         with open(FOLDER / "model.pt", "wb") as file:
             file.write(bytes(64 << 20))
     elif KIND == "swap":
-        dist.broadcast(torch.zeros(3), src=1 - RANK)
+        dist.broadcast(torch.zeros(3), src=0 if RANK else 1)
     elif KIND == "away":
         time.sleep(60)
     elif KIND == "size":

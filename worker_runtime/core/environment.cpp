@@ -71,6 +71,10 @@ Result<Environment> read_environment(const Lookup& lookup) {
     reader.below("RANK", out.rank, "WORLD_SIZE", out.world_size);
     reader.below("LOCAL_RANK", out.local_rank, "LOCAL_WORLD_SIZE", out.local_world_size);
     reader.at_most("LOCAL_WORLD_SIZE", out.local_world_size, "WORLD_SIZE", out.world_size);
+    if (out.local_world_size == out.world_size && out.local_rank != out.rank) {
+        reader.complain(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": all ", out.world_size,
+                            " ranks are on this node (LOCAL_WORLD_SIZE is WORLD_SIZE), so the two must be equal"));
+    }
     if (out.world_size > 1) {
         out.store_host = text("MASTER_ADDR");
         if (out.store_host.empty()) reader.complain("MASTER_ADDR is not set; it is the host of the workers' store");

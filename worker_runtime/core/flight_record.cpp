@@ -21,6 +21,7 @@ bool is_paired(const FlightEntry& entry) {
 }
 
 std::string describe_entry(const FlightEntry& entry) {
+    if (takes_memory(entry)) return cat("allocate ", entry.count, " bytes");
     return describe(Operation{
         .kind = entry.kind, .type = entry.type, .reduce = entry.reduce, .count = entry.count, .peer = entry.peer});
 }

@@ -32,7 +32,7 @@ enum class FlightState : std::uint8_t {
 /// One operation of one rank. Times are of the host's monotonic clock.
 struct FlightEntry {
     std::uint64_t number = 0;  ///< within its group, or within its pair and direction for send and receive; from 1
-    std::uint64_t count = 0;
+    std::uint64_t count = 0;   ///< elements; of a barrier: bytes of memory that are taken with it
     std::int64_t started_ns = 0;
     std::int64_t ended_ns = 0;
     std::uint32_t group = 0;  ///< index into the header's names
@@ -45,6 +45,11 @@ struct FlightEntry {
     std::uint8_t unused[16] = {};
 };
 static_assert(sizeof(FlightEntry) == 64);
+
+/// Communicator::allocate(), a collective too.
+[[nodiscard]] inline bool takes_memory(const FlightEntry& entry) {
+    return entry.kind == OperationKind::barrier && entry.count > 0;
+}
 
 struct FlightHeader {
     std::array<char, 8> magic = flight_magic;

@@ -107,9 +107,12 @@ class HierarchicalTransport final : public Transport {
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
         if (groups_.node == nullptr) return over_tcp_->allocate(size_bytes, terms);
         auto memory = groups_.node->allocate(size_bytes, terms);
-        if (!memory) return groups_.tcp.fail(memory.error().code, memory.error().context);
-        auto agreed = groups_.tell_node(agree_on_memory(groups_.tcp, groups_.lanes, size_bytes, true, terms));
-        return agreed ? std::move(memory) : agreed.error();
+        if (!memory && memory.error().code != Errc::limit_exceeded)
+            return groups_.tcp.fail(memory.error().code, memory.error().context);
+        // Too little, on whatever node, leaves the groups as they were: all ranks learn of it, and give theirs back.
+        auto agreed = agree_on_memory(groups_.tcp, groups_.lanes, size_bytes, memory.has_value(), terms);
+        if (!agreed && agreed.error().code != Errc::limit_exceeded) return groups_.tell_node(std::move(agreed)).error();
+        return agreed || !memory ? std::move(memory) : agreed.error();
     }
 
     void abort(std::string_view why) override {

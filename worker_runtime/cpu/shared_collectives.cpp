@@ -115,10 +115,9 @@ Result<void> Collective::all_reduce() {
     // Ranks choose alone what to do before they meet, and together afterwards, from what all of them have told.
     const std::size_t limit = group_.is_shared(operation_.input) ? small_in_place_bytes : small_bytes;
     const bool copied = bytes(operation_.count) <= limit;
-    if (copied) {
-        group_.turn();
-        copy_bytes(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
-    }
+    // Not so the turn of the windows: ranks that disagree about it would read each other's wrong halves from now on.
+    group_.turn();
+    if (copied) copy_bytes(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
     if (auto met = group_.meet(operation_, copied, terms_); !met) return met;
     met_ = true;
     if (group_.all_copied()) {

@@ -45,7 +45,8 @@ Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
 }
 
 Result<void> ReducerBody::mark_ready(std::int32_t parameter, void* after) {
-    if (!in_pass_ || parameter < 0 || static_cast<std::size_t>(parameter) >= parameters_.size()) [[unlikely]] {
+    if (!in_pass_.load(std::memory_order_relaxed) || parameter < 0 ||
+        static_cast<std::size_t>(parameter) >= parameters_.size()) [[unlikely]] {
         return marked_wrongly(parameter);
     }
     if (after != nullptr) {
@@ -62,6 +63,9 @@ Result<void> ReducerBody::mark_ready(std::int32_t parameter, void* after) {
 }
 
 Result<void> ReducerBody::marked_wrongly(std::int32_t parameter) const {
+    // Another thread's launch may have failed meanwhile, which ended the pass.
+    const std::lock_guard lock(launching_);
+    if (!failure_) return failure_;
     if (parameter < 0 || static_cast<std::size_t>(parameter) >= parameters_.size()) {
         return in_step({Errc::invalid_argument,
                         cat("there is no parameter ", parameter, "; the last one is ", parameters_.size() - 1)});
@@ -203,7 +207,8 @@ void ReducerBody::end_step() {
         waits[static_cast<std::size_t>(rank)] = control_->waited(rank);
         samples += control_->samples(rank);
     }
-    if (step_ > StepMeter::warm_up_count) meter_.add_waits(waits);
+    // They are of the step before.
+    if (step_ - first_step_ > StepMeter::warm_up_count) meter_.add_waits(waits);
     meter_.end_step(std::chrono::steady_clock::now(), samples,
                     layout_changed_ ? StepKind::unusual : StepKind::ordinary);
     layout_changed_ = false;

@@ -75,6 +75,7 @@ class ReducerBody {
     [[nodiscard]] Registration registration() const;
     [[nodiscard]] ExchangeTerms exchange_terms() const;
     Result<void> choose_caps();
+    void say_buckets() const;
     Result<void> take_order(ParameterOrder order);
     Result<Layout> make_buckets_anew();
     Result<ParameterOrder> agree_on_order();
@@ -129,15 +130,16 @@ class ReducerBody {
     DeviceNorm device_norm_;
 
     StepMeter meter_;
-    /// Serialises launches: several threads may complete buckets at once.
-    std::mutex launching_;
+    /// Serialises launches: several threads may complete buckets at once. Guards failure_ while they may mark.
+    mutable std::mutex launching_;
     BucketPipeline pipeline_;  ///< after all memory that its work needs
 
-    bool in_pass_ = false;
+    std::atomic<bool> in_pass_ = false;  ///< a failed launch ends it under other threads' marks
     ProfileRange step_range_;
     std::atomic<bool> behind_events_ = false;  ///< the device's queue follows the caller's work of this step
     PassKind kind_ = PassKind::local;
     std::uint64_t step_ = 0;
+    std::uint64_t first_step_ = 0;     ///< of this reducer: later than 0 where a saved state was restored
     bool layout_changed_ = false;      ///< since the last synchronised step
     std::vector<bool> marked_before_;  ///< in local steps since the last synchronised one
     bool any_marked_before_ = false;

@@ -185,10 +185,19 @@ Result<void> ReducerBody::set_up() {
     if (auto cleared = arena_.clear(); !cleared) return cleared;
     if (communicator_.rank() == 0) {
         if (options_.order == BucketOrder::observed) learner_ = std::make_unique<OrderLearner>(parameters_, caps_);
-        log(LogLevel::info, "gradients: ", description());
+        say_buckets();
     }
     meter_.start(std::chrono::steady_clock::now());
     return {};
+}
+
+/// What was chosen by measurement is nothing that the user knows already.
+void ReducerBody::say_buckets() const {
+    if (options_.bucket_cap_mb == ReducerOptions::automatic && log_enabled(LogLevel::warning)) {
+        print_notice(cat("muster: gradients: ", description(), "\n"));
+    } else {
+        log(LogLevel::info, "gradients: ", description());
+    }
 }
 
 Result<void> ReducerBody::choose_caps() {

@@ -76,6 +76,7 @@ Result<void> ReducerBody::restore(const ReducerState& from) {
     }
     if (auto taken = take_order(std::move(*order)); !taken) return fail(with_context(taken.error(), "saved buckets"));
     step_ = static_cast<std::uint64_t>(all[1]);
+    first_step_ = step_;
     // A world of one has nothing to learn, and none of its order.
     new_buckets_due_ = all[2] != 0 && options_.order == BucketOrder::observed;
     if (from.own.empty()) return {};

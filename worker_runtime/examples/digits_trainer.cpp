@@ -73,7 +73,8 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
     events.before_step = [&options, &context](std::uint64_t step) {
         pause_if_asked(options);
         die_if_due(options, context, step);
-        if (const auto done = commit_if_due(options.fault, context.rank(), step, context.world()); !done)
+        const FaultPlace place{context.world(), options.checkpoint_dir};
+        if (const auto done = commit_if_due(options.fault, context.rank(), step, place); !done)
             std::exit(fail(cat("rank ", context.rank(), ": "), done.error()));
     };
     events.step_done = [&losses](std::uint64_t step, const BatchSums& sums) {

@@ -28,12 +28,14 @@ struct Kind {
     FaultKind kind;
 };
 
-constexpr std::array kinds{
-    Kind{"crash", FaultKind::crash},     Kind{"memory", FaultKind::memory},   Kind{"bus", FaultKind::bus},
-    Kind{"segment", FaultKind::segment}, Kind{"library", FaultKind::library}, Kind{"swap", FaultKind::swap},
-    Kind{"size", FaultKind::size},       Kind{"stop", FaultKind::stop},       Kind{"slow", FaultKind::slow}};
+constexpr std::array kinds{Kind{"crash", FaultKind::crash},     Kind{"memory", FaultKind::memory},
+                           Kind{"bus", FaultKind::bus},         Kind{"disk", FaultKind::disk},
+                           Kind{"segment", FaultKind::segment}, Kind{"library", FaultKind::library},
+                           Kind{"swap", FaultKind::swap},       Kind{"size", FaultKind::size},
+                           Kind{"stop", FaultKind::stop},       Kind{"slow", FaultKind::slow}};
 
 constexpr std::size_t piece_bytes = std::size_t{16} << 20;
+constexpr std::size_t disk_bytes_max = std::size_t{1} << 30;
 constexpr std::size_t memory_bytes_max = std::size_t{8} << 30;  ///< where nothing limits it, the host is left in peace
 
 void take_memory() {
@@ -55,6 +57,17 @@ Result<void> fill_shared_memory() {
     return Error{Errc::invalid_argument, "/dev/shm took 8 GiB; give it a smaller one"};
 }
 
+Result<void> fill_disk(const std::string& folder) {
+    const auto path = cat(folder, "/rehearsed.", ::getpid());
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    if (!file.valid()) return error_from_errno(errno, path);
+    const std::vector<char> piece(piece_bytes, 'x');
+    for (std::size_t i = 0; i < disk_bytes_max / piece_bytes; ++i)
+        if (::write(file.get(), piece.data(), piece.size()) < 0) return error_from_errno(errno, cat("write ", path));
+    ::unlink(path.c_str());
+    return Error{Errc::invalid_argument, cat(folder, " took 1 GiB; give it a smaller disk")};
+}
+
 [[noreturn]] void need_library() {
     if (::dlopen("librehearsed.so.1", RTLD_NOW) == nullptr) std::fprintf(stderr, "digits_trainer: %s\n", ::dlerror());
     ::_exit(127);
@@ -71,7 +84,7 @@ bool parse_rehearsed_fault(const std::string& text, RehearsedFault& fault) {
     return parse_number(parts[1], fault.rank) && parse_number(parts[2], fault.step) && fault.step > 0;
 }
 
-Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t step, Communicator& world) {
+Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t step, const FaultPlace& place) {
     if (fault.step == 0 || rank != fault.rank || step < fault.step) return {};
     if (step > fault.step && fault.kind != FaultKind::slow) return {};
     float values[7] = {};
@@ -80,10 +93,11 @@ Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t 
         case FaultKind::crash: throw std::runtime_error("a rehearsed crash");
         case FaultKind::memory: take_memory(); break;
         case FaultKind::bus: return fill_shared_memory();
+        case FaultKind::disk: return fill_disk(place.checkpoint_dir);
         case FaultKind::segment: *nowhere = 1; break;
         case FaultKind::library: need_library();
-        case FaultKind::swap: return world.run(barrier());
-        case FaultKind::size: return world.run(all_reduce(buffer(std::span<float>(values)), ReduceOp::sum));
+        case FaultKind::swap: return place.world.run(barrier());
+        case FaultKind::size: return place.world.run(all_reduce(buffer(std::span<float>(values)), ReduceOp::sum));
         case FaultKind::stop: std::raise(SIGSTOP); break;
         case FaultKind::slow:
             std::this_thread::sleep_for(100ms);  // tidy: allow sleep - slowness is what is rehearsed

@@ -13,6 +13,7 @@ enum class FaultKind : std::uint8_t {
     crash,    ///< an exception that nobody catches
     memory,   ///< takes memory until it is refused or killed
     bus,      ///< writes into a mapping of /dev/shm until that is full: SIGBUS
+    disk,     ///< writes into the checkpoint directory until its disk is full
     segment,  ///< writes through a null pointer
     library,  ///< needs a shared library that is not there
     swap,     ///< calls a barrier where the others reduce
@@ -30,8 +31,14 @@ struct RehearsedFault {
 /// "crash:1:3" is the crash of rank 1 before step 3. False: the text is none.
 bool parse_rehearsed_fault(const std::string& text, RehearsedFault& fault);
 
+/// What a fault is committed on.
+struct FaultPlace {
+    Communicator& world;
+    const std::string& checkpoint_dir;
+};
+
 /// Commits the fault where it is `rank`'s turn; most do not return. The error is what the communicator says about ranks
-/// that differ.
-Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t step, Communicator& world);
+/// that differ, or the system about a full disk.
+Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t step, const FaultPlace& place);
 
 }  // namespace muster::runtime

@@ -74,7 +74,8 @@ constexpr std::array options_known{
     Option{"--pause-file", "a file", "while it is there, every rank waits so many milliseconds before each step (none)",
            [](const auto& value, auto& to) { return take_text(value, to.pause_file); }},
     Option{"--fault", "KIND:RANK:STEP",
-           "that rank commits a fault before that step: crash, memory, bus, segment, library, swap, size, stop, slow",
+           "that rank commits a fault before that step: crash, memory, bus, disk, segment, library, swap, size, stop, "
+           "slow",
            [](const auto& value, auto& to) { return parse_rehearsed_fault(value, to.fault); }},
 };
 

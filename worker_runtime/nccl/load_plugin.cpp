@@ -78,6 +78,11 @@ Result<std::unique_ptr<Transport>> make_nccl_transport(const GroupTerms& group, 
     terms.cuda_library = variable("MUSTER_CUDA_LIBRARY");
     terms.nccl_library = variable("MUSTER_NCCL_LIBRARY");
     if (!terms.log) terms.log = [](LogLevel level, std::string_view line) { log(level, line); };
+    if (!terms.notice) {
+        terms.notice = [](std::string_view line) {
+            if (log_enabled(LogLevel::warning)) print_notice(cat("muster: ", line, "\n"));
+        };
+    }
     return (*plugin)->make(group, terms);
 }
 

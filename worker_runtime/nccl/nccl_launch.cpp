@@ -22,17 +22,17 @@ bool NcclTransport::launches(const Operation& operation) {
 }
 
 Result<void> NcclTransport::launch(const Operation& operation, const RunTerms& terms) {
-    ++number_;
+    const std::string described = describe(operation);
+    const auto number = news_->begin(signature_of(operation));
     const Instant now = std::chrono::steady_clock::now();
-    Launched next{.what = cat(describe(operation), " (operation ", number_, ")"),
+    Launched next{.what = cat(described, " (operation ", number, ")"),
                   .mark = 1 + launch_count_++ % marks,
                   .allowed = terms.deadline - now,
                   .asked = now};
-    news_->begin(number_, describe(operation));
     const NcclWait wait = wait_for(next.what, terms);
     Result<void> done;
     if (operation.after != nullptr) done = communicator_->wait_for(operation.after);
-    if (done) done = put(operation, cat(news_->here(), ": ", describe(operation)), wait);
+    if (done) done = put(operation, cat(news_->here(), ": ", described), wait);
     if (done) done = communicator_->mark(next.what, next.mark);
     if (!done) return end(done.error());
     launched_.push_back(std::move(next));

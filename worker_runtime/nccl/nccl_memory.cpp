@@ -27,10 +27,10 @@ struct DeviceMemory {
 
 Result<Memory> NcclTransport::allocate(std::size_t size_bytes, const RunTerms& terms) {
     auto memory = process_->allocate(size_bytes, MemoryUse::buckets);
-    ++number_;
-    const std::string what = cat("allocate ", size_bytes, " bytes");
-    news_->begin(number_, what);
-    const NcclWait wait = wait_for(cat(what, " (operation ", number_, ")"), terms);
+    const OperationSignature signature{.act = OperationSignature::Act::allocate, .count = size_bytes};
+    const auto number = news_->begin(signature);
+    const std::string what = in_words(signature);
+    const NcclWait wait = wait_for(cat(what, " (operation ", number, ")"), terms);
     const std::int32_t lacks = memory ? 0 : 1;
     std::vector<std::int32_t> all(static_cast<std::size_t>(group_.size));
     auto agreed = carry_out(all_gather({&lacks, 1, DataType::i32}, {all.data(), all.size(), DataType::i32}), wait);

@@ -16,11 +16,32 @@ Duration interval_for(int size) {
 }
 /// For a question about what is there or not.
 constexpr Duration probe_timeout = 20ms;
+/// compare() asks so often more after the last operation: neighbours may be behind, or need an answer.
+constexpr int quiet_age_max = 5;
+/// A neighbour with which this rank differs has so many turns to say in which operation.
+constexpr int dispute_age_max = 5;
 /// Ranks of one deadline say where they are at about the same moment.
 constexpr Duration witness_delay = 150ms;
 
 Instant soon(Duration delay) {
     return std::chrono::steady_clock::now() + delay;
+}
+
+/// What a rank has told: its progress, marks of its operations, and words on where it differs from a neighbour.
+struct RankNews {
+    std::string_view progress;
+    std::string_view marks;
+    std::string_view dispute;
+};
+
+RankNews rank_news_of(std::string_view text) {
+    const auto lines = split(text, '\n');
+    if (lines.size() != 3) return {.progress = text, .marks = {}, .dispute = {}};
+    return {.progress = lines[0], .marks = lines[1], .dispute = lines[2]};
+}
+
+Result<NcclProgress> progress_in(const std::string& text) {
+    return NcclProgress::decode(std::string(rank_news_of(text).progress));
 }
 
 }  // namespace
@@ -31,7 +52,7 @@ NcclNews::NcclNews(GroupTerms group, std::vector<NcclRank> ranks)
 Result<std::shared_ptr<NcclNews>> NcclNews::start(const GroupTerms& group, std::vector<NcclRank> ranks) {
     std::shared_ptr<NcclNews> news(new NcclNews(group, std::move(ranks)));
     if (!group.place) return news;
-    auto told = group.place->publish(news->rank_key(group.rank), news->progress_.encode(), soon(group.meeting_timeout));
+    auto told = group.place->publish(news->rank_key(group.rank), news->own_text(), soon(group.meeting_timeout));
     if (!told) return with_context(told.error(), news->here());
     return news;
 }
@@ -48,26 +69,49 @@ std::string NcclNews::failure_key() const {
     return cat(group_.id, "/nccl/failure");
 }
 
-void NcclNews::begin(std::uint64_t number, std::string what) {
+std::uint64_t NcclNews::begin(const OperationSignature& signature) {
     const std::lock_guard lock(mutex_);
-    progress_ = {.number = number, .what = std::move(what)};
+    order_.add(signature);
     told_ = false;
+    return order_.count();
 }
 
-void NcclNews::tell(const NcclProgress& progress) {
+std::string NcclNews::own_text() const {
+    const NcclProgress progress{
+        .number = order_.count(), .what = order_.count() > 0 ? in_words(order_.last()) : std::string(), .left = left_};
+    return cat(progress.encode(), "\n", encode(order_.marks()), "\n", dispute_);
+}
+
+void NcclNews::tell() {
+    const std::lock_guard telling(telling_);
+    std::string text;
+    {
+        const std::lock_guard lock(mutex_);
+        told_ = true;
+        text = own_text();
+    }
     // A store that is gone is the agents' business; nothing can be told then.
-    [[maybe_unused]] const auto told =
-        group_.place->publish(rank_key(group_.rank), progress.encode(), soon(probe_timeout));
+    [[maybe_unused]] const auto told = group_.place->publish(rank_key(group_.rank), text, soon(probe_timeout));
+}
+
+void NcclNews::tell_news() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (told_) return;
+    }
+    tell();
 }
 
 Result<void> NcclNews::look(Instant began) {
     if (!group_.place) return {};
     const Instant now = std::chrono::steady_clock::now();
     if (now - began < interval_) return {};
-    const std::lock_guard lock(mutex_);
-    if (now < next_look_) return {};
-    next_look_ = now + interval_;
-    if (!std::exchange(told_, true)) tell(progress_);
+    {
+        const std::lock_guard lock(mutex_);
+        if (now < next_look_) return {};
+        next_look_ = now + interval_;
+    }
+    tell_news();
     if (const auto failure = told_failure()) return Error{Errc::peer_closed, cat(here(), ": ", *failure)};
     return {};
 }
@@ -87,9 +131,11 @@ void NcclNews::tell_failure(const std::string& why) {
 
 void NcclNews::tell_left() {
     if (!group_.place) return;
-    const std::lock_guard lock(mutex_);
-    progress_.left = true;
-    tell(progress_);
+    {
+        const std::lock_guard lock(mutex_);
+        left_ = true;
+    }
+    tell();
 }
 
 Result<std::vector<NcclProgress>> NcclNews::all_progress() const {
@@ -99,7 +145,7 @@ Result<std::vector<NcclProgress>> NcclNews::all_progress() const {
     if (!texts) return texts.error();
     std::vector<NcclProgress> all;
     for (const auto& text : *texts) {
-        auto progress = NcclProgress::decode(text);
+        auto progress = progress_in(text);
         if (!progress) return progress.error();
         all.push_back(std::move(*progress));
     }
@@ -108,7 +154,7 @@ Result<std::vector<NcclProgress>> NcclNews::all_progress() const {
 
 std::optional<std::string> NcclNews::explain_end(int rank) const {
     const auto text = group_.place->collect({rank_key(rank)}, soon(probe_timeout));
-    const auto progress = text ? NcclProgress::decode(text->front()) : Result<NcclProgress>(text.error());
+    const auto progress = text ? progress_in(text->front()) : Result<NcclProgress>(text.error());
     if (progress && progress->left) return std::nullopt;
     if (auto failure = told_failure()) return failure;
     return cat(who(rank), " died");
@@ -116,16 +162,77 @@ std::optional<std::string> NcclNews::explain_end(int rank) const {
 
 std::string NcclNews::explain_missing() {
     if (!group_.place) return "there is no other rank: the GPU stands still";
-    {
-        const std::lock_guard lock(mutex_);
-        if (!std::exchange(told_, true)) tell(progress_);
-    }
+    tell_news();
     // What comes meanwhile is looked at all the same: nobody has published this key, so this is a wait with a limit.
     [[maybe_unused]] const auto failure = group_.place->collect({failure_key()}, soon(witness_delay));
     if (failure) return failure->front();
     const auto all = all_progress();
     if (!all) return cat("the store does not say who is missing: ", all.error().context);
     return explain(ranks_, *all, group_.rank);
+}
+
+bool NcclNews::is_quiet() {
+    const std::lock_guard lock(mutex_);
+    quiet_age_ = order_.count() == compared_count_ ? quiet_age_ + 1 : 0;
+    compared_count_ = order_.count();
+    return quiet_age_ > quiet_age_max && !found_;
+}
+
+Result<void> NcclNews::compare() {
+    if (!group_.place || is_quiet()) return {};
+    tell_news();
+    if (found_) {
+        if (auto failure = told_failure()) return Error{Errc::peer_closed, cat(here(), ": ", *failure)};
+    }
+    std::vector<int> neighbours;
+    std::vector<std::string> keys;
+    for (const int rank : {group_.rank - 1, group_.rank + 1}) {
+        if (rank < 0 || rank >= group_.size) continue;
+        neighbours.push_back(rank);
+        keys.push_back(rank_key(rank));
+    }
+    const auto texts = group_.place->collect(keys, soon(probe_timeout));
+    if (!texts) return {};
+    for (std::size_t i = 0; i < texts->size(); ++i) {
+        if (auto same = compare_with(neighbours[i], (*texts)[i]); !same) return same;
+    }
+    if (!found_ || ++found_age_ <= dispute_age_max) return {};
+    // A neighbour that has waited in one operation for long does not ask any more; it was seen there.
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto difference = order_.find(found_in_)) return differ(found_with_, *difference);
+    }
+    return Error{Errc::invalid_argument,
+                 cat(here(), ": ranks differ in an operation from ", found_->agreed + 1, " to ", found_->differs, ": ",
+                     who(group_.rank), " and ", who(found_with_), " did not run the same")};
+}
+
+/// Hashes say that there is a difference, and the words of whoever found it, which.
+Result<void> NcclNews::compare_with(int rank, std::string_view text) {
+    const auto news = rank_news_of(text);
+    const auto marks = decode_marks(news.marks);
+    if (!marks) return {};
+    {
+        const std::lock_guard lock(mutex_);
+        if (const auto difference = order_.find(news.dispute)) return differ(rank, *difference);
+        if (found_) return {};
+        found_ = order_.compare(*marks);
+        if (!found_) return {};
+        found_with_ = rank;
+        if (const auto seen = NcclProgress::decode(std::string(news.progress))) {
+            found_in_ = cat(seen->number, "=", seen->what);
+        }
+        dispute_ = order_.words_for(*found_);
+    }
+    tell();
+    return {};
+}
+
+Error NcclNews::differ(int rank, const OrderDifference& difference) const {
+    const std::string own = cat(who(group_.rank), " runs ", difference.own);
+    const std::string theirs = cat(who(rank), " runs ", difference.theirs);
+    return {Errc::invalid_argument, cat(here(), ": ranks differ in operation ", difference.number, ": ",
+                                        rank < group_.rank ? theirs : own, ", ", rank < group_.rank ? own : theirs)};
 }
 
 }  // namespace muster::runtime

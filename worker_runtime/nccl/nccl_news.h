@@ -1,5 +1,6 @@
-// What the ranks of one NCCL group say to each other beside NCCL, through the round's store: the first failure, and how
-// far each has come. Nothing is said or asked while operations are short.
+// What the ranks of one NCCL group say to each other beside NCCL, through the round's store: the first failure, how far
+// each has come, and what it has run (nccl/operation_order.h). While operations are short only compare() says or asks
+// anything.
 #pragma once
 
 #include <memory>
@@ -12,6 +13,7 @@
 #include "rendezvous/base/time.h"
 #include "worker_runtime/core/nccl_ranks.h"
 #include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/nccl/operation_order.h"
 
 namespace muster::runtime {
 
@@ -26,12 +28,17 @@ class NcclNews {
     /// "communicator world, rank 0 (pid 4711 on gpu07)".
     [[nodiscard]] std::string here() const;
 
-    /// This rank is in a collective now, or in none (an empty `what`).
-    void begin(std::uint64_t number, std::string what);
+    /// This rank is in its next collective now; gives its number, from 1.
+    std::uint64_t begin(const OperationSignature& signature);
 
     /// For the wait in an operation that began at `began`: at first nothing, later, at each interval, says where this
     /// rank is and asks for a failure. An error is another rank's failure, in its words.
     Result<void> look(Instant began);
+
+    /// To be called about once a second, by one thread: says what this rank has run, and compares it with what its two
+    /// neighbours have. Two messages to the store; none when nothing has run for a while. An error names two ranks and
+    /// what each ran in the first operation in which they differ.
+    Result<void> compare();
 
     /// Tells the others, unless another failure was told before.
     void tell_failure(const std::string& why);
@@ -48,17 +55,33 @@ class NcclNews {
     NcclNews(GroupTerms group, std::vector<NcclRank> ranks);
     [[nodiscard]] std::string rank_key(int rank) const;
     [[nodiscard]] std::string failure_key() const;
-    void tell(const NcclProgress& progress);
+    [[nodiscard]] std::string own_text() const;
+    void tell();
+    /// Unless the others have what there is to tell.
+    void tell_news();
+    [[nodiscard]] bool is_quiet();
+    Result<void> compare_with(int rank, std::string_view text);
+    [[nodiscard]] Error differ(int rank, const OrderDifference& difference) const;
     [[nodiscard]] std::optional<std::string> told_failure() const;
     Result<std::vector<NcclProgress>> all_progress() const;
 
     const GroupTerms group_;
     const std::vector<NcclRank> ranks_;
     const Duration interval_;
-    std::mutex mutex_;
-    NcclProgress progress_;
-    bool told_ = false;  ///< the others have `progress_`
+    std::mutex telling_;  ///< held while own_text() goes out, so that an older one never comes later
+    std::mutex mutex_;    ///< of what follows; never held while the store is asked
+    OperationOrder order_;
+    bool left_ = false;
+    bool told_ = false;  ///< the others have own_text()
     Instant next_look_{};
+    std::string dispute_;  ///< this rank's words on where a neighbour differs
+    // Of compare() alone.
+    std::optional<OrderDispute> found_;  ///< with `found_with_`, who knows by `dispute_` what to compare
+    int found_with_ = -1;
+    std::string found_in_;  ///< the operation in which that rank was seen then
+    int found_age_ = 0;
+    std::uint64_t compared_count_ = 0;
+    int quiet_age_ = 0;
 };
 
 }  // namespace muster::runtime

@@ -97,10 +97,12 @@ Result<void> NcclProcess::load() {
     auto driver = AbortDriver::start(terms_.abort_limit, abort_steps());
     if (!driver) return driver.error();
     driver_ = std::move(*driver);
-    terms_.log(LogLevel::info,
-               cat("NCCL ", nccl_version_text(nccl_.features.version), " (", features_text(nccl_.features), "), ",
-                   cuda_.versions(), ", device ", terms_.device, " at ", device_name_, "; ", settings()));
     return {};
+}
+
+std::string NcclProcess::description() const {
+    return cat("NCCL ", nccl_version_text(nccl_.features.version), " (", features_text(nccl_.features), "), ",
+               cuda_.versions(), ", device ", terms_.device, " at ", device_name_, "; ", settings());
 }
 
 Result<void> NcclProcess::find_device() {

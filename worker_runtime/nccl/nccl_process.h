@@ -50,6 +50,8 @@ class NcclProcess {
     [[nodiscard]] const NcclTerms& terms() const { return terms_; }
     /// PCI address of the GPU.
     [[nodiscard]] const std::string& device_name() const { return device_name_; }
+    /// All versions, the GPU, and the user's settings of NCCL, for people.
+    [[nodiscard]] std::string description() const;
     [[nodiscard]] FdWatch& watch() const { return *watch_; }
 
     // All from any thread.

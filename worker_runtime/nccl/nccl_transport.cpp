@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "rendezvous/base/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
@@ -24,6 +26,10 @@ Result<std::unique_ptr<Transport>> NcclTransport::make(const GroupTerms& group, 
     if (auto good = check_ranks(*ranks, ::getenv("NCCL_MULTI_RANK_GPU_ENABLE") != nullptr); !good) {
         return with_context(good.error(), cat("communicator ", group.id));
     }
+    if (!group.is_part()) {
+        const auto described = (*process)->description();
+        group.rank == 0 ? terms.notice(described) : terms.log(LogLevel::info, described);
+    }
     auto news = NcclNews::start(group, std::move(*ranks));
     if (!news) return news.error();
     std::unique_ptr<NcclTransport> transport(new NcclTransport(group, std::move(*process), std::move(*news)));
@@ -32,6 +38,7 @@ Result<std::unique_ptr<Transport>> NcclTransport::make(const GroupTerms& group, 
 }
 
 NcclTransport::~NcclTransport() {
+    order_watch_.reset();
     for (const auto& peer : watched_) process_->watch().remove(peer->number);
     if (process_->failed()) {
         process_->wait_over();
@@ -83,7 +90,6 @@ Result<void> NcclTransport::connect() {
         if (roots.count == 1) return nccl.init(communicator, group_.size, ids->front(), group_.rank, config);
         return nccl.init_scalable(communicator, group_.size, group_.rank, roots.count, ids->data(), config);
     };
-    news_->begin(0, "");
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + group_.meeting_timeout,
                          .patience = Patience::frugal};
     auto made = NcclComm::make(process_, cat(news_->here(), ": ncclCommInitRank"), init,
@@ -103,6 +109,12 @@ Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
     auto queue = NcclQueue::make(process_);
     if (!queue) return queue.error();
     queue_ = std::move(*queue);
+    if (group_.place && group_.size > 1) {
+        auto watch = OrderWatch::start(news_, std::max<Duration>(process_->terms().compare_interval, group_.size * 2ms),
+                                       [this](const Error& error) { process_->fail(error); });
+        if (!watch) return watch.error();
+        order_watch_ = std::move(*watch);
+    }
     return communicator_->fill_zero(scratch_, 1);
 }
 
@@ -153,9 +165,8 @@ Result<void> NcclTransport::run(const Operation& operation, const RunTerms& term
     Operation asked = operation;
     // NCCL drops calls without elements, but all ranks still have to come.
     if (asked.count == 0) asked = barrier();
-    ++number_;
-    news_->begin(number_, describe(asked));
-    auto done = carry_out(asked, wait_for(cat(describe(asked), " (operation ", number_, ")"), terms));
+    const auto number = news_->begin(signature_of(asked));
+    auto done = carry_out(asked, wait_for(cat(describe(asked), " (operation ", number, ")"), terms));
     if (!done) return end(done.error());
     return done;
 }
@@ -235,10 +246,9 @@ Result<ncclRedOp_t> NcclTransport::weighted_reduction(const Operation& operation
 
 Result<std::unique_ptr<Transport>> NcclTransport::split(const SplitTerms& split, const RunTerms& terms) {
     if (!process_->nccl().features.split) return std::unique_ptr<Transport>();
-    ++number_;
-    news_->begin(number_, "split");
+    const auto number = news_->begin({.act = OperationSignature::Act::split});
     const bool takes_part = split.color >= 0;
-    const NcclWait wait = wait_for(cat("split (operation ", number_, ")"), terms);
+    const NcclWait wait = wait_for(cat("split (operation ", number, ")"), terms);
     auto made = NcclComm::split(*communicator_, takes_part ? split.color : NCCL_SPLIT_NOCOLOR,
                                 takes_part ? split.group.rank : 0, wait);
     if (!made) return end(made.error());

@@ -22,6 +22,7 @@
 #include "worker_runtime/nccl/nccl_news.h"
 #include "worker_runtime/nccl/nccl_process.h"
 #include "worker_runtime/nccl/nccl_queue.h"
+#include "worker_runtime/nccl/order_watch.h"
 #include "worker_runtime/nccl/staging.h"
 
 namespace muster::runtime {
@@ -87,11 +88,11 @@ class NcclTransport final : public Transport {
     std::unique_ptr<Staging> staging_;
     void* scratch_ = nullptr;  ///< device memory that barriers reduce
     std::unique_ptr<NcclQueue> queue_;
-    std::uint64_t number_ = 0;
     std::deque<Launched> launched_;  ///< oldest first
     std::size_t launch_count_ = 0;
     std::mutex channels_mutex_;
     std::map<std::pair<int, int>, Channel> channels_;  ///< (from, to)
+    std::unique_ptr<OrderWatch> order_watch_;          ///< null in a world of one
 };
 
 }  // namespace muster::runtime

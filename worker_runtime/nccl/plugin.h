@@ -22,13 +22,15 @@ namespace muster::runtime {
 inline constexpr int exit_code_stuck_in_nccl = 79;
 
 struct NcclTerms {
-    int device = 0;              ///< CUDA's number among the visible ones
-    Duration abort_limit = 30s;  ///< from a failure to the end of the abort; then the process leaves
-    Duration close_limit = 10s;  ///< for a healthy communicator to be closed by all ranks
+    int device = 0;                  ///< CUDA's number among the visible ones
+    Duration abort_limit = 30s;      ///< from a failure to the end of the abort; then the process leaves
+    Duration close_limit = 10s;      ///< for a healthy communicator to be closed by all ranks
+    Duration compare_interval = 1s;  ///< ranks compare so often whether they run the same
     int ranks_per_root = nccl_ranks_per_root_max;
     std::string cuda_library{};  ///< a file; empty: the usual names
     std::string nccl_library{};
     std::function<void(LogLevel, std::string_view)> log{};   ///< any thread
+    std::function<void(std::string_view)> notice{};          ///< a line for the user, whatever the log leaves out
     std::function<void(std::string_view)> before_leaving{};  ///< last words, for the flight record; may be null
 };
 

@@ -225,6 +225,12 @@ void fields(auto& v, Is<FaultAnswer> auto& m) {
     v.sentence(m.text);
 }
 
+void fields(auto& v, Is<SeenWorker> auto& m) {
+    v.part(m.at);
+    v.choice(m.pace, WorkerPace::waiting);
+    v.number(m.inside_percent);
+}
+
 void fields(auto& v, Is<WorkersSeen> auto& m) {
     v.number(m.round);
     v.list(m.workers, whereabouts_max);
@@ -304,6 +310,24 @@ void fields(auto& v, Is<FaultOrdered> auto& m) {
     v.part(m.fault);
 }
 
+void fields(auto& v, Is<WaitingWorker> auto& m) {
+    v.name(m.host);
+    v.number(m.rank);
+    v.number(m.pid);
+    v.text(m.operation, whereabouts_words_max, Keep::front);
+}
+
+void fields(auto& v, Is<JobLine> auto& m) {
+    v.number(m.rank);
+    v.sentence(m.text);
+}
+
+void fields(auto& v, Is<JobSeen> auto& m) {
+    v.number(m.round);
+    v.optional(m.waiting);
+    v.list(m.lines, groups_max);
+}
+
 // ---- agent <-> agent ----
 
 void fields(auto& v, Is<PeerAsk> auto& m) {
@@ -315,6 +339,7 @@ void fields(auto& v, Is<PeerAsk> auto& m) {
 void fields(auto& v, Is<PeerAnswer> auto& m) {
     v.number(m.round);
     v.flag(m.leader_lost);
+    v.sentence(m.leader);
 }
 
 }  // namespace muster::native

@@ -2,8 +2,8 @@
 //
 // An agent opens one connection and writes Hello and Join together. The daemon answers Join once, when the round
 // seals (Assigned), when the node must wait (Parked), when the job is over (JobEnded) or when it must not take part
-// (Refused). RoundEnded, Drain, Gathering, Peers and JobEnded are pushes. Every message of an agent counts as a
-// heartbeat; Ping is sent only when nothing else was.
+// (Refused). RoundEnded, Drain, Gathering, Peers, JobSeen and JobEnded are pushes. Every message of an agent counts as
+// a heartbeat; Ping is sent only when nothing else was.
 //
 // Join and the reports carry their round and the Hello its incarnation, so a client may always send again after a
 // reconnect: what is stale is answered with the current state and never acted upon.
@@ -21,7 +21,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 2;
+inline constexpr std::uint32_t protocol_version = 3;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -169,10 +169,25 @@ struct FaultAnswer {
     friend bool operator==(const FaultAnswer&, const FaultAnswer&) = default;
 };
 
-/// What an agent last saw of its workers, told now and then: all that the others know of them where their node is lost.
+/// What an agent makes of one of its workers by its own rules and clock (agent/FAILURES.md).
+enum class WorkerPace : std::uint8_t {
+    usual = 0,
+    overdue = 1,  ///< idle beyond its deadline, outside of all operations and sections: if others wait, it is missing
+    waiting = 2,  ///< inside one operation for long
+};
+
+struct SeenWorker {
+    Whereabouts at;  ///< also of one that is busy: idle_ms is 0
+    WorkerPace pace = WorkerPace::usual;
+    std::int32_t inside_percent = -1;  ///< of its time, spent inside operations lately; -1: it has begun none lately
+    friend bool operator==(const SeenWorker&, const SeenWorker&) = default;
+};
+
+/// What an agent last saw of its workers: all that the others know of them where their node is lost, and what shows,
+/// put together with the words of all others (JobSeen), who does not come.
 struct WorkersSeen {
     Round round = no_round;
-    std::vector<Whereabouts> workers;  ///< also those that are busy: idle_ms is 0
+    std::vector<SeenWorker> workers;
     friend bool operator==(const WorkersSeen&, const WorkersSeen&) = default;
 };
 
@@ -316,6 +331,29 @@ struct NotLeader {
     friend bool operator==(const NotLeader&, const NotLeader&) = default;
 };
 
+/// A worker that is inside an operation, and for whom whoever is overdue is missing there.
+struct WaitingWorker {
+    std::string host;
+    std::int32_t rank = 0;
+    std::int32_t pid = 0;
+    std::string operation;  ///< "all_reduce 42 of world"
+    friend bool operator==(const WaitingWorker&, const WaitingWorker&) = default;
+};
+
+struct JobLine {
+    std::int32_t rank = -1;  ///< it is about this one alone; -1: about several, or all
+    std::string text;
+    friend bool operator==(const JobLine&, const JobLine&) = default;
+};
+
+/// What only the words of all nodes together show. Told to every node of the round; nothing is ended for it.
+struct JobSeen {
+    Round round = no_round;
+    std::optional<WaitingWorker> waiting;  ///< agents name their own overdue workers as missing there
+    std::vector<JobLine> lines;            ///< for people
+    friend bool operator==(const JobSeen&, const JobSeen&) = default;
+};
+
 // ---- agent <-> agent, on the peer port ----
 
 /// "Have you lost the daemon too?"
@@ -329,12 +367,14 @@ struct PeerAsk {
 struct PeerAnswer {
     Round round = no_round;  ///< the round running at the one who answers; differs: do not rely on it
     bool leader_lost = false;
+    /// HOST:PORT of the daemon that it hears, where there are several; empty: none, or the only one.
+    std::string leader = {};
     friend bool operator==(const PeerAnswer&, const PeerAnswer&) = default;
 };
 
 using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
                              EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
                              JobEnded, Refused, PeerAsk, PeerAnswer, Proof, Command, FaultAnswer, WorkersSeen,
-                             Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered>;
+                             Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered, JobSeen>;
 
 }  // namespace muster::native

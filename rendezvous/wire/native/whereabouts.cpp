@@ -9,12 +9,16 @@
 
 namespace muster {
 
+std::string who(const WhereaboutsGroup& group) {
+    if (group.count != 1) return cat("ranks ", group.ranks, " (", group.count, " workers)");
+    return cat("rank ", group.first.rank, " on ", group.host, " (pid ", group.first.pid, ")");
+}
+
 namespace {
 
 std::string line_of(const WhereaboutsGroup& group, std::string_view missing_from) {
     const auto& one = group.first;
-    std::string out = group.count == 1 ? cat("rank ", one.rank, " on ", group.host, " (pid ", one.pid, ")")
-                                       : cat("ranks ", group.ranks, " (", group.count, " workers)");
+    auto out = who(group);
     if (one.idle_ms > 0)
         out += cat(": had done nothing for ", describe(Duration(std::chrono::milliseconds(one.idle_ms))), ", ");
     else

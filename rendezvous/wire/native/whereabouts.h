@@ -31,6 +31,9 @@ struct WhereaboutsGroup {
     friend bool operator==(const WhereaboutsGroup&, const WhereaboutsGroup&) = default;
 };
 
+/// "rank 3 on gpu07 (pid 42)", or "ranks 0-7,12 (9 workers)".
+std::string who(const WhereaboutsGroup& group);
+
 /// Lines for people, none of them indented; a heading first. Empty where there are no groups. Whoever is outside of all
 /// operations while others are inside one is said to be missing from that.
 std::vector<std::string> lines_of(const std::vector<WhereaboutsGroup>& groups);

@@ -26,6 +26,9 @@ int main(int argc, char** argv) {
     std::vector<float> data(100'000);
     auto& world = context->world();
     auto done = world.run(muster::barrier());
+    // As many operations as an agent wants to have seen before it says that a rank is missing from one.
+    for (int i = 0; i < 20 && done; ++i)
+        done = world.run(muster::all_reduce(muster::buffer(std::span(data)), muster::ReduceOp::sum));
     std::printf("%d %d ready\n", context->rank(), static_cast<int>(::getpid()));
     std::fflush(stdout);
     const muster::Duration timeout = argc > 2 ? std::chrono::seconds(std::atoi(argv[2])) : world.timeout();

@@ -92,6 +92,10 @@ class Restart(unittest.TestCase):
             self.assertEqual(len(job.starts(round=2)), 0, job.story())
             job.expect_gone(but=[daemon])
 
+    def expect_help(self, node):
+        for help in ("--rdzv-backend etcd", "musterd --state etcd://", "--rdzv-endpoint", "musterd --state sqlite:PATH"):
+            self.assertIn(help, node.err.read_text())
+
     def test_who_loses_the_only_host_keeps_its_workers_and_then_says_what_would_have_saved_the_job(self):
         with Job() as job:
             daemon = self.start(job, "memory", "--first-start")
@@ -104,9 +108,21 @@ class Restart(unittest.TestCase):
             self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
             for node in nodes:
                 job.expect_exit(node, 75)
-                said = node.err.read_text()
-                for help in ("--rdzv-backend etcd", "musterd --state etcd://", "--rdzv-endpoint", "musterd --state sqlite:PATH"):
-                    self.assertIn(help, said)
+                self.expect_help(node)
+            job.expect_gone()
+
+    def test_who_loses_the_node_that_had_the_rendezvous_says_the_same(self):
+        # It never answers, so the others are fenced and wait for a round that nobody begins: another way out than above.
+        with Job() as job:
+            nodes = [job.node("--lease", 1, "--rdzv-lost-timeout", 2, nnodes="2:3", nproc=1,
+                              conf=f"last_call_timeout=1,is_host={int(index == 0)}") for index in range(3)]
+            job.round(0, 3)
+            nodes[0].kill()
+            for node in nodes[1:]:
+                job.expect_exit(node, 75)
+                self.assertIn("no round within", node.err.read_text())
+                self.expect_help(node)
+            nodes[0].wait()
             job.expect_gone()
 
     def test_a_damaged_state_is_kept_aside_and_taught_anew(self):

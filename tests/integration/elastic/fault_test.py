@@ -11,9 +11,11 @@ from nodes_test import job_status
 from secret_test import secret_file
 
 
-
 def can_limit_memory():
-    """Root, and a memory controller that reaches groups of our own: version 1, or version 2 where we are not its root."""
+    """Root, and a memory controller that reaches groups of our own: version 1, or version 2 where we are not its root. In CI
+    it must be there, or the test fails."""
+    if os.environ.get("CI") == "true":
+        return True
     if os.geteuid() != 0:
         return False
     if pathlib.Path("/sys/fs/cgroup/memory/cgroup.procs").exists():

@@ -1,6 +1,7 @@
 """Stops, and that nothing is left after any of them: as root and as an ordinary user, with and without a cgroup."""
 import os
 import signal
+import sys
 import unittest
 import urllib.request
 
@@ -29,6 +30,30 @@ class Stops(unittest.TestCase):
             node.send_signal(signal.SIGINT)
             job.expect_exit(node, 128 + signal.SIGINT, 5)
             job.expect_gone()
+
+    def test_a_stop_is_told_in_a_few_plain_lines(self):
+        script = "import time, os; open(os.environ['ELASTIC_LOG'], 'a').write('start round=0\\n'); time.sleep(100)"
+        for stop in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(stop=stop.name), Job() as job:
+                node = job.spawn("muster", "--nproc-per-node", 2, "--no-python", sys.executable, "-c", f"import signal; "
+                                 f"signal.signal(signal.SIGINT, signal.SIG_DFL); {script}")
+                wait_for("workers", lambda: len(job.starts()) == 2)
+                node.send_signal(stop)
+                job.expect_exit(node, 128 + stop, 5)
+                said = node.err.read_text()
+                self.assertIn(stop.name, said)
+                self.assertLessEqual(len(said.splitlines()), 5, said)
+                self.assertNotRegex(said, r"Traceback|[{}]")
+
+    def test_the_launcher_is_gone_soon_after_its_workers(self):
+        # torchrun once looked at its workers every 5 s.
+        for file, code in (("done", 0), ("fail", 41)):
+            with self.subTest(file=file), Job() as job:
+                node = job.node(nnodes="1", worker=("--fail-on", "fail", 41, "the reason", "--until", "done"))
+                job.round(0, 2)
+                job.touch(file)
+                job.expect_exit(node, code, 3)
+                job.expect_gone()
 
     def test_sigint_reaches_the_program_that_a_shell_waits_for(self):
         # Shells put off their own end until the program's: without its share of the signal it would run out the grace.

@@ -2,15 +2,38 @@
 silence would end, restart for ever, or hold up."""
 import ctypes
 import os
+import pathlib
+import re
 import signal
+import sys
 import unittest
 
-from drain_test import node_name
+from drain_test import drain, node_name
 from fault_test import fault
-from job import Job, wait_for
+from job import WORKERS, Job, wait_for
 from nodes_test import job_status
 
 FAST = ("--lease", 1)
+PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "worker_runtime/python"
+# Rank 1 keeps the interpreter's lock for two and a half leases: its heartbeat thread does not come, and rank 0 waits.
+DEAF = """import array, ctypes, threading, time, muster
+last, longest = time.monotonic(), 0
+def beat():
+    global last, longest
+    while True:
+        muster.heartbeat()
+        now = time.monotonic()
+        last, longest = now, max(longest, now - last)
+        time.sleep(0.05)
+threading.Thread(target=beat, daemon=True).start()
+with muster.Context() as context:
+    for step in range(3):
+        if (context.rank, step) == (1, 1):
+            ctypes.PyDLL(None).usleep(2500000)
+        context.world.all_reduce(array.array("f", [1]))
+time.sleep(0.2)
+print(f"rank {context.rank} was without a heartbeat for {longest:.1f} s", flush=True)
+"""
 
 
 def worker_of(job, node, lines):
@@ -79,6 +102,31 @@ class Traps(unittest.TestCase):
             self.assertEqual(job.starts(round=last + 1), [])
             job.expect_gone(but=[daemon])
 
+    def test_who_stays_when_a_node_leaves_in_order_below_the_minimum_stops_its_workers_and_waits_for_another(self):
+        for how, code in (("drain", 76), ("SIGTERM", 128 + signal.SIGTERM)):
+            with self.subTest(how=how), Job() as job:
+                daemon = job.daemon()
+                saving = ("--save", job.directory / "saved", 100, "--until", "done")
+                stays, leaves = (job.node(*FAST, "--max-restarts", 1, nproc=1, worker=saving) for _ in range(2))
+                first = job.round(0, 2)
+                kept = worker_of(job, stays, first)["group"]
+                if how == "drain":
+                    self.assertIn("the job then waits for another node", drain(job, node_name(job, leaves), "--job", job.id).stdout)
+                else:
+                    leaves.terminate()
+                job.expect_exit(leaves, code)
+                wait_for("node that waits", lambda: '"phase":"gathering"' in job_status(job))
+                self.assertFalse({line["pid"] for line in first.values()} & set(job.processes()), job.story())
+                self.assertEqual(job.starts(round=1), [])
+                self.assertIsNone(stays.poll())
+                comes = job.node(*FAST, "--max-restarts", 1, nproc=1)
+                second = job.round(1, 2)
+                self.assertEqual((worker_of(job, stays, second)["group"], {line["restart"] for line in second.values()}), (kept, {0}))
+                job.finish()
+                for node in (stays, comes):
+                    job.expect_exit(node, 0)
+                job.expect_gone(but=[daemon])
+
     def test_a_worker_that_does_not_finish_dying_costs_its_node_and_a_spare_takes_the_rank(self):
         with Job() as job:
             daemon = job.daemon()
@@ -120,6 +168,43 @@ class Traps(unittest.TestCase):
                 job.expect_exit(node, 0)
                 self.assertNotIn("left out", node.err.read_text())
             job.expect_gone(but=[daemon])
+
+    def test_a_worker_that_holds_pythons_lock_for_longer_than_a_lease_is_lost_to_nobody(self):
+        with Job() as job:
+            daemon = job.daemon()
+            script = job.directory / "train.py"
+            script.write_text(DEAF)
+            nodes = [job.spawn("muster", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{job.port}", "--rdzv-id",
+                               job.id, "--node-rank", rank, *FAST, "--max-restarts", 3, "--no-python", sys.executable, script,
+                               PYTHONPATH=str(PACKAGE), MUSTER_LIBRARY=os.environ["MUSTER_LIBRARY"]) for rank in range(2)]
+            for node in nodes:
+                job.expect_exit(node, 0)
+                self.assertNotRegex(node.err.read_text(), "lost|silent|round 0 ended|heartbeat")
+            silence = float(re.fullmatch(r"rank 1 was without a heartbeat for ([\d.]+) s\n", nodes[1].out.read_text())[1])
+            self.assertGreaterEqual(silence, 2.4)
+            said = daemon.err.read_text()
+            self.assertIn("round 0 sealed with 2 nodes", said)
+            self.assertNotRegex(said, "round 1 sealed|lost|silent")
+            job.expect_gone(but=[daemon])
+
+    def test_a_worker_killed_on_one_node_of_a_fixed_world_restarts_both_and_without_a_restart_ends_both(self):
+        with Job() as job:
+            nodes = [job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "static", "--node-rank", rank, "--master-addr",
+                               "127.0.0.1", "--master-port", job.port, *FAST, "--max-restarts", 1, "--no-python", WORKERS / "elastic",
+                               "--until", "done") for rank in range(2)]
+            first = job.round(0, 4)
+            os.kill(first[3]["pid"], signal.SIGKILL)
+            second = job.round(1, 4)
+            self.assertEqual({line["restart"] for line in second.values()}, {1})
+            self.assertFalse({line["pid"] for line in first.values()} & set(job.processes()))
+            for rank, line in second.items():
+                self.assertEqual((line["group"], line["master"]), (first[rank]["group"], f"127.0.0.1:{job.port}"))
+                self.assertEqual(job.parent(job.parent(line["pid"])), nodes[rank // 2].pid)
+            os.kill(second[3]["pid"], signal.SIGKILL)
+            for node in nodes:
+                job.expect_exit(node, 128 + signal.SIGKILL)
+                self.assertRegex(node.err.read_text(), r"no restart is left \(1 of 1 used\)(?s:.*)rank 3 ")
+            job.expect_gone()
 
 
 if __name__ == "__main__":

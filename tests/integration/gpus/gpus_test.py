@@ -13,9 +13,9 @@ WORKER = f'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then echo {41 * GIB} > "$FAKE
 
 
 class Gpus(unittest.TestCase):
-    def launch(self, job, worker, **extra):
+    def launch(self, job, worker, start=f"{3 * GIB} {os.getpid()}:{2 * GIB}\n{GIB}\n", **extra):
         use = job.directory / "use"
-        use.write_text(f"{3 * GIB} {os.getpid()}:{2 * GIB}\n{GIB}\n")
+        use.write_text(start)
         return use, job.spawn("muster", "--max-restarts", "1", "--no-python", "/bin/sh", "-c", worker.replace("$", "$$"),
                               MUSTER_NVML_LIBRARY=os.environ["FAKE_NVML_LIBRARY"], FAKE_NVML_USE=str(use), **extra)
 
@@ -31,6 +31,22 @@ class Gpus(unittest.TestCase):
             self.assertEqual(launcher.wait(30), 0, said())
             self.assertIn("second start", launcher.out.read_text())
             self.assertEqual(said().count("another's process"), 1)
+
+    def test_memory_of_a_killed_agents_workers_is_not_taken_for_somebody_elses(self):
+        gpu = f"GPU-of-test-{os.getpid()}"
+        worker = f'echo {41 * GIB} > "$FAKE_NVML_USE"; exec sleep 60'
+        with Job() as job:
+            use, killed = self.launch(job, worker, FAKE_NVML=gpu)
+            wait_for("the first worker", lambda: use.read_text() == f"{41 * GIB}\n")
+            killed.kill()
+            killed.wait()
+            use, second = self.launch(job, "echo second start", FAKE_NVML=gpu, start=f"{41 * GIB}\n")
+            said = second.err.read_text
+            wait_for("word of the wait", lambda: "waiting for memory of workers that have ended: 40960 MiB of GPU 0\n" in said())
+            use.write_text(f"{GIB}\n")
+            self.assertEqual(second.wait(30), 0, said())
+            self.assertIn("second start", second.out.read_text())
+            self.assertEqual(list(pathlib.Path("/dev/shm").glob(f"muster-gpus.{os.getuid()}.{second.pid}")), [])
 
     def test_a_driver_that_does_not_answer_holds_up_nothing(self):
         with Job() as job:

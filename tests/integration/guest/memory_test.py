@@ -1,5 +1,7 @@
-"""Out-of-memory kills in control groups of version 2, told by `muster`, on a kernel that has their memory controller: user-mode
-Linux as a guest, a process like any other. (Build machines often have that controller in version 1.)"""
+"""What `muster` tells of a kernel's deeds, on a kernel of our own: user-mode Linux as a guest, a process like any other.
+
+Out-of-memory kills in control groups of version 2 (build machines often have the memory controller in version 1), and core dumps
+(core_pattern is the whole machine's)."""
 import json
 import os
 import pathlib
@@ -19,7 +21,7 @@ if os.environ["RANK"] == "1":
         held = b"x" * (200 << 20)
 time.sleep(20)
 """
-# Each job in a group of its own, below one that limits it.
+# Each of the first jobs in a group of its own, below one that limits it.
 JOB = r"""
 groups=/sys/fs/cgroup
 echo +memory > $groups/cgroup.subtree_control
@@ -41,6 +43,18 @@ rm -f $TMPDIR/ready
 (until [ -e $TMPDIR/ready ]; do sleep 0.05; done; BIN/muster fault oom rank 1 > /mnt/fault.out 2>&1) &
 HOLD=1 run injected --allow-faults
 wait
+ulimit -c unlimited
+dump() {  # NAME PATTERN ADDS_PID: in the folder /run/NAME
+    mkdir $TMPDIR/$1 /mnt/$1
+    cd $TMPDIR/$1
+    echo "$2" > /proc/sys/kernel/core_pattern
+    echo $3 > /proc/sys/kernel/core_uses_pid
+    BIN/muster --standalone --nproc-per-node 2 --shutdown-timeout 1 --report /mnt/$1.json \
+        --no-python sh -c '[ $$RANK = 0 ] && exec sleep 20; kill -SEGV $$$$' > /mnt/$1.out 2> /mnt/$1.err
+    cp core* /mnt/$1
+}
+dump plain core 1
+dump named $TMPDIR/named/core.%e.%s.%p 0
 """
 
 
@@ -91,6 +105,19 @@ class MemoryOfVersion2(unittest.TestCase):
         self.check(failure, r"in a control group of its own, and the kernel killed it; its limit was 64 MiB \(/sys/fs/cgroup/injected/muster-fault-\d+/memory.max\), "
                             r"the most that was used 6\d MiB; injected by muster fault oom rank 1")
         self.assertEqual(events["oom_kill"], "0")
+
+    def test_a_core_dump_is_named_with_its_path(self):
+        for name, pattern in (("plain", r"/run/plain/core\.{pid}"), ("named", r"/run/named/core\.sh\.11\.{pid}")):
+            with self.subTest(name=name):
+                if not (self.folder / f"{name}.json").exists():
+                    self.fail(f"no {name}.json; the guest said:\n{self.said}")
+                failure = json.loads((self.folder / f"{name}.json").read_text())["first"]
+                self.assertEqual((failure["rank"], failure["end"]["core_dumped"]), (1, True), failure)
+                path = failure["cause"]["core_file"]
+                self.assertRegex(path, "^" + pattern.format(pid=failure["pid"]) + "$")
+                self.assertIn(f"core dump: {path} on guest\n", (self.folder / f"{name}.err").read_text())
+                core = (self.folder / name / pathlib.Path(path).name).read_bytes()
+                self.assertEqual((core[:4], core[16]), (b"\x7fELF", 4))  # ET_CORE
 
 
 if __name__ == "__main__":

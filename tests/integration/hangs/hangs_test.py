@@ -54,6 +54,13 @@ with muster.Context(operation_timeout=6.5) as context:
             time.sleep(100)
         context.world.all_reduce(array.array("f", [1]))
 """
+# The same, and the operation's own deadline is the default, which is minutes away.
+FAR = AWAY.replace("operation_timeout=6.5", "")
+
+
+def start_two(job, text):
+    return [start(job, text, "--nnodes", 2, "--node-rank", rank, "--rdzv-backend", "c10d", "--rdzv-id", job.id,
+                  "--rdzv-endpoint", f"127.0.0.1:{job.port}") for rank in range(2)]
 
 
 def start(job, text, *options, nproc=1, before=()):
@@ -80,9 +87,8 @@ class Hangs(unittest.TestCase):
         cls.asleep = start(cls.asleep_job, ASLEEP, nproc=2)
         cls.slow = start(cls.job(), SLOW)
         cls.lost = start(cls.job(), LOST, before=("/bin/sh", "-c", '"$$@"; exit', "sh"))  # it stays, and waits
-        away = cls.job()
-        cls.away = [start(away, AWAY, "--nnodes", 2, "--node-rank", rank, "--rdzv-backend", "c10d", "--rdzv-id", away.id,
-                          "--rdzv-endpoint", f"127.0.0.1:{away.port}") for rank in range(2)]
+        cls.away = start_two(cls.job(), AWAY)
+        cls.far = start_two(cls.job(), FAR)
         if os.geteuid() == 0:
             cls.user = cls.job(user=NOBODY).spawn(
                 "muster", "--hang-timeout", "1", "--shutdown-timeout", "1", "--no-python", "/bin/sh", "-c",
@@ -141,6 +147,20 @@ class Hangs(unittest.TestCase):
                              r" +rank 1 on \S+ \(pid \d+\): had done nothing for [5-9].*s, asleep in \w+, after all_reduce 29 of world, "
                              r"missing from all_reduce 30 of world, at <module> \(.*train.py:5\)\n"
                              r" +rank 0 on \S+ \(pid \d+\): had done nothing for .*, inside all_reduce 30 of world, at .*\(.*muster.*py:\d+\)")
+
+    def test_a_rank_alone_on_its_node_is_named_on_every_node_long_before_the_operation_gives_up_and_nobody_is_ended(self):
+        for launcher in self.far:
+            wait_for("who is missing", lambda: re.search(
+                r"rank 1 \(pid \d+\) on \S+ has done nothing for [\d.]+ s \(asleep in \w+, after all_reduce 29 of world.*\); it is "
+                r"missing from all_reduce 30 of world, in which rank 0 \(pid \d+\) on \S+ waits\n", launcher.err.read_text()))
+        for rank, launcher in enumerate(self.far):
+            wait_for("its own worker's stack", lambda: re.search(
+                rf"where rank {rank} is:\n(?s:.*)\(.*train.py:[56]\)\n", launcher.err.read_text()))
+            self.assertNotIn(f"where rank {1 - rank} is:", launcher.err.read_text())
+            self.assertEqual(launcher.err.read_text().count("missing from"), 1)
+            self.assertIsNone(launcher.poll())
+        for launcher in self.far:
+            self.end(launcher)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be somebody else")
     def test_an_ordinary_user_sees_stacks_too(self):

@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -174,7 +175,7 @@ def ranks_past_a_bridge(cluster):
         ip("-n", node.space, "addr", "add", "172.17.0.1/16", "dev", "docker0")
         ip("-n", node.space, "link", "set", "docker0", "up")
     began = time.monotonic()
-    launchers = [node.muster(f"10.1.0.1:{PORT}", nodes=3, MUSTER_IFNAME="eth0,docker0,eth1", MUSTER_LOG_LEVEL="info")
+    launchers = [node.muster(f"10.1.0.1:{PORT}", nodes=3, MUSTER_IFNAME="eth0,docker0,eth1")
                  for node in nodes]
     cluster.finish(launchers)
     took = time.monotonic() - began
@@ -393,6 +394,23 @@ def told_what_was_tried(cluster):
     return time.monotonic() - began
 
 
+def killed_on_another_host(cluster):
+    """A worker is killed in an all_reduce: within a second the ranks on the other hosts have an error that names it."""
+    nodes = plain(cluster, 3)
+    launchers = [node.muster(f"10.1.0.1:{PORT}", nodes=3, worker=[WORKERS / "context", "reduce"]) for node in nodes]
+    wait_for(cluster, "all_reduce", lambda: all("pid=" in launcher.out.read_text() for launcher in launchers))
+    pid, = (found[1] for one in launchers if (found := re.search(r"rank=1 pid=(\d+)\n", one.out.read_text())))
+    killed = time.monotonic()  # the clock of the workers, too
+    os.kill(int(pid), signal.SIGKILL)
+    for launcher in launchers:
+        launcher.wait(20)
+    told = [found for one in launchers if (found := re.search(r"failed at ([\d.]+): (.*)", one.out.read_text()))]
+    took = max((float(one[1]) - killed for one in told), default=0)
+    if len(told) != 2 or took > 1 or not all("rank 1" in one[2] for one in told):
+        raise AssertionError(f"{cluster.tag}: killed at {killed:.3f}, and not all were told within 1 s\n{cluster.story()}")
+    return took
+
+
 def copied_names(cluster):
     """The endpoint's host is 127.0.1.1 on a node of another name, whose /etc/hosts was copied: it is told of it."""
     nodes = plain(cluster, 2)
@@ -431,7 +449,7 @@ def wait_for(cluster, what, condition, deadline=20):
 CASES = (slow_resolver, slow_resolver_etcd, all_at_once_gloo, v6_only, v6_link_local, v6_musterd, v6_static, v6_etcd, dual_stack,
          ranks_by_second_network, ranks_by_second_network_v6, ranks_by_other_family, ranks_past_a_bridge, ranks_told_what_was_tried,
          dead_end_at_the_host, dead_end_at_the_store, mpirun_addresses, watched_daemon, debian_names, local_name, wrong_own_name,
-         no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right)
+         no_names, dead_resolver, told_what_was_tried, copied_names, port_without_the_right, killed_on_another_host)
 
 
 def has_torch():

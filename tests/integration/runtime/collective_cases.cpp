@@ -1,7 +1,9 @@
 #include "tests/integration/runtime/collective_cases.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "rendezvous/base/text.h"
 
@@ -13,11 +15,15 @@ namespace {
 Bytes random_array(DataType type, std::size_t count, std::mt19937& random) {
     Bytes bytes(count * size_of(type));
     if (!is_floating(type)) {
-        for (auto& byte : bytes) byte = static_cast<unsigned char>(random());
+        for (std::size_t i = 0; i < bytes.size(); i += sizeof(std::uint32_t)) {
+            const auto word = static_cast<std::uint32_t>(random());
+            std::memcpy(bytes.data() + i, &word, std::min(sizeof word, bytes.size() - i));
+        }
         return bytes;
     }
     for (std::size_t i = 0; i < count; ++i) {
-        const float value = random() % 997 == 0 ? NAN : static_cast<float>(random()) * 1e-7f - 200.0f;
+        const auto drawn = random();
+        const float value = drawn % 997 == 0 ? NAN : static_cast<float>(drawn) * 1e-7f - 200.0f;
         if (type == DataType::f64) write(bytes, i, static_cast<double>(value) * 1.000000001);
         if (type == DataType::f32) write(bytes, i, value);
         if (type == DataType::f16) write(bytes, i, binary16.encode(value));
@@ -115,10 +121,11 @@ std::string CollectiveCase::text() const {
     return cat(describe(operation), weights.empty() ? "" : " weighted", in_place ? " in place" : "");
 }
 
-std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed) {
+std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed,
+                                             std::span<const ReduceOp> reductions) {
     CaseMaker make(size, type, count, seed);
     std::vector<CollectiveCase> cases{make.all_gather(seed % 2 == 0), make.all_to_all(), make.broadcast()};
-    for (const auto reduce : {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max}) {
+    for (const auto reduce : reductions) {
         if (reduce == ReduceOp::avg && !is_floating(type)) continue;
         cases.push_back(make.all_reduce(reduce, reduce == ReduceOp::avg && seed % 2 == 0));
         cases.push_back(make.reduce_scatter(reduce, reduce == ReduceOp::sum));
@@ -155,6 +162,26 @@ std::string fault_in(const CollectiveCase& one, int rank,
     std::size_t first = 0;
     while (found[first] == one.expected[own][first]) ++first;
     return cat("rank ", rank, ", ", one.text(), ": wrong from element ", first / size_of(operation.type), " on");
+}
+
+std::string fault_in_messages(int size, int rank, DataType type, std::size_t count,
+                              const std::function<Result<void>(const Operation&)>& carry_out) {
+    const auto sent_by = [&](int sender) {
+        std::mt19937 random(static_cast<std::uint32_t>(sender + 1));
+        return random_array(type, count, random);
+    };
+    const int next = (rank + 1) % size;
+    const int before = (rank + size - 1) % size;
+    const Bytes out = sent_by(rank);
+    Bytes in(out.size(), 0xee);
+    Result<void> sent;
+    std::thread sender([&] { sent = carry_out(send({out.data(), count, type}, next)); });
+    const auto received = carry_out(receive({.data = in.data(), .count = count, .type = type}, before));
+    sender.join();
+    const auto what = cat("rank ", rank, ", message of ", name(type), " x ", count, ": ");
+    if (!sent) return cat(what, sent.error().context);
+    if (!received) return cat(what, received.error().context);
+    return in == sent_by(before) ? std::string() : cat(what, "wrong elements from rank ", before);
 }
 
 }  // namespace muster::test

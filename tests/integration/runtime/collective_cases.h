@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,20 @@ struct CollectiveCase {
     [[nodiscard]] std::string text() const;
 };
 
-/// Every kind of collective on about `count` elements of one type, with every reduction that the type has.
-std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed);
+inline constexpr ReduceOp all_reductions[] = {ReduceOp::sum, ReduceOp::avg, ReduceOp::min, ReduceOp::max};
+
+/// Every kind of collective on about `count` elements of one type, with those of `reductions` that the type has. An
+/// even seed has averages weighted, and all_gather in place.
+std::vector<CollectiveCase> collective_cases(int size, DataType type, std::size_t count, std::uint32_t seed,
+                                             std::span<const ReduceOp> reductions = all_reductions);
 
 /// Runs `one` as `rank` with the function that carries out operations. What was wrong, or nothing.
 std::string fault_in(const CollectiveCase& one, int rank,
                      const std::function<Result<void>(const Operation&)>& carry_out);
+
+/// Sends `count` elements of `type` to the next rank, and receives as many from the one before. What was wrong, or
+/// nothing.
+std::string fault_in_messages(int size, int rank, DataType type, std::size_t count,
+                              const std::function<Result<void>(const Operation&)>& carry_out);
 
 }  // namespace muster::test

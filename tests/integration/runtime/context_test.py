@@ -75,9 +75,15 @@ class Context(unittest.TestCase):
                      "MUSTER_CUDA_LIBRARY": folder / "libstandin_cuda.so",
                      "MUSTER_NCCL_LIBRARY": folder / "libstandin_nccl.so"}
         self.check_lines(under_muster(2, **libraries), 2, "nccl")
-        alone = run(WORKER, **libraries, MUSTER_LOG_LEVEL="info", NCCL_ALGO="Ring", NCCL_NET="Socket")
+        settings = {**libraries, "NCCL_ALGO": "Ring", "NCCL_NET": "Socket"}
+        alone = run(WORKER, **settings)
         self.assertEqual(alone.stdout, "rank=0 world=1 local=0 round=0 device=0 sum=1 transport=nccl\n", alone.stderr)
-        self.assertRegex(alone.stderr, r"info NCCL \d+\.\d+.*, device 0 at .*NCCL_ALGO=Ring.*NCCL_NET=Socket")
+        what = r"NCCL \d+\.\d+.*, device \d at .*NCCL_ALGO=Ring.*NCCL_NET=Socket"
+        self.assertRegex(alone.stderr, f"^muster: {what}")
+        self.assertEqual(run(WORKER, **settings, MUSTER_LOG_LEVEL="error").stderr, "")
+        # Rank 0 alone says it unasked.
+        self.assertEqual(len(re.findall(what, under_muster(2, **settings).stderr)), 1)
+        self.assertEqual(len(re.findall(what, under_muster(2, **settings, MUSTER_LOG_LEVEL="info").stderr)), 2)
         # The failure of one rank's GPU is every rank's error, and nobody waits for the deadline.
         done = under_muster(2, **{**libraries, "MUSTER_STANDIN_GPUS": "1"})
         self.assertNotEqual(done.returncode, 0)
@@ -104,6 +110,7 @@ class Context(unittest.TestCase):
         cases = [({"WORLD_SIZE": None}, "WORLD_SIZE is not set"), ({"MASTER_ADDR": None}, "MASTER_ADDR is not set"),
                  ({"RANK": "2"}, "RANK=2 contradicts WORLD_SIZE=2"), ({"LOCAL_RANK": "x"}, "LOCAL_RANK=x is no whole"),
                  ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2"),
+                 ({"LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts RANK=0: all 2 ranks are on this node"),
                  ({"MUSTER_TRANSPORT": "pigeon"}, "MUSTER_TRANSPORT=pigeon; accepted:"),
                  ({"MUSTER_TCP_ALGORITHM": "star"}, "MUSTER_TCP_ALGORITHM=star; accepted:"),
                  ({"MUSTER_LOG_LEVEL": "loud"}, "MUSTER_LOG_LEVEL=loud; accepted:")]

@@ -37,16 +37,20 @@ void place_in(Operation& operation, Memory& memory) {
     if (operation.kind == OperationKind::all_reduce) operation.output = memory.data();
 }
 
-/// Makes so many steps of the operation, as a rank that computes nothing.
-[[noreturn]] void make_steps_and_die(const GroupTerms& terms, const Phases& phases, int steps) {
+std::unique_ptr<SharedGroup> join(const GroupTerms& terms) {
     auto door = LocalDoor::open(terms.rank, size).value();
     const auto texts = exchange(terms, "identity", door.identity.encode(), no_deadline).value();
     std::vector<LocalIdentity> identities;
     for (const auto& text : texts) identities.push_back(LocalIdentity::decode(text).value());
+    return SharedGroup::form(terms, std::move(door), std::move(identities), FdWatch::start().value(),
+                             test::within(60s).deadline)
+        .value();
+}
+
+/// Makes so many steps of the operation, as a rank that computes nothing.
+[[noreturn]] void make_steps_and_die(const GroupTerms& terms, const Phases& phases, int steps) {
     const auto limit = test::within(60s);
-    const auto group =
-        SharedGroup::form(terms, std::move(door), std::move(identities), FdWatch::start().value(), limit.deadline)
-            .value();
+    const auto group = join(terms);
     Operation operation = phases.operation;
     Memory memory;
     if (phases.in_memory_of_ours) {
@@ -105,6 +109,48 @@ TEST_CASE("a rank that dies is named by all others at every step of every collec
                        ends[static_cast<std::size_t>(rank)].code == (steps == phases.steps ? 1 : 0)));
         }
     }
+}
+
+TEST_CASE("a rank that dies where all take memory is named by all others, before it, in it and after it") {
+    constexpr std::size_t bytes = 100'000;
+    enum Stage { before, met, taken };
+    for (const int dying : {0, 1}) {  // who collects all ranks' memory, and one of the others
+        for (const Stage stage : {before, met, taken}) {
+            INFO("rank " << dying << ", stage " << stage);
+            test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
+                if (terms.rank == dying) {
+                    const auto group = join(terms);
+                    const auto limit = test::within(60s);
+                    if (stage == met) (void)group->meet({.count = bytes}, false, limit);
+                    const auto memory = stage == taken ? group->allocate(bytes, limit) : Memory();
+                    ::raise(SIGKILL);
+                }
+                auto world = test::join_shared_group(terms);
+                const auto memory = world.allocate(bytes);
+                const Result<void> done = memory ? world.run(barrier()) : memory.error();
+                if (done || done.error().context.find(cat("rank ", dying, " (pid ")) == std::string::npos) return 2;
+                return memory ? 1 : 0;
+            });
+            const auto ends = ranks.join();
+            for (int rank = 0; rank < size; ++rank) {
+                const auto& end = ends[static_cast<std::size_t>(rank)];
+                if (rank != dying) CHECK((end.exited && end.code == (stage == taken ? 1 : 0)));
+            }
+        }
+    }
+}
+
+TEST_CASE("a rank that dies before a split is named by all others") {
+    test::RankProcesses ranks(size, [](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        if (terms.rank == victim) ::raise(SIGKILL);
+        const auto part = world.split(terms.rank == 2 ? 1 : 0, 0);
+        if (part) return 1;
+        return part.error().context.find(cat("rank ", victim, " (pid ")) != std::string::npos ? 0 : 2;
+    });
+    const auto ends = ranks.join();
+    CHECK((ends[0].exited && ends[0].code == 0));
+    CHECK((ends[2].exited && ends[2].code == 0));
 }
 
 }  // namespace muster

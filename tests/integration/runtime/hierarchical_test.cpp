@@ -1,8 +1,4 @@
 // Several nodes with several ranks, all on this host: ranks of one node share memory, nodes speak TCP.
-#include <signal.h>
-
-#include <cstdio>
-#include <numeric>
 #include <thread>
 
 #include "rendezvous/base/check.h"
@@ -14,7 +10,6 @@
 #include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
 #include "tests/support/effort.h"
-#include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/cpu/tcp_limits.h"
 #include "worker_runtime/make_transport.h"
@@ -28,12 +23,12 @@ using test::join_over_nodes;
 using test::join_over_tcp;
 using test::run_as_threads;
 using test::uneven_values;
+using test::world_of;
 
 namespace {
 
-int world_of(const std::vector<int>& nodes) {
-    return std::accumulate(nodes.begin(), nodes.end(), 0);
-}
+constexpr DataType types[] = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
+                              DataType::i32, DataType::i64, DataType::u8};
 
 /// Each of these has its serial result on every rank.
 void require_right(const std::vector<int>& nodes, const std::vector<test::CollectiveCase>& cases) {
@@ -54,8 +49,6 @@ void require_right(const std::vector<int>& nodes, const std::vector<test::Collec
 }  // namespace
 
 TEST_CASE("every collective over nodes equals the serial result, for each type and size around the limits") {
-    constexpr DataType types[] = {DataType::f32,  DataType::f64, DataType::f16,
-                                  DataType::bf16, DataType::i64, DataType::u8};
     // 16-bit types go by nodes where those have four ranks on average.
     for (const auto& nodes : {std::vector{2, 2}, {1, 3}, {3, 2, 1}, {4, 4}, {1, 7}}) {
         const int size = world_of(nodes);
@@ -167,6 +160,12 @@ TEST_CASE("messages go to ranks of the same node and of others") {
             sender.join();
             findings.expect(in == std::vector<std::int32_t>(50'000, from), cat("from ", from));
         }
+        for (const auto type : types) {
+            const auto fault = test::fault_in_messages(4, terms.rank, type, 50'001, [&](const Operation& operation) {
+                return carry_out(*transport, operation);
+            });
+            findings.expect(fault.empty(), fault);
+        }
     });
     CHECK(findings.text() == "");
 }
@@ -266,76 +265,6 @@ TEST_CASE("ranks that make no nodes are told why") {
         MUSTER_CHECK(transport.has_error() &&
                      transport.error().context.find("all ranks are on one node") != std::string::npos);
     });
-}
-
-TEST_CASE("survivors of a killed rank name it, on its node and on the other, whatever waits where") {
-    for (int run = 0; run < 12; ++run) {
-        // Now and then rank 0 stays away, so that rank 1 waits for it in memory, where no connection is looked at.
-        const bool rank_0_waits = run % 2 == 1;
-        test::RankProcesses ranks(4, [&](const GroupTerms& terms) {
-            const auto transport = join_over_nodes(terms, {2, 2});
-            std::vector<float> values(200'000), all(800'000);
-            const auto own = buffer(std::span(values));
-            const Operation operations[] = {all_reduce(own, ReduceOp::sum), broadcast(own, 3),
-                                            all_gather(own, buffer(std::span(all)))};
-            if (terms.place->publish(cat("ready/", terms.rank), "1", no_deadline).has_error()) return 3;
-            if (rank_0_waits && terms.rank == 0) {
-                (void)terms.place->collect({"told/1"}, test::within(60s).deadline);
-                return 0;
-            }
-            Result<void> done;
-            while (done) done = carry_out(*transport, operations[run / 2 % 3]);
-            if (terms.rank == 1 && terms.place->publish("told/1", "1", no_deadline).has_error()) return 3;
-            const auto& text = done.error().context;
-            if (text.find("rank 2 (pid ") != std::string::npos) return 0;
-            std::fprintf(stderr, "rank %d: %s\n", terms.rank, text.c_str());
-            return 1;
-        });
-        test::MeetingInFolder place(ranks.file(""));
-        REQUIRE(place.collect({"ready/0", "ready/1", "ready/2", "ready/3"}, test::within(60s).deadline).has_value());
-        std::this_thread::sleep_for(std::chrono::microseconds(run * 777));  // the moment is what is drawn
-        ::kill(ranks.pid(2), SIGKILL);
-        const auto ends = ranks.join();
-        INFO("run " << run);
-        for (const std::size_t rank : {0u, 1u, 3u}) CHECK((ends[rank].exited && ends[rank].code == 0));
-    }
-}
-
-TEST_CASE("groups of nodes whose peer was killed leave neither memory, descriptors nor threads with the survivor") {
-    std::size_t descriptors = 0, threads = 0;
-    std::vector<float> values(30'000);
-    const auto reduced = all_reduce(buffer(std::span(values)), ReduceOp::sum);
-    for (int i = 0; i < test::cycles(test::effort(50, 5)); ++i) {
-        // Ranks 1 to 3 are processes, of which one on this rank's node dies or one on the other.
-        test::RankProcesses peers(3, [&](const GroupTerms& given) {
-            GroupTerms terms = given;
-            terms.rank = given.rank + 1;
-            terms.size = 4;
-            const auto transport = join_over_nodes(terms, {2, 2});
-            while (carry_out(*transport, reduced)) {
-            }
-            return 0;
-        });
-        {
-            const auto transport = join_over_nodes(
-                {.rank = 0, .size = 4, .id = "world", .place = std::make_shared<test::MeetingInFolder>(peers.file(""))},
-                {2, 2});
-            for (int turn = 0;; ++turn) {
-                if (turn == 1 + i % 4) ::kill(peers.pid(i % 3), SIGKILL);  // one done: all have joined
-                const auto done = carry_out(*transport, reduced);
-                if (done) continue;
-                INFO(done.error().context);
-                REQUIRE(done.error().context.find(cat("rank ", i % 3 + 1, " (pid ")) != std::string::npos);
-                break;
-            }
-        }
-        if (i > 0) continue;
-        descriptors = test::open_descriptors();
-        threads = test::threads_alive();
-    }
-    CHECK(test::open_descriptors() == descriptors);
-    CHECK(test::threads_alive() == threads);
-    CHECK_FALSE(test::maps_shared_memory());
 }
 
 }  // namespace muster

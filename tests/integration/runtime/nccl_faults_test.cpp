@@ -181,7 +181,84 @@ TEST_CASE("ranks that do different things are told apart at the deadline") {
                   const std::string told_by = cat("rank ", 1 - rank, " (pid ");
                   return told(done, {told_by, " runs all_reduce sum f32 x ", " in its place"});
               },
-              [](int) { return NcclSetting{.timeout = 1s}; }) == "");
+              [](int) {
+                  NcclSetting setting{.timeout = 1s};
+                  setting.terms.compare_interval = 100s;
+                  return setting;
+              }) == "");
+}
+
+TEST_CASE("an operation that differs and ends all the same is found soon, and named with both ranks on all") {
+    const auto often = [](int) {
+        NcclSetting setting;
+        setting.terms.compare_interval = 200ms;
+        return setting;
+    };
+    // Many good ones before, and after: what is found names the one in between.
+    CHECK(run_nccl_ranks(
+              3,
+              [](Communicator& world, int rank) -> std::string {
+                  for (int i = 0; i < 100; ++i) {
+                      if (const auto good = sum(world); !good) return good.error().context;
+                  }
+                  std::vector<std::int32_t> whole(100, 1);
+                  std::vector<float> real(100, 1.0f);
+                  const auto odd = rank == 1 ? world.run(all_reduce(buffer(std::span(whole)), ReduceOp::sum))
+                                             : world.run(all_reduce(buffer(std::span(real)), ReduceOp::sum));
+                  if (!odd) return "NCCL did not carry it out: " + odd.error().context;
+                  const auto began = std::chrono::steady_clock::now();
+                  for (;;) {
+                      const auto done = sum(world);
+                      if (done && std::chrono::steady_clock::now() - began < 20s) continue;
+                      const auto wrong =
+                          told(done, {"ranks differ in operation 101: rank ", "rank 1 (pid ",
+                                      " runs all_reduce sum i32 x 100", " runs all_reduce sum f32 x 100"});
+                      return wrong.empty() ? stays(world, done.error()) : wrong;
+                  }
+              },
+              often) == "");
+}
+
+TEST_CASE("a rank that comes late for another operation is found out, though the others have long ceased to ask") {
+    CHECK(run_nccl_ranks(
+              2,
+              [](Communicator& world, int rank) {
+                  // The other has been in its operation for more than the turns in which it asks.
+                  if (rank == 1) std::this_thread::sleep_for(400ms);
+                  const auto done = rank == 0 ? sum(world, 100) : sum(world, 200);
+                  return told(done, {"ranks differ in operation 1: rank 0 (pid ", " runs all_reduce sum f32 x 100",
+                                     "rank 1 (pid ", " runs all_reduce sum f32 x 200"});
+              },
+              [](int) {
+                  NcclSetting setting;
+                  setting.terms.compare_interval = 20ms;
+                  return setting;
+              }) == "");
+}
+
+TEST_CASE("ranks of different speed, idle ones, and groups of their own raise no false alarm") {
+    const auto often = [](int) {
+        NcclSetting setting;
+        setting.terms.compare_interval = 20ms;
+        return setting;
+    };
+    CHECK(run_nccl_ranks(
+              3,
+              [](Communicator& world, int rank) -> std::string {
+                  auto part = world.split(rank == 2 ? 1 : 0, rank);
+                  if (!part) return part.error().context;
+                  for (int i = 0; i < 200; ++i) {
+                      // Broadcasts of NCCL end at the root before the others come, so ranks are apart.
+                      if (i % 100 == rank) std::this_thread::sleep_for(60ms);
+                      std::vector<float> values(10 + static_cast<std::size_t>(i), 1.0f);
+                      auto done = world.run(broadcast(buffer(std::span(values)), i % 3));
+                      if (done && rank < 2) done = sum(**part, 1 + static_cast<std::size_t>(i));
+                      if (!done) return done.error().context;
+                  }
+                  const auto memory = world.allocate(1000);
+                  return memory ? "" : memory.error().context;
+              },
+              often) == "");
 }
 
 TEST_CASE("a rank that is killed is named at once") {

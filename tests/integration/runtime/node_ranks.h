@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "rendezvous/base/check.h"
@@ -10,6 +11,10 @@
 #include "worker_runtime/make_transport.h"
 
 namespace muster::test {
+
+inline int world_of(const std::vector<int>& nodes) {
+    return std::accumulate(nodes.begin(), nodes.end(), 0);
+}
 
 inline int node_of(const std::vector<int>& nodes, int rank) {
     int node = 0;

@@ -75,6 +75,48 @@ TEST_CASE("an all_reduce in place has the bits of one through windows, whatever 
     }
 }
 
+TEST_CASE(
+    "where some ranks reduce in shared memory and others in their own, this result and all later ones are right") {
+    for (const int size : {2, 3}) {
+        Findings findings;
+        run_as_threads(size, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            const auto ranks = static_cast<std::size_t>(size);
+            const auto own = static_cast<std::size_t>(terms.rank);
+            constexpr std::size_t count_max = 300'000;  // more than a window
+            auto memory = world.allocate(count_max * sizeof(float)).value();
+            // Copied by all; copied only where the memory is not shared; copied by none.
+            for (const std::size_t count : {std::size_t{10}, std::size_t{1'000}, std::size_t{5'000}, count_max}) {
+                for (int mixture = 0; mixture < 1 << size; ++mixture) {
+                    auto values = elements(terms.rank, count);
+                    const bool shared = (mixture >> terms.rank & 1) != 0;
+                    const std::span used = shared ? std::span(reinterpret_cast<float*>(memory.data()), count) : values;
+                    std::copy(values.begin(), values.end(), used.begin());
+                    findings.expect(world.run(all_reduce(buffer(used), ReduceOp::sum)), "all_reduce");
+                    for (std::size_t i = 0; i < count; i += 1 + count / 10)
+                        findings.expect(used[i] == sum_over(size, i), cat("sum of ", count));
+                    const int root = mixture % size;
+                    values = elements(terms.rank, count);
+                    findings.expect(world.run(broadcast(buffer(std::span(values)), root)), "broadcast");
+                    findings.expect(values == elements(root, count), cat("broadcast after ", count));
+                    std::vector<float> mine = elements(terms.rank, 7 * ranks), pieces(7 * ranks), piece(7);
+                    const ConstBuffer whole(mine.data(), mine.size(), DataType::f32);
+                    findings.expect(world.run(all_to_all(whole, buffer(std::span(pieces)), size)), "all_to_all");
+                    findings.expect(pieces[0] == element(0, 7 * own), cat("all_to_all after ", count));
+                    findings.expect(world.run(reduce_scatter(whole, buffer(std::span(piece)), ReduceOp::sum)),
+                                    "scatter");
+                    findings.expect(piece[6] == sum_over(size, 7 * own + 6), cat("reduce_scatter after ", count));
+                    const std::size_t last = ranks - 1;
+                    findings.expect(world.run(all_gather(buffer(std::span(piece)), buffer(std::span(pieces)))),
+                                    "gather");
+                    findings.expect(pieces[7 * last] == sum_over(size, 7 * last), cat("all_gather after ", count));
+                }
+            }
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
 TEST_CASE("an average counts each rank by its weight") {
     Findings findings;
     run_as_threads(3, [&](const GroupTerms& terms) {

@@ -147,6 +147,21 @@ TEST_CASE("messages of all pairs, in both directions, run beside each other and 
     CHECK(findings.text() == "");
 }
 
+TEST_CASE("messages of every type arrive as they were sent, whatever their size") {
+    Findings findings;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        const auto world = join_over_tcp(terms);
+        for (const auto type : types) {
+            for (const std::size_t count : {0u, 1u, 1'000u, 300'001u}) {
+                const auto fault = test::fault_in_messages(
+                    terms.size, terms.rank, type, count, [&](const Operation& one) { return carry_out(*world, one); });
+                findings.expect(fault.empty(), fault);
+            }
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
 TEST_CASE("memory is zeroed and ours alone, and too much of it is refused on every rank") {
     Findings findings;
     run_as_threads(3, [&](const GroupTerms& terms) {

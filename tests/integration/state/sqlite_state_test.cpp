@@ -138,6 +138,33 @@ TEST_CASE("a file that is damaged, cut or of another version is kept aside, and 
     starts_empty();
 }
 
+TEST_CASE("a file with another layout is kept aside with all that it held, and the state begins empty") {
+    const test::ScratchFolder scratch;
+    const auto path = scratch / "state.db";
+    const std::string whole{static_cast<char>(record_version), 4};
+    {
+        Keeper keeper(path);
+        REQUIRE(keeper.settle({{"complete", whole}}));
+    }
+    // As PRAGMA user_version=9 leaves it: four bytes of the header, the highest first.
+    const auto write_version = [](const std::string& file, char version) {
+        std::fstream(file, std::ios::in | std::ios::out | std::ios::binary).seekp(63).put(version);
+    };
+    write_version(path, 9);
+    const auto why = SqliteFile::open(path);
+    REQUIRE(why.has_error());
+    CHECK(why.error().context.find(path + " is of version 9, and this musterd knows ") != std::string::npos);
+    {
+        Keeper keeper(path);
+        CHECK_FALSE(keeper.kept.complete);
+        REQUIRE(keeper.settle({{"complete", whole}}));  // and it is of use
+    }
+    CHECK(Keeper(path).kept.complete);
+    const auto aside = path + ".aside-1";
+    write_version(aside, static_cast<char>(SqliteFile::layout_version));
+    CHECK(content(aside).at("complete") == whole);
+}
+
 TEST_CASE("another program's database, a folder and a path without one are refused and left as they are") {
     const test::ScratchFolder scratch;
     const auto why = [](const std::string& path) {

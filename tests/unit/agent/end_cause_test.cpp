@@ -59,6 +59,16 @@ TEST_CASE("the most that was used says whether it was the group's limit or the h
     CHECK(says(end_cause(facts), "the most that was used 100 MiB: raise it"));
 }
 
+TEST_CASE(
+    "a worker that muster itself killed was not out of memory, whatever was counted; unless the kernel names it") {
+    auto facts = facts_of(Signaled{9, false});
+    facts.oom_kills = 1;
+    facts.killer = Killer::muster;
+    CHECK(end_cause(facts).kind == CauseKind::killed_from_outside);
+    facts.kernel_events = {OomKill{4242, "python3", 300 * 1024, true}};
+    CHECK(end_cause(facts).kind == CauseKind::out_of_memory);
+}
+
 TEST_CASE("a shell's 137 is a kill too") {
     auto facts = facts_of(Exited{137});
     facts.oom_kills = 1;

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
 #include <fstream>
 
@@ -24,6 +26,35 @@ pid_t start_pausing() {
         for (;;) ::pause();
     return pid;
 }
+
+/// A host whose counter of out-of-memory kills and whose kernel log say what a test wants.
+struct CountingHost {
+    explicit CountingHost(const test::ScratchFolder& folder) : counter(folder / "memory.events") {
+        int ends[2];
+        REQUIRE(::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
+        log = FileDescriptor(ends[0]);
+        count(3);
+        FoundMemoryGroup group;
+        group.group.path = folder.string();
+        group.oom_file = counter;
+        evidence.emplace(group, FileDescriptor(ends[1]));
+        evidence->begin_round();
+    }
+    void count(int kills) const { std::ofstream(counter) << "oom 9\noom_kill " << kills << "\n"; }
+    void tell(int pid) const {
+        const auto record = cat("3,1,1,-;Memory cgroup out of memory: Killed process ", pid, " (x) anon-rss:4kB\n");
+        REQUIRE(::send(log.get(), record.data(), record.size(), 0) > 0);
+    }
+    CauseKind killed(int pid, Killer killer = Killer::unknown) {
+        WorkerEnded event;
+        event.pid = pid;
+        event.end = Signaled{SIGKILL, false};
+        return evidence->cause_of(event, "", "gpu01", killer).kind;
+    }
+    std::string counter;
+    FileDescriptor log;
+    std::optional<EndEvidence> evidence;
+};
 
 WorkerEnded ended(WorkerEnd end, std::string stderr_tail = {}) {
     WorkerEnded event;
@@ -54,6 +85,35 @@ TEST_CASE("evidence is gathered without waiting, and claims nothing that it has 
           CauseKind::disk_full);
     const auto killed = evidence.cause_of(ended(Signaled{SIGKILL, false}), "", "gpu01").kind;
     CHECK((killed == CauseKind::killed_from_outside || killed == CauseKind::unknown));
+}
+
+TEST_CASE("a kill that is counted explains one end, and none where the kernel's log gives it to another process") {
+    const test::ScratchFolder folder;
+    CountingHost host(folder);
+    host.count(4);
+    CHECK(host.killed(41) == CauseKind::out_of_memory);
+    CHECK(host.killed(42) == CauseKind::killed_from_outside);
+    host.count(5);
+    host.tell(99);
+    CHECK(host.killed(43) == CauseKind::killed_from_outside);
+    host.count(7);
+    host.tell(44);
+    CHECK(host.killed(44) == CauseKind::out_of_memory);
+    CHECK(host.killed(45) == CauseKind::out_of_memory);  // the log did not say whose the other one was
+    CHECK(host.killed(46) == CauseKind::killed_from_outside);
+    host.count(8);
+    CHECK(host.killed(47, Killer::muster) == CauseKind::killed_from_outside);
+    CHECK(host.killed(48) == CauseKind::out_of_memory);  // the same kill, which was not that one's
+}
+
+TEST_CASE("a kill of hours ago explains no end") {
+    const test::ScratchFolder folder;
+    CountingHost host(folder);
+    host.count(4);
+    host.evidence->look(std::chrono::steady_clock::now() - 2h);
+    CHECK(host.killed(41) == CauseKind::killed_from_outside);
+    host.count(5);
+    CHECK(host.killed(42) == CauseKind::out_of_memory);
 }
 
 TEST_CASE("what a script's first line names is told when it is not there") {

@@ -152,6 +152,8 @@ TEST_CASE("every other ending is one line, and success is silent") {
     CHECK(report(Cancelled{15}, context) == "muster: job job7: stopped by SIGTERM; this node has left\n");
     CHECK(report(NoRendezvous{"no answer from head:29400 in 10 min"}, context) ==
           "muster: job job7: no rendezvous: no answer from head:29400 in 10 min\n");
+    CHECK(report(NoRendezvous{"no round within 5 s", "round 0 ended: gpu02 was lost"}, context) ==
+          "muster: job job7: no rendezvous: no round within 5 s\n  before: round 0 ended: gpu02 was lost\n");
     CHECK(report(JoinRefused{{native::RefusalReason::terms_differ, "the job has max 2, this node says 3"}}, context) ==
           "muster: job job7: this node was refused: the job has max 2, this node says 3\n");
     CHECK(report(AgentFailed{"the guardian is gone"}, context) == "muster: job job7: the guardian is gone\n");

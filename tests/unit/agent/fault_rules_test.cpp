@@ -66,3 +66,13 @@ TEST_CASE("a slow agent stands still for its share of the time, and not for long
     CHECK((plan.stopped + plan.running) * plan.times == 3s);
     CHECK(native::self_signals({.kind = FaultKind::stop, .for_ms = 0}).stopped == Duration::zero());  // for good
 }
+
+TEST_CASE("what went on by itself explains an end only some seconds longer, and what does not explains any") {
+    const Fault slow{.kind = FaultKind::slow, .for_ms = 30'000, .stopped_percent = 50};
+    CHECK(may_explain(slow, 0s));
+    CHECK(may_explain(slow, 35s));
+    CHECK_FALSE(may_explain(slow, 36s));
+    CHECK_FALSE(may_explain({.kind = FaultKind::stop, .for_ms = 10'000}, 1h));
+    for (const auto kind : {FaultKind::stop, FaultKind::kill, FaultKind::out_of_memory})
+        CHECK(may_explain({.kind = kind}, 1h));
+}

@@ -60,4 +60,8 @@ TEST_CASE("memory is held while more than before is taken that nobody claims") {
     CHECK(watch.still_held(one_gpu(0, {{7, 4 * gib}})).empty());
     watch.set_baseline(one_gpu(5 * gib));
     CHECK(watch.still_held(one_gpu(5 * gib)).empty());
+    watch.lower_baseline({{"GPU-a", 6 * gib}, {"GPU-b", 0}});
+    CHECK(watch.still_held(one_gpu(5 * gib)).empty());
+    watch.lower_baseline({{"GPU-a", gib}});
+    CHECK(watch.still_held(one_gpu(5 * gib)) == "4096 MiB of GPU 0");
 }

@@ -3,74 +3,11 @@
 #include <algorithm>
 
 #include "tests/support/catch.h"
+#include "tests/unit/agent/watched_node.h"
 
 using namespace muster;
 using namespace muster::agent;
-
-namespace {
-
-/// Four workers under a virtual clock; each look is a second after the last.
-struct Node {
-    explicit Node(HangConfig config = {}) : watch(config) {
-        watch.begin_round();
-        for (std::uint32_t i = 0; i < 4; ++i) {
-            WorkerLook look;
-            look.local_rank = i;
-            look.rank = static_cast<std::int32_t>(i) + 4;
-            look.pid = 100 + static_cast<std::int32_t>(i);
-            look.state = 'S';
-            looks.push_back(look);
-        }
-    }
-
-    /// Every worker does a step and computes for half a second.
-    void train() {
-        for (auto& look : looks) {
-            look.cpu += 500ms;
-            ++steps;
-            look.operation = OperationLook{steps, false, "all_reduce 40 of world", 100ms, 0.3};
-        }
-    }
-    void learn() {
-        for (int i = 0; i < 10; ++i) {
-            train();
-            second();
-        }
-    }
-    /// All but `one` wait in the next operation for it.
-    void wait_for(std::size_t one) {
-        for (std::size_t i = 0; i < looks.size(); ++i)
-            if (i != one) looks[i].operation = OperationLook{steps + 1, true, "all_reduce 41 of world", 100ms, 0.3};
-    }
-    void second() {
-        now += 1s;
-        auto step = watch.look(looks, now);
-        for (auto& line : step.notices) notices.push_back(line);
-        for (auto& order : step.ends) ends.push_back(order);
-        for (const auto local_rank : step.stacks) stacks.push_back(local_rank);
-        for (const auto local_rank : step.places) places.push_back(local_rank);
-    }
-    /// How often a worker was told of that others wait for.
-    [[nodiscard]] std::ptrdiff_t missing() const {
-        return std::count_if(notices.begin(), notices.end(), [](const std::string& line) {
-            return line.find("; it is missing from ") != std::string::npos;
-        });
-    }
-    void seconds(int count) {
-        for (int i = 0; i < count; ++i) second();
-    }
-
-    HangWatch watch;
-    std::vector<WorkerLook> looks;
-    Instant now{1000s};
-    std::uint64_t steps = 0;
-    std::vector<std::string> notices;
-    std::vector<EndOrder> ends;
-    std::vector<std::uint32_t> places;
-    std::vector<std::uint32_t> stacks;
-};
-
-}  // namespace
+using Node = muster::agent::test::WatchedNode;
 
 TEST_CASE("a worker that is stopped for ten seconds is told of once, and that it goes on") {
     Node node({.deadline_min = 0s});
@@ -417,25 +354,6 @@ TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked
     CHECK(told({}, "checkpoint") == 0);
     CHECK(told({.deadline_min = 0s}, "") == 0);
     CHECK(told({.deadline_min = 1s}, "") == 4);
-}
-
-TEST_CASE("what others are to know of the workers, should the node be lost, is all of them as they were last seen") {
-    Node node;
-    node.learn();
-    node.wait_for(2);
-    node.seconds(3);
-    const auto seen = node.watch.seen(node.now);
-    REQUIRE(seen.size() == 4);
-    CHECK(seen[0].rank == 4);
-    CHECK(seen[0].pid == 100);
-    CHECK(seen[0].inside);
-    CHECK(seen[0].operation == "all_reduce 41 of world");
-    CHECK(seen[2].operation == "all_reduce 40 of world");
-    CHECK_FALSE(seen[2].inside);
-    CHECK(seen[2].idle_ms == 3000);
-    node.train();
-    node.second();
-    CHECK(node.watch.seen(node.now)[2].idle_ms == 0);
 }
 
 TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent few, nor where nobody is to be told") {

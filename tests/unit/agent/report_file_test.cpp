@@ -68,6 +68,8 @@ TEST_CASE("every ending has its outcome") {
     CHECK(parsed(Cancelled{15})["outcome"] == "cancelled");
     CHECK(parsed(Cancelled{15})["why"] == "stopped by SIGTERM");
     CHECK(parsed(NoRendezvous{"w"})["outcome"] == "no_rendezvous");
+    CHECK_FALSE(parsed(NoRendezvous{"w"}).contains("last_end"));
+    CHECK(parsed(NoRendezvous{"w", "round 0 ended"})["last_end"] == "round 0 ended");
     CHECK(parsed(JoinRefused{{native::RefusalReason::limit, "w"}})["outcome"] == "refused");
     CHECK(parsed(AgentFailed{"w"})["outcome"] == "agent_failed");
     CHECK(parsed(SetUpFailed{"w"})["outcome"] == "set_up_failed");

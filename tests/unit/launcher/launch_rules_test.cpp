@@ -52,6 +52,12 @@ TEST_CASE("static meets at the master address") {
     CHECK(config_of({"--nnodes=2", "--master-addr=gpu01"}).endpoint.port == 29500);
     CHECK(config_of({"--nnodes=2", "--rdzv-endpoint=gpu01:7"}).endpoint == Endpoint{"gpu01", 7});
     CHECK(config_of({"--master-port=1", "--rdzv-conf=timeout=30"}).join_timeout == 30s);
+    CHECK(config_of({"--max-restarts=1"}).stalled_restarts_max == 3);
+    CHECK(config_of({"--max-restarts=3", "--max-stalled-restarts=3"}).stalled_restarts_max == 3);
+    CHECK(config_of({"--max-restarts=1/1h", "--max-stalled-restarts=9"}).stalled_restarts_max == 9);
+    CHECK(config_of({"--max-stalled-restarts=9"}).stalled_restarts_max == 9);  // for jobs that restart
+    // Who loses the rendezvous stops its workers after that wait, not within it.
+    CHECK(config_of({"--rdzv-backend=c10d", "--shutdown-timeout=300", "--rdzv-lost-timeout=30"}).grace == 300s);
     CHECK(contradiction({"--nnodes=2", "--rdzv-endpoint=gpu01"}).find("needs a port") != std::string::npos);
     CHECK(contradiction({"--nnodes=2", "--node-rank=2", "--master-addr=gpu01"}).find("accepted are 0 to 1") !=
           std::string::npos);
@@ -175,6 +181,7 @@ TEST_CASE("waits and budgets that contradict each other are refused, and both ar
          "--lease of 40 s contradicts join_timeout of --rdzv-conf of 30 s"},
         {{"--rdzv-lost-timeout=3"}, "--lease of 5 s (the default) contradicts --rdzv-lost-timeout of 3 s"},
         {{"--max-restarts=1", "--node-failures=2/5"}, "--node-failures 2/5 contradicts --max-restarts 1"},
+        {{"--max-restarts=3", "--max-stalled-restarts=4"}, "--max-stalled-restarts 4 contradicts --max-restarts 3"},
         {{"--max-restarts=0/1h"}, "contradicts the 0 restarts in it"},
         {{"--node-failures=2/5"}, "--node-failures 2/5 contradicts --max-restarts 0 (the default)"},
         {{"--restart-early-failures"}, "--restart-early-failures contradicts --max-restarts 0 (the default)"},

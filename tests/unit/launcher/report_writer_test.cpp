@@ -1,7 +1,10 @@
 #include "launcher/report_writer.h"
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <thread>
 
 #include "rendezvous/base/read_file.h"
 #include "tests/support/catch.h"
@@ -27,6 +30,34 @@ TEST_CASE("a report replaces the one before and leaves nothing else") {
     REQUIRE(write_report(path, "two\n").has_value());
     CHECK(read_file(path) == "two\n");
     CHECK(std::distance(std::filesystem::directory_iterator(folder.string()), {}) == 1);
+}
+
+TEST_CASE("whoever reads a report while it is written finds the old one or the new one, whole") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "report.json";
+    const std::string reports[] = {std::string(300'000, 'a'), std::string(200'000, 'b')};
+    REQUIRE(write_report(path, reports[0]).has_value());
+    constexpr int changes_wanted = 30;
+    std::atomic<int> changes_seen = 0;
+    std::atomic<bool> in_parts = false;
+    std::atomic<bool> over = false;
+    std::thread reader([&] {
+        for (std::string last; !over && !in_parts;) {
+            const auto now = read_file(path);
+            in_parts = now != reports[0] && now != reports[1];
+            changes_seen += now != last ? 1 : 0;
+            last = now;
+        }
+    });
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    bool written = true;
+    for (int i = 1; changes_seen < changes_wanted && !in_parts && std::chrono::steady_clock::now() < until; ++i)
+        written = write_report(path, reports[i % 2]).has_value() && written;
+    over = true;
+    reader.join();
+    CHECK(written);
+    CHECK_FALSE(in_parts);
+    CHECK((in_parts || changes_seen >= changes_wanted));
 }
 
 TEST_CASE("a report that cannot be written is refused with the path and the reason") {

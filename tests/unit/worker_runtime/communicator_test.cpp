@@ -1,6 +1,11 @@
 // How a communicator hands operations to its threads, whatever carries them.
 #include "muster/communicator.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
+#include <future>
 #include <thread>
 
 #include "tests/support/catch.h"
@@ -8,6 +13,22 @@
 
 using namespace muster;
 using namespace muster::test;
+
+namespace {
+
+/// Waits, a minute at most, until a thread of this process sleeps.
+void wait_until_asleep(int thread) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (std::chrono::steady_clock::now() < deadline) {
+        std::ifstream stat("/proc/self/task/" + std::to_string(thread) + "/stat");
+        std::string number, name, state;
+        stat >> number >> name >> state;
+        if (state == "S") return;
+        std::this_thread::yield();
+    }
+}
+
+}  // namespace
 
 TEST_CASE("a communicator that goes right after its work was waited for aborts nobody") {
     for (int i = 0; i < 300; ++i) {
@@ -38,6 +59,28 @@ TEST_CASE("allocate() waits for work in progress, and goes on when it is over") 
     });
     CHECK(wrong == "");
     later.join();
+}
+
+TEST_CASE("allocate() waits for an operation in another thread, and goes on when it is over") {
+    ThreadGroup group(1);
+    group.hold();
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        std::thread runner([&] { (void)communicator.run(barrier()); });
+        if (!group.wait_for_arrival()) return "the barrier did not begin";
+        std::atomic<int> waiting = 0;
+        auto memory = std::async(std::launch::async, [&] {
+            waiting = ::gettid();
+            return communicator.allocate(4096).has_value();
+        });
+        while (waiting == 0) std::this_thread::yield();
+        wait_until_asleep(waiting);
+        group.let_go();
+        const bool woken = memory.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+        if (!woken) (void)communicator.start(barrier()).wait();  // that wakes it, so that the test can end
+        runner.join();
+        return woken && memory.get() ? "" : "allocate() was not woken";
+    });
+    CHECK(wrong == "");
 }
 
 TEST_CASE("work says how long it ran, and nothing before it is over") {

@@ -1,8 +1,12 @@
 #include "worker_runtime/core/flight_record.h"
 
+#include <unistd.h>
+
 #include <cstring>
 
 #include "tests/support/catch.h"
+#include "worker_runtime/communicator_body.h"
+#include "worker_runtime/flight_recorder.h"
 
 namespace muster::runtime {
 
@@ -82,6 +86,47 @@ TEST_CASE("the report says when the first began to wait, and how long those wait
     CHECK(report.find("  rank 2: operation 18 (all_reduce sum f32 x 100) failed after 500 ms\n") != std::string::npos);
     CHECK(report.find("rank 3 (pid 103 on gpu07) is missing from operation 18 (all_reduce sum f32 x 100): its last, 17 "
                       "(all_reduce sum f32 x 100), failed 999 ms before the newest") != std::string::npos);
+}
+
+namespace {
+
+/// Has memory for a page, and runs nothing.
+class SmallTransport final : public Transport {
+  public:
+    [[nodiscard]] std::string_view name() const override { return "small"; }
+    Result<void> run(const Operation&, const RunTerms&) override { return {}; }
+    Result<void> transfer(const Operation&, const RunTerms&) override { return {}; }
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms&) override {
+        if (size_bytes > 4096) return Error{Errc::limit_exceeded, "too little memory"};
+        return Memory();
+    }
+    void abort(std::string_view) override {}
+};
+
+}  // namespace
+
+TEST_CASE("taking memory is in the record, and whoever stays away from it is missing") {
+    const auto recorder = FlightRecorder::open({}, "").value();
+    CommunicatorBody body(
+        {.group = {.rank = 0, .size = 1, .id = "world", .place = nullptr}, .make_transport = {}, .flight = recorder},
+        std::make_unique<SmallTransport>());
+    CHECK(body.run(barrier(), std::chrono::seconds(60)).has_value());
+    CHECK(body.allocate(4096).has_value());
+    CHECK_FALSE(body.allocate(5000).has_value());
+    std::string bytes(flight_ring_bytes, '\0');
+    REQUIRE(::pread(recorder->descriptor().get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    const auto read = read_flight_ring(bytes).value();
+    REQUIRE(read.entries.size() == 3);
+    const auto& taken = read.entries[1];
+    const auto& refused = read.entries[2];
+    CHECK((taken.number == 2 && takes_memory(taken) && taken.count == 4096 && taken.state == FlightState::done));
+    CHECK((refused.number == 3 && takes_memory(refused) && refused.state == FlightState::failed));
+
+    const auto report = flight_report(
+        {ring(0, 2, {entry(8, FlightState::done, 5), entry(9, FlightState::started, 7, OperationKind::barrier, 4096)}),
+         ring(1, 2, {entry(8, FlightState::done, 5)})});
+    CHECK(report.find("rank 1 (pid 101 on gpu07) is missing from operation 9 (allocate 4096 bytes)") !=
+          std::string::npos);
 }
 
 TEST_CASE("records of an older round are left out, and all is said to be well when it is") {

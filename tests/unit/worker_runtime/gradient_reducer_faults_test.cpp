@@ -158,6 +158,45 @@ TEST_CASE("a death at any collective of a step gives every rank an error that na
     CHECK(failures > 20);
 }
 
+TEST_CASE("when a launch fails under several threads' marks, every later mark returns that first error") {
+    constexpr int thread_count = 3;
+    constexpr int parameter_count = 300;
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters(std::vector<std::int64_t>(parameter_count, 4)), 0);
+        auto options = bucket_each;
+        options.wire = WireFormat::bf16;  // its second collectives are started by marks, which wait for the first
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+        if (communicator.rank() == 0) group.fail_after(40);
+        std::vector<std::vector<std::string>> errors(thread_count);
+        std::vector<std::thread> threads;
+        for (int t = 0; t < thread_count; ++t) {
+            threads.emplace_back([&, t] {
+                for (int i = parameter_count - 1 - t; i >= 0; i -= thread_count) {
+                    if (auto error = complaint(reducer->mark_ready(i)); !error.empty()) {
+                        errors[static_cast<std::size_t>(t)].push_back(std::move(error));
+                    }
+                }
+            });
+        }
+        for (auto& thread : threads) thread.join();
+        const auto first = complaint(reducer->finish());
+        if (first.find("rank 0 died") == std::string::npos) return "the failure is not told: " + first;
+        for (const auto& each : errors) {
+            for (const auto& error : each) {
+                if (error != first) return cat("a mark said: ", error, ", and the first error is: ", first);
+            }
+        }
+        for (const int i : {0, parameter_count, -1}) {
+            if (complaint(reducer->mark_ready(i)) != first) return "a late mark says something else";
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+}
+
 TEST_CASE("a reducer that is destroyed in the middle of a step first waits for what is in progress") {
     for (const auto inputs : {Inputs::even, Inputs::uneven}) {
         ThreadGroup group(1);

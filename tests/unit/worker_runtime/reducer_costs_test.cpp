@@ -1,4 +1,8 @@
 // What the reducer says that its steps cost.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 
 #include "muster/gradient_reducer.h"
@@ -77,4 +81,70 @@ TEST_CASE("communication that is over before the backward pass is counts as hidd
         return reducer->last_step().overlap() > 10ms ? std::string() : "nothing was hidden";
     });
     CHECK(wrong == "");
+}
+
+TEST_CASE("a resumed run does not judge its own first steps either: nobody is late in them") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(eight(), 0);
+        const auto step = [&](GradientReducer& reducer) -> std::string {
+            if (auto begun = reducer.begin_step(); !begun) return complaint(begun);
+            for (const int i : {7, 6}) (void)reducer.mark_ready(i);
+            if (communicator.rank() == 1) compute(2ms);
+            for (const int i : {5, 4, 3, 2, 1, 0}) (void)reducer.mark_ready(i);
+            return complaint(reducer.finish());
+        };
+        ReducerState state;
+        for (const bool resumed : {false, true}) {
+            auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
+            if (!reducer) return complaint(reducer);
+            if (auto restored = reducer->restore(state); !restored) return complaint(restored);
+            const auto late = [&] { return reducer->costs().lateness != std::vector<Duration>(2); };
+            // The waits of a step are told in the one that follows it.
+            for (int i = 0; i < 3; ++i) {
+                if (auto failed = step(*reducer); !failed.empty()) return failed;
+                if (late()) return cat(resumed ? "resumed" : "fresh", ": step ", i, " was judged");
+            }
+            if (auto failed = step(*reducer); !failed.empty()) return failed;
+            if (!late()) return "the third step was not judged";
+            reducer->keep(state);
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("rank 0 alone says unasked which buckets were chosen by measurement, and nothing of those that were not") {
+    for (const double cap_mb : {ReducerOptions::automatic, 25.0}) {
+        int ends[2];
+        REQUIRE(::pipe(ends) == 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::dup2(ends[1], STDERR_FILENO);
+            ThreadGroup group(2);
+            const auto wrong = group.run([&](Communicator& communicator) {
+                const OwnedParameters parameters(eight(), 0);
+                return complaint(GradientReducer::make(communicator, parameters.list(), {.bucket_cap_mb = cap_mb}));
+            });
+            ::_exit(wrong.empty() ? 0 : 1);
+        }
+        ::close(ends[1]);
+        std::string said(4096, '\0');
+        std::size_t size = 0;
+        for (ssize_t got = 1; got > 0; size += static_cast<std::size_t>(got)) {
+            got = std::max<ssize_t>(::read(ends[0], said.data() + size, said.size() - size), 0);
+        }
+        said.resize(size);
+        ::close(ends[0]);
+        int status = -1;
+        CHECK(::waitpid(child, &status, 0) == child);
+        CHECK(status == 0);
+        if (cap_mb != ReducerOptions::automatic) {
+            CHECK(said == "");
+            continue;
+        }
+        CHECK_THAT(said, Catch::StartsWith("muster: gradients: 8 parameters, ") &&
+                             Catch::EndsWith(" MiB, chosen by measurement), wire same, 2 ranks over threads\n"));
+        CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+    }
 }

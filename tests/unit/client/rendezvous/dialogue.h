@@ -23,6 +23,13 @@ class Dialogue {
         core.emplace(config);
     }
 
+    /// Its endpoints are a, b and c, all with port 1.
+    void knows_several() {
+        config.endpoint = {"a", 1};
+        config.others = {{"b", 1}, {"c", 1}};
+        core.emplace(config);
+    }
+
     // ---- what happens; time stands still unless `pass` ----
     Lines join(Round last_round = no_round) {
         native::Join said;
@@ -90,6 +97,8 @@ class Dialogue {
         return config.others.empty() ? "connect" : cat("connect ", core->endpoint().host);
     }
     std::string line(const Disconnect& one) { return one.is_stranger ? "disconnect a stranger" : "disconnect"; }
+    std::string line(const Abandon&) { return "abandon"; }
+    std::string line(const DropOlder&) { return "drop older"; }
     std::string line(const Send& send) {
         last_sent = send.message;
         if (const auto* ping = std::get_if<native::Ping>(&send.message)) last_ping = *ping;

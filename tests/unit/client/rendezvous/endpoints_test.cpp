@@ -5,9 +5,7 @@ namespace muster::test {
 
 TEST_CASE("an agent with several endpoints goes on to the next when one does not answer, and round again") {
     Dialogue talk;
-    talk.config.endpoint = {"a", 1};
-    talk.config.others = {{"b", 1}, {"c", 1}};
-    talk.core.emplace(talk.config);
+    talk.knows_several();
     CHECK(talk.join() == Lines{"connect a"});
     for (const auto* next : {"connect b", "connect c", "connect a"}) {
         talk.hears(ConnectionFailed{"connection refused"});
@@ -46,9 +44,7 @@ TEST_CASE("an agent goes where the daemon sends it that does not lead, and nothi
 
 TEST_CASE("a leader that was told of and falls silent is not asked again because the list has it next") {
     Dialogue talk;
-    talk.config.endpoint = {"a", 1};
-    talk.config.others = {{"b", 1}, {"c", 1}};
-    talk.core.emplace(talk.config);
+    talk.knows_several();
     talk.join();
     talk.open();
     talk.daemon(native::NotLeader{"b:1"});
@@ -60,6 +56,22 @@ TEST_CASE("a leader that was told of and falls silent is not asked again because
     for (const auto& line : talk.pass(2600ms))
         if (line.starts_with("connect")) connects.push_back(line);
     CHECK(connects == Lines{"connect c"});
+}
+
+TEST_CASE("an agent that looks for the leader goes where a peer hears it") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    talk.broken();
+    REQUIRE(talk.pass(20ms) == Lines{"connect a"});
+    CHECK(talk.hears(PeerAnswered{0, native::PeerAnswer{0, false, "c:1"}}) == Lines{"disconnect", "connect c"});
+    // What it is about to try anyway, it tries.
+    CHECK(talk.hears(PeerAnswered{2, native::PeerAnswer{0, false, "c:1"}}).empty());
+    CHECK(talk.hears(PeerAnswered{2, native::PeerAnswer{0, false, "nowhere"}}).empty());
+    talk.open();
+    talk.pong();
+    const native::PeerAsk question{"job", 0, 1};
+    CHECK(talk.core->answer(question, talk.now) == native::PeerAnswer{0, false, "c:1"});
 }
 
 TEST_CASE("an agent that was only sent elsewhere comes to the leader on its first connection") {

@@ -56,6 +56,17 @@ TEST_CASE("whoever waits to begin the job anew and goes is not waited for") {
     CHECK_FALSE(says(story.answers("advance 70s"), "begins it anew"));
 }
 
+TEST_CASE("whoever waits to begin the job anew waits once, on its newest connection, and no twin waits beside it") {
+    Story story("min=1 max=1 kept");
+    story.answers("join n0\nrestart\njoin n1 restarts=5");
+    const auto twin = story.answers("twin n1");
+    CHECK(says(twin, "Refused duplicate"));
+    const auto again = story.answers("reconnect n1\njoin n1 restarts=5");
+    CHECK(says(again, "replaced by a newer one"));
+    CHECK(says(again, "n1 <- Gathering"));
+    CHECK_FALSE(says(story.answers("close n1\nadvance 70s"), "begins it anew"));
+}
+
 TEST_CASE("a new start on a host that has heard the end does not get the old verdict") {
     Story story("min=1 max=2 last_call=1s");
     story.answers("join n0\nadvance 1s\nfail n0\nreport n0");

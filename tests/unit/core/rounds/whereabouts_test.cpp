@@ -50,6 +50,19 @@ TEST_CASE("scripts without a flight record are told apart by their lines alone")
     CHECK(lines_of({}).empty());
 }
 
+TEST_CASE("who was stopped in the midst of what the others wait in stands apart") {
+    WhereaboutsLedger ledger;
+    ledger.add("gpu1", waiting(0));
+    auto stopped = waiting(1);
+    stopped.state = "stopped by a signal in do_signal_stop";
+    ledger.add("gpu1", stopped);
+    ledger.add("gpu2", waiting(2));
+    const auto groups = ledger.list();
+    REQUIRE(groups.size() == 2);
+    CHECK(groups[0].first == stopped);
+    CHECK(groups[1].ranks == "0,2");
+}
+
 TEST_CASE("ranks that were lost with their node stand apart, each node's together") {
     WhereaboutsLedger ledger;
     for (std::int32_t rank = 4; rank < 8; ++rank)

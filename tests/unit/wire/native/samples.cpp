@@ -97,16 +97,17 @@ std::vector<Message> samples() {
             ended,
             Refused{RefusalReason::terms_differ, "max"},
             PeerAsk{"j", 7, 3},
-            PeerAnswer{7, true},
+            PeerAnswer{7, false, "h:1"},
             Proof{"p"},
             Command{1, CommandVerb::drain_node, "n1", "fan"},
             FaultAnswer{1, true, "ok"},
-            WorkersSeen{7, {idle()}},
+            WorkersSeen{7, {{idle(), WorkerPace::waiting, 40}}},
             Challenge{"n", "p"},
             NoticeGiven{"preempted"},
             CommandAnswer{1, true, "ok"},
             NotLeader{"n2:29400"},
-            FaultOrdered{1, 7, {FaultKind::stop, FaultTarget::worker, 3, 10'000, 0}}};
+            FaultOrdered{1, 7, {FaultKind::stop, FaultTarget::worker, 3, 10'000, 0}},
+            JobSeen{7, WaitingWorker{"n1", 9, 4711, "b"}, {{3, "it"}}}};
 }
 
 Sender sender_of(const Message& message) {

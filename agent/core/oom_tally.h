@@ -1,0 +1,31 @@
+// Out-of-memory kills that have no victim yet. A counter says that the kernel has killed, and not whom; so a kill may
+// be a worker's end only for a short time, and only once. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+
+namespace muster::agent {
+
+class OomTally {
+  public:
+    /// So long after it was counted a kill may explain an end: one who holds hundreds of GiB takes long to go.
+    static constexpr Duration fresh = 60s;
+
+    /// The counter stands at `total` when the workers start; empty: nobody counts. What was before is forgotten.
+    void begin(std::optional<std::int64_t> total);
+    void count(std::optional<std::int64_t> total, Instant now);
+    /// The victim of one of them, the newest, is known: a worker, or any process that the kernel's log names.
+    void explain_one();
+    /// Fresh ones without a victim; empty: nobody counts.
+    [[nodiscard]] std::optional<std::int64_t> unexplained(Instant now) const;
+
+  private:
+    std::optional<std::int64_t> total_;
+    std::vector<Instant> seen_;  ///< when each one without a victim was counted, in that order
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,108 @@
+// What a rank has run on one communicator, in a form that ranks can compare while it goes on.
+//
+// NCCL carries out operations that differ between ranks where their bytes happen to fit: f32 x 100 with i32 x 100 ends,
+// with garbage. So each rank keeps a hash over the signatures of all its operations in their order. Ranks look at each
+// other at different moments, so what is compared are hashes at numbers that are the same everywhere: each of the last
+// few, each 64th of the last 2,048 and each 4,096th of the last 131,072. Whoever is ahead by more has no number in
+// common with the other, and is compared the next time. A hash covers everything before it, so a difference never goes
+// away: the latest number at which they agree and the first at which they differ enclose it, and the signatures in
+// between, of the one who found it, name it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "muster/operation.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::runtime {
+
+/// What all ranks must mean alike.
+struct OperationSignature {
+    enum class Act : std::uint8_t { operation, allocate, split };
+
+    Act act = Act::operation;
+    OperationKind kind = OperationKind::barrier;
+    DataType type = DataType::u8;
+    ReduceOp reduce = ReduceOp::sum;
+    bool weighted = false;
+    std::int32_t peer = -1;
+    std::uint32_t tag = 0;
+    std::uint64_t count = 0;  ///< bytes of an allocate
+
+    friend bool operator==(const OperationSignature&, const OperationSignature&) = default;
+};
+
+OperationSignature signature_of(const Operation& operation);
+
+/// "all_reduce sum f32 x 1024 tagged 7".
+std::string in_words(const OperationSignature& signature);
+
+/// One number and the hash over all operations up to it.
+struct OrderMark {
+    std::uint64_t number = 0;
+    std::uint64_t hash = 0;
+    friend bool operator==(const OrderMark&, const OrderMark&) = default;
+};
+
+/// Ranks agree up to `agreed`, and no longer at `differs`.
+struct OrderDispute {
+    std::uint64_t agreed = 0;
+    std::uint64_t differs = 0;
+};
+
+/// Where ranks differ. `theirs` is empty when it is not known.
+struct OrderDifference {
+    std::uint64_t number = 0;
+    std::string own{};
+    std::string theirs{};
+};
+
+class OperationOrder {
+  public:
+    /// Operations whose signatures are kept.
+    static constexpr std::size_t kept_max = 4096;
+
+    /// The next one; numbers count from 1.
+    void add(const OperationSignature& signature);
+
+    [[nodiscard]] std::uint64_t count() const { return count_; }
+    [[nodiscard]] const OperationSignature& last() const { return last_; }
+
+    /// Oldest first within each distance.
+    [[nodiscard]] std::vector<OrderMark> marks() const;
+
+    /// Nothing when they agree wherever both have a mark, or have none in common.
+    [[nodiscard]] std::optional<OrderDispute> compare(const std::vector<OrderMark>& theirs) const;
+
+    /// The signatures in `dispute` as far as they are kept, for the other rank: "5=barrier\t6=...". Empty where there
+    /// are too many to be told.
+    [[nodiscard]] std::string words_for(const OrderDispute& dispute) const;
+    /// The first that the other rank (`words`, its words_for()) has otherwise.
+    [[nodiscard]] std::optional<OrderDifference> find(std::string_view words) const;
+
+  private:
+    struct Entry {
+        OperationSignature signature;
+        std::uint64_t hash;
+    };
+    [[nodiscard]] const Entry* entry(std::uint64_t number) const;
+
+    std::uint64_t count_ = 0;
+    std::uint64_t hash_ = 0;
+    OperationSignature last_;
+    std::deque<Entry> entries_;  ///< the last ones
+    std::deque<OrderMark> rare_;
+};
+
+/// For the store, and back.
+std::string encode(const std::vector<OrderMark>& marks);
+Result<std::vector<OrderMark>> decode_marks(std::string_view text);
+
+}  // namespace muster::runtime
