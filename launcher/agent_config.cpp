@@ -61,6 +61,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.supervisor.join = join_message(config, node);
     agent.supervisor.host = node.identity.host;
     agent.supervisor.grace = config.grace;
+    agent.supervisor.stop_signals = config.handled_signals;
     // At a time limit, a preemption and a scancel Slurm sends it twice within a second; SIGKILL follows after KillWait.
     if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
 

@@ -50,7 +50,7 @@ SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
 
 Instant Supervisor::deadline() const {
     if (phase_ == Phase::done || !round_ || drained()) return no_deadline;
-    if (!round_->drain) return round_->notice_due;
+    if (!round_->drain) return std::min(round_->notice_due, round_->held_until);
     const auto& drain = *round_->drain;
     if (drain.forced_at) return *drain.forced_at + config_.kill_wait;
     return drain.killed_at ? *drain.killed_at + config_.kill_wait : drain.kill_at;
@@ -230,6 +230,12 @@ void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
 }
 
 void Supervisor::on(const HostSaid& event, Instant now) {
+    if (hold(event, now)) return;
+    release_held(now);
+    on_host_said(event, now);
+}
+
+void Supervisor::on_host_said(const HostSaid& event, Instant now) {
     if (const auto* started = std::get_if<WorkerStarted>(&event.event)) {
         MUSTER_CHECK(round_ && started->local_rank < round_->workers.size(), started->local_rank);
         round_->workers[started->local_rank].answered = true;
@@ -369,13 +375,20 @@ void Supervisor::fence(const std::string& line, Instant now) {
     }
     round_->fenced = true;
     if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt, std::nullopt};
+    release_held(now);
     kill_now(now);
 }
 
 void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Instant now) {
     if (!round_ || round_->drain) return;
-    round_->drain = DrainState{signal, now, now + config_.grace, std::nullopt, std::nullopt};
-    if (all_ended()) return;
+    const auto& held = round_->held;
+    const bool same = tell == Tell::notice && !held.empty() && outer_signal(std::get<WorkerEnded>(held[0].event)) == signal;
+    const Instant since = same ? std::get<WorkerEnded>(held[0].event).at : now;
+    round_->drain = DrainState{signal, since, now + config_.grace, std::nullopt, std::nullopt};
+    release_held(now);
+    if (std::all_of(round_->workers.begin(), round_->workers.end(),
+                    [](const Worker& worker) { return worker.end_held || worker.fate != Fate::running; }))
+        return;
     if (tell == Tell::round_over)
         act(TellWorkers{why});
     else

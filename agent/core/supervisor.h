@@ -29,6 +29,10 @@ struct SupervisorConfig {
     Duration notice_wait = 1s;
     /// A scheduler signals all nodes: one that comes so soon after a notice is the same one. (The daemon's is 2 s.)
     Duration notices_are_one_within = 3s;
+    std::vector<int> stop_signals;  ///< those that StopRequested may bring
+    /// A scheduler signals every process of a job, workers and agent, one after another: how long a worker's end by a
+    /// stop signal waits for the agent's own.
+    Duration signals_are_one_within = 500ms;
     int repeated_signal = 0;  ///< a stop signal that a scheduler sends more than once, so that the second one says
                               ///< nothing new; 0: none
 };
@@ -202,6 +206,7 @@ class Supervisor {
     struct Worker {
         bool answered = false;  ///< WorkerStarted or WorkerEnded was seen
         Fate fate = Fate::running;
+        bool end_held = false;         ///< it has ended, which is not looked at yet (RoundState::held)
         bool group_left = false;       ///< it has ended, and others of its process group have not
         bool group_signalled = false;  ///< they were sent the stop signal: once
     };
@@ -227,6 +232,8 @@ class Supervisor {
         Instant noticed_at = Instant::min();  ///< the workers were told last
         Instant notice_due = no_deadline;  ///< the workers are told of it then, if the daemon has not said it by then
         bool echo_owed = false;            ///< they were, and the daemon will say it when it can be reached again
+        std::vector<HostSaid> held;  ///< a worker's end by a stop signal that this agent has not got, and all after it
+        Instant held_until = no_deadline;
         std::optional<DrainState> drain;
         std::optional<native::RoundEnded> ended;  ///< what the daemon said
         std::vector<Failure> failed_late;         ///< reported after the daemon had ended the round
@@ -246,6 +253,9 @@ class Supervisor {
     void on_assigned(const native::Assigned& assignment, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);
     void on_job_ended(const native::JobEnded& ended, Instant now);
+    void on_host_said(const HostSaid& event, Instant now);
+    bool hold(const HostSaid& event, Instant now);
+    void release_held(Instant now);
     void on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now);
     void on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now);
     void report_failure(Failure failure);
@@ -273,6 +283,7 @@ class Supervisor {
     [[nodiscard]] bool drained() const;
     [[nodiscard]] bool all_ended() const;
     [[nodiscard]] bool all_gone() const;
+    [[nodiscard]] int outer_signal(const WorkerEnded& ended) const;
     [[nodiscard]] bool stopped_by_us(const WorkerEnded& ended, const WorkerNotes& notes) const;
     [[nodiscard]] Failure make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const;
 

@@ -23,6 +23,7 @@ bool Supervisor::drained() const {
 }
 
 void Supervisor::settle(Instant now) {
+    if (round_ && now >= round_->held_until) release_held(now);
     if (round_ && !drained()) settle_workers(now);
     if (ending_ && (!round_ || drained() || stuck_)) {
         finish();
@@ -31,6 +32,44 @@ void Supervisor::settle(Instant now) {
         if (!round_) settle_join();
     }
     phase_ = derive_phase();
+}
+
+/// The stop signal of this agent by which the worker ended, or by whose handler it exited; 0: none. Not ours: no drain
+/// is under way.
+int Supervisor::outer_signal(const WorkerEnded& ended) const {
+    if (ended.unfed || ended.orphaned) return 0;
+    const auto* by_signal = std::get_if<Signaled>(&ended.end);
+    const auto* exited = std::get_if<Exited>(&ended.end);
+    const int signal = by_signal != nullptr ? by_signal->signal : exited != nullptr ? exited->code - 128 : 0;
+    const auto& stops = config_.stop_signals;
+    return std::find(stops.begin(), stops.end(), signal) != stops.end() ? signal : 0;
+}
+
+/// Whether the event waits. Where a scheduler stops every process of the job, a worker may end before this agent has
+/// got its own signal, and those beside it because of that; then none of them has failed.
+bool Supervisor::hold(const HostSaid& event, Instant now) {
+    if (!round_ || round_->drain) return false;
+    const auto* ended = std::get_if<WorkerEnded>(&event.event);
+    if (round_->held.empty()) {
+        const int signal = ended != nullptr ? outer_signal(*ended) : 0;
+        if (signal == 0 || event.notes.cause.kind != CauseKind::unknown) return false;
+        say(cat("local rank ", ended->local_rank, " ended by ", signal_name(signal), ", which muster has not sent: waiting ",
+                describe(config_.signals_are_one_within), " for the same signal to this agent"));
+        round_->held_until = now + config_.signals_are_one_within;
+    } else if (ended != nullptr ? ended->unfed || ended->orphaned
+                                : !std::holds_alternative<WorkerStarted>(event.event) &&
+                                      !std::holds_alternative<GroupEmpty>(event.event)) {
+        return false;
+    }
+    if (ended != nullptr) round_->workers[ended->local_rank].end_held = true;
+    round_->held.push_back(event);
+    return true;
+}
+
+void Supervisor::release_held(Instant now) {
+    if (!round_) return;
+    round_->held_until = no_deadline;
+    for (const auto& event : std::exchange(round_->held, {})) on_host_said(event, now);
 }
 
 void Supervisor::settle_workers(Instant now) {

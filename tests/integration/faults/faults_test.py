@@ -125,7 +125,7 @@ class Faults(unittest.TestCase):
             nodes.append(job.launch(1, ["--no-python", "env", "MUSTER_TRANSPORT=nccl", "MUSTER_CUDA_LIBRARY=/no/libcudart.so.12",
                                         *program], nproc=1))
             for node in nodes:
-                job.exit_code(node, 60)
+                job.exit_code(node, 120)
             for report in (json.loads(report.read_text()) for report in job.reports):
                 self.assertEqual(report["first"]["rank"], 1, job.story())
                 self.assertEqual(report["first"]["cause"]["kind"], "missing_gpu", job.story())

@@ -19,7 +19,7 @@ from hosts import ip, prepare, private  # noqa: E402
 PYTHON = pathlib.Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
 HERE = pathlib.Path(__file__).resolve().parent
 GLOO = ("import torch, torch.distributed as d; d.init_process_group('gloo'); t = torch.ones(1) * (d.get_rank() + 1); "
-        "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier()")
+        "d.all_reduce(t); print('gloo', t.item(), flush=True); d.barrier(); d.destroy_process_group()")
 SHOW = ["sh", "-c", 'echo "master=$MASTER_ADDR gloo=$GLOO_SOCKET_IFNAME"']
 ASK_THREE_TIMES = """
 import sys, time, urllib.request

@@ -78,3 +78,52 @@ TEST_CASE("a second failure is reported at once, and not again with the round") 
     story.tree_empty();
     CHECK(story.round_ended(0) == "ReportRound(0, failed [], stopped 0); CloseStore; OpenStore");
 }
+
+TEST_CASE("a scheduler's signal to all processes is a stop, whichever of them it reaches first") {
+    for (const WorkerEnd& end : {WorkerEnd{Signaled{SIGTERM, false}}, WorkerEnd{Exited{128 + SIGTERM}}}) {
+        Story story = Story::running();
+        CHECK(story.ended(0, end) == "");
+        CHECK(story.ended(1, Exited{1}) == "");  // it missed rank 0
+        CHECK(story.stop(SIGTERM) == "KillTree");
+        CHECK(story.tree_empty() == "SendLeave(stopped by SIGTERM); CloseStore; Finish(Cancelled SIGTERM)");
+    }
+    Story one = Story::running();
+    one.ended(0, Signaled{SIGTERM, false});
+    CHECK(one.stop(SIGTERM) == "NotifyWorkers; Signal(SIGTERM)");  // the other rank has yet to hear of it
+}
+
+TEST_CASE("a worker that somebody ended by a stop signal has failed, as soon as it is clear that none comes to the agent") {
+    const std::string failed = "ReportFailed(rank 2: signal 15 (SIGTERM)); ";
+    Story story = Story::running();
+    CHECK(story.ended(0, Signaled{SIGTERM, false}) == "");
+    CHECK(story.time_left() == 500ms);
+    CHECK(story.elapse(499ms) == "");
+    CHECK(story.elapse(1ms) == failed + term);
+    CHECK(story.ended(1, Signaled{SIGTERM, false}) == "KillTree");
+
+    Story other = Story::running();
+    other.ended(0, Signaled{SIGTERM, false});
+    other.now += 1ms;
+    CHECK(other.stop(SIGINT) == failed + "NotifyWorkers; Signal(SIGINT)");
+
+    Story unhandled = Story::running();
+    CHECK(unhandled.ended(0, Signaled{SIGQUIT, false}).starts_with("ReportFailed(rank 2: signal 3"));
+}
+
+TEST_CASE("what else ends the round does not forget a worker whose end waits") {
+    const std::string failed = "ReportFailed(rank 2: signal 15 (SIGTERM)); ";
+    const auto held = [] {
+        Story story = Story::running();
+        story.ended_but_group(0, Signaled{SIGTERM, false});
+        CHECK(story.group_empty(0) == "");
+        story.now += 1ms;
+        return story;
+    };
+    CHECK(held().round_ended(0) == failed + term);
+    CHECK(held().unfed(1) == failed + term + "; KillTree");
+    CHECK(held().orphaned(1) == failed + term + "; KillTree");
+    CHECK(held().guardian_replaced() == failed + term);
+    CHECK(held().fenced() == failed + "KillTree");
+    CHECK(held().lost() == term);
+    CHECK(held().notice("x") == "PreemptWorkers(x)");
+}

@@ -50,7 +50,7 @@ class Life {
             case 4: return deliver(DaemonSaid{native::RoundEnded{round_, {}, chance(20), "x"}});
             case 5:
             case 6: return worker_speaks(chance(50) ? Exited{0} : Exited{1});
-            case 7: return worker_speaks(Signaled{SIGSEGV, false});
+            case 7: return worker_speaks(Signaled{chance(50) ? SIGSEGV : SIGTERM, false});
             case 8: return answer_kill();
             case 9: return chance(30) ? deliver(ClientFenced{"silent"}) : deliver(Elapsed{});
             case 10: return chance(5) ? deliver(ClientLost{"gone"}) : deliver(Elapsed{});

@@ -86,6 +86,7 @@ class Story {
         config.host = "a";
         config.grace = 30s;
         config.kill_wait = 5s;
+        config.stop_signals = {SIGTERM, SIGINT, SIGHUP};
         config.repeated_signal = SIGHUP;
         return config;
     }

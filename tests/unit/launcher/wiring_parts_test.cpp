@@ -151,6 +151,7 @@ TEST_CASE("the agent and its client are told what the options said") {
                          .hosts_endpoint = false,
                          .stderr_is_terminal = true};
     const auto agent = agent_config(config, Entry{{"python3", "-u", "/x/train.py"}}, {{"A", "b"}}, node);
+    CHECK(agent.supervisor.stop_signals == config.handled_signals);
     CHECK(agent.supervisor.repeated_signal == 0);
     const Environment in_slurm{{"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "1"}, {"SLURM_PROCID", "0"}};
     CHECK(agent_config(config, {}, in_slurm, node).supervisor.repeated_signal == SIGTERM);
