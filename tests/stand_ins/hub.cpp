@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -60,6 +61,12 @@ socklen_t address_of(const std::string& name, sockaddr_un& address) {
     return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
+bool is_own_process(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid == ::getpid();
+}
+
 /// Until one of the ranks goes; the others see the end of their connection then.
 void serve(int listener) {
     std::vector<int> ranks;
@@ -75,13 +82,15 @@ void serve(int listener) {
     ::close(listener);
     bool good = true;
     for (const int rank : ranks) good = good && write_all(rank, "+", 1);
+    // Those of this process last: as soon as the rank that opened this hub has its frames its process may end, and this
+    // thread with it.
+    auto in_turn = ranks;
+    std::stable_partition(in_turn.begin(), in_turn.end(), [](int rank) { return !is_own_process(rank); });
     std::vector<Frame> frames(ranks.size());
     while (good) {
         for (std::size_t i = 0; i < ranks.size() && good; ++i) good = read_frame(ranks[i], frames[i]);
-        // Rank 0 last: it opened this hub, and as soon as it has its frames its process may end, and this thread with
-        // it.
-        for (auto rank = ranks.rbegin(); rank != ranks.rend(); ++rank) {
-            for (std::size_t i = 0; i < frames.size() && good; ++i) good = write_frame(*rank, frames[i]);
+        for (const int rank : in_turn) {
+            for (std::size_t i = 0; i < frames.size() && good; ++i) good = write_frame(rank, frames[i]);
         }
     }
     for (const int rank : ranks) ::close(rank);
