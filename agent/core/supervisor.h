@@ -32,7 +32,7 @@ struct SupervisorConfig {
     std::vector<int> stop_signals;  ///< those that StopRequested may bring
     /// A scheduler signals every process of a job, workers and agent, one after another: how long a worker's end by a
     /// stop signal waits for the agent's own.
-    Duration signals_are_one_within = 500ms;
+    Duration signals_are_one_within = 1s;
     int repeated_signal = 0;  ///< a stop signal that a scheduler sends more than once, so that the second one says
                               ///< nothing new; 0: none
 };
