@@ -382,7 +382,8 @@ void Supervisor::fence(const std::string& line, Instant now) {
 void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Instant now) {
     if (!round_ || round_->drain) return;
     const auto& held = round_->held;
-    const bool same = tell == Tell::notice && !held.empty() && outer_signal(std::get<WorkerEnded>(held[0].event)) == signal;
+    const bool same =
+        tell == Tell::notice && !held.empty() && outer_signal(std::get<WorkerEnded>(held[0].event)) == signal;
     const Instant since = same ? std::get<WorkerEnded>(held[0].event).at : now;
     round_->drain = DrainState{signal, since, now + config_.grace, std::nullopt, std::nullopt};
     release_held(now);

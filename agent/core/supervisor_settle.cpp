@@ -53,8 +53,9 @@ bool Supervisor::hold(const HostSaid& event, Instant now) {
     if (round_->held.empty()) {
         const int signal = ended != nullptr ? outer_signal(*ended) : 0;
         if (signal == 0 || event.notes.cause.kind != CauseKind::unknown) return false;
-        say(cat("local rank ", ended->local_rank, " ended by ", signal_name(signal), ", which muster has not sent: waiting ",
-                describe(config_.signals_are_one_within), " for the same signal to this agent"));
+        say(cat("local rank ", ended->local_rank, " ended by ", signal_name(signal),
+                ", which muster has not sent: waiting ", describe(config_.signals_are_one_within),
+                " for the same signal to this agent"));
         round_->held_until = now + config_.signals_are_one_within;
     } else if (ended != nullptr ? ended->unfed || ended->orphaned
                                 : !std::holds_alternative<WorkerStarted>(event.event) &&

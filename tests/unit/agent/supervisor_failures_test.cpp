@@ -92,7 +92,8 @@ TEST_CASE("a scheduler's signal to all processes is a stop, whichever of them it
     CHECK(one.stop(SIGTERM) == "NotifyWorkers; Signal(SIGTERM)");  // the other rank has yet to hear of it
 }
 
-TEST_CASE("a worker that somebody ended by a stop signal has failed, as soon as it is clear that none comes to the agent") {
+TEST_CASE(
+    "a worker that somebody ended by a stop signal has failed, as soon as it is clear that none comes to the agent") {
     const std::string failed = "ReportFailed(rank 2: signal 15 (SIGTERM)); ";
     Story story = Story::running();
     CHECK(story.ended(0, Signaled{SIGTERM, false}) == "");
