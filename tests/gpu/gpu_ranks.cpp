@@ -42,6 +42,7 @@ void pretend_to_be_host(int number) {
     ::setenv("NCCL_HOSTID", cat("muster-gpu-test-", number).c_str(), 1);
     ::setenv("NCCL_SOCKET_IFNAME", "lo", 1);
     for (const char* const name : {"NCCL_IB_DISABLE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE"}) ::setenv(name, "1", 1);
+    ::setenv("NCCL_MNNVL_ENABLE", "0", 1);  // hosts that share a fabric of NVLink are not what is pretended
     ::setenv("NCCL_MAX_CTAS", "2", 1);
 }
 

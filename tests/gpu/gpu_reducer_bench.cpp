@@ -25,7 +25,10 @@ namespace {
 constexpr int tensor_count = 161;
 constexpr int fills = 20;  ///< of each gradient: what stands for its backward pass
 constexpr int warm_up_count = 5;
-constexpr int step_count = 20;
+constexpr int step_count_max = 20;
+constexpr int step_count_min = 3;
+/// For the steps of one line: two ranks on one GPU take turns on it, at a pace that only the run itself tells.
+constexpr Duration line_limit = 8s;
 
 double median_ms(std::vector<Duration> values) {
     std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
@@ -37,6 +40,14 @@ std::vector<std::int64_t> rows_of_64(int mib) {
     std::vector<std::int64_t> rows;
     for (int i = 0; i < tensor_count; ++i) rows.push_back(1 + (i % 3 == 2 ? 3 + 94LL * i : i / 8) * mib / 98);
     return rows;
+}
+
+/// How many steps fit, by rank 0's clock.
+Result<int> steps_to_measure(Communicator& world, Duration warm_up_step) {
+    auto count = static_cast<std::int32_t>(
+        std::clamp<std::int64_t>(line_limit / std::max<Duration>(warm_up_step, 1us), step_count_min, step_count_max));
+    auto told = world.run(broadcast({.data = &count, .count = 1, .type = DataType::i32}, 0));
+    return told ? Result<int>(count) : Result<int>(told.error());
 }
 
 std::string measure(Communicator& world, WireFormat wire, std::string_view name, int mib) {
@@ -55,7 +66,13 @@ std::string measure(Communicator& world, WireFormat wire, std::string_view name,
     auto reducer = GradientReducer::make(world, parameters, {.wire = wire});
     if (!reducer) return reducer.error().context;
     std::vector<Duration> steps, exposed, busy;
-    for (int step = 0; step < warm_up_count + step_count; ++step) {
+    int measured_count = step_count_max;
+    for (int step = 0; step < warm_up_count + measured_count; ++step) {
+        if (step == warm_up_count) {
+            const auto count = steps_to_measure(world, reducer->last_step().total);
+            if (!count) return count.error().context;
+            measured_count = *count;
+        }
         if (auto begun = reducer->begin_step(); !begun) return begun.error().context;
         for (int i = tensor_count - 1; i >= 0; --i) {
             const auto gradient = reducer->gradient(i);
