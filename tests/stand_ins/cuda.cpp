@@ -4,6 +4,8 @@
 // A stream is a thread that runs what was put on it, in order. Device memory is device_memory.h's. As on a GPU, freeing
 // memory waits until every stream is idle: who frees while an operation is stuck hangs.
 //
+// Compiled with STANDIN_NEW it is of a version that its driver is too old for.
+//
 // MUSTER_STANDIN_GPUS    how many GPUs there are (8)
 // MUSTER_STANDIN_PINS    0: no host memory can be pinned
 // MUSTER_STANDIN_HIDDEN  1: the host cannot touch device memory, as on a real GPU: it dies of SIGSEGV
@@ -25,15 +27,17 @@
 #include <thread>
 #include <vector>
 
+#include "tests/stand_ins/current_device.h"
 #include "tests/stand_ins/device_memory.h"
+
+using muster::stand_ins::keep;
+using muster::stand_ins::use_current_device;
 
 namespace {
 
-constexpr int version = 12090;
-
 class Stream {
   public:
-    Stream() : thread_([this] { serve(); }) {}
+    explicit Stream(int gpu) : device(gpu), thread_([this] { serve(); }) {}
     ~Stream() {
         {
             const std::lock_guard lock(mutex_);
@@ -43,7 +47,10 @@ class Stream {
         thread_.join();
     }
 
+    const int device;
+
     void put(std::function<void()> work) {
+        use_current_device();
         const std::lock_guard lock(mutex_);
         queue_.push_back(std::move(work));
         changed_.notify_all();
@@ -86,7 +93,8 @@ struct Moment {
 };
 
 struct Event {
-    std::shared_ptr<Moment> last;
+    int device = 0;
+    std::shared_ptr<Moment> last{};
 };
 
 struct Gpu {
@@ -116,13 +124,7 @@ bool is_mapped(void* memory, std::size_t size) {
     return ::mincore(memory, size, pages.data()) == 0;
 }
 
-thread_local int current_device = 0;
 std::atomic<int> frees_waiting = 0;
-
-int device_count() {
-    const char* const text = std::getenv("MUSTER_STANDIN_GPUS");
-    return text != nullptr ? std::atoi(text) : 8;
-}
 
 Stream& stream_of(cudaStream_t stream) {
     return *reinterpret_cast<Stream*>(stream);
@@ -145,48 +147,8 @@ void wait_until_all_streams_are_idle() {
 
 extern "C" {
 
-cudaError_t cudaRuntimeGetVersion(int* found) {
-    *found = version;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDriverGetVersion(int* found) {
-    *found = version;
-    return cudaSuccess;
-}
-
-const char* cudaGetErrorString(cudaError_t error) {
-    switch (error) {
-        case cudaSuccess: return "no error";
-        case cudaErrorNoDevice: return "no CUDA-capable device is detected";
-        case cudaErrorInvalidDevice: return "invalid device ordinal";
-        case cudaErrorMemoryAllocation: return "out of memory";
-        case cudaErrorInvalidValue: return "invalid argument";
-        case cudaErrorInvalidConfiguration: return "invalid configuration argument";
-        case cudaErrorNotSupported: return "operation not supported";
-        case cudaErrorNoKernelImageForDevice: return "no kernel image is available for execution on the device";
-        default: return "an error that the stand-in does not know";
-    }
-}
-
-cudaError_t cudaGetDeviceCount(int* count) {
-    *count = device_count();
-    return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
-}
-
-cudaError_t cudaSetDevice(int device) {
-    if (device < 0 || device >= device_count()) return cudaErrorInvalidDevice;
-    current_device = device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* name, int size, int device) {
-    std::snprintf(name, static_cast<std::size_t>(size), "0000:%02x:00.0", static_cast<unsigned>(device));
-    return cudaSuccess;
-}
-
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
-    auto* const made = new Stream;
+    auto* const made = new Stream(use_current_device());
     const std::lock_guard lock(gpu().mutex);
     gpu().streams.insert(made);
     *stream = reinterpret_cast<cudaStream_t>(made);
@@ -203,7 +165,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
-    *event = reinterpret_cast<cudaEvent_t>(new Event);
+    *event = reinterpret_cast<cudaEvent_t>(new Event{.device = use_current_device()});
     return cudaSuccess;
 }
 
@@ -213,6 +175,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+    if (event_of(event).device != stream_of(stream).device) return keep(cudaErrorInvalidResourceHandle);
     auto moment = std::make_shared<Moment>();
     event_of(event).last = moment;
     stream_of(stream).put([moment] {
@@ -225,6 +188,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
     const auto moment = event_of(event).last;
+    use_current_device();
     if (!moment) return cudaSuccess;
     const std::lock_guard lock(moment->mutex);
     return moment->come ? cudaSuccess : cudaErrorNotReady;
@@ -244,24 +208,30 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
     return cudaSuccess;
 }
 
+int standin_device_of(cudaStream_t stream) {
+    return stream_of(stream).device;
+}
+
 int standin_frees_waiting() {
     return frees_waiting;
 }
 
 cudaError_t cudaFree(void* memory) {
+    use_current_device();
     ++frees_waiting;
     wait_until_all_streams_are_idle();
     --frees_waiting;
-    return muster::stand_ins::give_back(memory) ? cudaSuccess : cudaErrorInvalidValue;
+    return keep(muster::stand_ins::give_back(memory) ? cudaSuccess : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaHostRegister(void* memory, std::size_t size, unsigned /*flags*/) {
     const char* const text = std::getenv("MUSTER_STANDIN_PINS");
-    if (text != nullptr && std::string_view(text) == "0") return cudaErrorMemoryAllocation;
+    if (text != nullptr && std::string_view(text) == "0") return keep(cudaErrorMemoryAllocation);
+    use_current_device();
     const std::lock_guard lock(pins().mutex);
     const bool fresh = is_mapped(memory, size) && pins().sizes.emplace(memory, size).second;
     if (!fresh) ++pins().mistakes;
-    return fresh ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered;
+    return keep(fresh ? cudaSuccess : cudaErrorHostMemoryAlreadyRegistered);
 }
 
 cudaError_t cudaHostUnregister(void* memory) {
@@ -270,7 +240,7 @@ cudaError_t cudaHostUnregister(void* memory) {
     const bool there = found != pins().sizes.end() && is_mapped(memory, found->second);
     if (!there) ++pins().mistakes;
     if (found != pins().sizes.end()) pins().sizes.erase(found);
-    return there ? cudaSuccess : cudaErrorHostMemoryNotRegistered;
+    return keep(there ? cudaSuccess : cudaErrorHostMemoryNotRegistered);
 }
 
 /// How many bytes are pinned; -1 after a mistake.
@@ -282,6 +252,7 @@ long standin_pinned_bytes() {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+    use_current_device();
     wait_until_all_streams_are_idle();
     return cudaSuccess;
 }
@@ -293,6 +264,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t size, cudaMe
             [to = standin_reach(to), from = standin_reach(from), size] { std::memcpy(to, from, size); });
         return cudaSuccess;
     }
+    use_current_device();
     // As with pageable host memory: it has been read, or written, when the call returns.
     stream_of(stream).wait_idle();
     std::memcpy(standin_reach(to), standin_reach(from), size);

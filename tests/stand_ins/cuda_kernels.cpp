@@ -16,6 +16,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "tests/stand_ins/current_device.h"
 #include "tests/stand_ins/device_memory.h"
 #include "tests/stand_ins/run_kernel.h"
 
@@ -71,7 +72,7 @@ Library read_ptx(std::string_view text) {
 
 cudaError_t refuse(cudaError_t error, const char* kernel, const std::string& why) {
     std::fprintf(stderr, "CUDA stand-in: %s: %s\n", kernel, why.c_str());
-    return error;
+    return muster::stand_ins::keep(error);
 }
 
 }  // namespace
@@ -86,9 +87,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d
 cudaError_t cudaLibraryLoadData(cudaLibrary_t* library, const void* code, cudaJitOption*, void**, unsigned,
                                 cudaLibraryOption*, void**, unsigned) {
     const char* const text = std::getenv("MUSTER_STANDIN_KERNELS");
-    if (text != nullptr && std::string_view(text) == "0") return cudaErrorNotSupported;
+    if (text != nullptr && std::string_view(text) == "0") return muster::stand_ins::keep(cudaErrorNotSupported);
     // Machine code is for a GPU.
-    if (*static_cast<const char*>(code) == '\x7f') return cudaErrorNoKernelImageForDevice;
+    if (*static_cast<const char*>(code) == '\x7f') return muster::stand_ins::keep(cudaErrorNoKernelImageForDevice);
     *library = reinterpret_cast<cudaLibrary_t>(new Library(read_ptx(static_cast<const char*>(code))));
     return cudaSuccess;
 }
@@ -117,6 +118,9 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
                         block.z == 1 && shared_bytes == 0;
     if (!shaped)
         return refuse(cudaErrorInvalidConfiguration, kernel.name, "launched in a shape that it is not made for");
+    if (standin_device_of(stream) != muster::stand_ins::use_current_device()) {
+        return refuse(cudaErrorInvalidResourceHandle, kernel.name, "launched by a thread that uses another GPU");
+    }
     std::string said;
     auto work = kernel.launched(arguments[0], grid.x, said);
     if (!work) return refuse(cudaErrorInvalidValue, kernel.name, said);

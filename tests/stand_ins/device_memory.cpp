@@ -10,6 +10,8 @@
 #include <mutex>
 #include <utility>
 
+#include "tests/stand_ins/current_device.h"
+
 namespace {
 
 struct Block {
@@ -87,7 +89,8 @@ extern "C" {
 cudaError_t cudaMalloc(void** memory, std::size_t size) {
     char* reachable = nullptr;
     char* const made = take_pages(in_pages(size), reachable);
-    if (made == nullptr) return cudaErrorMemoryAllocation;
+    muster::stand_ins::use_current_device();
+    if (made == nullptr) return muster::stand_ins::keep(cudaErrorMemoryAllocation);
     std::memset(reachable, 0xa5, size);
     const std::lock_guard lock(mutex);
     blocks[made] = {.size = size, .reachable = reachable};
@@ -103,8 +106,10 @@ void* standin_reach(const void* memory) {
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* facts, const void* memory) {
+    muster::stand_ins::use_current_device();
     const std::lock_guard lock(mutex);
-    *facts = {};
+    // As many as CUDA 13 writes; the struct of CUDA 12 has 24.
+    std::memset(static_cast<void*>(facts), 0, 88);
     facts->type = block_of(memory) != nullptr ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
     return cudaSuccess;
 }

@@ -112,8 +112,9 @@ ncclResult_t ncclGroupEnd() {
     return said.transfers.empty() ? ncclSuccess : move(std::move(said.transfers));
 }
 
-ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* made, ncclConfig_t* /*config*/) {
+ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* made, ncclConfig_t* config) {
     const auto parent = find(handle);
+    if (!is_good(config)) return ncclInvalidArgument;
     if (const auto good = usable(parent); good != ncclSuccess) return good;
     if (fault() == "split_fails") return refuse(ncclInternalError, "no memory for a child");
     in_progress(parent);

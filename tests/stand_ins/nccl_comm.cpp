@@ -103,6 +103,7 @@ std::atomic<unsigned> calls = 0;
 
 ncclResult_t enqueue(const CommPointer& comm, cudaStream_t stream, std::function<Frame()> give,
                      std::function<bool(const std::vector<Frame>&)> take) {
+    if (standin_device_of(stream) != comm->device) return refuse(ncclInvalidArgument, "the stream is of another GPU");
     auto job = std::make_unique<Job>(Job{comm, std::move(give), std::move(take)});
     // Before it runs: what it finds wrong stays.
     in_progress(comm);
@@ -140,14 +141,21 @@ void connect(const CommPointer& comm, const std::string& hub) {
     comms[handle_of(comm)] = comm;
 }
 
+bool is_good(const ncclConfig_t* config) {
+    const bool known = config != nullptr && config->magic == NCCL_API_MAGIC && config->size == sizeof *config &&
+                       config->version == NCCL_VERSION_CODE;
+    if (!known) refuse(ncclInvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+    if (known && config->blocking != 0) refuse(ncclInvalidArgument, "the stand-in has non-blocking communicators only");
+    return known && config->blocking == 0;
+}
+
 ncclResult_t init(ncclComm_t* handle, int size, int rank, const ncclUniqueId& id, const ncclConfig_t* config) {
-    if (config->magic != NCCL_API_MAGIC || config->blocking != 0) {
-        return refuse(ncclInvalidArgument, "the stand-in has non-blocking communicators only");
-    }
+    if (!is_good(config)) return ncclInvalidArgument;
     if (fault() == "init_fails") return refuse(ncclSystemError, "no socket interface was found");
     auto comm = std::make_shared<Comm>();
     comm->rank = rank;
     comm->size = size;
+    comm->device = use_current_device();
     *handle = handle_of(comm);
     connect(comm, std::string(id.internal, strnlen(id.internal, sizeof id.internal)));
     return ncclInProgress;
@@ -176,6 +184,7 @@ void split(Comm& parent, int color, int key, ncclComm_t* made) {
               [](const Choice& a, const Choice& b) { return a.key != b.key ? a.key < b.key : a.rank < b.rank; });
     if (color >= 0) {
         auto child = std::make_shared<Comm>();
+        child->device = parent.device;
         child->size = static_cast<int>(members.size());
         while (members[static_cast<std::size_t>(child->rank)].rank != parent.rank) ++child->rank;
         *made = handle_of(child);

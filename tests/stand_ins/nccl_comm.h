@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/stand_ins/current_device.h"
 #include "tests/stand_ins/device_memory.h"
 #include "tests/stand_ins/hub.h"
 
@@ -31,6 +32,7 @@ inline constexpr int polls_needed = 2;
 struct Comm {
     int rank = 0;
     int size = 1;
+    int device = 0;
     HubLink link;
     std::mutex mutex;
     std::condition_variable changed;
@@ -97,6 +99,8 @@ ncclResult_t enqueue(const CommPointer& comm, cudaStream_t stream, std::function
 Frame frame_of(char kind, const void* data, std::size_t bytes);
 bool alike(const std::vector<Frame>& frames);
 
+/// Is it made as NCCL wants it, and not blocking?
+bool is_good(const ncclConfig_t* config);
 ncclResult_t init(ncclComm_t* handle, int size, int rank, const ncclUniqueId& id, const ncclConfig_t* config);
 /// In a thread of the parent's: NCCL writes the child's handle when the call is over, not when it returns.
 void split(Comm& parent, int color, int key, ncclComm_t* made);

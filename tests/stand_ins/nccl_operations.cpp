@@ -10,11 +10,6 @@ namespace muster::stand_ins {
 
 namespace {
 
-bool is_device_memory(const void* memory) {
-    cudaPointerAttributes facts;
-    return cudaPointerGetAttributes(&facts, memory) == cudaSuccess && facts.type == cudaMemoryTypeDevice;
-}
-
 DataType type_of(ncclDataType_t type) {
     switch (type) {
         case ncclFloat32: return DataType::f32;
@@ -81,7 +76,7 @@ ncclResult_t reduce(const void* input, void* output, std::size_t count, std::siz
                     cudaStream_t stream) {
     const auto comm = find(handle);
     if (const auto good = usable(comm); good != ncclSuccess) return good;
-    if (!is_device_memory(input) || !is_device_memory(output)) return refuse(ncclInvalidArgument, "host memory");
+    if (!is_of_device(input) || !is_of_device(output)) return refuse(ncclInvalidArgument, "host memory");
     const DataType element = type_of(type);
     return enqueue(
         comm, stream,
@@ -102,7 +97,7 @@ ncclResult_t spread(char kind, const void* input, std::size_t input_bytes, void*
                     cudaStream_t stream) {
     const auto comm = find(handle);
     if (const auto good = usable(comm); good != ncclSuccess) return good;
-    if (!is_device_memory(output)) return refuse(ncclInvalidArgument, "host memory");
+    if (!is_of_device(output)) return refuse(ncclInvalidArgument, "host memory");
     return enqueue(
         comm, stream, [=] { return frame_of(kind, standin_reach(input), input_bytes); },
         [=](const std::vector<Frame>& frames) {
@@ -161,7 +156,7 @@ ncclResult_t transfer(bool sends, void* memory, std::size_t count, ncclDataType_
                       cudaStream_t stream) {
     const auto comm = find(handle);
     if (const auto good = usable(comm); good != ncclSuccess) return good;
-    if (!is_device_memory(memory)) return refuse(ncclInvalidArgument, "host memory");
+    if (!is_of_device(memory)) return refuse(ncclInvalidArgument, "host memory");
     Transfer one{comm, sends, peer, memory, count * muster::size_of(type_of(type)), stream};
     if (group.depth == 0) return move({one});
     group.transfers.push_back(std::move(one));

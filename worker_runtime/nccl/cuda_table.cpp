@@ -1,6 +1,8 @@
 #include "worker_runtime/nccl/cuda_table.h"
 
-#include <vector>
+#include <cstddef>
+#include <optional>
+#include <utility>
 
 #include "rendezvous/base/text.h"
 #include "worker_runtime/nccl/shared_object.h"
@@ -9,6 +11,7 @@ namespace muster::runtime {
 
 namespace {
 
+/// Of any version that still has what is needed; the driver decides (suits_driver).
 const std::vector<std::string> usual_names{"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"};
 
 class Finder {
@@ -35,18 +38,23 @@ std::string version_text(int code) {
     return cat(code / 1000, ".", code % 1000 / 10);
 }
 
-}  // namespace
+/// A runtime asks for a driver of its own major version, or a newer one. Without a driver any is as good as another.
+bool suits_driver(const CudaTable& table) {
+    int runtime = 0;
+    int driver = 0;
+    const bool known = table.runtime_version(&runtime) == cudaSuccess && table.driver_version(&driver) == cudaSuccess;
+    return !known || driver == 0 || driver / 1000 >= runtime / 1000;
+}
 
-Result<CudaTable> CudaTable::load(const std::string& named) {
-    auto library = SharedObject::open(named.empty() ? usual_names : std::vector{named});
-    if (!library) {
-        return with_context(library.error(), "no CUDA runtime library; name its file in MUSTER_CUDA_LIBRARY");
-    }
+Result<CudaTable> load_one(const std::string& name) {
+    auto library = SharedObject::open({name});
+    if (!library) return library.error();
     CudaTable table;
     Finder find(*library);
     find(table.runtime_version, "cudaRuntimeGetVersion");
     find(table.driver_version, "cudaDriverGetVersion");
     find(table.error_string, "cudaGetErrorString");
+    find(table.last_error, "cudaGetLastError");
     find(table.device_count, "cudaGetDeviceCount");
     find(table.set_device, "cudaSetDevice");
     find(table.pci_bus_id, "cudaDeviceGetPCIBusId");
@@ -77,10 +85,52 @@ Result<CudaTable> CudaTable::load(const std::string& named) {
     return table;
 }
 
+}  // namespace
+
+Result<CudaTable> CudaTable::load(const std::string& named) {
+    return load_first(named.empty() ? usual_names : std::vector{named});
+}
+
+Result<CudaTable> CudaTable::load_first(const std::vector<std::string>& names) {
+    // What the process has already comes first: a trainer's libraries (libtorch) bring theirs, and use it.
+    std::vector<std::string> order;
+    for (const auto& name : names) {
+        if (SharedObject::is_loaded(name)) order.push_back(name);
+    }
+    order.insert(order.end(), names.begin(), names.end());
+    std::optional<CudaTable> too_new;
+    std::vector<std::string> reasons;
+    for (const auto& name : order) {
+        auto table = load_one(name);
+        if (!table) {
+            reasons.push_back(table.error().context);
+        } else if (suits_driver(*table)) {
+            return table;
+        } else if (!too_new) {
+            too_new = std::move(*table);
+        }
+    }
+    if (too_new) return std::move(*too_new);
+    return Error{Errc::unsupported,
+                 cat("no CUDA runtime library; name its file in MUSTER_CUDA_LIBRARY: ", join(reasons, "; "))};
+}
+
 Result<void> CudaTable::check(cudaError_t result, std::string_view what) const {
     if (result == cudaSuccess) return {};
+    (void)last_error();
     return Error{Errc::unsupported,
                  cat(what, ": ", error_string(result), " (CUDA error ", static_cast<int>(result), ")")};
+}
+
+bool CudaTable::is_of_device(const void* memory) const {
+    // cudaPointerAttributes has 24 bytes up to CUDA 12, and 88 in CUDA 13: room for what later ones may add.
+    union {
+        cudaPointerAttributes known;
+        std::byte room[512];
+    } facts{};
+    // Runtimes before 11 call memory that they do not know an invalid value.
+    if (!check(pointer_attributes(&facts, memory), "ask whose memory it is")) return false;
+    return facts.known.type == cudaMemoryTypeDevice || facts.known.type == cudaMemoryTypeManaged;
 }
 
 std::string CudaTable::versions() const {

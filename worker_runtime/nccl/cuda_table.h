@@ -6,6 +6,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 
@@ -15,6 +16,7 @@ struct CudaTable {
     decltype(&::cudaRuntimeGetVersion) runtime_version = nullptr;
     decltype(&::cudaDriverGetVersion) driver_version = nullptr;
     decltype(&::cudaGetErrorString) error_string = nullptr;
+    decltype(&::cudaGetLastError) last_error = nullptr;
     decltype(&::cudaGetDeviceCount) device_count = nullptr;
     decltype(&::cudaSetDevice) set_device = nullptr;
     decltype(&::cudaDeviceGetPCIBusId) pci_bus_id = nullptr;
@@ -32,7 +34,8 @@ struct CudaTable {
     decltype(&::cudaHostRegister) pin = nullptr;
     decltype(&::cudaHostUnregister) unpin = nullptr;
     decltype(&::cudaDeviceSynchronize) synchronize = nullptr;
-    decltype(&::cudaPointerGetAttributes) pointer_attributes = nullptr;
+    /// cudaPointerGetAttributes, for is_of_device() alone: how much it writes depends on the library's version.
+    cudaError_t (*pointer_attributes)(void* facts, const void* memory) = nullptr;
     decltype(&::cudaDeviceGetAttribute) attribute = nullptr;
     decltype(&::cudaLaunchKernel) launch = nullptr;
     // Null in runtimes before 12.8. cudaLibraryLoadData and cudaLibraryGetKernel, whose handles older headers lack.
@@ -43,9 +46,16 @@ struct CudaTable {
 
     /// Loads the library: `named`, else libcudart of any version since 11. unsupported says what is missing.
     static Result<CudaTable> load(const std::string& named);
+    /// The first of these that can be loaded and that the driver is new enough for; where it is so for none, the first.
+    static Result<CudaTable> load_first(const std::vector<std::string>& names);
 
-    /// Nothing, or "`what`: <CUDA's text>" as unsupported.
+    /// Nothing, or "`what`: <CUDA's text>" as unsupported; then the thread's last error is cleared, which the caller's
+    /// own code would otherwise take for one of its own.
     [[nodiscard]] Result<void> check(cudaError_t result, std::string_view what) const;
+
+    /// Is it memory that only a GPU reaches, or both (managed)? The thread uses the device: CUDA makes a context for
+    /// this question too.
+    [[nodiscard]] bool is_of_device(const void* memory) const;
 
     /// "CUDA runtime 12.9, driver 13.0".
     [[nodiscard]] std::string versions() const;

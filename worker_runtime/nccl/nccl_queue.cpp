@@ -41,6 +41,7 @@ Result<void> NcclQueue::launch(const KernelCall& call) {
 
 Result<void> NcclQueue::wait_for(void* event) {
     const auto& cuda = process_->cuda();
+    if (auto used = process_->use_device(); !used) return used;
     return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
                       "wait for the caller's event");
 }

@@ -23,6 +23,12 @@ Result<SharedObject> SharedObject::open(const std::vector<std::string>& names) {
     return Error{Errc::unsupported, join(reasons, "; ")};
 }
 
+bool SharedObject::is_loaded(const std::string& name) {
+    void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (handle != nullptr) ::dlclose(handle);
+    return handle != nullptr;
+}
+
 void* SharedObject::find(const char* symbol) const {
     return ::dlsym(handle_, symbol);
 }

@@ -14,6 +14,9 @@ class SharedObject {
     /// The first of `names` that can be loaded. unsupported tells what the loader said about each.
     static Result<SharedObject> open(const std::vector<std::string>& names);
 
+    /// Does this process have it already?
+    static bool is_loaded(const std::string& name);
+
     /// Null when it has no such function.
     [[nodiscard]] void* find(const char* symbol) const;
     /// Where it was loaded from.

@@ -13,10 +13,8 @@ Staging::~Staging() {
 }
 
 bool Staging::on_host(const void* memory) const {
-    cudaPointerAttributes facts{};
-    // Older runtimes call memory that they do not know an invalid value.
-    if (process_->cuda().pointer_attributes(&facts, memory) != cudaSuccess) return true;
-    return facts.type == cudaMemoryTypeUnregistered || facts.type == cudaMemoryTypeHost;
+    // A lane's thread asks before it has used the GPU: CUDA would make a context on number 0 to answer.
+    return !process_->use_device() || !process_->cuda().is_of_device(memory);
 }
 
 Result<void*> Staging::room(Room& room, std::size_t size_bytes) {
@@ -35,7 +33,6 @@ Result<Operation> Staging::bring(const Operation& operation, int size, NcclComm&
     const std::size_t element = size_of(operation.type);
     const std::size_t input_bytes = input_count(operation, size) * element;
     const std::size_t output_bytes = output_count(operation, size) * element;
-    if (auto used = process_->use_device(); !used) return used.error();
     if (input_bytes > 0 && on_host(operation.input)) {
         auto place = room(input_, input_bytes);
         if (!place) return place.error();

@@ -1,6 +1,8 @@
 // A communicator over NCCL, for ranks of tests that are processes: with the stand-ins in the place of CUDA and NCCL.
 #pragma once
 
+#include <dlfcn.h>
+
 #include <functional>
 #include <string>
 #include <vector>
@@ -34,6 +36,13 @@ std::string run_nccl_ranks(
     int size, const std::function<std::string(Communicator&, int rank)>& body,
     const std::function<NcclSetting(int rank)>& setting = [](int) { return NcclSetting{}; },
     const std::vector<int>& lost = {});
+
+/// Calls a function of the stand-in for CUDA that this process has loaded.
+template <class T>
+T ask_stand_in(const char* function) {
+    void* const cuda = ::dlopen(STANDIN_CUDA, RTLD_NOW | RTLD_NOLOAD);
+    return reinterpret_cast<T (*)()>(::dlsym(cuda, function))();
+}
 
 /// Waits for the ranks' ends, and collects what they published as "wrong/RANK".
 std::string wrong_of(RankProcesses& ranks, int size, const std::vector<int>& lost = {});

@@ -109,6 +109,24 @@ TEST_CASE("memory of the communicator is zeroed, is reduced where it lies, and m
     CHECK(run_nccl_ranks(2, use) == "");
 }
 
+TEST_CASE("a rank uses its own GPU, and makes no context on another") {
+    const auto use = [](Communicator& world, int rank) -> std::string {
+        auto memory = world.allocate(4000);
+        if (!memory) return memory.error().context;
+        // Started ones are launched by the thread of their lane, which has used no GPU before.
+        std::vector<Work> works;
+        const Buffer whole{.data = memory->data(), .count = 1000, .type = DataType::f32};
+        for (int i = 0; i < 3; ++i) works.push_back(world.start(all_reduce(whole, ReduceOp::sum)));
+        for (auto& work : works) {
+            if (const auto done = work.wait(); !done) return done.error().context;
+        }
+        if (auto wrong = sum_up(world, rank); !wrong.empty()) return wrong;
+        const unsigned contexts = test::ask_stand_in<unsigned>("standin_contexts");
+        return contexts == 1u << rank ? "" : cat("contexts, one bit for each GPU: ", contexts);
+    };
+    CHECK(run_nccl_ranks(3, use) == "");
+}
+
 TEST_CASE("too little memory on one GPU is told on all, and the group goes on") {
     const auto use = [](Communicator& world, int rank) -> std::string {
         const auto memory = world.allocate(10'000);

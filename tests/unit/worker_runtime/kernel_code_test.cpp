@@ -46,6 +46,7 @@ CudaTable gpu(int its_capability, const void* takes) {
     cuda.path = "libcudart.so.12";
     cuda.runtime_version = [](int* version) { return *version = 12060, cudaSuccess; };
     cuda.driver_version = cuda.runtime_version;
+    cuda.last_error = [] { return cudaSuccess; };
     cuda.error_string = [](cudaError_t) { return "no kernel image"; };
     cuda.attribute = [](int* value, cudaDeviceAttr which, int) {
         *value = which == cudaDevAttrComputeCapabilityMajor ? capability / 10 : capability % 10;

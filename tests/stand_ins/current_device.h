@@ -1,0 +1,22 @@
+// What each thread has of CUDA's runtime in the stand-in: its GPU, and its last error.
+//
+// As with CUDA, a thread that has not chosen uses GPU 0, and whatever it asks for makes a context there; streams and
+// events belong to the GPU that their thread uses when they are made.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace muster::stand_ins {
+
+/// The calling thread's GPU, which from now on has a context of this process.
+int use_current_device();
+
+/// Keeps an error as the thread's last one. As with CUDA, "not ready" is none.
+cudaError_t keep(cudaError_t result);
+
+}  // namespace muster::stand_ins
+
+/// One bit for each GPU on which this process has a context.
+extern "C" unsigned standin_contexts();
+/// The GPU that a stream belongs to.
+extern "C" int standin_device_of(cudaStream_t stream);
