@@ -92,6 +92,23 @@ std::string in_device_memory(Communicator& world, int /*rank*/) {
     return wrong_in(done, values == std::vector<std::int32_t>(count, 0x01010101 * world.size()), "all_reduce in place");
 }
 
+/// The caller's own work may still go on in memory that it gives back.
+std::string given_back_at_work(Communicator& world, int /*rank*/) {
+    constexpr std::size_t size_bytes = std::size_t{64} << 20;
+    auto access = GpuMemoryAccess::open(0);
+    if (!access) return access.error().context;
+    {
+        auto memory = world.allocate(size_bytes);
+        if (!memory) return memory.error().context;
+        for (int i = 0; i < 100; ++i) {
+            if (auto filled = (*access)->begin_fill(memory->data(), i, size_bytes); !filled) {
+                return filled.error().context;
+            }
+        }
+    }
+    return wrong_in(world.run(barrier()), true, "barrier");
+}
+
 std::string weighted(Communicator& world, int rank) {
     std::vector<float> values(100, static_cast<float>(rank + 1));
     const auto done = world.run(all_reduce_weighted(buffer(std::span(values)), static_cast<float>(rank + 1)));
@@ -110,6 +127,7 @@ std::string sum_once(Communicator& world) {
 TEST_CASE("a world of one runs every operation on its GPU") {
     CHECK(on_one_gpu(1, every_type) == "");
     CHECK(on_one_gpu(1, in_device_memory) == "");
+    CHECK(on_one_gpu(1, given_back_at_work) == "");
     CHECK(on_one_gpu(1, weighted) == "");
 }
 

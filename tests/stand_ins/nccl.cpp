@@ -3,6 +3,7 @@
 //   - every communicator is non-blocking; after a call that gives ncclInProgress any other but ncclCommGetAsyncError is
 //     an error until that has said ncclSuccess
 //   - memory must be of the device; operations run on their stream, in order
+//   - ncclMemFree takes memory away at once, whatever is at work on it
 //   - ranks that do different things, and ranks whose peer has gone, wait for ever
 //   - an abort with memory that is still registered, or beside a free that waits, does not return, nor does one of a
 //   communicator alone while
@@ -137,7 +138,7 @@ ncclResult_t ncclMemAlloc(void** memory, std::size_t size) {
 }
 
 ncclResult_t ncclMemFree(void* memory) {
-    return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclInvalidArgument;
+    return give_back(memory) ? ncclSuccess : ncclInvalidArgument;
 }
 
 ncclResult_t ncclCommRegister(const ncclComm_t handle, void* memory, std::size_t /*size*/, void** registration) {

@@ -16,6 +16,9 @@ struct DeviceMemory {
     DeviceMemory(std::shared_ptr<NcclProcess> owner, void* memory, std::size_t size_bytes)
         : process(std::move(owner)), bytes(static_cast<std::byte*>(memory), size_bytes) {}
     ~DeviceMemory() {
+        // What is registered may not be in use when it is delisted, and NCCL's free unmaps memory at once: unlike
+        // CUDA's it does not wait for work on it, of which only the caller knows.
+        process->wait_until_idle();
         if (const auto alive = communicator.lock()) alive->forget(bytes.data());
         process->free(bytes.data(), MemoryUse::buckets);
     }

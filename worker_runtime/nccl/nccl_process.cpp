@@ -219,6 +219,8 @@ void NcclProcess::release() {
     const auto gone = communicators();
     const std::lock_guard lock(mutex_);
     communicators_.clear();
+    // The caller's own work may still go on in what is given back now.
+    if (!held_.empty() && use_device()) (void)cuda_.check(cuda_.synchronize(), "wait for the GPU");
     for (const auto& [memory, use] : held_) free_now(memory, use);
     held_.clear();
     released_ = true;
@@ -236,6 +238,15 @@ Result<void*> NcclProcess::allocate(std::size_t size_bytes, MemoryUse use) {
                                       : cuda_.check(cuda_.allocate(&memory, size), "cudaMalloc");
     if (!done) return Error{Errc::limit_exceeded, done.error().context};
     return memory;
+}
+
+void NcclProcess::wait_until_idle() {
+    {
+        const std::lock_guard lock(mutex_);
+        if (failed() && !released_) return;
+    }
+    // Not under the mutex, which an abort that begins meanwhile needs to end a kernel that is stuck.
+    if (use_device()) (void)cuda_.check(cuda_.synchronize(), "wait for the GPU");
 }
 
 void NcclProcess::free(void* memory, MemoryUse use) {

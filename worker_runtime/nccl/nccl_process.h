@@ -80,6 +80,8 @@ class NcclProcess {
 
     /// Device memory, with anything in it; limit_exceeded when the GPU has too little.
     Result<void*> allocate(std::size_t size_bytes, MemoryUse use);
+    /// Returns when the GPU has nothing to do, whoever gave it work; at once during an abort.
+    void wait_until_idle();
     /// Frees it now, or when an abort that is going on is over: in between a free may wait for a stuck kernel.
     void free(void* memory, MemoryUse use);
 
