@@ -175,7 +175,13 @@ TEST_CASE("a killed rank is named, its communicator aborted, and a new world is 
             auto world = join_gpu_group(first, 0, 100s);
             if (!world) return fail(world.error().context);
             if (auto wrong = sum_once(*world); !wrong.empty()) return fail(wrong);
-            if (place.rank == 1) ::raise(SIGKILL);
+            // Rank 1 dies in the second sum, not while rank 0 still waits for its end of the first.
+            const auto limit = std::chrono::steady_clock::now() + 60s;
+            if (place.rank == 1) {
+                if (auto seen = place.place->collect({"summed"}, limit); !seen) return fail(seen.error().context);
+                ::raise(SIGKILL);
+            }
+            if (auto told = place.place->publish("summed", "", limit); !told) return fail(told.error().context);
             const auto wrong = sum_once(*world);
             if (wrong.find("rank 1 (pid ") == std::string::npos) return fail("the dead rank is not named: " + wrong);
         }
