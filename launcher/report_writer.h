@@ -25,7 +25,9 @@ std::optional<std::string> report_path(std::string_view file, const ReportNames&
 /// Whether a file can be made there, found out by making one: an error that names what is in the way.
 Result<void> check_report_path(const std::string& path);
 
-/// Replaces `path` in one step: a reader finds the old file or the new one, whole.
+/// Replaces `path` in one step: a reader finds the old file or the new one, whole. What cannot be replaced, or must not
+/// be, is written into: a device, a pipe, a mounted file, our own stdout and stderr under any name. Of a symbolic link
+/// it is the file behind it.
 Result<void> write_report(const std::string& path, std::string_view text);
 
 }  // namespace muster::launcher

@@ -1,11 +1,16 @@
 #include "launcher/report_writer.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <iterator>
 #include <thread>
 
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/read_file.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -58,6 +63,31 @@ TEST_CASE("whoever reads a report while it is written finds the old one or the n
     CHECK(written);
     CHECK_FALSE(in_parts);
     CHECK((in_parts || changes_seen >= changes_wanted));
+}
+
+TEST_CASE("what cannot be replaced is written into: a pipe, and what is behind a link") {
+    const test::ScratchFolder folder;
+    const auto pipe = folder / "pipe";
+    REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+    CHECK(write_report(pipe, "nobody reads\n").has_error());
+    const FileDescriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+    REQUIRE(check_report_path(pipe).has_value());
+    REQUIRE(write_report(pipe, "one\n").has_value());
+    char read[8] = {};
+    CHECK(::read(reader.get(), read, sizeof read) == 4);
+    CHECK(std::filesystem::is_fifo(pipe));
+
+    std::filesystem::create_symlink("pipe", folder / "link");
+    REQUIRE(check_report_path(folder / "link").has_value());
+    REQUIRE(write_report(folder / "link", "two\n").has_value());
+    CHECK(::read(reader.get(), read, sizeof read) == 4);
+    CHECK(std::filesystem::is_fifo(pipe));
+
+    REQUIRE(write_report(folder / "real.json", "old and long\n").has_value());
+    std::filesystem::create_symlink("real.json", folder / "link.json");
+    REQUIRE(write_report(folder / "link.json", "new\n").has_value());
+    CHECK(std::filesystem::is_symlink(folder / "link.json"));
+    CHECK(read_file(folder / "real.json") == "new\n");
 }
 
 TEST_CASE("a report that cannot be written is refused with the path and the reason") {
