@@ -105,7 +105,8 @@ Result<void> read_option(const std::vector<std::string>& arguments, std::size_t&
     const auto sign = name.find('=');
     const bool known = name.substr(0, sign) == "--step" || name.substr(0, sign) == "--max-file-size" ||
                        name.substr(0, sign) == "--prefix";
-    if (!known || !request.export_it) return wrong(cat("there is no option ", name, " here; see --help"));
+    if (!known || !request.export_it)
+        return wrong(cat("there is no option ", name, " here (see muster checkpoint --help)"));
     std::string value;
     if (sign != std::string::npos) {
         value = name.substr(sign + 1);
@@ -144,7 +145,8 @@ Result<Request> read_request(const std::vector<std::string>& arguments) {
     const std::size_t wanted = request.export_it ? 2 : 1;
     if (request.places.size() != wanted) {
         return Error{Errc::invalid_argument,
-                     cat("write: muster checkpoint ", request.export_it ? "export DIR OUT" : "DIR", "; see --help")};
+                     cat("write: muster checkpoint ", request.export_it ? "export DIR OUT" : "DIR",
+                         " (see muster checkpoint --help)")};
     }
     return request;
 }
@@ -163,7 +165,7 @@ int list(const std::string& directory, const std::vector<CheckpointName>& checkp
             print(cat("step ", checkpoints[i].step, "  ", name, "  not whole: ", manifest.error().context, "\n"));
         }
     }
-    return newest_whole ? exit_codes::success : not_whole;
+    return answer("checkpoint", {}, newest_whole ? exit_codes::success : not_whole);
 }
 
 int export_one(const Request& request, const std::vector<CheckpointName>& checkpoints) {
@@ -177,9 +179,9 @@ int export_one(const Request& request, const std::vector<CheckpointName>& checkp
             return complain("checkpoint", not_whole, cat(folder, ": ", manifest.error().context, "; others: --step N"));
         const auto done = runtime::export_checkpoint(folder, *manifest, request.places[1], request.options);
         if (!done) return complain("checkpoint", not_whole, done.error().context);
-        print(cat(folder, ": ", done->tensor_count, " tensors, ", size_text(done->bytes), ", in ", done->file_count,
-                  done->file_count == 1 ? " file" : " files", " of ", request.places[1], "\n"));
-        return exit_codes::success;
+        return answer("checkpoint", cat(folder, ": ", done->tensor_count, " tensors, ", size_text(done->bytes), ", in ",
+                                        done->file_count, done->file_count == 1 ? " file" : " files", " of ",
+                                        request.places[1], "\n"));
     }
     return complain("checkpoint", not_whole, cat(directory, ": there is no checkpoint of step ", *request.step));
 }
@@ -187,10 +189,7 @@ int export_one(const Request& request, const std::vector<CheckpointName>& checkp
 }  // namespace
 
 int run_checkpoint(const std::vector<std::string>& arguments) {
-    if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-        print(std::string(checkpoint_usage));
-        return exit_codes::success;
-    }
+    if (asks_for_help(arguments)) return answer("checkpoint", checkpoint_usage);
     const auto request = read_request(arguments);
     if (!request) return complain("checkpoint", exit_codes::usage, request.error().context);
     const auto& directory = request->places[0];

@@ -1,15 +1,28 @@
 #include "launcher/complaint.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
 
 int complain(std::string_view command, int code, std::string_view line) {
-    const auto text = cat("muster ", command, ": ", line, "\n");
+    const auto text = cat("muster", command.empty() ? "" : " ", command, ": ", line, "\n");
     std::fwrite(text.data(), 1, text.size(), stderr);
     return code;
+}
+
+int answer(std::string_view command, std::string_view text, int code) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return complain(command, exit_codes::internal, cat("cannot write to stdout: ", std::strerror(errno)));
+}
+
+bool asks_for_help(const std::vector<std::string>& words) {
+    return std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
 }
 
 }  // namespace muster::launcher

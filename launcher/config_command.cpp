@@ -1,7 +1,6 @@
 #include "launcher/config_command.h"
 
 #include <cstdint>
-#include <cstdio>
 
 #include "launcher/complaint.h"
 #include "launcher/entry.h"
@@ -83,19 +82,16 @@ int check(const std::string& path, const Environment& environment) {
                      "WorkingDirectory=: write the whole path"));
     const auto nodes =
         config.nodes_min == config.nodes_max ? cat(config.nodes_max) : cat(config.nodes_min, " to ", config.nodes_max);
-    std::printf("%s is right: job %s, %s node%s, runs %s\n", path.c_str(),
-                config.standalone ? "of this node alone" : cat("'", config.job, "'").c_str(), nodes.c_str(),
-                config.nodes_max == 1 ? "" : "s", join(std::get<Entry>(entry).argv, " ").c_str());
-    return exit_codes::success;
+    return answer(
+        "config",
+        cat(path, " is right: job ", config.standalone ? "of this node alone" : cat("'", config.job, "'"), ", ", nodes,
+            config.nodes_max == 1 ? " node" : " nodes", ", runs ", join(std::get<Entry>(entry).argv, " "), "\n"));
 }
 
 }  // namespace
 
 int run_config(const std::vector<std::string>& arguments, Environment environment) {
-    if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-        std::fwrite(config_usage.data(), 1, config_usage.size(), stdout);
-        return exit_codes::success;
-    }
+    if (asks_for_help(arguments)) return answer("config", config_usage);
     if (arguments.size() != 2 || arguments[0] != "check")
         return complain("config", exit_codes::usage, "write: muster config check FILE");
     // As the unit of that name gives it.

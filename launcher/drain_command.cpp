@@ -1,6 +1,5 @@
 #include "launcher/drain_command.h"
 
-#include <cstdio>
 #include <string_view>
 
 #include "launcher/complaint.h"
@@ -35,7 +34,7 @@ Result<Order> read_order(const std::vector<std::string>& words) {
         if (!taken) return taken.error();
         if (*taken) continue;
         const std::string_view word = words[at];
-        if (word.starts_with('-')) return wrong(cat("unknown option '", word, "' (muster drain --help lists all)"));
+        if (word.starts_with('-')) return wrong(cat("unknown option '", word, "' (see muster drain --help)"));
         if (!order.node.empty()) return wrong(cat("one node at a time: got '", order.node, "' and '", word, "'"));
         order.node = word;
     }
@@ -47,10 +46,7 @@ Result<Order> read_order(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_drain(const std::vector<std::string>& arguments, const Environment& environment) {
-    if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-        std::fwrite(usage.data(), 1, usage.size(), stdout);
-        return exit_codes::success;
-    }
+    if (asks_for_help(arguments)) return answer("drain", usage);
     const auto order = read_order(arguments);
     if (!order) return complain("drain", exit_codes::usage, order.error().context);
     return give_command(

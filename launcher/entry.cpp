@@ -12,7 +12,9 @@
 #include <iterator>
 #include <optional>
 
+#include "launcher/command_table.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/nearest.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
@@ -209,6 +211,16 @@ Entry entry_of(const std::vector<std::string>& words, const LaunchConfig& config
     return entry;
 }
 
+/// "muster drian node3": a script that is missing may have been meant for one of our commands.
+std::string command_meant(const std::string& script) {
+    std::vector<std::string> commands;
+    for (const auto& command : command_table()) commands.emplace_back(command.name);
+    const auto near = nearest(script, commands);
+    if (near.empty()) return {};
+    if (near == script) return cat("; to give the command, write muster ", near, " first, before any option");
+    return cat("; or was the command muster ", near, " meant?");
+}
+
 std::variant<Entry, NotRunnable> program_entry(const LaunchConfig& config, std::string program,
                                                const Environment& environment) {
     if (auto wrong = why_not_executable(program, environment, "program")) return *wrong;
@@ -240,6 +252,7 @@ std::variant<Entry, NotRunnable> resolve_entry(const LaunchConfig& config, const
         const bool in_path =
             config.script.find('/') == std::string::npos && search_path(config.script, environment, seen).has_value();
         if (in_path) wrong->why += "; a program of that name is in PATH: write --no-python to run it";
+        if (wrong->exit_code == not_found) wrong->why += command_meant(config.script);
         return *wrong;
     }
     if (config.entry == EntryKind::run_path)

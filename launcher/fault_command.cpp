@@ -1,6 +1,5 @@
 #include "launcher/fault_command.h"
 
-#include <cstdio>
 #include <limits>
 #include <map>
 #include <string_view>
@@ -62,7 +61,7 @@ Result<FaultKind> read_kind(const std::string& word) {
     const auto found = kinds.find(word);
     if (found == kinds.end())
         return wrong(
-            cat("'", word, "' is no fault; there are kill, stop, slow, partition and oom (muster fault --help)"));
+            cat("'", word, "' is no fault; there are kill, stop, slow, partition and oom (see muster fault --help)"));
     return found->second;
 }
 
@@ -111,11 +110,10 @@ Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
         if (taken && !*taken) taken = take_value(words, at, "--stopped", share);
         if (!taken) return taken.error();
         if (*taken) continue;
-        if (words[at].starts_with('-'))
-            return wrong(cat("unknown option '", words[at], "' (muster fault --help lists all)"));
+        if (words[at].starts_with('-')) return wrong(cat("unknown option '", words[at], "' (see muster fault --help)"));
         places.push_back(words[at]);
     }
-    if (places.empty()) return wrong("which fault? write: muster fault KIND TARGET (--help tells of all)");
+    if (places.empty()) return wrong("which fault? write: muster fault KIND TARGET (see muster fault --help)");
     const auto kind = read_kind(places[0]);
     if (!kind) return kind.error();
     order.fault.kind = *kind;
@@ -137,10 +135,7 @@ Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
 }  // namespace
 
 int run_fault(const std::vector<std::string>& arguments, const Environment& environment) {
-    if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-        std::fwrite(fault_usage.data(), 1, fault_usage.size(), stdout);
-        return exit_codes::success;
-    }
+    if (asks_for_help(arguments)) return answer("fault", fault_usage);
     const auto order = read_fault(arguments);
     if (!order) return complain("fault", exit_codes::usage, order.error().context);
     return give_command("fault", order->address,

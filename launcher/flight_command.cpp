@@ -1,6 +1,5 @@
 #include "launcher/flight_command.h"
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -36,10 +35,7 @@ std::vector<std::filesystem::path> find_rings(const std::string& argument) {
 }  // namespace
 
 int run_flight(const std::vector<std::string>& arguments) {
-    if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
-        std::fwrite(flight_usage.data(), 1, flight_usage.size(), stdout);
-        return exit_codes::success;
-    }
+    if (asks_for_help(arguments)) return answer("flight", flight_usage);
     if (arguments.empty()) return complain("flight", exit_codes::usage, "which folder? write: muster flight DIR");
     std::vector<runtime::FlightRing> rings;
     for (const auto& argument : arguments) {
@@ -55,9 +51,7 @@ int run_flight(const std::vector<std::string>& arguments) {
             rings.push_back(std::move(*ring));
         }
     }
-    const std::string report = runtime::flight_report(rings);
-    std::fwrite(report.data(), 1, report.size(), stdout);
-    return exit_codes::success;
+    return answer("flight", runtime::flight_report(rings));
 }
 
 }  // namespace muster::launcher

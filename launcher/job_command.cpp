@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -90,10 +89,9 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
     return Error{Errc::bad_frame, cat(who, " answered in another language; is it of another version?")};
 }
 
-int tell(std::string_view verb, const native::CommandAnswer& answer) {
-    if (!answer.done) return complain(verb, 1, answer.text);
-    std::printf("%s\n", answer.text.c_str());
-    return exit_codes::success;
+int tell(std::string_view verb, const native::CommandAnswer& heard) {
+    if (!heard.done) return complain(verb, 1, heard.text);
+    return answer(verb, cat(heard.text, "\n"));
 }
 
 int give_to_daemon(std::string_view verb, const JobAddress& address, const native::Command& command,
@@ -112,8 +110,8 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
             "the job without --rdzv-endpoint");
     const auto secret = rendezvous::read_job_secret(secret_file);
     if (!secret) return wrong(cat("MUSTER_SECRET_FILE: ", secret.error().context));
-    const auto answer = command_daemon(daemons, address.job, command, *secret, answer_limit);
-    return answer ? tell(verb, *answer) : complain(verb, 1, answer.error().context);
+    const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
+    return heard ? tell(verb, *heard) : complain(verb, 1, heard.error().context);
 }
 
 int give_to_agent(std::string_view verb, const JobAddress& address, const native::Command& command) {
@@ -122,9 +120,9 @@ int give_to_agent(std::string_view verb, const JobAddress& address, const native
     // Where nothing was done, another agent may do it: the first one may just have gone, or wait beside the round.
     std::vector<std::string> troubles;
     for (const auto& agent : *agents) {
-        const auto answer = ask(agent, command);
-        if (answer && answer->done) return tell(verb, *answer);
-        auto trouble = answer ? answer->text : answer.error().context;
+        const auto heard = ask(agent, command);
+        if (heard && heard->done) return tell(verb, *heard);
+        auto trouble = heard ? heard->text : heard.error().context;
         if (std::ranges::find(troubles, trouble) == troubles.end()) troubles.push_back(std::move(trouble));
     }
     return complain(verb, 1, join(troubles, "; "));

@@ -4,10 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -15,6 +12,7 @@
 #include "agent/core/failure_report.h"
 #include "agent/core/report_file.h"
 #include "launcher/checkpoint_command.h"
+#include "launcher/complaint.h"
 #include "launcher/config_command.h"
 #include "launcher/drain_command.h"
 #include "launcher/entry.h"
@@ -195,11 +193,7 @@ int run(int argc, const char* const* argv) {
     if (!file) return refuse(exit_codes::usage, file.error().context, {});
     const auto hosts_file = is_kubernetes_pod(environment) ? read_file("/etc/hosts") : std::string();
     auto parsed = parse_options(words, environment, *file, hosts_file);
-    if (const auto* text = std::get_if<ShowText>(&parsed)) {
-        const bool written = std::fwrite(text->text.data(), 1, text->text.size(), stdout) == text->text.size();
-        if (written && std::fflush(stdout) == 0) return exit_codes::success;
-        return refuse(exit_codes::internal, cat("cannot write to stdout: ", std::strerror(errno)), {});
-    }
+    if (const auto* text = std::get_if<ShowText>(&parsed)) return answer({}, text->text);
     if (const auto* nothing = std::get_if<NothingToDo>(&parsed)) {
         say_last(nothing->line);
         return exit_codes::success;

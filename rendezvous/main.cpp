@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +22,7 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/nearest.h"
 #include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/standard_streams.h"
 #include "rendezvous/base/text.h"
@@ -35,6 +39,7 @@ namespace options = boost::program_options;
 using namespace muster;
 
 constexpr int exit_usage = 2;
+constexpr int exit_internal = 70;
 constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state cannot be had
 
 // Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
@@ -52,6 +57,13 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
 int complain(std::string_view line) {
     std::cerr << "musterd: " << line << "\n";
     return exit_usage;
+}
+
+/// To stdout; a failure where it does not take all of it.
+int answer(std::string_view text) {
+    if (std::cout << text << std::flush) return 0;
+    complain(cat("cannot write to stdout: ", std::strerror(errno)));
+    return exit_internal;
 }
 
 struct StateOptions {
@@ -122,8 +134,7 @@ int check(const StateOptions& where, const std::function<std::string(const char*
     if (!where.self.empty())
         if (const int wrong = tell("advertise", rendezvous::check_advertised(where.self, where.place)); wrong != 0)
             return wrong;
-    std::cout << "musterd: the options are right\n";
-    return 0;
+    return answer("musterd: the options are right\n");
 }
 
 int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous::ServiceEnvironment& service) {
@@ -229,9 +240,19 @@ int main(int argc, char** argv) {
     const auto known = rendezvous::describe_options();
     options::variables_map given;
     try {
-        options::store(options::command_line_parser(argc, argv).options(known).positional({}).run(), given);
-    } catch (const options::too_many_positional_options_error&) {
-        return complain("a word stands where only options may; write --port 29400, not port 29400");
+        const auto line = options::command_line_parser(argc, argv).options(known).run();
+        for (const auto& word : line.options)
+            if (word.position_key >= 0)
+                return complain(cat("got '", word.value.front(),
+                                    "' where only options may stand; write --port 29400, not port 29400"));
+        options::store(line, given);
+    } catch (const options::unknown_option& failure) {
+        const auto written = failure.get_option_name();
+        auto name = std::string_view(written).substr(std::min(written.find_first_not_of('-'), written.size()));
+        name = name.substr(0, name.find('='));
+        const auto near = nearest(name, rendezvous::option_names(known));
+        return complain(cat("unknown option '", written, "'", near.empty() ? "" : "; the nearest known option is --",
+                            near, " (musterd --help lists all)"));
     } catch (const options::error& failure) {
         return complain(cat(failure.what(), "; musterd --help lists the options"));
     }
@@ -244,16 +265,13 @@ int main(int argc, char** argv) {
         options::store(*file, given);
     }
     if (given.count("help") > 0) {
-        std::cout
-            << "musterd: the rendezvous daemon of muster. Serves agents, PyTorch's TCPStore clients (torchrun with\n"
-               "--rdzv-endpoint HOST:PORT --rdzv-conf is_host=0) and GET /healthz, /status and /metrics on one "
-               "port.\n\n"
-            << known;
-        return 0;
+        std::ostringstream text;
+        text << "musterd: the rendezvous daemon of muster. Serves agents, PyTorch's TCPStore clients (torchrun with\n"
+                "--rdzv-endpoint HOST:PORT --rdzv-conf is_host=0) and GET /healthz, /status and /metrics on one "
+                "port.\n\n"
+             << known;
+        return answer(text.str());
     }
-    if (given.count("version") > 0) {
-        std::cout << build_facts("musterd");
-        return 0;
-    }
+    if (given.count("version") > 0) return answer(build_facts("musterd"));
     return run(given, places);
 }

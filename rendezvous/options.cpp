@@ -49,6 +49,12 @@ options::options_description describe_options() {
     return all;
 }
 
+std::vector<std::string> option_names(const options::options_description& known) {
+    std::vector<std::string> names;
+    for (const auto& option : known.options()) names.push_back(option->long_name());
+    return names;
+}
+
 Result<options::parsed_options> read_options(const std::string& path, const options::options_description& known,
                                              OptionPlaces& places) {
     auto text = read_config_file(path);
@@ -58,8 +64,7 @@ Result<options::parsed_options> read_options(const std::string& path, const opti
     };
     const auto config = parse_config(*text);
     if (!config.complaints.empty()) return wrong(config.complaints.front().line, config.complaints.front().why);
-    std::vector<std::string> names;
-    for (const auto& option : known.options()) names.push_back(option->long_name());
+    auto names = option_names(known);
     for (const char* not_here : {"config", "check", "help", "version"}) std::erase(names, not_here);
     options::parsed_options parsed(&known);
     for (const auto& [key, value, line] : config.entries) {

@@ -4,12 +4,16 @@
 #include <boost/program_options.hpp>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "rendezvous/base/error.h"
 
 namespace muster::rendezvous {
 
 boost::program_options::options_description describe_options();
+
+/// Their long names.
+std::vector<std::string> option_names(const boost::program_options::options_description& known);
 
 /// The options of a file: by name, where each stands, as messages say it ("/etc/muster/musterd.conf:3: port").
 using OptionPlaces = std::map<std::string, std::string>;

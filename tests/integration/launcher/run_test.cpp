@@ -154,3 +154,13 @@ TEST_CASE("help and version go to stdout") {
     CHECK(version.wait() == 0);
     CHECK(version.out().starts_with("muster "));
 }
+
+TEST_CASE("an answer that stdout does not take is no success") {
+    for (const std::string command : {"--help", "--version", "drain --help", "fault kill rank 0 --help",
+                                      "flight --help", "checkpoint --help", "config check --help"}) {
+        INFO(command);
+        MusterProcess asker(shell({}, MUSTER_BINARY " " + command + " >/dev/full"));
+        CHECK(asker.wait() == 70);
+        CHECK(holds(asker.err(), "cannot write to stdout: No space left on device"));
+    }
+}

@@ -115,12 +115,15 @@ TEST_CASE("musterd ends in order when it is told to, and says so") {
 }
 
 TEST_CASE("an option that musterd does not understand is named, and ends it with 2; a port in use with 78") {
-    for (const char* wrong : {"--prot", "--port=x", "--state=paper", "--log-level=loud"}) {
+    for (const char* wrong : {"--prot", "--port=x", "--state=paper", "--log-level=loud", "stray"}) {
         Musterd daemon({wrong});
         const std::string said = daemon.read_until("\n");
         CHECK(said.find(std::string(wrong).substr(0, std::string(wrong).find('='))) != std::string::npos);
         CHECK(daemon.end() == 2);
     }
+    Musterd mistyped({"--sate=memory"});
+    CHECK(mistyped.read_until("\n").find("the nearest known option is --state") != std::string::npos);
+    CHECK(mistyped.end() == 2);
     Musterd first({"--port", "0"});
     const auto port = std::to_string(first.port());
     Musterd second({"--port", port});
