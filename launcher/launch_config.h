@@ -133,4 +133,9 @@ struct LaunchConfig {
     std::string report;  ///< --report as given (report_writer.h); empty: no file
 };
 
+/// The job as people know it: the name that they gave, also of a node alone.
+inline const std::string& shown_job(const LaunchConfig& config) {
+    return config.named_job == "none" ? config.job : config.named_job;
+}
+
 }  // namespace muster::launcher

@@ -74,7 +74,7 @@ std::string log_dir_trouble(const LaunchConfig& config) {
 /// Absolute, because nothing says that the launcher stays where it is; empty: none is wanted.
 std::string report_file_path(const LaunchConfig& config) {
     if (config.report.empty()) return {};
-    const auto path = report_path(config.report, {.host = host_name(), .job = config.job, .pid = ::getpid()});
+    const auto path = report_path(config.report, {.host = host_name(), .job = shown_job(config), .pid = ::getpid()});
     return std::filesystem::absolute(path.value_or(config.report)).string();
 }
 
@@ -117,7 +117,7 @@ int launch(Launch launch, Environment environment) {
     set_log_level(config.log_level);
     set_log_name(cat("muster[", host_name(), "]"));
     if (open_journal("muster", value_or_empty(environment, "JOURNAL_STREAM")))
-        set_journal_field("MUSTER_JOB", config.named_job == "none" ? config.job : config.named_job);
+        set_journal_field("MUSTER_JOB", shown_job(config));
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
         return refuse(exit_codes::usage, checked.error().context, style);
     if (const auto trouble = first_host_trouble(launch.own_addresses); !trouble.empty())
@@ -160,8 +160,10 @@ int launch(Launch launch, Environment environment) {
 
     NodeRun run(config, std::get<Entry>(entry), environment, unit);
     const auto result = run.run(std::move(*guardian));
-    const agent::ReportContext context{
-        .job = config.job, .host = run.host(), .program = "muster", .signal_reason = run.signal_reason()};
+    const agent::ReportContext context{.job = shown_job(config),
+                                       .host = run.host(),
+                                       .signal_reason = run.signal_reason(),
+                                       .job_is_named = config.named_job != "none"};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
         leave_report(report_file, agent::report_file(context, code, not_launched->why));

@@ -149,17 +149,21 @@ void append_others(std::string& out, const Verdict& verdict) {
 struct Reporter {
     const ReportContext& context;
 
-    [[nodiscard]] std::string line(std::string_view text) const { return cat(context.program, ": ", text, '\n'); }
+    [[nodiscard]] std::string job() const { return context.job_is_named ? cat("job ", context.job) : "the job"; }
+    /// About this node in the job.
+    [[nodiscard]] std::string line(std::string_view text) const {
+        return cat(context.program, ": ", context.job_is_named ? cat(job(), ": ") : std::string(), text, '\n');
+    }
 
     std::string operator()(const JobSucceeded&) const { return {}; }
     std::string operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
         if (end.verdict.first && saved_and_left(end.verdict.first->end)) {
-            return line(cat("job ", context.job, " is not over: ", end.why,
-                            context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
-                            "; start it again to go on"));
+            return cat(context.program, ": ", job(), " is not over: ", end.why,
+                       context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
+                       "; start it again to go on\n");
         }
-        std::string out = line(cat("job ", context.job, " failed", end.why.empty() ? "" : ": ", end.why));
+        std::string out = cat(context.program, ": ", job(), " failed", end.why.empty() ? "" : ": ", end.why, '\n');
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
         append_others(out, end.verdict);
         for (const auto& line : lines_of(end.verdict.whereabouts)) out += cat("  ", line, '\n');
@@ -170,21 +174,21 @@ struct Reporter {
         return out;
     }
     std::string operator()(const Cancelled& cancelled) const {
-        return line(cat("job ", context.job, ": stopped by ", signal_name(cancelled.signal),
+        return line(cat("stopped by ", signal_name(cancelled.signal),
                         context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
                         "; this node has left"));
     }
     std::string operator()(const NoRendezvous& lost) const {
-        return cat(line(cat("job ", context.job, ": no rendezvous: ", lost.why)),
+        return cat(line(cat("no rendezvous: ", lost.why)),
                    lost.last_end.empty() ? std::string() : cat("  before: ", lost.last_end, '\n'));
     }
     std::string operator()(const JoinRefused& refused) const {
-        return line(cat("job ", context.job, ": this node was refused: ", refused.refusal.why));
+        return line(cat("this node was refused: ", refused.refusal.why));
     }
-    std::string operator()(const AgentFailed& failed) const { return line(cat("job ", context.job, ": ", failed.why)); }
-    std::string operator()(const SetUpFailed& failed) const { return line(cat("job ", context.job, ": ", failed.why)); }
+    std::string operator()(const AgentFailed& failed) const { return line(failed.why); }
+    std::string operator()(const SetUpFailed& failed) const { return line(failed.why); }
     std::string operator()(const Drained& drained) const {
-        return line(cat("job ", context.job, ": this node was asked to leave, and has left: ", drained.why));
+        return line(cat("this node was asked to leave, and has left: ", drained.why));
     }
 };
 

@@ -1,6 +1,6 @@
 // What a person reads when a job ends: one short report, the same facts on every node. Pure.
 //
-//   muster: job none failed: worker failed and no restart is left (3 of 3 used)
+//   muster: job bert failed: worker failed and no restart is left (3 of 3 used)
 //     first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL)
 //     ...
 // The failure that came first over all nodes is told in full, the others as a count, and the workers that muster itself
@@ -19,6 +19,7 @@ struct ReportContext {
     std::string program = "muster";
     std::size_t stderr_lines_max = 20;  ///< of the first failure's stderr
     std::string signal_reason = {};     ///< why the scheduler has sent its signal, where it says
+    bool job_is_named = true;           ///< else its id is left out: "none", or a random one, tells nobody anything
 };
 
 /// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded).

@@ -162,6 +162,18 @@ TEST_CASE("every other ending is one line, and success is silent") {
           "muster: job job7: this node was asked to leave, and has left: maintenance\n");
 }
 
+TEST_CASE("a job without a name is not called by an id that tells nobody anything") {
+    ReportContext unnamed = context;
+    unnamed.job_is_named = false;
+    CHECK(report(Cancelled{15}, unnamed) == "muster: stopped by SIGTERM; this node has left\n");
+    CHECK(report(NoRendezvous{"no answer"}, unnamed) == "muster: no rendezvous: no answer\n");
+    CHECK(report(failed(killed_worker(), 0, 0), unnamed)
+              .starts_with("muster: the job failed: rank 5 failed and no restart is left (3 of 3 used)\n"));
+    auto end = failed(killed_worker(), 0, 0);
+    end.report.verdict.first->end = Exited{76};
+    CHECK(report(end, unnamed).starts_with("muster: the job is not over: "));
+}
+
 TEST_CASE("a known cause is told in the place of a guess, with the core dump") {
     Failure failure = killed_worker();
     failure.log_directory.clear();
