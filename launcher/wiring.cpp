@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/core/error_file.h"
 #include "agent/core/failure_report.h"
 #include "agent/core/report_file.h"
 #include "launcher/checkpoint_command.h"
@@ -86,9 +87,20 @@ std::string report_trouble(const std::string& path) {
 
 /// The last of all: the job's end must not fail for it, and a person is told.
 void leave_report(const std::string& path, std::string_view text) {
-    if (path.empty()) return;
+    if (path.empty() || text.empty()) return;
     if (const auto written = write_report(path, text); !written)
         say_last(cat("muster: ", written.error().context, "\n"));
+}
+
+/// For whoever has started this launcher and named it a file to say in what went wrong, as torchrun does: the worker's
+/// own words where they lie on this host. Empty where no worker has failed.
+std::string error_file_of(const agent::Ending& ending, const std::string& host, std::string_view text) {
+    const auto* failed = std::get_if<agent::JobFailed>(&ending);
+    if (failed == nullptr || !failed->report.verdict.first) return {};
+    const auto& first = *failed->report.verdict.first;
+    if (saved_and_left(first.end)) return {};
+    const bool is_here = first.host == host && !first.error_file.empty();
+    return agent::launcher_error_file(is_here ? read_file(first.error_file) : std::string(), first, text);
 }
 
 /// Under nohup a hang-up is ignored from the start, and stays so, unless the user has asked for it by name.
@@ -173,6 +185,8 @@ int launch(Launch launch, Environment environment) {
     const int code = exit_code(ending, style);
     const auto text = agent::report(ending, context);
     leave_report(report_file, agent::report_file(ending, context, code, text));
+    leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),
+                 error_file_of(ending, run.host(), text));
     say_last(text);
     return code;
 }

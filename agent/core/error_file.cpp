@@ -90,4 +90,18 @@ WorkerError parse_error_file(std::string_view text) {
     return error;
 }
 
+std::string launcher_error_file(std::string_view workers, const Failure& first, std::string_view report) {
+    json file;
+    if (workers.size() <= error_file_bytes_max && nesting_allowed(workers))
+        file = json::parse(workers, nullptr, /*allow_exceptions=*/false);
+    const json* message = member(file, "message");
+    if (message == nullptr || !(message->is_object() || message->is_string()))
+        file = {{"message", {{"message", report}, {"extraInfo", {{"timestamp", cat(first.wall_time_s)}}}}}};
+    if (file["message"].is_object()) {
+        if (const auto* exited = std::get_if<Exited>(&first.end)) file["message"]["errorCode"] = exited->code;
+        if (const auto* signaled = std::get_if<Signaled>(&first.end)) file["message"]["errorCode"] = -signaled->signal;
+    }
+    return file.dump(-1, ' ', false, json::error_handler_t::replace) + '\n';
+}
+
 }  // namespace muster::agent

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "rendezvous/wire/native/failure.h"
+
 namespace muster::agent {
 
 /// More is not read. A Python traceback of 1,000 frames has about 100 KiB.
@@ -23,5 +25,10 @@ struct WorkerError {
 /// while it wrote), becomes a message that starts with "unreadable error file: " and quotes its first bytes. The
 /// message is cut to its last 16 KiB: a traceback's end tells most.
 WorkerError parse_error_file(std::string_view text);
+
+/// The launcher's own error file, for the program that has started it. `workers` is the file of the worker that failed
+/// first, to which the exit code is added as torchrun does (a signal's is negative). Where it has left none, or none
+/// that can be read, `report` says what is known.
+std::string launcher_error_file(std::string_view workers, const Failure& first, std::string_view report);
 
 }  // namespace muster::agent

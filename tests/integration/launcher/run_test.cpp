@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "rendezvous/base/read_file.h"
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"
 #include "tests/support/holds.h"
 #include "tests/support/scratch_folder.h"
 
+using muster::read_file;
 using namespace muster::test;
 using namespace std::chrono_literals;
 using Words = std::vector<std::string>;
@@ -163,4 +165,16 @@ TEST_CASE("an answer that stdout does not take is no success") {
         CHECK(asker.wait() == 70);
         CHECK(holds(asker.err(), "cannot write to stdout: No space left on device"));
     }
+}
+
+TEST_CASE("who has started the launcher finds in its error file what the worker said, with the exit code") {
+    ScratchFolder folder;
+    const MusterOptions asked{.environment = {{"TORCHELASTIC_ERROR_FILE", folder / "error.json"}}};
+    const std::string says = R"(echo '{"message":{"message":"ValueError: bad"}}' >$TORCHELASTIC_ERROR_FILE; exit 3)";
+    MusterProcess failed(shell({}, says), asked);
+    CHECK(failed.wait() == 3);
+    CHECK(read_file(folder / "error.json") == "{\"message\":{\"errorCode\":3,\"message\":\"ValueError: bad\"}}\n");
+    MusterProcess mute(shell({"--rdzv-id=bert"}, "exit 4"), asked);
+    CHECK(mute.wait() == 4);
+    CHECK(holds(read_file(folder / "error.json"), "job bert failed"));
 }

@@ -1,7 +1,10 @@
 #include "agent/core/error_file.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tests/support/catch.h"
 
+using namespace muster;
 using namespace muster::agent;
 
 TEST_CASE("the file that @record writes gives its traceback and time") {
@@ -49,4 +52,25 @@ TEST_CASE("every truncation of an error file is survived") {
         R"({"message": {"message": "ValueError: \u00e9", "extraInfo": {"py_callstack": "T", "timestamp": "17"}}})";
     for (std::size_t size = 0; size < text.size(); ++size)
         CHECK(parse_error_file(std::string_view(text).substr(0, size)).message.starts_with("unreadable"));
+}
+
+TEST_CASE("the launcher's error file is the worker's with the exit code in it, as torchrun leaves it") {
+    Failure first;
+    first.end = Signaled{11, false};
+    first.wall_time_s = 17;
+    const auto own = R"({"message":{"message":"ValueError: bad","extraInfo":{"timestamp":"5"}}})";
+    CHECK(launcher_error_file(own, first, "unused") ==
+          R"({"message":{"errorCode":-11,"extraInfo":{"timestamp":"5"},"message":"ValueError: bad"}})"
+          "\n");
+    first.end = Exited{3};
+    CHECK(launcher_error_file(R"({"message":"short","timestamp":5})", first, "unused") ==
+          R"({"message":"short","timestamp":5})"
+          "\n");
+    for (const std::string& unreadable : {std::string(), std::string("{\"mess"), std::string("[]"),
+                                          std::string("{\"message\":3}"), std::string(100'000, '[')}) {
+        const auto made = nlohmann::json::parse(launcher_error_file(unreadable, first, "rank 0 failed"));
+        CHECK(made["message"]["message"] == "rank 0 failed");
+        CHECK(made["message"]["errorCode"] == 3);
+        CHECK(made["message"]["extraInfo"]["timestamp"] == "17");
+    }
 }
