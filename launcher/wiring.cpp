@@ -12,6 +12,7 @@
 #include "agent/core/error_file.h"
 #include "agent/core/failure_report.h"
 #include "agent/core/report_file.h"
+#include "launcher/absent_ranks.h"
 #include "launcher/checkpoint_command.h"
 #include "launcher/complaint.h"
 #include "launcher/config_command.h"
@@ -113,6 +114,7 @@ void leave_ignored_hang_up(LaunchConfig& config) {
 
 void log_what_is_known(const Launch& launch, const Environment& environment) {
     for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
+    for (const auto& hint : absent_rank_hints(launch.config)) log(LogLevel::warning, hint);
     if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
     if (const auto hint = slurm_cpu_hint(environment, launch.config.workers_per_node, usable_cpu_count());
         !hint.empty())
