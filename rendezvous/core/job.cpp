@@ -115,6 +115,7 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     heard(member, turn.now);
     look_again_at(member.judged_at);
     waiting_changed_ = true;
+    last_refusal_.clear();
     empty_since_ = no_deadline;
     if (terms_by_.empty()) terms_by_ = label(arrival.node);
     return member;
@@ -218,7 +219,11 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
     next_round_ = std::max(next_round_, join.last_round + 1);
     if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
     if (auto refusal = objection(arrival, join)) {
-        turn.send(arrival.connection, *std::move(refusal));
+        turn.send(arrival.connection, *refusal);
+        if (round_.running()) return false;
+        last_refusal_ = std::move(refusal->why);
+        waiting_changed_ = true;
+        tell_waiting(turn);
         return false;
     }
     const auto found = members_.find(arrival.node.incarnation);

@@ -303,6 +303,7 @@ class Job {
     Instant next_look_ = no_deadline;                 ///< when somebody's silence must be judged at the latest
     Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
+    std::string last_refusal_;  ///< why the last one that came may not join: those who wait for it want to know
     Instant told_waiting_at_ = Instant::min();
 
     std::optional<native::JobEnded> ending_;

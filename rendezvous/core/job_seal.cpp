@@ -62,6 +62,7 @@ void Job::seal(const Turn& turn) {
     const auto size = static_cast<std::uint32_t>(members.size());
     round_ = SealedRound{};
     seen_ = SeenLedger{};
+    last_refusal_.clear();
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
     round_.notes = std::move(notes);

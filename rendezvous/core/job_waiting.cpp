@@ -41,11 +41,11 @@ std::string Job::waiting_for(Instant now) const {
     };
     if (tally_.draining > 0) return cat(one_of(Place::draining), others(tally_.draining), " to stop its workers");
     if (tally_.lost > 0) return cat(one_of(Place::lost), others(tally_.lost), ", silent, to be surely gone");
-    if (tally_.gathered < nodes_needed()) {
-        return more_nodes(nodes_needed() - tally_.gathered);
-    }
+    const auto refused =
+        last_refusal_.empty() ? std::string{} : cat("; the last one that came was refused: ", last_refusal_);
+    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
     if (tally_.gathered < wanted())
-        return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends");
+        return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
     if (lacks_host()) return "the node whose muster serves this rendezvous, which has not joined, or has left";
     if (is_quiet(now)) return "nodes of an earlier round, which the daemon, just started, may not know of yet";
     return tally_.away > 0 ? "a node that lost its connection" : "";

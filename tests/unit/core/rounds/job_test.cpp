@@ -11,6 +11,17 @@ TEST_CASE("an agent that lost the answer to its join gets it again") {
     CHECK(says(story.answers("lose n1\njoin n1"), "n1 <- Assigned round 0: group rank 1 of 2"));
 }
 
+TEST_CASE("those who wait for more nodes are told why one that came was refused, until another one joins") {
+    Story story("min=3 max=3");
+    story.answers("join n0\nadvance 1s");
+    const std::string why = "the last one that came was refused: the minimum of nodes is 3 at n0 (pid 101) and 2 at n1";
+    CHECK(says(story.answers("join n1 min=2"), "n0 <- Gathering 1 of 3..3; waiting for 2 more nodes; " + why));
+    CHECK_FALSE(says(story.answers("advance 1s\njoin n2"), "refused"));
+    // At most once in a second, however many come.
+    CHECK_FALSE(says(story.answers("join n3 min=2\njoin n4 min=2"), "Gathering"));
+    CHECK(says(story.answers("advance 1s"), "2 at n4"));
+}
+
 TEST_CASE("an agent that joins while its round runs has given it up, and the round ends for all") {
     Story story("min=1 max=2");
     story.answers("join n0\njoin n1");
