@@ -75,7 +75,9 @@ po::options_description described(OptionGroup group, const Environment& environm
 std::string help_text(const Environment& environment) {
     std::ostringstream out;
     out << "muster [options] program [arguments...]\n\n"
-           "Starts one worker per GPU on each node, watches them, and restarts the job when workers or nodes fail.\n"
+           "Starts the workers of a training job on each node (one, or --nproc-per-node), watches them, and restarts "
+           "the\n"
+           "job when workers or nodes fail.\n"
            "Takes torchrun's command line. --nproc_per_node and --nproc-per-node are the same, and so is any "
            "beginning\n"
            "that fits one option. PET_NPROC_PER_NODE and MUSTER_NPROC_PER_NODE in the environment give defaults.\n"
