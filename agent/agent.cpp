@@ -31,11 +31,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-std::string temporary_directory(const WorkerSpec& workers) {
-    const auto found = workers.environment.find("TMPDIR");
-    return found == workers.environment.end() || found->second.empty() ? "/tmp" : found->second;
-}
-
 Instant now() {
     return std::chrono::steady_clock::now();
 }
@@ -53,7 +48,7 @@ class Agent::Driver : public std::enable_shared_from_this<Driver> {
           host_(host),
           stores_(stores),
           logs_({.base = config_.logs.base,
-                 .temporary = temporary_directory(config_.workers),
+                 .temporary = temporary_directory(config_.workers.environment),
                  .job = config_.logs.job,
                  .none = config_.logs.none}),
           commands_(loop, config_, logs_),
@@ -161,7 +156,7 @@ void Agent::Driver::start() {
     };
     hangs_.on_seen = [this](auto workers) { link_.workers_seen({commands_.last_round(), std::move(workers)}); };
     gpus_.on_notice = hangs_.on_notice;
-    const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers));
+    const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers.environment));
     if (auto made = logs_.make_base(); made.has_error())
         happen(SetUpRefused{made.error().context});
     else if (timers.has_error())

@@ -39,6 +39,14 @@ Result<std::string> make_fresh(const std::string& prefix) {
 
 }  // namespace
 
+std::string temporary_directory(const std::map<std::string, std::string>& environment) {
+    const auto found = environment.find("TMPDIR");
+    const std::string named = found == environment.end() ? "" : found->second;
+    for (const auto& place : {named, std::string("/tmp"), std::string("/var/tmp")})
+        if (!place.empty() && ::access(place.c_str(), W_OK | X_OK) == 0) return place;
+    return named.empty() ? "/tmp" : named;
+}
+
 Result<void> LogDirectory::make(const std::string& path) {
     std::error_code failure;
     fs::create_directories(path, failure);
@@ -52,7 +60,8 @@ Result<void> LogDirectory::make_base() {
     if (config_.none || !base_.empty()) return {};
     if (config_.base.empty()) {
         auto made = make_fresh(config_.temporary + "/torchelastic_");
-        if (made.has_error()) return made.error();
+        if (made.has_error())
+            return Error{made.error().code, cat(made.error().context, "; name a place with --log-dir or TMPDIR")};
         base_ = std::move(made.value());
         return {};
     }

@@ -2,15 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "rendezvous/base/error.h"
 
 namespace muster::agent {
 
+/// TMPDIR or, where that is not there for us, what Python's tempfile takes, which torchrun asks: a scheduler's TMPDIR
+/// may be missing on some hosts.
+std::string temporary_directory(const std::map<std::string, std::string>& environment);
+
 struct LogDirectoryConfig {
     std::string base;       ///< --log-dir, made where missing; empty: a fresh "torchelastic_<8 random>" in `temporary`
-    std::string temporary;  ///< $TMPDIR, else /tmp
+    std::string temporary;  ///< where that one is made
     std::string job;        ///< part of a name; a '/' in it becomes '_'
     bool none = false;      ///< --log-dir /dev/null: no directory at all
 };

@@ -1,7 +1,6 @@
 #include "launcher/option_table.h"
 
 #include <array>
-#include <filesystem>
 #include <limits>
 
 #include "launcher/option_values.h"
@@ -110,14 +109,13 @@ Accepted accept_event_handler(std::string_view value, Settings& settings) {
 
 Accepted accept_log_dir(std::string_view value, Settings& settings) {
     settings.config.log_dir_null = value == "/dev/null";
-    settings.config.log_dir = settings.config.log_dir_null ? "" : value;
+    settings.config.log_dir = settings.config.log_dir_null || value.empty() ? "" : absolute_path(value);
     return std::nullopt;
 }
 
-/// Absolute, because a worker may change its directory.
 Accepted accept_directory(std::string_view value, std::string& field) {
     if (value.empty()) return "a directory";
-    field = std::filesystem::absolute(value).string();
+    field = absolute_path(value);
     return std::nullopt;
 }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -166,6 +167,12 @@ std::optional<bool> truth(std::string_view text) {
     for (const char* no : {"0", "false", "f", "no", "n"})
         if (lower == no) return false;
     return std::nullopt;
+}
+
+std::string absolute_path(std::string_view path) {
+    std::error_code failure;
+    auto absolute = std::filesystem::absolute(path, failure).string();
+    return failure ? std::string(path) : absolute;
 }
 
 std::string random_uuid() {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -25,6 +24,7 @@
 #include "launcher/flight_command.h"
 #include "launcher/node_run.h"
 #include "launcher/open_files.h"
+#include "launcher/option_values.h"
 #include "launcher/options.h"
 #include "launcher/placement.h"
 #include "launcher/report_writer.h"
@@ -77,7 +77,7 @@ std::string log_dir_trouble(const LaunchConfig& config) {
 std::string report_file_path(const LaunchConfig& config) {
     if (config.report.empty()) return {};
     const auto path = report_path(config.report, {.host = host_name(), .job = shown_job(config), .pid = ::getpid()});
-    return std::filesystem::absolute(path.value_or(config.report)).string();
+    return absolute_path(path.value_or(config.report));
 }
 
 std::string report_trouble(const std::string& path) {

@@ -178,7 +178,9 @@ Result<void> make_folders(const std::string& path) {
 }
 
 std::string absolute_path(const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal().string();
+    std::error_code failure;  // the working directory is gone: then the path as it is
+    const auto absolute = std::filesystem::absolute(path, failure);
+    return failure ? path : absolute.lexically_normal().string();
 }
 
 bool exists(const std::string& path) {

@@ -178,3 +178,28 @@ TEST_CASE("who has started the launcher finds in its error file what the worker 
     CHECK(mute.wait() == 4);
     CHECK(holds(read_file(folder / "error.json"), "job bert failed"));
 }
+
+TEST_CASE("a temporary directory that is not there is no trouble, nor is a working directory that is gone") {
+    MusterProcess elsewhere(shell({"--tee=1"}, "echo out"), {.environment = {{"TMPDIR", "/nonexistent"}}});
+    CHECK(elsewhere.wait() == 0);
+    CHECK(elsewhere.out() == "[default0]:out\n");
+    ScratchFolder folder;
+    const auto here = folder / "here";
+    // A shell removes the directory that it is in, and then becomes a second launcher there.
+    const auto gone = [&](const std::string& options) {
+        std::filesystem::create_directory(here);
+        return shell(
+            {}, "cd '" + here + "' && rmdir '" + here + "' && exec " MUSTER_BINARY " " + options + " --no-python true");
+    };
+    CHECK(code_of(gone("")) == 0);
+    CHECK(code_of(gone("--report=r.json")) == 2);
+    CHECK(code_of(gone("--checkpoint-dir=ckpt")) == 0);
+    CHECK(code_of(gone("--log-dir=logs")) == 78);
+}
+
+TEST_CASE("a worker that changes its directory finds its error file") {
+    ScratchFolder folder;
+    MusterProcess muster(shell({"--log-dir=logs"}, "cd / && test -d \"${TORCHELASTIC_ERROR_FILE%/*}\""),
+                         {.directory = folder.string()});
+    CHECK(muster.wait() == 0);
+}

@@ -205,7 +205,7 @@ TEST_CASE("two dashes end the options") {
 TEST_CASE("an abbreviation counts when it fits one option, and torchrun's option wins over ours") {
     CHECK(config_of({"--nproc", "2"}).workers_per_node == 2);
     CHECK(config_of({"--rdzv-b", "c10d"}).backend == Backend::c10d);
-    CHECK(config_of({"--log-", "d"}).log_dir == "d");  // --log-level is ours
+    CHECK(config_of({"--log-", "/d"}).log_dir == "/d");  // --log-level is ours
     CHECK(config_of({"--stan"}).standalone);
     CHECK(config_of({"--spar=1", "--nnodes=1:2", "--rdzv-backend=c10d", "--rdzv-endpoint=h:1"}).spares == 1);
     CHECK(holds(error_of({"--rdzv", "x", "t.py"}), "is ambiguous; it could be --rdzv-backend, --rdzv-endpoint"));
