@@ -73,6 +73,13 @@ std::uint32_t usable_cpu_count() {
     return std::max(count, 1U);
 }
 
+std::string uncounted_accelerator(const std::string& devices) {
+    // AMD, Ascend, Trainium, and the kernel's class for all others.
+    for (const char* name : {"/kfd", "/davinci0", "/neuron0", "/accel"})
+        if (const auto path = devices + name; ::access(path.c_str(), F_OK) == 0) return path;
+    return {};
+}
+
 Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
                                   const std::string& nvml_library) {
     if (config.worker_count == WorkerCount::given) return {};
@@ -89,6 +96,11 @@ Result<void> resolve_worker_count(LaunchConfig& config, const Environment& envir
             why = cat(devices->size(), " GPUs are here, but CUDA_VISIBLE_DEVICES='", visible.value_or(""),
                       "' shows none");
     }
+    const auto others = gpus == 0 && config.worker_count != WorkerCount::cpu ? uncounted_accelerator() : std::string{};
+    if (!others.empty()) why += cat(" (", others, " is there, but only NVIDIA's can be counted)");
+    if (config.worker_count == WorkerCount::automatic && !others.empty())
+        log(LogLevel::warning, "--nproc-per-node=auto starts one worker for each CPU: ", why,
+            "; write the number of accelerators");
     if (config.worker_count == WorkerCount::gpu && gpus == 0)
         return Error{Errc::not_found,
                      cat("--nproc-per-node: got 'gpu', but ", why, "; write a number, or auto to fall back on the CPUs",

@@ -28,7 +28,11 @@ Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& sc
 /// CPUs for workers: those of the affinity mask, no more than the cgroup's quota (v2 and v1), at least one.
 std::uint32_t usable_cpu_count();
 
-/// Replaces auto, gpu and cpu by a number. The error says what was counted. Loads NVML: call it after the guardian has
+/// A device of accelerators that are not NVIDIA's, e.g. "/dev/kfd" (AMD): nobody here can count them. Empty: none.
+std::string uncounted_accelerator(const std::string& devices = "/dev");
+
+/// Replaces auto, gpu and cpu by a number. The error says what was counted; a warning, that auto has taken the CPUs
+/// of a host with accelerators which it cannot count. Loads NVML: call it after the guardian has
 /// been forked.
 Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
                                   const std::string& nvml_library = "libnvidia-ml.so.1");

@@ -340,12 +340,12 @@ constexpr std::array rows{
               "Let muster fault kill, stop, slow down or cut off workers and the agent of this node, as a rehearsal.", "",
               [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
-              "muster: the root cause's own code (see the README's table). torchrun: 1 for every failure.", "muster",
+              "muster: the root cause's own code (the exit codes below). torchrun: 1 for every failure.", "muster",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;
                   to.config.exit_codes = value == "muster" ? ExitCodeStyle::muster : ExitCodeStyle::torchrun; return std::nullopt; }},
 
     OptionRow{"log-dir", 0, Kind::value, Group::output, From::torchrun, true, "DIR",
-              "Base directory of the log files; /dev/null: none at all.", "", accept_log_dir},
+              "Base directory of the log files, else a new one in TMPDIR, which goes if it stays empty; /dev/null: none at all.", "", accept_log_dir},
     OptionRow{"redirects", 'r', Kind::value, Group::output, From::torchrun, true, "MASK|RANK:MASK,...",
               "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both.", "0",
               [](auto value, auto& to) { return accept_streams(value, to.config.redirects); }},

@@ -1,11 +1,13 @@
 #include "launcher/environment_probe.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include "launcher/advertised_addresses.h"
 #include "launcher/endpoint_look_up.h"
 #include "rendezvous/base/own_addresses.h"
 #include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
 
 using namespace muster;
 using namespace muster::launcher;
@@ -135,4 +137,11 @@ TEST_CASE("the advertised addresses are numeric and the best comes first") {
     const auto outer = advertised_addresses(config, {"192.0.2.1"});
     REQUIRE_FALSE(outer.empty());
     if (outer.size() > 1) CHECK_FALSE(is_loopback(outer.front()));
+}
+
+TEST_CASE("accelerators that nobody here can count are seen") {
+    const test::ScratchFolder devices;
+    CHECK(uncounted_accelerator(devices.string()).empty());
+    std::ofstream(devices / "kfd");
+    CHECK(uncounted_accelerator(devices.string()) == devices / "kfd");
 }
