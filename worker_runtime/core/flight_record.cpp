@@ -26,6 +26,11 @@ std::string describe_entry(const FlightEntry& entry) {
         .kind = entry.kind, .type = entry.type, .reduce = entry.reduce, .count = entry.count, .peer = entry.peer});
 }
 
+/// All that same_operation() compares.
+std::string describe_signature(const FlightEntry& entry) {
+    return cat(describe_entry(entry), entry.tag != 0 ? cat(" tagged ", entry.tag) : std::string());
+}
+
 bool same_operation(const FlightEntry& a, const FlightEntry& b) {
     return a.kind == b.kind && a.type == b.type && a.reduce == b.reduce && a.count == b.count && a.peer == b.peer &&
            a.tag == b.tag;
@@ -84,8 +89,8 @@ void report_difference(const Group& group, std::vector<std::string>& lines) {
                 const auto theirs = second->second.by_number.find(number);
                 if (theirs == second->second.by_number.end() || same_operation(*entry, *theirs->second)) continue;
                 lines.push_back(cat("  they differ in operation ", number, ": ", who(first->first, first->second),
-                                    " ran ", describe_entry(*entry), ", ", who(second->first, second->second), " ran ",
-                                    describe_entry(*theirs->second)));
+                                    " ran ", describe_signature(*entry), ", ", who(second->first, second->second),
+                                    " ran ", describe_signature(*theirs->second)));
                 return;
             }
         }

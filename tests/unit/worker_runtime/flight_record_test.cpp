@@ -93,15 +93,24 @@ namespace {
 /// Has memory for a page, and runs nothing.
 class SmallTransport final : public Transport {
   public:
+    static constexpr std::size_t deadly_bytes = 6000;  ///< whoever asks for so much finds that another rank has died
+
     [[nodiscard]] std::string_view name() const override { return "small"; }
     Result<void> run(const Operation&, const RunTerms&) override { return {}; }
     Result<void> transfer(const Operation&, const RunTerms&) override { return {}; }
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms&) override {
+        if (size_bytes == deadly_bytes) return Error{Errc::peer_closed, "rank 1 died"};
         if (size_bytes > 4096) return Error{Errc::limit_exceeded, "too little memory"};
         return Memory();
     }
     void abort(std::string_view) override {}
 };
+
+FlightRing read_back(FlightRecorder& recorder) {
+    std::string bytes(flight_ring_bytes, '\0');
+    REQUIRE(::pread(recorder.descriptor().get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
+    return read_flight_ring(bytes).value();
+}
 
 }  // namespace
 
@@ -113,9 +122,7 @@ TEST_CASE("taking memory is in the record, and whoever stays away from it is mis
     CHECK(body.run(barrier(), std::chrono::seconds(60)).has_value());
     CHECK(body.allocate(4096).has_value());
     CHECK_FALSE(body.allocate(5000).has_value());
-    std::string bytes(flight_ring_bytes, '\0');
-    REQUIRE(::pread(recorder->descriptor().get(), bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-    const auto read = read_flight_ring(bytes).value();
+    const auto read = read_back(*recorder);
     REQUIRE(read.entries.size() == 3);
     const auto& taken = read.entries[1];
     const auto& refused = read.entries[2];
@@ -127,6 +134,66 @@ TEST_CASE("taking memory is in the record, and whoever stays away from it is mis
          ring(1, 2, {entry(8, FlightState::done, 5)})});
     CHECK(report.find("rank 1 (pid 101 on gpu07) is missing from operation 9 (allocate 4096 bytes)") !=
           std::string::npos);
+}
+
+TEST_CASE("each communicator of a process has its name and its own numbers in the record, and signatures are whole") {
+    const auto recorder = FlightRecorder::open({}, "").value();
+    const auto body_of = [&](const std::string& id, int rank, int size) {
+        return CommunicatorBody({.group = {.rank = rank, .size = size, .id = id, .place = nullptr},
+                                 .make_transport = {},
+                                 .flight = recorder},
+                                std::make_unique<SmallTransport>());
+    };
+    CommunicatorBody world = body_of("world", 3, 4);
+    CommunicatorBody part = body_of("world/0.1", 1, 2);
+    std::vector<float> values(6);
+    auto reduced = all_reduce(buffer(std::span(values)), ReduceOp::max);
+    reduced.tag = 0xabc0001;
+    const auto all = broadcast(buffer(std::span(values)), 2);
+    CHECK(world.run(barrier(), std::chrono::seconds(60)).has_value());
+    CHECK(part.run(reduced, std::chrono::seconds(60)).has_value());
+    CHECK(world.run(all, std::chrono::seconds(60)).has_value());
+    const auto read = read_back(*recorder);
+    REQUIRE(read.header.group_count == 2);
+    CHECK(read.header.groups[0] == std::string("world"));
+    CHECK(read.header.groups[1] == std::string("world/0.1"));
+    CHECK((read.header.group_ranks[1] == 1 && read.header.group_sizes[1] == 2 && read.header.group_ranks[0] == 3));
+    REQUIRE(read.entries.size() == 3);
+    const auto& second = read.entries[1];
+    CHECK((second.group == 1 && second.number == 1 && second.kind == OperationKind::all_reduce));
+    CHECK((second.type == DataType::f32 && second.reduce == ReduceOp::max && second.count == 6));
+    CHECK((second.tag == 0xabc0001 && second.state == FlightState::done));
+    const auto& third = read.entries[2];
+    CHECK((third.group == 0 && third.number == 2 && third.kind == OperationKind::broadcast && third.peer == 2));
+}
+
+TEST_CASE("only too little memory leaves a communicator as it was; else the first failure is kept, and in the record") {
+    const auto recorder = FlightRecorder::open({}, "").value();
+    CommunicatorBody body(
+        {.group = {.rank = 0, .size = 1, .id = "world", .place = nullptr}, .make_transport = {}, .flight = recorder},
+        std::make_unique<SmallTransport>());
+    CHECK(body.allocate(5000).error().code == Errc::limit_exceeded);
+    CHECK(body.run(barrier(), std::chrono::seconds(60)).has_value());
+    CHECK(body.allocate(SmallTransport::deadly_bytes).error().context == "rank 1 died");
+    CHECK(body.status().error().context == "rank 1 died");
+    body.abort("it is too late");
+    CHECK(body.run(barrier(), std::chrono::seconds(60)).error().context == "rank 1 died");
+    CHECK(read_back(*recorder).header.failure == std::string("rank 1 died"));
+}
+
+TEST_CASE("ranks that differ in the tag alone, as after different plans of buckets, or in the count, are told apart") {
+    const auto tagged = [](int rank, std::uint32_t tag) {
+        auto made = entry(5, FlightState::started, 9);
+        made.tag = tag;
+        return ring(rank, 2, {made});
+    };
+    CHECK(flight_report({tagged(0, 7), tagged(1, 7)}).find("they differ") == std::string::npos);
+    CHECK(
+        flight_report({tagged(0, 7), tagged(1, 8)})
+            .find("they differ in operation 5: rank 0 (pid 100 on gpu07) ran all_reduce sum f32 x 100 tagged 7, rank 1 "
+                  "(pid 101 on gpu07) ran all_reduce sum f32 x 100 tagged 8") != std::string::npos);
+    const auto other_count = ring(1, 2, {entry(5, FlightState::started, 9, OperationKind::all_reduce, 101)});
+    CHECK(flight_report({tagged(0, 0), other_count}).find("ran all_reduce sum f32 x 101\n") != std::string::npos);
 }
 
 TEST_CASE("records of an older round are left out, and all is said to be well when it is") {
