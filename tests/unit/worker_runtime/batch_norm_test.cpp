@@ -46,6 +46,22 @@ TEST_CASE("batch statistics of all ranks are those of all values together, whate
     CHECK(wrong == "");
 }
 
+TEST_CASE("a first rank without samples, or a batch without any, leaves numbers") {
+    for (const bool all_empty : {false, true}) {
+        ThreadGroup group(2);
+        const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+            const bool empty = all_empty || communicator.rank() == 0;
+            std::vector<float> mean{empty ? 0.0f : 3.0f};
+            std::vector<float> variance{empty ? 0.0f : 2.0f};
+            BatchStatistics statistics{.mean = mean, .variance = variance, .count = empty ? 0u : 5u};
+            if (!synchronise_batch_statistics(communicator, statistics)) return "it failed";
+            if (statistics.count != (all_empty ? 0u : 5u)) return "the count is wrong";
+            return mean[0] == (all_empty ? 0 : 3) && variance[0] == (all_empty ? 0 : 2) ? "" : "they are wrong";
+        });
+        CHECK(wrong == "");
+    }
+}
+
 TEST_CASE("batch gradients are summed over all ranks") {
     ThreadGroup group(3);
     const auto wrong = group.run([&](Communicator& communicator) -> std::string {

@@ -182,6 +182,17 @@ TEST_CASE("the same input gives the same plan; any change of the input that chan
     });
 }
 
+TEST_CASE("plans that differ only in what is rare have different hashes: they run different collectives") {
+    const std::vector<Parameter> parameters{f32("a", 64), f32("b", 64)};
+    const BucketCaps caps{.first_bytes = 64, .cap_bytes = 64, .last_bytes = 64};
+    const auto all = plan_buckets(parameters, {.parameters = {1, 0}, .rare_count = 0}, caps);
+    const auto some = plan_buckets(parameters, {.parameters = {1, 0}, .rare_count = 1}, caps);
+    CHECK(told(all) == " 1 | 0");
+    CHECK(told(some) == " 1 | rare: 0");
+    CHECK(all.arena_bytes == some.arena_bytes);
+    CHECK(all.hash != some.hash);
+}
+
 TEST_CASE("an order travels whole, and nothing else passes for one") {
     RandomModel random(7);
     for (int i = 0; i < 200; ++i) {

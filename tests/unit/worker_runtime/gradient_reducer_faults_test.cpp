@@ -16,13 +16,14 @@ using namespace muster::test;
 namespace {
 
 /// What each of three ranks is told when rank 2 has these parameters and options.
-std::vector<std::string> told(const std::vector<Parameter>& odd_one_out, const ReducerOptions& odd_options = {}) {
+std::vector<std::string> told(const std::vector<Parameter>& odd_one_out, const ReducerOptions& odd_options = {},
+                              const ReducerOptions& options = {}) {
     ThreadGroup group(3);
     std::vector<std::string> errors(3);
     (void)group.run([&](Communicator& communicator) -> std::string {
         const bool odd = communicator.rank() == 2;
         const OwnedParameters parameters(odd ? odd_one_out : f32_parameters({4, 5}), 0);
-        auto reducer = GradientReducer::make(communicator, parameters.list(), odd ? odd_options : ReducerOptions{});
+        auto reducer = GradientReducer::make(communicator, parameters.list(), odd ? odd_options : options);
         errors[static_cast<std::size_t>(communicator.rank())] = complaint(reducer);
         return {};
     });
@@ -65,6 +66,11 @@ TEST_CASE("ranks with different models are all told which parameter differs betw
                   "the setting \"bucket_cap_mb\" is 25 on rank 0 but 1 on rank 2: give all ranks the same"));
     CHECK(all_say(told(f32_parameters({4, 5}), {.wire = WireFormat::bf16}),
                   "the setting \"exchange\" is same on rank 0 but bf16 on rank 2: give all ranks the same"));
+    const auto power = told(f32_parameters({4, 5}), {.wire = WireFormat::power, .power_rank = 3},
+                            {.wire = WireFormat::power, .power_rank = 4});
+    CHECK(all_say(power,
+                  "the setting \"exchange\" is PowerSGD of rank 4 from step 10 on rank 0 but PowerSGD of rank 3 "
+                  "from step 10 on rank 2: give all ranks the same"));
     const std::pair<const char*, ReducerOptions> others[] = {
         {"first_bucket_mb", {.first_bucket_mb = 2}},         {"last_bucket_mb", {.last_bucket_mb = 2}},
         {"order", {.order = BucketOrder::registered}},       {"inputs", {.inputs = Inputs::uneven}},
@@ -96,6 +102,10 @@ TEST_CASE("calls out of order are errors that name the step and the parameter, a
         say(reducer.mark_ready(1));
         say(reducer.finish());
         say(reducer.begin_step(-1));
+        for (const float samples : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+            if (complaint(reducer.begin_step(samples)).find("samples must be a finite number") == std::string::npos)
+                text += "it took samples that are no number";
+        }
         (void)reducer.begin_step();
         say(reducer.begin_step());
         say(reducer.mark_ready(3));
@@ -331,6 +341,34 @@ TEST_CASE("clip_grad_norm scales all gradients by one factor, and only when thei
         if (*static_cast<float*>(reducer.gradient(0).data) != 1.5f) return "p0 was not halved";
         if (*static_cast<float*>(reducer.gradient(2).data) != 2) return "p2 was not halved";
         return {};
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("clip_grad_norm() takes the norm over gradients of every type, and leaves one that is no number alone") {
+    ThreadGroup group(1);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        auto listed = f32_parameters({1, 1, 1});
+        listed[1].type = DataType::f64;
+        listed[2].type = DataType::bf16;
+        const OwnedParameters parameters(listed, 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list());
+        if (!reducer) return complaint(reducer);
+        const auto step = [&](float first) {
+            (void)reducer->begin_step();
+            *static_cast<float*>(reducer->gradient(0).data) = first;
+            *static_cast<double*>(reducer->gradient(1).data) = 4;
+            *static_cast<std::uint16_t*>(reducer->gradient(2).data) = 0x4140;  // 12
+            for (const int i : {0, 1, 2}) (void)reducer->mark_ready(i);
+            return reducer->finish();
+        };
+        if (auto finished = step(3); !finished) return complaint(finished);
+        if (const auto norm = reducer->clip_grad_norm(6.5); !norm || *norm != 13) return "the norm is not 13";
+        if (*static_cast<double*>(reducer->gradient(1).data) != 2) return "the f64 gradient was not halved";
+        if (auto finished = step(std::numeric_limits<float>::quiet_NaN()); !finished) return complaint(finished);
+        if (const auto norm = reducer->clip_grad_norm(1); !norm || !std::isnan(*norm)) return "the norm is a number";
+        return *static_cast<double*>(reducer->gradient(1).data) == 4 ? ""
+                                                                     : "gradients were scaled by what is no number";
     });
     CHECK(wrong == "");
 }

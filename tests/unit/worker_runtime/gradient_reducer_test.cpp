@@ -31,6 +31,25 @@ TEST_CASE("rank 0's parameters are everybody's at the start, and gradients begin
     CHECK(wrong == "");
 }
 
+TEST_CASE("the first bucket, the last one and all between them have the sizes that the options give") {
+    constexpr double line_mb = 256.0 / (1 << 20);  // a parameter
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(eight(), 0);
+        const ReducerOptions options{
+            .bucket_cap_mb = 4 * line_mb, .first_bucket_mb = line_mb, .last_bucket_mb = 2 * line_mb};
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        std::string found;
+        for (const auto& bucket : reducer->buckets()) {
+            for (const auto& slice : bucket.slices) found += cat(slice.parameter);
+            found += " ";
+        }
+        return found == "7 6543 2 10 " ? std::string() : "the buckets are " + found;
+    });
+    CHECK(wrong == "");
+}
+
 TEST_CASE(
     "buckets are launched during the backward pass, in plan order, as soon as they and those before are complete") {
     ThreadGroup group(2);
@@ -194,6 +213,25 @@ TEST_CASE("ranks that run out of batches keep the others company, and all end wi
         for (std::size_t i = 0; i < seen.size(); ++i) CHECK(std::abs(seen[i] - expected[i]) < 1e-5f);
         CHECK(seen == results[0]);
     }
+}
+
+TEST_CASE("what the trainer does after a step may fail in join() too, which then ends with that error") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({1}), 0);
+        auto options = small_buckets();
+        options.inputs = Inputs::uneven;
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        if (communicator.rank() == 1) {
+            const auto joined = reducer->join([]() -> Result<void> { return Error{Errc::io, "the disk is full"}; });
+            return complaint(joined) == "the disk is full" ? std::string() : "join() says: " + complaint(joined);
+        }
+        if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+        (void)reducer->mark_ready(0);
+        return complaint(reducer->finish());
+    });
+    CHECK(wrong == "");
 }
 
 TEST_CASE("marks may come from several threads") {

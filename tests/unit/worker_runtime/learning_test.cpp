@@ -68,6 +68,12 @@ TEST_CASE("the first pass in another order asks for new buckets at once, one in 
     CHECK_FALSE(content.observe(plan_by(forward()), order));
 }
 
+TEST_CASE("a pass in which nothing was marked is not the first one: it says nothing of the order") {
+    OrderLearner learner(hundred_lines(), ten_buckets);
+    CHECK_FALSE(learner.observe(plan_by(forward()), {}));
+    CHECK(learner.observe(plan_by(forward()), swapped_halves()));
+}
+
 TEST_CASE("parameters that the first pass did not mark come last, and rare ones stay last") {
     OrderLearner learner(hundred_lines(), ten_buckets);
     auto order = forward();
@@ -96,6 +102,58 @@ TEST_CASE("an order that has drifted for good asks once it has stood for three p
         CHECK(passes == 1 + patience);
         CHECK(learner.order() == other);
         std::swap(present, other);
+    }
+}
+
+TEST_CASE("patience has a limit, at which what was learned can still be kept and given back") {
+    OrderLearner learner(hundred_lines(), ten_buckets);
+    learner.observe(plan_by(forward()), forward());
+    auto present = forward();
+    auto other = swapped_halves();
+    UsedParameters parameters(1);
+    int passes = 0;
+    int steps = 0;
+    for (int change = 0; change < 11; ++change) {  // the tenth is after 3 x 2^9 passes, were there no limit
+        for (passes = 1; !learner.observe(plan_by(present), other); ++passes) REQUIRE(passes < 4000);
+        for (steps = 1; !parameters.observe({change % 2 != 0}); ++steps) REQUIRE(steps < 4000);
+        std::swap(present, other);
+    }
+    CHECK(passes == 1 + OrderLearner::patience_max);
+    CHECK(steps == UsedParameters::patience_max);
+    CHECK(OrderLearner(hundred_lines(), ten_buckets).restore(learner.state()));
+    CHECK(UsedParameters(1).restore(parameters.state()));
+}
+
+TEST_CASE("what was learned is given back whole, at whatever moment it was kept") {
+    for (std::uint32_t seed = 1; seed <= 20; ++seed) {
+        RandomModel random(seed);
+        const std::size_t rare_count = seed % 2 == 0 ? 0 : 10;
+        const auto pass = [&](std::vector<std::int32_t> order) {
+            order.resize(order.size() - rare_count);
+            return order;
+        };
+        OrderLearner learner(hundred_lines(), ten_buckets);
+        UsedParameters parameters(3);
+        auto present = forward();
+        auto other = forward();
+        std::rotate(other.begin(), other.begin() + 45, other.end() - 10);  // where some are rare: 90 to 99
+        for (int step = 0; step < 60; ++step) {
+            OrderLearner again(hundred_lines(), ten_buckets);
+            UsedParameters used(3);
+            REQUIRE(again.restore(learner.state()));
+            REQUIRE(used.restore(parameters.state()));
+            REQUIRE(again.state() == learner.state());
+            REQUIRE(used.state() == parameters.state());
+            REQUIRE(used.rare() == parameters.rare());
+            const auto plan = plan_by(present, rare_count);
+            const auto order = pass(random.chance(80) ? other : random.chance(50) ? present : forward());
+            const std::vector<bool> now{random.chance(10), random.chance(90), true};
+            const bool asks = learner.observe(plan, order);
+            REQUIRE(again.observe(plan, order) == asks);
+            REQUIRE(again.order() == learner.order());
+            REQUIRE(used.observe(now) == parameters.observe(now));
+            if (asks) std::swap(present, other);
+        }
     }
 }
 

@@ -97,6 +97,11 @@ TEST_CASE("all that ranks must mean alike is part of a signature, and of its wor
     auto peers = others[4];
     peers.peer = 2;
     CHECK(in_words(peers) != in_words(others[4]));
+    OperationOrder from_one;
+    OperationOrder from_two;
+    from_one.add(others[4]);
+    from_two.add(peers);
+    CHECK(compared(from_one, from_two).has_value());
     CHECK(in_words(others[5]) == "all_reduce sum f32 x 5 tagged 7");
     CHECK(in_words({.act = OperationSignature::Act::split}) == "split");
 }

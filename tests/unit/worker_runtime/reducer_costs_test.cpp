@@ -61,6 +61,70 @@ TEST_CASE("a step's costs: all ranks' samples, what one waited, and who was late
     CHECK(costs[1].lateness == costs[0].lateness);
 }
 
+TEST_CASE("a collective that is waited for is communication, too, where one bucket is all there is") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(eight(), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list());
+        if (!reducer) return complaint(reducer);
+        if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+        for (int i = 7; i >= 0; --i) (void)reducer->mark_ready(i);
+        if (auto finished = reducer->finish(); !finished) return complaint(finished);
+        const auto& cost = reducer->last_step();
+        return 2 * cost.communication > cost.exposed ? "" : "what was waited for is not all communication";
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("who is late is told by what the ranks waited in the whole step before") {
+    ThreadGroup group(2);
+    std::vector<Duration> waited(2);
+    std::vector<std::vector<Duration>> lateness(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const auto rank = static_cast<std::size_t>(communicator.rank());
+        const OwnedParameters parameters(eight(), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
+        if (!reducer) return complaint(reducer);
+        for (int step = 0; step < 4; ++step) {
+            if (auto begun = reducer->begin_step(); !begun) return complaint(begun);
+            for (int i = 7; i >= 0; --i) (void)reducer->mark_ready(i);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            // The first that is judged. They tell each other microseconds.
+            if (step == 2) waited[rank] = std::chrono::floor<std::chrono::microseconds>(reducer->last_step().exposed);
+        }
+        lateness[rank] = reducer->costs().lateness;
+        return {};
+    });
+    CHECK(wrong == "");
+    const auto longest = std::max(waited[0], waited[1]);
+    CHECK(lateness[0] == std::vector<Duration>{longest - waited[0], longest - waited[1]});
+    CHECK(lateness[1] == lateness[0]);
+}
+
+TEST_CASE("a step whose local pass made new buckets is left out of the mean") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(eight(), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), small_buckets());
+        if (!reducer) return complaint(reducer);
+        // Parameter 3 is never used, which is known after three steps.
+        const auto pass = [&](bool local) -> std::string {
+            const auto layout = local ? reducer->begin_local_step() : reducer->begin_step();
+            if (!layout) return complaint(layout);
+            if (local && *layout != Layout::moved) return "the local pass has the old buckets";
+            for (const int i : {7, 6, 5, 4, 2, 1, 0}) (void)reducer->mark_ready(i);
+            return complaint(reducer->finish());
+        };
+        for (int step = 0; step < 5; ++step) {
+            if (auto failed = step == 3 ? pass(true) : std::string(); !failed.empty()) return failed;
+            if (auto failed = pass(false); !failed.empty()) return failed;
+        }
+        const auto costs = reducer->costs();  // without the first two, and step 3
+        return costs.step_count == 2 && costs.left_out_count == 3 ? std::string() : cat(costs.step_count, " count");
+    });
+    CHECK(wrong == "");
+}
+
 TEST_CASE("communication that is over before the backward pass is counts as hidden") {
     ThreadGroup group(1);
     const auto wrong = group.run([&](Communicator& communicator) -> std::string {

@@ -142,7 +142,11 @@ TEST_CASE("a reducer refuses the state of another one") {
             if (reducer->restore({.plan = bad, .own = {}}).has_value()) return "it took: " + bad;
         }
         if (auto taken = reducer->restore({.plan = good, .own = {}}); !taken) return taken.error().context;
-        return reducer->restore({.plan = good, .own = std::vector<std::byte>(16)}) ? "residuals of nobody" : "";
+        if (reducer->restore({.plan = good, .own = std::vector<std::byte>(16)})) return "residuals of nobody";
+        if (!reducer->begin_step() || !reducer->mark_ready(0)) return "no step";
+        if (reducer->restore({.plan = good, .own = {}})) return "it took a state in the middle of a step";
+        if (!reducer->finish()) return "no step";
+        return reducer->restore({.plan = good, .own = {}}) ? "it took a state after a step" : "";
     });
     CHECK(wrong == "");
 }

@@ -129,7 +129,8 @@ TEST_CASE("the rules are PyTorch's") {
         value -= 0.1 * velocity;
     }
     CHECK(near(run(Sgd{.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.1}), value));
-    const auto adam = [](double coupled, double decoupled) {
+    const auto adam = [](double coupled, double decoupled, double beta1 = 0.9, double beta2 = 0.999,
+                         double epsilon = 1e-8) {
         double x = 1;
         double m = 0;
         double v = 0;
@@ -138,14 +139,19 @@ TEST_CASE("the rules are PyTorch's") {
             ++t;
             x *= 1 - 0.1 * decoupled;
             const double slope = gradient + coupled * x;
-            m = 0.9 * m + 0.1 * slope;
-            v = 0.999 * v + 0.001 * slope * slope;
-            x -= 0.1 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8);
+            m = beta1 * m + (1 - beta1) * slope;
+            v = beta2 * v + (1 - beta2) * slope * slope;
+            x -= 0.1 * (m / (1 - std::pow(beta1, t))) / (std::sqrt(v / (1 - std::pow(beta2, t))) + epsilon);
         }
         return x;
     };
     CHECK(near(run(Adam{.learning_rate = 0.1, .weight_decay = 0.1}), adam(0.1, 0)));
     CHECK(near(run(AdamW{.learning_rate = 0.1, .weight_decay = 0.1}), adam(0, 0.1)));
+    // Where all numbers matter.
+    CHECK(near(run(Adam{.learning_rate = 0.1, .beta1 = 0.6, .beta2 = 0.7, .epsilon = 0.3, .weight_decay = 0.1}),
+               adam(0.1, 0, 0.6, 0.7, 0.3)));
+    CHECK(near(run(AdamW{.learning_rate = 0.1, .beta1 = 0.6, .beta2 = 0.7, .epsilon = 0.3, .weight_decay = 0.1}),
+               adam(0, 0.1, 0.6, 0.7, 0.3)));
 }
 
 TEST_CASE("ranks with a piece of the state each train to the same bits as one with all of it") {
@@ -191,6 +197,28 @@ TEST_CASE("the pieces of all ranks make up every parameter once, and what they a
     });
     CHECK(wrong == "");
     for (const auto& parameter : covered) CHECK(parameter == std::vector<int>(parameter.size(), 1));
+}
+
+TEST_CASE("the learning rate may change between steps") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        std::vector<float> memory(64, 1);
+        const std::vector<Parameter> parameters = {{.name = "w", .shape = {64}, .data = memory.data()}};
+        auto reducer = GradientReducer::make(communicator, parameters, pieces());
+        if (!reducer) return complaint(reducer);
+        auto optimizer = ShardedOptimizer::make(*reducer, Sgd{.learning_rate = 0.5});
+        if (!optimizer) return complaint(optimizer);
+        for (const double rate : {0.5, 0.25}) {
+            optimizer->set_learning_rate(rate);
+            (void)reducer->begin_step();
+            std::fill_n(static_cast<float*>(reducer->gradient(0).data), 64, 1.0f);
+            (void)reducer->mark_ready(0);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            if (auto stepped = optimizer->step(); !stepped) return complaint(stepped);
+        }
+        return memory == std::vector<float>(64, 0.25f) ? std::string() : cat("it is ", memory[0]);
+    });
+    CHECK(wrong == "");
 }
 
 TEST_CASE("the norm of gradients that lie in pieces is that of the whole") {

@@ -104,6 +104,36 @@ TEST_CASE("int8: what a rank lost waits while it has no samples") {
     CHECK(wrong == "");
 }
 
+TEST_CASE("int8: what a rank lost comes with the next step, also where that has new buckets") {
+    ThreadGroup group(2);
+    auto options = with(WireFormat::int8);
+    options.bucket_cap_mb = options.first_bucket_mb = options.last_bucket_mb = 256.0 / (1 << 20);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({64, 64}), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        for (int step = 0; step < 2; ++step) {
+            // Rank 1 alone has samples: of 0.4 of a unit nothing comes at first, and twice 0.4 as one.
+            const auto layout = reducer->begin_step(communicator.rank() == 1 ? 1 : 0);
+            if (!layout) return complaint(layout);
+            if ((*layout == Layout::moved) != (step == 1)) return cat("step ", step, " has the other layout");
+            for (const int i : {0, 1}) {
+                auto* const values = static_cast<float*>(reducer->gradient(i).data);
+                std::fill_n(values, 64, 0.4f);
+                values[0] = 127;
+                (void)reducer->mark_ready(i);
+            }
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            for (const int i : {0, 1}) {
+                const float value = static_cast<const float*>(reducer->gradient(i).data)[5];
+                if (std::abs(value - static_cast<float>(step)) > 0.01f) return cat("step ", step, ": ", value);
+            }
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+}
+
 TEST_CASE("PowerSGD: a gradient comes through after steps in which there was none") {
     ThreadGroup group(2);
     const auto wrong = group.run([&](Communicator& communicator) -> std::string {

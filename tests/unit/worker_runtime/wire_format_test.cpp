@@ -261,3 +261,31 @@ TEST_CASE("PowerSGD: vectors beside matrices are exact, and steps before the fir
     });
     CHECK(wrong == "");
 }
+
+TEST_CASE("PowerSGD: a matrix of as many independent columns as are sent comes through whole, one of more does not") {
+    for (const int columns : {1, 2, 3}) {
+        ThreadGroup group(2);
+        auto options = over(WireFormat::power);
+        options.power_rank = columns;
+        const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+            auto shaped = f32_parameters({64 * 64});
+            shaped[0].shape = {64, 64};
+            const OwnedParameters parameters(shaped, 0);
+            auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+            if (!reducer) return complaint(reducer);
+            (void)reducer->begin_step();
+            auto* const values = static_cast<float*>(reducer->gradient(0).data);
+            std::vector<float> given(64 * 64);
+            for (std::size_t i = 0; i < given.size(); ++i) {
+                const std::size_t row = i / 64, column = i % 64;  // three rows again and again, each other columns
+                given[i] = column % 3 == row % 3 ? 1.0f + static_cast<float>(column) / 64 : 0.0f;
+            }
+            std::copy(given.begin(), given.end(), values);
+            (void)reducer->mark_ready(0);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            const bool whole = distance(values, given.data(), given.size()) < 1e-4;
+            return whole == (columns == 3) ? std::string() : cat(columns, columns == 3 ? " lose it" : " are enough");
+        });
+        CHECK(wrong == "");
+    }
+}
