@@ -188,6 +188,31 @@ TEST_CASE("ranks that do different things are told apart at the deadline") {
               }) == "");
 }
 
+TEST_CASE("memory that one rank takes where another runs what is carried like it is found soon") {
+    CHECK(run_nccl_ranks(
+              2,
+              [](Communicator& world, int rank) -> std::string {
+                  std::int32_t own = 0;
+                  std::vector<std::int32_t> all(2);
+                  const auto gathered = all_gather({&own, 1, DataType::i32}, buffer(std::span(all)));
+                  const auto began = std::chrono::steady_clock::now();
+                  Result<void> done;
+                  if (rank == 0) {
+                      if (auto memory = world.allocate(4096); !memory) done = memory.error();
+                  } else {
+                      done = world.run(gathered);
+                  }
+                  while (done && std::chrono::steady_clock::now() - began < 20s) done = sum(world);
+                  return told(
+                      done, {"ranks differ in operation 1: rank 0 (pid ", "allocate 4096 bytes", "all_gather i32 x 1"});
+              },
+              [](int) {
+                  NcclSetting setting;
+                  setting.terms.compare_interval = 50ms;
+                  return setting;
+              }) == "");
+}
+
 TEST_CASE("an operation that differs and ends all the same is found soon, and named with both ranks on all") {
     const auto often = [](int) {
         NcclSetting setting;

@@ -181,6 +181,26 @@ TEST_CASE("a group splits by color, in the order of the keys") {
     CHECK(findings.text() == "");
 }
 
+TEST_CASE("a group splits as often as it is asked to, also where a rank has joined nothing before") {
+    Findings findings;
+    run_as_threads(3, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        std::vector<std::unique_ptr<Communicator>> parts;
+        for (const bool all : {false, true, true}) {
+            auto part = world.split(all || terms.rank < 2 ? 0 : -1, 0);
+            findings.expect(part, "split");
+            if (part && *part) parts.push_back(std::move(*part));
+        }
+        for (const auto& part : parts) {
+            std::vector<float> data{1};
+            findings.expect(part->run(all_reduce(buffer(std::span(data)), ReduceOp::sum)), "a part");
+            findings.expect(data[0] == static_cast<float>(part->size()), "it is another part");
+        }
+        findings.expect(parts.size() == (terms.rank < 2 ? 3u : 2u), "a part is missing");
+    });
+    CHECK(findings.text() == "");
+}
+
 TEST_CASE("ranks that do different things both learn what the other does") {
     struct Case {
         Operation first;
@@ -190,6 +210,10 @@ TEST_CASE("ranks that do different things both learn what the other does") {
     std::vector<float> memory(100'000);
     std::vector<double> doubles(100'000);
     const auto of = [&](std::size_t count) { return buffer(std::span(memory.data(), count)); };
+    const auto tagged = [](Operation operation, std::uint32_t tag) {
+        operation.tag = tag;
+        return operation;
+    };
     const std::vector<Case> cases{
         {all_reduce(of(10), ReduceOp::sum), all_reduce(of(11), ReduceOp::sum), {"f32 x 10", "f32 x 11"}},
         {all_reduce(of(90'000), ReduceOp::sum), all_reduce(of(5), ReduceOp::sum), {"f32 x 90000", "f32 x 5"}},
@@ -199,6 +223,9 @@ TEST_CASE("ranks that do different things both learn what the other does") {
          {"f32", "f64"}},
         {broadcast(of(10), 0), broadcast(of(10), 1), {"from rank 0", "from rank 1"}},
         {barrier(), all_reduce(of(10), ReduceOp::sum), {"runs barrier", "runs all_reduce"}},
+        {tagged(all_reduce(of(10), ReduceOp::sum), 7),
+         tagged(all_reduce(of(10), ReduceOp::sum), 8),
+         {"f32 x 10 tagged 7", "f32 x 10 tagged 8"}},
     };
     for (const auto& one : cases) {
         Findings findings;
@@ -243,6 +270,21 @@ TEST_CASE("a message that is not what its receiver waits for ends the group for 
             const auto done = world.run(terms.rank == 0 ? one.sent : one.received);
             if (terms.rank == 1 || !done) findings.expect_error(done, words);
             findings.expect_error(world.run(barrier()), words);
+        });
+        CHECK(findings.text() == "");
+    }
+}
+
+TEST_CASE("who sends to a rank that has left, or waits for a message of it, is told so and does not wait") {
+    for (const bool sends : {true, false}) {
+        Findings findings;
+        run_as_threads(2, [&](const GroupTerms& terms) {
+            auto world = test::join_shared_group(terms);
+            if (terms.rank == 1) return;
+            std::vector<float> data(300'000);  // more than a channel holds
+            const auto whole = buffer(std::span(data));
+            findings.expect_error(world.run(sends ? send(whole, 1) : receive(whole, 1), 20s),
+                                  {"rank 1 (pid ", "closed communicator"});
         });
         CHECK(findings.text() == "");
     }

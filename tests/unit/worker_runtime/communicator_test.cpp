@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -26,6 +27,20 @@ void wait_until_asleep(int thread) {
         if (state == "S") return;
         std::this_thread::yield();
     }
+}
+
+/// Waits, a minute at most, for a thread of that name; 0 when there is none.
+int wait_for_thread(const std::string& name) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    while (std::chrono::steady_clock::now() < deadline) {
+        for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+            std::string comm;
+            std::ifstream(task.path() / "comm") >> comm;
+            if (comm == name) return std::stoi(task.path().filename());
+        }
+        std::this_thread::yield();
+    }
+    return 0;
 }
 
 }  // namespace
@@ -79,6 +94,24 @@ TEST_CASE("allocate() waits for an operation in another thread, and goes on when
         if (!woken) (void)communicator.start(barrier()).wait();  // that wakes it, so that the test can end
         runner.join();
         return woken && memory.get() ? "" : "allocate() was not woken";
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("what is started while allocate() goes on begins when that is over") {
+    ThreadGroup group(1);
+    group.hold();
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        std::thread taker([&] { (void)communicator.allocate(4096); });
+        if (!group.wait_for_arrival()) return "allocate() did not begin";
+        Work work = communicator.start(barrier());
+        wait_until_asleep(wait_for_thread("muster-lane"));
+        group.let_go();
+        auto over = std::async(std::launch::async, [&] { return work.wait(); });
+        const bool woken = over.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+        if (!woken) (void)communicator.start(barrier());  // that wakes it, so that the test can end
+        taker.join();
+        return over.get() && woken ? "" : "it was not woken";
     });
     CHECK(wrong == "");
 }
