@@ -12,7 +12,8 @@
 // MUSTER_STANDIN_NCCL_VERSION  what ncclGetVersion says
 // MUSTER_STANDIN_FAULT         one fault of this process: init_fails, init_hangs, split_fails, register_fails,
 //                              no_memory, abort_hangs, finalize_hangs, destroy_hangs, or with a number of operations
-//                              that go well before: async_error:N, stuck:N
+//                              that go well before: async_error:N, stuck:N, or ends_badly:N, which is over on the
+//                              GPU while the communicator has failed
 // standin_calls() says how many operations have been put on streams by this process.
 // Compiled with STANDIN_OLD it is 2.18, which has nothing of what came later.
 #include <nccl.h>

@@ -90,6 +90,7 @@ void run_job(void* argument) {
     const std::unique_ptr<Job> job(static_cast<Job*>(argument));
     Comm& comm = *job->comm;
     if (is_due("stuck", comm.operations)) return comm.wait_until_aborted();
+    if (is_due("ends_badly", comm.operations)) return comm.fail(ncclRemoteError);
     if (is_due("async_error", comm.operations)) {
         comm.fail(ncclRemoteError);
         return comm.wait_until_aborted();

@@ -152,6 +152,17 @@ TEST_CASE("an asynchronous error ends the group on every rank, with the rank tha
               on_rank_1("async_error:5")) == "");
 }
 
+TEST_CASE("an operation that is over on the GPU though its communicator has failed is no success") {
+    const auto last_fails = [](Communicator& world, int rank) -> std::string {
+        for (int i = 0; i < 5; ++i) {
+            if (const auto good = sum(world); !good) return good.error().context;
+        }
+        return told(sum(world), {rank == 1 ? "all_reduce sum f32" : "rank 1 (pid ", "remote process exited"});
+    };
+    // Whoever waits asks the communicator every now and then anyway: by chance in that very moment.
+    for (int run = 0; run < 8; ++run) CHECK(run_nccl_ranks(2, last_fails, on_rank_1("ends_badly:5")) == "");
+}
+
 TEST_CASE("a rank that does not come is named at the deadline, with what it did last") {
     CHECK(run_nccl_ranks(
               3,

@@ -1,4 +1,5 @@
 // Compressed gradients that are no numbers, ranks without samples, and options that contradict each other.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -98,6 +99,35 @@ TEST_CASE("int8: what a rank lost waits while it has no samples") {
             (void)reducer->mark_ready(0);
             if (auto finished = reducer->finish(); !finished) return complaint(finished);
             if (std::abs(values[5] - (step == 2 ? 1.0f : 0.0f)) > 0.01f) return cat("step ", step, ": ", values[5]);
+        }
+        return {};
+    });
+    CHECK(wrong == "");
+}
+
+TEST_CASE("PowerSGD: what a rank lost waits while it has no samples") {
+    ThreadGroup group(2);
+    auto options = with(WireFormat::power);
+    options.power_rank = 1;
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        auto shaped = f32_parameters({4096});
+        shaped[0].shape = {64, 64};
+        const OwnedParameters parameters(shaped, 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        // Rank 1's first gradient has two independent rows, of which one column tells half; all later ones are zero.
+        for (int step = 0; step < 3; ++step) {
+            const bool counts = (communicator.rank() == 1) == (step != 1);
+            (void)reducer->begin_step(counts ? 1 : 0);
+            auto* const values = static_cast<float*>(reducer->gradient(0).data);
+            for (std::size_t i = 0; i < 4096; ++i) {
+                const bool set = communicator.rank() == 1 && step == 0 && i / 64 % 2 == i % 2;
+                values[i] = set ? static_cast<float>(1 + i % 3) : 0.0f;
+            }
+            (void)reducer->mark_ready(0);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            const float largest = *std::max_element(values, values + 4096);
+            if ((largest > 0.1f) != (step != 1)) return cat("step ", step, ": ", largest);
         }
         return {};
     });
