@@ -139,8 +139,7 @@ void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
     round_->assigned_at = now;
     round_->workers.resize(config_.join.slots);
     say(cat("round ", assignment.round, ": group rank ", assignment.group_rank, " of ", assignment.group_world_size,
-            ", ranks ", assignment.rank_base, " to ", assignment.rank_base + config_.join.slots - 1, " of ",
-            assignment.world_size));
+            ", ", ranks_of_node(assignment.rank_base, config_.join.slots), " of ", assignment.world_size));
     for (const auto& note : assignment.notes) tell(note);
     act(StartWorkers{assignment});
 }
@@ -369,9 +368,7 @@ void Supervisor::fence(const std::string& line, Instant now) {
     // One line is enough for one end: where the daemon's word came first, that was told.
     if (!round_->fenced && !round_->ended) {
         tell(line);
-        const auto first = round_->assignment.rank_base;
-        const auto last = first + config_.join.slots - 1;
-        last_end_ = cat(last > first ? cat("ranks ", first, " to ", last) : cat("rank ", first), ": ", line);
+        last_end_ = cat(ranks_of_node(round_->assignment.rank_base, config_.join.slots), ": ", line);
     }
     round_->fenced = true;
     if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt, std::nullopt};

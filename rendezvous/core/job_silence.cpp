@@ -121,11 +121,9 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
 
 /// With the ranks that are gone with it.
 std::string Job::lost_how(const Member& member, std::string how, Instant now) {
-    const auto first = member.rank_base;
-    const auto last = first + member.join.slots - 1;
     how = explained(member, std::move(how), now);
-    if (first < 0) return how;
-    return last == first ? cat(how, "; it had rank ", first) : cat(how, "; it had ranks ", first, " to ", last);
+    if (member.rank_base < 0) return how;
+    return cat(how, "; it had ", ranks_of_node(static_cast<std::uint32_t>(member.rank_base), member.join.slots));
 }
 
 void Job::blame_node(const Member& member, const std::string& how, Instant now) {

@@ -9,6 +9,10 @@
 
 namespace muster {
 
+std::string ranks_of_node(std::uint32_t first, std::uint32_t count) {
+    return count == 1 ? cat("rank ", first) : cat("ranks ", first, " to ", first + count - 1);
+}
+
 std::string who(const WhereaboutsGroup& group) {
     if (group.count != 1) return cat("ranks ", group.ranks, " (", group.count, " workers)");
     return cat("rank ", group.first.rank, " on ", group.host, " (pid ", group.first.pid, ")");

@@ -31,6 +31,9 @@ struct WhereaboutsGroup {
     friend bool operator==(const WhereaboutsGroup&, const WhereaboutsGroup&) = default;
 };
 
+/// Of one node: "rank 3", or "ranks 4 to 5".
+std::string ranks_of_node(std::uint32_t first, std::uint32_t count);
+
 /// "rank 3 on gpu07 (pid 42)", or "ranks 0-7,12 (9 workers)".
 std::string who(const WhereaboutsGroup& group);
 
