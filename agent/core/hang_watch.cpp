@@ -5,6 +5,7 @@
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/limits.h"
+#include "rendezvous/wire/native/who_is_missing.h"
 
 namespace muster::agent {
 
@@ -412,23 +413,23 @@ bool HangWatch::is_overdue(const Known& known, Instant now) const {
     return now - known.active_at >= std::max(config_.deadline_min, known.longest_gap * config_.gap_factor);
 }
 
-/// And by whom it is waited for there; empty: by nobody that is known of.
-std::string HangWatch::missing_from(const Known& known) const {
-    if (known.last.operation->inside) return {};
-    if (const auto* beside = waiting_beside(known); beside != nullptr)
-        return cat(beside->last.operation->name, ", in which ", who(beside->last), " waits");
-    const auto& elsewhere = known.waited_for_by;
-    if (!elsewhere) return {};
-    return cat(elsewhere->operation, ", in which rank ", elsewhere->rank, " (pid ", elsewhere->pid, ") on ",
-               elsewhere->host, " waits");
+/// Whoever is inside an operation and waits for it there; empty: nobody that is known of.
+std::optional<native::WaitingWorker> HangWatch::waiting_for(const Known& known) const {
+    if (known.last.operation->inside) return std::nullopt;
+    const auto* beside = waiting_beside(known);
+    if (beside == nullptr) return known.waited_for_by;
+    const auto& look = beside->last;
+    return native::WaitingWorker{.host = {}, .rank = look.rank, .pid = look.pid, .operation = look.operation->name};
 }
 
 std::optional<std::string> HangWatch::why_hung(const Known& known, Instant now) const {
     if (!is_overdue(known, now)) return std::nullopt;
-    const auto missing = missing_from(known);
-    if (missing.empty() && known.last.state != 'T') return std::nullopt;
-    auto why = cat("has done nothing for ", muster::describe(now - known.active_at), " (", place(known.last), ")");
-    return missing.empty() ? why : cat(why, "; it is missing from ", missing);
+    const auto waiting = waiting_for(known);
+    const bool stopped = known.last.state == 'T';
+    if (!waiting && !stopped) return std::nullopt;
+    auto at = where_is(known, now);
+    if (stopped) at.place.clear();  // told when it is ended
+    return native::idle_sentence(at, 1, waiting);
 }
 
 }  // namespace muster::agent

@@ -146,7 +146,7 @@ class HangWatch {
     [[nodiscard]] bool is_overdue(const Known& known, Instant now) const;
     [[nodiscard]] native::WorkerPace pace_of(const Known& known, Instant now) const;
     [[nodiscard]] const Known* waiting_beside(const Known& known) const;
-    [[nodiscard]] std::string missing_from(const Known& known) const;
+    [[nodiscard]] std::optional<native::WaitingWorker> waiting_for(const Known& known) const;
 
     HangConfig config_;
     std::map<std::uint32_t, Known> workers_;  ///< by local rank

@@ -8,6 +8,7 @@
 #include "rendezvous/base/text.h"
 #include "rendezvous/core/whereabouts_ledger.h"
 #include "rendezvous/wire/native/limits.h"
+#include "rendezvous/wire/native/who_is_missing.h"
 
 namespace muster::rendezvous {
 
@@ -31,17 +32,12 @@ constexpr double straggler_percent = 20;
 /// As many ranks as all nodes of a job can tell of.
 constexpr std::size_t shares_max = native::peers_max * native::whereabouts_max;
 
-std::string sentence(const WhereaboutsGroup& group, const WaitingWorker& waiting) {
+std::string sentence(const WhereaboutsGroup& group, const std::optional<WaitingWorker>& waiting) {
     const auto& one = group.first;
-    const bool alone = group.count == 1;
-    auto out = alone ? cat("rank ", one.rank, " (pid ", one.pid, ") on ", group.host, " has")
-                     : cat("ranks ", group.ranks, " (", group.count, " workers; rank ", one.rank, " is pid ", one.pid,
-                           " on ", group.host, ") have");
-    out += cat(" done nothing for ", describe(Duration(std::chrono::milliseconds(one.idle_ms))), " (", one.state);
-    if (!one.operation.empty()) out += cat(", after ", one.operation);
-    if (!one.place.empty()) out += cat(", at ", one.place);
-    return out + cat("); ", alone ? "it is" : "they are", " missing from ", waiting.operation, ", in which rank ",
-                     waiting.rank, " (pid ", waiting.pid, ") on ", waiting.host, " waits");
+    const auto named = group.count == 1 ? cat("rank ", one.rank, " (pid ", one.pid, ") on ", group.host)
+                                        : cat("ranks ", group.ranks, " (", group.count, " workers; rank ", one.rank,
+                                              " is pid ", one.pid, " on ", group.host, ')');
+    return cat(named, ' ', native::idle_sentence(one, group.count, waiting));
 }
 
 /// Of those that still wait, the lowest rank: which one it is does not depend on whose words came first.
@@ -109,7 +105,7 @@ void SeenLedger::name_missing(const std::vector<Node>& nodes, Instant now, JobSe
     auto waiting = missing.empty() ? std::nullopt : waiting_one(nodes, now);
     if (!waiting) return;
     for (const auto& group : missing.list())
-        said.lines.push_back({group.count == 1 ? group.first.rank : -1, sentence(group, *waiting)});
+        said.lines.push_back({group.count == 1 ? group.first.rank : -1, sentence(group, waiting)});
     said.waiting = std::move(waiting);
     missing_told_at_ = now;
     told_.merge(named);
