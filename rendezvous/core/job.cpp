@@ -81,21 +81,23 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     if (members_.empty()) empty_since_ = turn.now;
     if (!was_through || !round_.running()) return;
     std::vector<ConnectionId> told;
-    for (const auto& [incarnation, other] : members_)
-        if (other.round == round_.number && in_running_round(other) && other.connected())
-            told.push_back(other.connection);
+    for (const auto* other : there_by_rank())
+        if (other->connected()) told.push_back(other->connection);
     tell_peers(std::move(told), turn);
+}
+
+std::vector<const Member*> Job::there_by_rank() const {
+    std::vector<const Member*> there;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number && in_running_round(member)) there.push_back(&member);
+    std::ranges::sort(there, {}, &Member::group_rank);
+    return there;
 }
 
 /// Whom the rest of the round is to ask from now on, should this daemon fall silent: one that is gone cannot say that
 /// it has lost it too, and has no workers that another round could meet.
 void Job::tell_peers(std::vector<ConnectionId> told, const Turn& turn) const {
-    if (told.empty()) return;
-    std::vector<const Member*> rest;
-    for (const auto& [incarnation, member] : members_)
-        if (member.round == round_.number && in_running_round(member)) rest.push_back(&member);
-    std::ranges::sort(rest, {}, &Member::group_rank);
-    turn.step.actions.push_back(SendTo{std::move(told), peers(rest, round_.number)});
+    if (!told.empty()) turn.step.actions.push_back(SendTo{std::move(told), peers(there_by_rank(), round_.number)});
 }
 
 Member& Job::add_member(const Arrival& arrival, const native::Join& join, const Turn& turn) {

@@ -236,6 +236,8 @@ class Job {
     // job.cpp
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);
+    /// Those of the running round, with workers or through.
+    [[nodiscard]] std::vector<const Member*> there_by_rank() const;
     void tell_peers(std::vector<ConnectionId> told, const Turn& turn) const;
     void set_place(Member& member, Place place);
     void set_connection(Member& member, ConnectionId connection, std::uint32_t number);

@@ -48,17 +48,13 @@ native::CommandAnswer Job::fault_on_daemon(const native::Command& command, const
 Result<Member*> Job::find_rank(std::uint32_t rank) {
     if (!round_.running())
         return Error{Errc::not_found, cat("no round of job '", id_, "' is running, so it has no ranks")};
-    std::vector<Member*> by_rank;
-    for (auto& [incarnation, member] : members_)
-        if (member.round == round_.number && in_running_round(member)) by_rank.push_back(&member);
+    const auto by_rank = there_by_rank();
     if (by_rank.size() != round_.node_count)
         return Error{Errc::not_found,
                      cat("nodes of round ", round_.number, " are through already; ask when the next one runs")};
-    std::sort(by_rank.begin(), by_rank.end(),
-              [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
     std::uint32_t base = 0;
-    for (auto* member : by_rank) {
-        if (rank < base + member->join.slots) return member;
+    for (const auto* member : by_rank) {
+        if (rank < base + member->join.slots) return &members_.at(member->node.incarnation);
         base += member->join.slots;
     }
     return Error{Errc::not_found, cat("round ", round_.number, " of job '", id_, "' has no rank ", rank,

@@ -166,14 +166,10 @@ std::vector<std::string> Job::notes_on_last_round() const {
 
 /// The connection broke between the seal and the answer: the same words again.
 void Job::send_assignment_again(const Member& member, const Turn& turn) {
-    std::vector<const Member*> by_rank;
-    for (const auto& [incarnation, other] : members_)
-        if (in_running_round(other)) by_rank.push_back(&other);
+    const auto by_rank = there_by_rank();
     // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
     if (by_rank.size() != round_.node_count)
         return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " came too late"), turn);
-    std::sort(by_rank.begin(), by_rank.end(),
-              [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
     turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_, round_.notes)[member.group_rank]);
     turn.send(member.connection, peers(by_rank, round_.number));
 }

@@ -22,12 +22,12 @@ void Job::tell_job_seen(const Turn& turn) {
     if (!round_.running() || turn.now < seen_.due()) return;
     std::vector<SeenLedger::Node> nodes;
     SendTo told;
-    for (const auto& [incarnation, member] : members_) {
-        if (!in_running_round(member) || !member.connected()) continue;
-        told.connections.push_back(member.connection);
+    for (const auto* member : there_by_rank()) {
+        if (!member->connected()) continue;
+        told.connections.push_back(member->connection);
         // Workers that have all exited 0 neither wait nor come, whatever was seen of them last.
-        if (member.place == Place::running)
-            nodes.push_back({member.node.host, member.workers_seen, member.workers_seen_at});
+        if (member->place == Place::running)
+            nodes.push_back({member->node.host, member->workers_seen, member->workers_seen_at});
     }
     auto said = seen_.look(nodes, turn.now);
     if (!said) return;
