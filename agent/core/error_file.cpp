@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/core/json_members.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -14,24 +15,11 @@ constexpr std::size_t message_bytes_max = 16 * 1024;  // as much as a report car
 constexpr std::size_t quoted_bytes_max = 200;
 constexpr int nesting_max = 16;
 
-/// The member `name` of an object, or null.
-const json* member(const json& value, const char* name) {
-    if (!value.is_object()) return nullptr;
-    const auto found = value.find(name);
-    return found == value.end() ? nullptr : &*found;
-}
-
-std::string text_of(const json* value) {
-    return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
-}
-
 /// torch writes it as a string in one form and as a number in the other.
-std::int64_t seconds_of(const json* value) {
+std::int64_t timestamp(const json& object) {
     std::int64_t seconds = 0;
-    if (value == nullptr) return 0;
-    if (value->is_string() && !parse_number(value->get_ref<const std::string&>(), seconds)) return 0;
-    if (value->is_number_integer()) seconds = value->get<std::int64_t>();
-    return seconds;
+    if (parse_number(text_of(object, "timestamp"), seconds)) return seconds;
+    return integer_of(object, "timestamp").value_or(0);
 }
 
 std::string keep_end(std::string text) {
@@ -70,17 +58,17 @@ bool nesting_allowed(std::string_view text) {
 WorkerError parse_error_file(std::string_view text) {
     if (text.size() > error_file_bytes_max || !nesting_allowed(text)) return unreadable(text);
     const json file = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    const json* message = member(file, "message");
+    const json* message = member_of(file, "message");
     if (message == nullptr) return unreadable(text);
-    if (message->is_string()) return {keep_end(message->get<std::string>()), seconds_of(member(file, "timestamp"))};
-    const json* extra = member(*message, "extraInfo");
+    if (message->is_string()) return {keep_end(message->get<std::string>()), timestamp(file)};
+    const json* extra = member_of(*message, "extraInfo");
     WorkerError error;
     if (extra != nullptr) {
-        error.message = text_of(member(*extra, "py_callstack"));
-        error.timestamp_s = seconds_of(member(*extra, "timestamp"));
+        error.message = text_of(*extra, "py_callstack");
+        error.timestamp_s = timestamp(*extra);
     }
     // A traceback mostly ends with the message. It need not: a program may have put its own words there.
-    const auto words = text_of(member(*message, "message"));
+    const auto words = text_of(*message, "message");
     if (error.message.find(trim(words)) == std::string::npos) {
         if (!error.message.empty() && !error.message.ends_with('\n')) error.message += '\n';
         error.message += words;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 
+#include "agent/core/json_members.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -14,13 +14,6 @@ namespace {
 constexpr std::size_t scope_bytes_max = 200;
 constexpr int signal_max = 64;
 constexpr double left_max_s = 30.0 * 24 * 3600;  ///< a longer one is no watchdog, and must not overflow the clock
-
-/// The member `name`, if it is a number.
-std::optional<double> number(const nlohmann::json& object, const char* name) {
-    const auto found = object.find(name);
-    if (found == object.end() || !found->is_number()) return std::nullopt;
-    return found->get<double>();
-}
 
 }  // namespace
 
@@ -48,13 +41,13 @@ bool WorkerTimers::read_line(std::string_view line, TimerNow now) {
     if (std::count(line.begin(), line.end(), '{') > 1 || line.find('[') != std::string_view::npos) return false;
     const auto request = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!request.is_object()) return false;
-    const auto pid = number(request, "pid");
-    const auto expiration = number(request, "expiration_time");
-    const auto signal = number(request, "signal");
-    const auto scope = request.find("scope_id");
+    const auto pid = integer_of(request, "pid");
+    const auto expiration = number_of(request, "expiration_time");
+    const auto signal = integer_of(request, "signal");
+    const auto* scope = member_of(request, "scope_id");
     if (!pid || *pid < 1 || *pid > 0x7fffffff || !expiration || !signal || *signal < 0 || *signal > signal_max)
         return false;
-    if (scope == request.end() || !scope->is_string()) return false;
+    if (scope == nullptr || !scope->is_string()) return false;
     const auto& words = scope->get_ref<const std::string&>();
     const std::pair name{static_cast<std::int32_t>(*pid), words.substr(0, scope_bytes_max)};
     if (*expiration < 0) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -28,6 +29,9 @@ TEST_CASE("the short form and missing parts are read") {
     CHECK(parse_error_file(R"({"message": {"message": "it broke"}})").message == "it broke");
     CHECK(parse_error_file(R"({"message": {"message": "it broke", "extraInfo": 3}})").message == "it broke");
     CHECK(parse_error_file(R"({"message": "x", "timestamp": "soon"})").timestamp_s == 0);
+    CHECK(parse_error_file(R"({"message": "x", "timestamp": 1e3})").timestamp_s == 0);
+    for (const auto* const far : {"9223372036854775808", "\"9223372036854775808\""})
+        CHECK(parse_error_file(cat(R"({"message": "x", "timestamp": )", far, "}")).timestamp_s == 0);
 }
 
 TEST_CASE("what is no error file is quoted, briefly") {

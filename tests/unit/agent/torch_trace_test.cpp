@@ -48,6 +48,7 @@ TEST_CASE("what is no such dump is told by nothing") {
         CHECK_FALSE(torch_operation(text));
     CHECK(told(R"({"process_group":[1,[]],"profiling_name":5,"state":{},"retired":"yes","is_p2p":1})") ==
           "inside an operation without a name");
+    CHECK(told(R"({"collective_seq_id":18446744073709551615,"profiling_name":"x"})") == "inside x");
     const std::string longer(5000, 'x');
     CHECK(told(cat(R"({"profiling_name":")", longer, R"("})")).size() < 200);
 }

@@ -68,6 +68,8 @@ TEST_CASE("what is no request is refused, and the next line is read") {
         request(42, "a", 50, 65),
         "{\"pid\": 42, \"scope_id\": 7, \"expiration_time\": 1, \"signal\": 9}\n",
         "{\"pid\": \"42\", \"scope_id\": \"a\", \"expiration_time\": 1, \"signal\": 9}\n",
+        "{\"pid\": 42.5, \"scope_id\": \"a\", \"expiration_time\": 1, \"signal\": 9}\n",
+        "{\"pid\": 42, \"scope_id\": \"a\", \"expiration_time\": 1, \"signal\": 9.5}\n",
         "{\"pid\": 42, \"expiration_time\": 1, \"signal\": 9}\n",
         cat(std::string(100'000, '{'), '\n'),
         cat(std::string(100'000, 'x'), '\n')};

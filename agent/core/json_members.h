@@ -1,0 +1,22 @@
+// Members of JSON objects that somebody else wrote. What is missing, or is something else, is not there.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace muster::agent {
+
+/// Null: there is none, or `object` is no object.
+const nlohmann::json* member_of(const nlohmann::json& object, std::string_view name);
+
+std::string text_of(const nlohmann::json& object, std::string_view name);
+
+std::optional<double> number_of(const nlohmann::json& object, std::string_view name);
+
+/// A whole number that fits.
+std::optional<std::int64_t> integer_of(const nlohmann::json& object, std::string_view name);
+
+}  // namespace muster::agent
