@@ -1,57 +1,25 @@
-// How long a daemon needs for large rounds: N agents, each a real connection of this process.
-//
-//   join     they say Hello and Join; from the last join's write to the last assignment's arrival
-//   lost     a guardian says that its node is gone; from its word until all others are in the next round
-//   failed   one agent's worker failed; the same
-//
-// After a round's end every agent reports and joins again as soon as it hears of it: stopping workers takes no time
-// here. An assignment that gives a rank twice, or leaves one out, ends the program. See
-// tests/integration/net/CMakeLists.txt.
-//
-//   swarm PORT N [N ...]      one job for each N, against 127.0.0.1:PORT; prints a table and one line of JSON for each
+#include "scripts/bench/swarm.h"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
-#include "rendezvous/wire/native/codec.h"
+namespace muster::bench {
 
 namespace {
 
-using namespace muster;
-using Clock = std::chrono::steady_clock;
-
 constexpr auto give_up_after = std::chrono::seconds(60);
-
-[[noreturn]] void fail(const std::string& what) {
-    std::fprintf(stderr, "swarm: %s: %s\n", what.c_str(), std::strerror(errno));
-    std::exit(1);
-}
-
-double milliseconds(Clock::duration time) {
-    return std::chrono::duration<double, std::milli>(time).count();
-}
-
-struct Agent {
-    int fd = -1;
-    std::string frame;     // header, and of an assignment the payload too
-    std::size_t skip = 0;  // bytes of another payload still to come
-};
 
 int connect_to(std::uint16_t port) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -66,45 +34,48 @@ int connect_to(std::uint16_t port) {
     return fd;
 }
 
-class Swarm {
-  public:
-    Swarm(std::uint16_t port, std::uint32_t count) : port_(port), count_(count), agents_(count), alive_(count) {}
-    ~Swarm() {
-        for (const Agent& agent : agents_)
-            if (agent.fd >= 0) ::close(agent.fd);
-        ::close(epoll_fd_);
-    }
+void write(int fd, const std::string& bytes) {
+    if (::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) fail("send");
+}
 
-    void connect();
-    void join();
-    void lose_one();
-    void fail_one();
-    /// Answers the daemon until every agent knows its place and its peers in the round; the time since `from` until the
-    /// last assignment, in ms.
-    double settle(Round round, Clock::time_point from);
+char type_of(const native::Message& message) {
+    std::string bytes;
+    native::append_frame(bytes, message);
+    return bytes[1];
+}
 
-  private:
-    native::Hello hello(std::uint32_t index) const;
-    native::Join join_words(std::uint32_t index, Round last_round) const;
-    static void say(int fd, const std::string& bytes) {
-        if (::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) fail("send");
-    }
-    void take(std::uint32_t index, std::string_view bytes);
-    void hear(std::uint32_t index, char type);
-    void note_place(const std::string& frame);
+const char assigned_type = type_of(native::Assigned{});
+const char peers_type = type_of(native::Peers{});
+const char ended_type = type_of(native::RoundEnded{});
+const char refused_type = type_of(native::Refused{});
+const char job_seen_type = type_of(native::JobSeen{});
 
-    std::uint16_t port_;
-    std::uint32_t count_;  // at the beginning
-    std::string job_ = "swarm" + std::to_string(count_) + "-" + std::to_string(::getpid());
-    int epoll_fd_ = ::epoll_create1(EPOLL_CLOEXEC);
-    std::vector<Agent> agents_;
-    std::vector<char> buffer_ = std::vector<char>(1 << 20);
-    std::uint32_t alive_;
-    Round round_ = no_round;   // that is awaited
-    std::vector<char> ranks_;  // of it; 1: given
-    std::uint32_t assigned_ = 0;
-    std::uint32_t told_ = 0;
-};
+}  // namespace
+
+void fail(const std::string& what) {
+    std::fprintf(stderr, "swarm: %s: %s\n", what.c_str(), std::strerror(errno));
+    std::exit(1);
+}
+
+double milliseconds(Clock::duration time) {
+    return std::chrono::duration<double, std::milli>(time).count();
+}
+
+void raise_open_files() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Swarm::Swarm(std::uint16_t port, std::uint32_t count)
+    : port_(port), count_(count), epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)), agents_(count), alive_(count) {}
+
+Swarm::~Swarm() {
+    for (const Agent& agent : agents_)
+        if (agent.fd >= 0) ::close(agent.fd);
+    ::close(epoll_fd_);
+}
 
 native::Hello Swarm::hello(std::uint32_t index) const {
     native::Hello hello;
@@ -116,7 +87,7 @@ native::Hello Swarm::hello(std::uint32_t index) const {
 
 native::Join Swarm::join_words(std::uint32_t index, Round last_round) const {
     native::Join join;
-    // Nobody pings here: the lease is longer than any of this takes.
+    // Longer than any of this takes, on a busy host too: nobody need ping.
     join.terms = {.nodes_min = count_ - 1, .nodes_max = count_, .restarts_max = 1, .lease_ms = 60'000};
     join.terms.lost_timeout_ms = 2 * join.terms.lease_ms;
     join.last_round = last_round;
@@ -142,7 +113,7 @@ void Swarm::join() {
         std::string bytes;
         native::append_frame(bytes, hello(i));
         native::append_frame(bytes, join_words(i, no_round));
-        say(agents_[i].fd, bytes);
+        write(agents_[i].fd, bytes);
     }
 }
 
@@ -154,7 +125,7 @@ void Swarm::lose_one() {
     std::string bytes;
     native::append_frame(bytes, hello(index));
     native::append_frame(bytes, native::AgentDied{"killed by signal 9"});
-    say(guardian, bytes);
+    write(guardian, bytes);
     ::close(guardian);
 }
 
@@ -166,7 +137,7 @@ void Swarm::fail_one() {
     failure.end = Exited{1};
     std::string bytes;
     native::append_frame(bytes, failed);
-    say(agents_[0].fd, bytes);
+    write(agents_[0].fd, bytes);
 }
 
 double Swarm::settle(Round round, Clock::time_point from) {
@@ -174,35 +145,39 @@ double Swarm::settle(Round round, Clock::time_point from) {
     ranks_.assign(alive_, 0);
     assigned_ = told_ = 0;
     double assigned_ms = 0;
-    std::array<epoll_event, 256> events;
     while (assigned_ < alive_ || told_ < alive_) {
         if (Clock::now() - from > give_up_after)
             fail("round " + std::to_string(round) + ": " + std::to_string(assigned_) + " were assigned in time");
-        const int ready = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), 1000);
-        for (int i = 0; i < ready; ++i) {
-            const auto index = events[static_cast<std::size_t>(i)].data.u32;
-            const auto size = ::recv(agents_[index].fd, buffer_.data(), buffer_.size(), 0);
-            if (size <= 0) fail("the daemon closed a connection");
-            take(index, {buffer_.data(), static_cast<std::size_t>(size)});
-            if (assigned_ == alive_ && assigned_ms == 0) assigned_ms = milliseconds(Clock::now() - from);
-        }
+        hear_some(1000);
+        if (assigned_ == alive_ && assigned_ms == 0) assigned_ms = milliseconds(Clock::now() - from);
     }
     return assigned_ms;
 }
 
-char type_of(const native::Message& message) {
-    std::string bytes;
-    native::append_frame(bytes, message);
-    return bytes[1];
+bool Swarm::hear_some(int milliseconds) {
+    std::array<epoll_event, 256> events;
+    const int ready = ::epoll_wait(epoll_fd_, events.data(), static_cast<int>(events.size()), milliseconds);
+    for (int i = 0; i < ready; ++i) {
+        const auto index = events[static_cast<std::size_t>(i)].data.u32;
+        const auto size = ::recv(agents_[index].fd, buffer_.data(), buffer_.size(), 0);
+        if (size <= 0) fail("the daemon closed a connection");
+        take(index, {buffer_.data(), static_cast<std::size_t>(size)});
+    }
+    return ready > 0;
 }
 
-const char assigned_type = type_of(native::Assigned{});
-const char peers_type = type_of(native::Peers{});
-const char ended_type = type_of(native::RoundEnded{});
-const char refused_type = type_of(native::Refused{});
+void Swarm::hear_until(Clock::time_point end) {
+    while (hear_some(1) && Clock::now() < end) {
+    }
+}
 
-// Only headers and assignments are looked at: this one process stands for thousands of hosts, each of which would
-// decode the list of all peers on its own.
+void Swarm::say(std::uint32_t index, const native::Message& message) {
+    std::string bytes;
+    native::append_frame(bytes, message);
+    write(agents_[index].fd, bytes);
+    said_.add(bytes.size());
+}
+
 void Swarm::take(std::uint32_t index, std::string_view bytes) {
     Agent& agent = agents_[index];
     const auto move_to_frame = [&](std::size_t size) {
@@ -224,6 +199,8 @@ void Swarm::take(std::uint32_t index, std::string_view bytes) {
             note_place(agent.frame);
         } else {
             agent.skip = length;
+            heard_.add(native::frame_header_bytes + length);
+            if (type == job_seen_type) job_seen_.add(native::frame_header_bytes + length);
             hear(index, type);
         }
         agent.frame.clear();
@@ -237,7 +214,7 @@ void Swarm::hear(std::uint32_t index, char type) {
     std::string bytes;
     native::append_frame(bytes, native::RoundReport{.round = round_ - 1, .failures = {}, .stopped_count = 8});
     native::append_frame(bytes, join_words(index, round_ - 1));
-    say(agents_[index].fd, bytes);
+    write(agents_[index].fd, bytes);
 }
 
 void Swarm::note_place(const std::string& frame) {
@@ -253,60 +230,4 @@ void Swarm::note_place(const std::string& frame) {
     ++assigned_;
 }
 
-struct Timing {
-    double connect_ms = 0;
-    double assigned_ms = 0;
-    double peers_ms = 0;
-    double lost_ms = 0;
-    double failed_ms = 0;
-};
-
-Timing run(std::uint16_t port, std::uint32_t count) {
-    Swarm swarm(port, count);
-    Timing timing;
-    const auto start = Clock::now();
-    swarm.connect();
-    timing.connect_ms = milliseconds(Clock::now() - start);
-    swarm.join();
-    const auto joined = Clock::now();
-    timing.assigned_ms = swarm.settle(0, joined);
-    timing.peers_ms = milliseconds(Clock::now() - joined);
-    const auto lost = Clock::now();
-    swarm.lose_one();
-    timing.lost_ms = swarm.settle(1, lost);
-    const auto failed = Clock::now();
-    swarm.fail_one();
-    timing.failed_ms = swarm.settle(2, failed);
-    return timing;
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-    if (argc < 3) {
-        std::fprintf(stderr, "usage: swarm PORT N [N ...]\n");
-        return 2;
-    }
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-    std::printf("%8s %12s %22s %12s %16s %18s %22s\n", "agents", "connect ms", "last join->assigned ms", "us/agent",
-                "peers known ms", "lost->assigned ms", "failed->assigned ms");
-    for (int i = 2; i < argc; ++i) {
-        const auto count = static_cast<std::uint32_t>(std::atoi(argv[i]));
-        if (count < 2) {
-            std::fprintf(stderr, "swarm: %s agents: at least 2 are needed, one of them to be lost\n", argv[i]);
-            return 2;
-        }
-        const Timing timing = run(static_cast<std::uint16_t>(std::atoi(argv[1])), count);
-        std::printf("%8u %12.1f %22.1f %12.1f %16.1f %18.1f %22.1f\n", count, timing.connect_ms, timing.assigned_ms,
-                    timing.assigned_ms * 1000 / count, timing.peers_ms, timing.lost_ms, timing.failed_ms);
-        std::printf(
-            "{\"agents\": %u, \"connect_ms\": %.1f, \"assigned_ms\": %.1f, \"peers_ms\": %.1f, \"lost_ms\": %.1f, "
-            "\"failed_ms\": %.1f}\n",
-            count, timing.connect_ms, timing.assigned_ms, timing.peers_ms, timing.lost_ms, timing.failed_ms);
-        std::fflush(stdout);
-    }
-    return 0;
-}
+}  // namespace muster::bench

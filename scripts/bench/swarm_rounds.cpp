@@ -1,0 +1,74 @@
+// How long a daemon needs for large rounds: N agents, each a real connection of this process.
+//
+//   join     they say Hello and Join; from the last join's write to the last assignment's arrival
+//   lost     a guardian says that its node is gone; from its word until all others are in the next round
+//   failed   one agent's worker failed; the same
+//
+// After a round's end every agent reports and joins again as soon as it hears of it: stopping workers takes no time
+// here. See tests/integration/net/CMakeLists.txt.
+//
+//   swarm PORT N [N ...]      one job for each N, against 127.0.0.1:PORT; prints a table and one line of JSON for each
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+#include "scripts/bench/swarm.h"
+
+namespace {
+
+using namespace muster::bench;
+
+struct Timing {
+    double connect_ms = 0;
+    double assigned_ms = 0;
+    double peers_ms = 0;
+    double lost_ms = 0;
+    double failed_ms = 0;
+};
+
+Timing run(std::uint16_t port, std::uint32_t count) {
+    Swarm swarm(port, count);
+    Timing timing;
+    const auto start = Clock::now();
+    swarm.connect();
+    timing.connect_ms = milliseconds(Clock::now() - start);
+    swarm.join();
+    const auto joined = Clock::now();
+    timing.assigned_ms = swarm.settle(0, joined);
+    timing.peers_ms = milliseconds(Clock::now() - joined);
+    const auto lost = Clock::now();
+    swarm.lose_one();
+    timing.lost_ms = swarm.settle(1, lost);
+    const auto failed = Clock::now();
+    swarm.fail_one();
+    timing.failed_ms = swarm.settle(2, failed);
+    return timing;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc < 3) {
+        std::fprintf(stderr, "usage: swarm PORT N [N ...]\n");
+        return 2;
+    }
+    raise_open_files();
+    std::printf("%8s %12s %22s %12s %16s %18s %22s\n", "agents", "connect ms", "last join->assigned ms", "us/agent",
+                "peers known ms", "lost->assigned ms", "failed->assigned ms");
+    for (int i = 2; i < argc; ++i) {
+        const auto count = static_cast<std::uint32_t>(std::atoi(argv[i]));
+        if (count < 2) {
+            std::fprintf(stderr, "swarm: %s agents: at least 2 are needed, one of them to be lost\n", argv[i]);
+            return 2;
+        }
+        const Timing timing = run(static_cast<std::uint16_t>(std::atoi(argv[1])), count);
+        std::printf("%8u %12.1f %22.1f %12.1f %16.1f %18.1f %22.1f\n", count, timing.connect_ms, timing.assigned_ms,
+                    timing.assigned_ms * 1000 / count, timing.peers_ms, timing.lost_ms, timing.failed_ms);
+        std::printf(
+            "{\"agents\": %u, \"connect_ms\": %.1f, \"assigned_ms\": %.1f, \"peers_ms\": %.1f, \"lost_ms\": %.1f, "
+            "\"failed_ms\": %.1f}\n",
+            count, timing.connect_ms, timing.assigned_ms, timing.peers_ms, timing.lost_ms, timing.failed_ms);
+        std::fflush(stdout);
+    }
+    return 0;
+}
