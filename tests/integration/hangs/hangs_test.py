@@ -46,7 +46,7 @@ for _ in range(25):
     time.sleep(0.2)
 lost()
 """
-# Ranks 0 and 1, on two nodes: rank 1 does not come to the last one, and is neither stopped nor beside the one that waits.
+# Each rank on a node of its own: rank 1 does not come to the last one, and is neither stopped nor beside the one that waits.
 AWAY = """import array, time, muster
 with muster.Context(operation_timeout=6.5) as context:
     for step in range(30):
@@ -58,9 +58,9 @@ with muster.Context(operation_timeout=6.5) as context:
 FAR = AWAY.replace("operation_timeout=6.5", "")
 
 
-def start_two(job, text):
-    return [start(job, text, "--nnodes", 2, "--node-rank", rank, "--rdzv-backend", "c10d", "--rdzv-id", job.id,
-                  "--rdzv-endpoint", f"127.0.0.1:{job.port}") for rank in range(2)]
+def start_nodes(job, text, count):
+    return [start(job, text, "--nnodes", count, "--node-rank", rank, "--rdzv-backend", "c10d", "--rdzv-id", job.id,
+                  "--rdzv-endpoint", f"127.0.0.1:{job.port}") for rank in range(count)]
 
 
 def start(job, text, *options, nproc=1, before=()):
@@ -87,8 +87,8 @@ class Hangs(unittest.TestCase):
         cls.asleep = start(cls.asleep_job, ASLEEP, nproc=2)
         cls.slow = start(cls.job(), SLOW)
         cls.lost = start(cls.job(), LOST, before=("/bin/sh", "-c", '"$$@"; exit', "sh"))  # it stays, and waits
-        cls.away = start_two(cls.job(), AWAY)
-        cls.far = start_two(cls.job(), FAR)
+        cls.away = start_nodes(cls.job(), AWAY, 2)
+        cls.far = start_nodes(cls.job(), FAR, 3)
         if os.geteuid() == 0:
             cls.user = cls.job(user=NOBODY).spawn(
                 "muster", "--hang-timeout", "1", "--shutdown-timeout", "1", "--no-python", "/bin/sh", "-c",
@@ -149,15 +149,20 @@ class Hangs(unittest.TestCase):
                              r" +rank 0 on \S+ \(pid \d+\): had done nothing for .*, inside all_reduce 30 of world, at .*\(.*muster.*py:\d+\)")
 
     def test_a_rank_alone_on_its_node_is_named_on_every_node_long_before_the_operation_gives_up_and_nobody_is_ended(self):
-        for launcher in self.far:
-            wait_for("who is missing", lambda: re.search(
-                r"rank 1 \(pid \d+\) on \S+ has done nothing for [\d.]+ s \(asleep in \w+, after all_reduce 29 of world.*\); it is "
-                r"missing from all_reduce 30 of world, in which rank 0 \(pid \d+\) on \S+ waits\n", launcher.err.read_text()))
-        for rank, launcher in enumerate(self.far):
+        waiting = {wait_for("who is missing", lambda: re.search(
+            r"rank 1 \(pid \d+\) on \S+ has done nothing for [\d.]+ s \(asleep in \w+, after all_reduce 29 of world.*\); it is "
+            r"missing from all_reduce 30 of world, in which rank ([02]) \(pid \d+\) on \S+ waits\n", launcher.err.read_text()))[1]
+            for launcher in self.far}
+        self.assertEqual(len(waiting), 1)
+        # Its own node takes its stack, and that of the rank named as waiting takes that one's; the third is only told.
+        explained = [1, int(*waiting)]
+        for rank in explained:
             wait_for("its own worker's stack", lambda: re.search(
-                rf"where rank {rank} is:\n(?s:.*)\(.*train.py:[56]\)\n", launcher.err.read_text()))
-            self.assertNotIn(f"where rank {1 - rank} is:", launcher.err.read_text())
-            self.assertEqual(launcher.err.read_text().count("missing from"), 1)
+                rf"where rank {rank} is:\n(?s:.*)\(.*train.py:[56]\)\n", self.far[rank].err.read_text()))
+        for rank, launcher in enumerate(self.far):
+            said = launcher.err.read_text()
+            self.assertEqual(re.findall(r"where rank (\d+) is:", said), [str(rank)] if rank in explained else [])
+            self.assertEqual(said.count("missing from"), 1)
             self.assertIsNone(launcher.poll())
         for launcher in self.far:
             self.end(launcher)
