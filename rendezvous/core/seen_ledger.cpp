@@ -116,8 +116,8 @@ void SeenLedger::name_straggler(const std::vector<Node>& nodes, Instant now, Job
     if (!shares_since_ || now - *shares_since_ < straggler_window) return;
     shares_since_ = now;
     const auto shares = std::exchange(shares_, {});
-    // Of one node the agent knows more.
-    if (nodes.size() < 2 || shares.size() < 2) return;
+    // Of one node the agent knows more. And where somebody does not come that is the news, and takes up the message.
+    if (nodes.size() < 2 || shares.size() < 2 || !said.lines.empty()) return;
     double sum = 0, least = 100;
     std::int32_t straggler = -1;
     for (const auto& [rank, share] : shares) {
@@ -130,13 +130,16 @@ void SeenLedger::name_straggler(const std::vector<Node>& nodes, Instant now, Job
     const double cost = (sum - least) / static_cast<double>(shares.size() - 1) - least;
     const bool again = !straggler_told_at_ || now - *straggler_told_at_ >= straggler_window * 10;
     if (cost < straggler_percent || !again) return;
-    for (const auto& node : nodes)
-        for (const auto& worker : node.workers)
-            if (worker.at.rank == straggler)
-                said.lines.push_back({-1, cat("rank ", straggler, " (pid ", worker.at.pid, ") on ", node.host,
-                                              " is a straggler: the other ranks of the job wait for it ",
-                                              std::lround(cost), " % of their time")});
-    if (!said.lines.empty()) straggler_told_at_ = now;
+    for (const auto& node : nodes) {
+        const auto found =
+            std::ranges::find(node.workers, straggler, [](const auto& worker) { return worker.at.rank; });
+        if (found == node.workers.end()) continue;
+        straggler_told_at_ = now;
+        said.lines.push_back({-1, cat("rank ", straggler, " (pid ", found->at.pid, ") on ", node.host,
+                                      " is a straggler: the other ranks of the job wait for it ", std::lround(cost),
+                                      " % of their time")});
+        return;  // another node that claims the same rank is wrong
+    }
 }
 
 }  // namespace muster::rendezvous

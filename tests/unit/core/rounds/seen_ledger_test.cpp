@@ -172,6 +172,27 @@ TEST_CASE("a straggler among nodes is told with what it costs the others, after 
     }
 }
 
+TEST_CASE("who does not come is told before a straggler, who is told a minute later") {
+    Nodes nodes(4);
+    const auto train = [&](int times) {
+        std::vector<std::string> lines;
+        for (int i = 0; i < times; ++i) {
+            for (std::int32_t rank = 0; rank < 4; ++rank) nodes.says(rank, WorkerPace::usual, rank == 2 ? 10 : 50);
+            for (auto& line : nodes.after(10s)) lines.push_back(std::move(line));
+        }
+        return lines;
+    };
+    CHECK(train(6).empty());
+    nodes.waits(0);
+    nodes.overdue(1);
+    const auto missing = nodes.after(gathered_for);
+    REQUIRE(missing.size() == 1);
+    CHECK(missing[0].starts_with("rank 1 "));
+    const auto later = train(7);
+    REQUIRE(later.size() == 1);
+    CHECK(later[0].starts_with("rank 2 (pid 102) on gpu2 is a straggler: "));
+}
+
 TEST_CASE("every node of the round hears who does not come, and nothing ends for it") {
     test::Story story("min=2 max=2 spares=1");
     story.answers("join n0 slots=2\njoin n1\njoin n2");
