@@ -28,7 +28,7 @@ bool stands_stopped(const WhereaboutsGroup& group) {
 
 /// "world" of "all_reduce 42 of world". Torch calls groups "undefined" that were given no name: these may be several.
 std::string_view communicator(std::string_view operation) {
-    const auto at = operation.rfind(" of ");
+    const auto at = operation.find(" of ");
     const auto name = at == std::string_view::npos ? std::string_view() : operation.substr(at + 4);
     return name == "undefined" ? std::string_view() : name;
 }

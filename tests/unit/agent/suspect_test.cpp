@@ -47,6 +47,9 @@ TEST_CASE("of ranks inside different operations the minority is looked at first,
     CHECK(suspect_in(verdict_of({odd, stands(2, 1, true, "gloo:barrier 4 of default_pg"), most})).empty());
     // Other communicators: it may be as it should be.
     CHECK(suspect_in(verdict_of({stands(3, 1, true, "send 4 of stages"), most})).empty());
+    CHECK(suspect_in(
+              verdict_of({stands(3, 1, true, "send 4 of stage 1 of 2"), stands(0, 2, true, "recv 4 of stage 2 of 2")}))
+              .empty());
     CHECK(suspect_in(verdict_of({stands(3, 1, true, "send 4 of undefined"), stands(0, 2, true, "recv 4 of undefined")}))
               .empty());
     CHECK(suspect_in(verdict_of({stands(3, 1, true, ""), stands(0, 2, true, "")})).empty());
