@@ -215,6 +215,7 @@ void Story::join(Puppet& agent, const Words& words) {
 /// All of its workers were busy, after their 41st operation; overdue: idle since then; waiting: inside the 42nd.
 void Story::seen(Puppet& agent, const Words& words) {
     native::WorkersSeen seen{agent.assigned.round, {}};
+    take(words, "round", seen.round);
     for (std::uint32_t i = 0; i < agent.join.slots; ++i)
         seen.workers.push_back({.at = {static_cast<std::int32_t>(agent.assigned.rank_base + i),
                                        agent.node.pid + 1 + static_cast<std::int32_t>(i), 0, "running", false,

@@ -1,5 +1,6 @@
 // What an agent says of its workers so that all nodes together show who does not come, and what it makes of the answer.
 #include "agent/core/hang_watch.h"
+#include "rendezvous/wire/native/limits.h"
 #include "tests/support/catch.h"
 #include "tests/unit/agent/watched_node.h"
 
@@ -52,6 +53,22 @@ TEST_CASE("who is overdue is said first, then who waits, and no share of those t
     for (const auto& worker : node.watch.seen(node.now)) CHECK(worker.pace == WorkerPace::usual);
 }
 
+TEST_CASE("of more workers than a message holds those are told of that say most") {
+    Node node;
+    for (std::uint32_t i = 4; i < 20; ++i) {
+        node.looks.push_back(node.looks.back());
+        node.looks.back().local_rank = i;
+        node.looks.back().rank = static_cast<std::int32_t>(i) + 4;
+    }
+    node.learn();
+    node.wait_for(19);
+    node.seconds(12);
+    const auto seen = node.watch.seen(node.now);
+    REQUIRE(seen.size() == native::whereabouts_max);
+    CHECK(seen[0].at.rank == 23);
+    CHECK(seen[0].pace == WorkerPace::overdue);
+}
+
 TEST_CASE("slow is not overdue, and an operation that is soon another one is not waited in") {
     const auto ever = [](WorkerPace pace, auto slow, HangConfig config = {}) {
         Node node(config);
@@ -81,6 +98,12 @@ TEST_CASE("slow is not overdue, and an operation that is soon another one is not
     const auto inside = [](WorkerLook& look, int) { look.operation->inside = true; };
     CHECK(ever(WorkerPace::waiting, inside));
     CHECK_FALSE(ever(WorkerPace::waiting, inside, {.deadline_min = 0s}));
+    // It waits for nobody: something holds it where it is.
+    for (const char state : {'T', 't', 'D'})
+        CHECK_FALSE(ever(WorkerPace::waiting, [state](WorkerLook& look, int) {
+            look.operation->inside = true;
+            look.state = state;
+        }));
     CHECK_FALSE(ever(WorkerPace::waiting, [](WorkerLook& look, int i) {
         look.operation->inside = true;
         look.operation->count = 100 + static_cast<std::uint64_t>(i / 4);

@@ -197,6 +197,36 @@ TEST_CASE("a straggler is told with what it costs the others, now and then, and 
     CHECK(node.ends.empty());
 }
 
+TEST_CASE("a straggler of the next round is another one, and only what comes after its start is held against it") {
+    Node node;
+    const auto train = [&](int seconds) {
+        for (int i = 0; i < seconds; ++i) {
+            node.train();
+            for (auto& look : node.looks) look.operation->inside_share = 0.5;
+            node.looks[2].operation->inside_share = 0.1;
+            node.second();
+        }
+    };
+    train(90);
+    CHECK(node.notices.size() == 1);
+    node.watch.begin_round();
+    train(60);
+    CHECK(node.notices.size() == 1);
+    train(2);
+    CHECK(node.notices.size() == 2);
+    node.watch.begin_round();
+    for (std::uint64_t i = 0; i < 75; ++i) {
+        for (auto& look : node.looks) {
+            look.cpu += 500ms;
+            look.operation =
+                OperationLook{i / 5 + 1, false, "all_reduce 1 of world", 100ms, look.rank == 6 ? 0.1 : 0.5};
+        }
+        node.second();
+        for (const auto& worker : node.watch.seen(node.now)) CHECK(worker.inside_percent == -1);
+    }
+    CHECK(node.notices.size() == 2);
+}
+
 TEST_CASE("the verdict's stacks are those of who is missing and of those who wait, each once") {
     Node node;
     node.learn();
@@ -310,6 +340,26 @@ TEST_CASE("where idle workers stand is asked once for each pause, and told when 
     node.seconds(5);
     CHECK(node.places.size() == 8);
     CHECK(node.watch.whereabouts(node.now)[0].place.empty());
+}
+
+TEST_CASE(
+    "the line of who is missing has the place, the one of who is stopped gets it when its stack is taken at the end") {
+    Node node;
+    node.learn();
+    node.wait_for(2);
+    node.looks[3].state = 'T';
+    node.seconds(6);
+    node.watch.stands_at(2, "load (data.cpp)");
+    node.watch.stands_at(3, "reduce (train.cpp)");
+    node.seconds(6);
+    CHECK(std::ranges::find(node.notices,
+                            "rank 6 (pid 102) has done nothing for 10 s (asleep, after all_reduce 40 of "
+                            "world, at load (data.cpp)); it is missing from all_reduce 41 of world, in "
+                            "which rank 4 (pid 100) waits") != node.notices.end());
+    REQUIRE(node.ends.size() == 1);
+    CHECK(node.ends[0].why ==
+          "it has done nothing for 10 s (stopped by a signal, inside all_reduce 41 of world); muster has ended it "
+          "(--hang-timeout)");
 }
 
 TEST_CASE("a worker that gave up waiting just now, and ended, is told with the place where it had waited") {

@@ -46,6 +46,28 @@ TEST_CASE("a peer that still has the daemon means that a round may be sealed wit
     CHECK_FALSE(any_starts_with(talk.pass(10s), "fenced"));
 }
 
+TEST_CASE("a peer that has no port is not asked, and so cannot say yes") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(native::Peers{0, {{0, "p0", 6000}, {1, "p1", 6000}, {2, "p2", 0}}});
+    talk.pass(2999ms);
+    CHECK(without_connection(talk.pass(1ms)) == Lines{"ask 0"});
+    talk.pass(1s);
+    talk.peer(0, true);
+    CHECK(any_starts_with(talk.pass(400ms), "fenced: no answer from the rendezvous for 4.4 s, and not every other"));
+}
+
+TEST_CASE("what a peer said before all had lost the daemon is not why the workers are killed") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(3s);
+    talk.peer(2, false);
+    talk.pass(500ms);
+    talk.peer(0, true);
+    talk.peer(2, true);
+    CHECK(any_starts_with(talk.pass(1250ms), "fenced: no answer from the rendezvous for 4.7 s, and not every other"));
+}
+
 TEST_CASE("a peer in another round does not count") {
     Dialogue talk;
     talk.settle_in();
@@ -101,6 +123,13 @@ TEST_CASE("what all peers agreed on holds for a quarter of a lease, and no longe
     talk.peer(0, false);
     CHECK_FALSE(any_starts_with(talk.pass(749ms), "fenced"));
     CHECK(any_starts_with(talk.pass(1ms), "fenced"));
+    Dialogue early;  // a quarter that is over sooner shortens nothing
+    early.settle_in();
+    early.pass(3s);
+    early.peer(0, true);
+    early.peer(2, true);
+    CHECK_FALSE(any_starts_with(early.pass(1399ms), "fenced"));
+    CHECK(any_starts_with(early.pass(1ms), "fenced"));
 }
 
 TEST_CASE("a daemon that is found again in time costs nothing") {
@@ -182,6 +211,7 @@ TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps 
     talk.daemon(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "x"});
     talk.lines(talk.core->round_report({0, {}, 0}, talk.now));
     CHECK(talk.join(0).empty());
+    CHECK(talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)).empty());
     CHECK_FALSE(any_starts_with(talk.pass(5479ms, true), "send Join"));
     CHECK(any_starts_with(talk.pass(1ms, true), "send Join"));
 }

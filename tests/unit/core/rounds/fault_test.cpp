@@ -17,6 +17,13 @@ TEST_CASE("a fault on a rank goes to the node that has it, and its answer to who
     CHECK(says(story.answers("carried_out n1 number=2 no"), "n0 <- CommandAnswer 9 not done: n1 (pid 102): said"));
 }
 
+TEST_CASE("a fault on a rank goes by the ranks that were given, not by who came first") {
+    Story story("min=2 max=2");
+    story.answers("join n0 rank=1\njoin n1 rank=0 slots=2");
+    CHECK(says(story.answers("fault n0 kill rank=1"), "n1 <- FaultOrdered 1 round 0"));
+    CHECK(says(story.answers("fault n0 kill rank=2"), "n0 <- FaultOrdered 2 round 0"));
+}
+
 TEST_CASE("the loss of an agent that a fault was aimed at says so, until that fault is over") {
     Story story("min=1 max=3 lease=5s last_call=1s");
     story.answers("join n0\njoin n1\njoin n2");

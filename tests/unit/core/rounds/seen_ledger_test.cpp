@@ -1,6 +1,7 @@
 #include "rendezvous/core/seen_ledger.h"
 
 #include "rendezvous/base/text.h"
+#include "rendezvous/wire/native/limits.h"
 #include "tests/support/catch.h"
 #include "tests/transcripts/story.h"
 
@@ -172,6 +173,58 @@ TEST_CASE("a straggler among nodes is told with what it costs the others, after 
     }
 }
 
+TEST_CASE("words that keep coming put nothing off") {
+    Nodes nodes(16);
+    nodes.overdue(15);
+    std::size_t told = 0;
+    for (std::int32_t rank = 0; rank < 6; ++rank) {
+        nodes.waits(rank);
+        told += nodes.after(100ms).size();
+    }
+    CHECK(told == 1);
+}
+
+TEST_CASE("a rank that is never inside an operation is the worst of stragglers") {
+    Nodes nodes(3);
+    std::vector<std::string> lines;
+    for (int i = 0; i < 7; ++i) {
+        for (std::int32_t rank = 0; rank < 3; ++rank) nodes.says(rank, WorkerPace::usual, rank == 1 ? 0 : 50);
+        for (auto& line : nodes.after(10s)) lines.push_back(std::move(line));
+    }
+    REQUIRE(lines.size() == 1);
+    CHECK(lines[0].ends_with("wait for it 50 % of their time"));
+}
+
+TEST_CASE("a straggler beside its only node's others is that node's own business") {
+    SeenLedger ledger;
+    std::vector<SeenWorker> workers(2);
+    workers[1].at.rank = 1;
+    workers[0].inside_percent = 50;
+    workers[1].inside_percent = 0;
+    const std::string host = "gpu";
+    ledger.note(workers, Instant(1000s));
+    CHECK_FALSE(ledger.look({{host, workers, Instant(1060s)}}, Instant(1060s)));
+}
+
+TEST_CASE("shares are kept of no more ranks than all nodes of a job can tell of") {
+    constexpr auto ranks_max = static_cast<std::int32_t>(native::peers_max * native::whereabouts_max);
+    const auto straggler_among = [](std::int32_t count) {
+        SeenLedger ledger;
+        std::vector<SeenWorker> workers(static_cast<std::size_t>(count));
+        for (std::int32_t rank = 0; rank < count; ++rank) {
+            workers[static_cast<std::size_t>(rank)].at.rank = rank;
+            workers[static_cast<std::size_t>(rank)].inside_percent = 50;
+        }
+        workers.back().inside_percent = 10;
+        ledger.note(workers, Instant(1000s));
+        const std::string host = "gpu";
+        const std::vector<SeenWorker> last{workers.back()}, none;
+        return ledger.look({{host, last, Instant(1060s)}, {host, none, Instant(1060s)}}, Instant(1060s)).has_value();
+    };
+    CHECK(straggler_among(ranks_max));
+    CHECK_FALSE(straggler_among(ranks_max + 1));
+}
+
 TEST_CASE("who does not come is told before a straggler, who is told a minute later") {
     Nodes nodes(4);
     const auto train = [&](int times) {
@@ -210,11 +263,22 @@ TEST_CASE("what was seen in one round is nothing in the next, nor of a node that
     story.answers("join n0\njoin n1\nseen n1 overdue\nseen n0 waiting\nfail n0\nrejoin n0\nrejoin n1");
     CHECK_FALSE(test::says(story.answers("advance 20s"), "JobSeen"));
     CHECK_FALSE(test::says(story.answers("seen n0 waiting\nadvance 5s"), "JobSeen"));
-    story.answers("close n0");
-    CHECK_FALSE(test::says(story.answers("seen n1 overdue\nadvance 400ms\nresume n0"), "JobSeen"));
+    // Away at the moment when the words are put together.
+    CHECK_FALSE(
+        test::says(story.answers("seen n1 overdue\nadvance 300ms\nclose n0\nadvance 300ms\nresume n0"), "JobSeen"));
     CHECK(test::says(story.answers("advance 1s\nseen n1 overdue\nseen n0 waiting\nadvance 11s"), "n0 n1 <- JobSeen 1"));
     story.answers("seen n0 waiting\nsucceed n0\nseen n1\nadvance 11s");
     CHECK_FALSE(test::says(story.answers("seen n1 overdue\nadvance 1s"), "JobSeen"));
+}
+
+TEST_CASE("in the next round a rank is named again at once, and words of the round before are nothing there") {
+    test::Story story("min=2 max=2 restarts=3 last_call=1s");
+    story.answers("join n0\njoin n1");
+    CHECK(test::says(story.answers("seen n1 overdue\nseen n0 waiting\nadvance 1s"), "n0 n1 <- JobSeen 0"));
+    story.answers("fail n0\nrejoin n0\nrejoin n1");
+    CHECK_FALSE(test::says(story.answers("seen n0 waiting\nadvance 1s"), "JobSeen"));
+    CHECK_FALSE(test::says(story.answers("seen n1 overdue round=0\nseen n0 waiting\nadvance 1s"), "JobSeen"));
+    CHECK(test::says(story.answers("seen n1 overdue\nadvance 1s"), "n0 n1 <- JobSeen 1"));
 }
 
 }  // namespace muster::rendezvous

@@ -112,4 +112,10 @@ TEST_CASE("the next daemon tells the same of it") {
     CHECK(next.list()[1].ranks == "0-2");
 }
 
+TEST_CASE("the ranks of one node are told as the one, or from the first to the last") {
+    CHECK(ranks_of_node(0, 1) == "rank 0");
+    CHECK(ranks_of_node(4, 2) == "ranks 4 to 5");
+    CHECK(ranks_of_node(0, 8) == "ranks 0 to 7");
+}
+
 }  // namespace muster::rendezvous
