@@ -111,7 +111,7 @@ class Drain(unittest.TestCase):
             daemon.wait()
             nodes[0].send_signal(signal.SIGTERM)
             wait_for("save of the preempted node", (job.directory / "saved0").exists)
-            self.assertIn("no answer from the rendezvous", nodes[0].err.read_text())
+            wait_for("line about the daemon", lambda: "no answer from the rendezvous" in nodes[0].err.read_text())
             self.assertFalse((job.directory / "saved1").exists())
             daemon = job.spawn("musterd", "--port", job.port)
             for index, node in enumerate(nodes):

@@ -12,7 +12,7 @@ from job import WORKERS, Job, free_port, wait_for
 
 def leads(port):
     with contextlib.suppress(OSError, ValueError):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=1) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=5) as answer:
             told = json.load(answer)
             return "jobs" in told and not told.get("standby")
     return False
@@ -129,7 +129,7 @@ class Tls(unittest.TestCase):
             access.says(access.daemon(), "it ended the connection when TLS was offered; is it http that is meant?")
             daemon = access.daemon(protocol="http", login="daemons:right")
             wait_for("leader", lambda: leads(daemon.port))
-            self.assertIn("etcd has no users, so daemons is not needed", daemon.err.read_text())
+            wait_for("line about the user", lambda: "etcd has no users, so daemons is not needed" in daemon.err.read_text())
 
 
 if __name__ == "__main__":

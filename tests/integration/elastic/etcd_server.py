@@ -94,7 +94,7 @@ class Etcd:
 
     def healthy(self):
         with contextlib.suppress(OSError):
-            with urllib.request.urlopen(f"{self.url}/health", timeout=1, context=self.tls) as answer:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5, context=self.tls) as answer:
                 return b'"true"' in answer.read()
         return False
 
@@ -102,7 +102,7 @@ class Etcd:
         request = urllib.request.Request(f"{self.url}/v3/{path}", data=json.dumps(body).encode())
         if self.token:
             request.add_header("Authorization", self.token)
-        with urllib.request.urlopen(request, timeout=5, context=self.tls) as answer:
+        with urllib.request.urlopen(request, timeout=30, context=self.tls) as answer:
             return json.load(answer)
 
     def kept(self, prefix="muster/"):

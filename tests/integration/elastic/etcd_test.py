@@ -11,12 +11,12 @@ from etcd_server import Etcd, needs_etcd
 from job import Job, free_port, wait_for
 
 FAST = ("--lease", 2)
-BACK = 20.0  # s; an election takes two to five
+BACK = 60.0  # s; an election takes two to five
 
 
 def status(port):
     with contextlib.suppress(OSError, ValueError):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=1) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=2) as answer:
             return json.load(answer)
     return {}
 
@@ -44,8 +44,7 @@ class Cluster:
         return None
 
     def wait_for_leader(self, but=None):
-        wait_for("leader", lambda: self.leader() not in (None, but), BACK)
-        return self.leader()
+        return wait_for("leader", lambda: [one for one in [self.leader()] if one not in (None, but)], BACK)[0]
 
     def all_back(self):
         leader = self.leader()

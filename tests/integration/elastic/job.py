@@ -5,15 +5,18 @@ have left their session and their parent. Waiting is always for a condition, wit
 """
 import os
 import pathlib
-import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])
 WORKERS = pathlib.Path(os.environ.get("MUSTER_WORKERS", BIN.parent / "worker_programs"))
@@ -31,20 +34,6 @@ def wait_for(what, condition, deadline=DEADLINE):
         if time.monotonic() > end:
             raise AssertionError(f"no {what} within {deadline} s")
         time.sleep(0.005)  # between two looks; the condition decides
-
-
-def free_port():
-    """A port that nobody listens on, below the range from which the kernel takes those of outgoing connections: one of
-    these could be taken between this look and the launcher's."""
-    for _ in range(1000):
-        port = random.randint(15000, 30000)
-        with socket.socket(socket.AF_INET6) as probe:
-            try:
-                probe.bind(("::", port))
-                return port
-            except OSError:
-                continue
-    raise AssertionError("no free port from 15000 to 30000")
 
 
 class Start(dict):
@@ -122,20 +111,26 @@ class Job:
         except OSError:
             return False
 
-    def node(self, *options, worker=("--until", "done"), nnodes="2", nproc=2, conf="last_call_timeout=1", **extra):
-        """One launcher of the job at the job's endpoint, with the elastic worker."""
+    def node(self, *options, worker=("--until", "done"), nnodes="2", nproc=2, conf="last_call_timeout=60", **extra):
+        """One launcher of the job at the job's endpoint, with the elastic worker. The last call is long, so that nodes that
+        a test starts together meet in round 0 however slow the machine is; a round that begins with fewer than the most
+        has to be given a short one."""
         return self.spawn("muster", "--nnodes", nnodes, "--nproc-per-node", nproc, "--rdzv-backend", "c10d",
                           "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--rdzv-conf", conf,
                           *options, "--no-python", WORKERS / "elastic", *worker, **extra)
 
     # ---- looking ----
+    def lines(self, first_word):
+        """Whole lines of the workers' log: of one that is being written a reader may see the beginning."""
+        return [Start(line) for line in self.log.read_text().splitlines(keepends=True)
+                if line.startswith(f"{first_word} ") and line.endswith("\n")]
+
     def starts(self, **fields):
         """The workers' start lines so far, those whose fields have the given values."""
-        lines = [Start(line) for line in self.log.read_text().splitlines() if line.startswith("start ")]
-        return [line for line in lines if all(line.get(name) == value for name, value in fields.items())]
+        return [line for line in self.lines("start") if all(line.get(name) == value for name, value in fields.items())]
 
     def grandchildren(self):
-        return [Start(line)["pid"] for line in self.log.read_text().splitlines() if line.startswith("grandchild ")]
+        return [line["pid"] for line in self.lines("grandchild")]
 
     def round(self, number, workers):
         """Waits until `workers` workers of round `number` have started; their lines by rank."""
@@ -162,6 +157,13 @@ class Job:
             except OSError:
                 continue
         return found
+
+    @staticmethod
+    def command_of(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:150]
+        except OSError:
+            return "gone meanwhile"
 
     def parent(self, pid):
         return int(re.search(r"^PPid:\s+(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M).group(1))
@@ -190,13 +192,12 @@ class Job:
         got = self.exit_code(process, deadline)
         assert got == code, f"exit code {got}, expected {code}\n{self.story()}"
 
-    def expect_gone(self, deadline=2.0, but=()):
-        """No process of the job is left `deadline` seconds from now, apart from `but`."""
+    def expect_gone(self, deadline=DEADLINE, but=()):
+        """All processes of the job end by themselves, apart from `but`. (How soon, scripts/bench/failures measures.)"""
         def gone():
             return not set(self.processes()) - {process.pid for process in but}
         try:
             wait_for("end of every process", gone, deadline)
         except AssertionError:
-            left = [(pid, pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()[:150])
-                    for pid in self.processes()]
+            left = [(pid, self.command_of(pid)) for pid in self.processes()]
             raise AssertionError(f"left after {deadline} s: {left}\n{self.story()}") from None

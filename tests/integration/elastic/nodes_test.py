@@ -25,9 +25,9 @@ class Nodes(unittest.TestCase):
 
     def test_a_killed_agent_beside_an_embedded_daemon(self):
         with Job() as job:
-            host = job.node(*FAST, nnodes="1:2", conf="last_call_timeout=3")
+            host = job.node(*FAST, nnodes="1:2")
             wait_for("the host's daemon", job.answers)
-            victim = job.node(*FAST, nnodes="1:2", conf="last_call_timeout=3")
+            victim = job.node(*FAST, nnodes="1:2")
             job.round(0, 4)
             victim.kill()
             job.round(1, 2)
@@ -58,9 +58,10 @@ class Nodes(unittest.TestCase):
     def test_a_late_node_is_taken_in_by_one_restart(self):
         with Job() as job:
             daemon = job.daemon()
-            early = job.node(*FAST, nnodes="1:2")
+            terms = {"nnodes": "1:2", "conf": "last_call_timeout=1"}
+            early = job.node(*FAST, **terms)
             job.round(0, 2)
-            late = job.node(*FAST, nnodes="1:2")
+            late = job.node(*FAST, **terms)
             both = job.round(1, 4)
             self.assertEqual({line["restart"] for line in both.values()}, {0})
             job.finish()
@@ -114,9 +115,9 @@ class Nodes(unittest.TestCase):
     def test_terms_that_differ_are_refused_with_both_values(self):
         with Job() as job:
             job.daemon()
-            job.node("--max-restarts", 3, nnodes="2:3", conf="last_call_timeout=30")
+            job.node("--max-restarts", 3, nnodes="2:3")
             wait_for("first member", lambda: job.id in job_status(job))
-            other = job.node("--max-restarts", 5, nnodes="2:3", conf="last_call_timeout=30")
+            other = job.node("--max-restarts", 5, nnodes="2:3")
             job.expect_exit(other, 78)
             said = other.err.read_text()
             self.assertIn("3", said)
@@ -126,7 +127,7 @@ class Nodes(unittest.TestCase):
 
 def job_status(job):
     import urllib.request
-    return urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=5).read().decode()
+    return urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=30).read().decode()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ class Secret(unittest.TestCase):
             job.round(0, 2)
             victim.kill()
             job.round(1, 1)
-            self.assertIn("its agent died", daemon.err.read_text())  # by its guardian's proof, not by a lease
+            # By its guardian's proof, not by a lease.
+            wait_for("line about the agent's end", lambda: "its agent died" in daemon.err.read_text())
             job.finish()
             job.expect_exit(survivor, 0)
             job.expect_gone(but=[daemon])
@@ -79,7 +80,7 @@ class Secret(unittest.TestCase):
             wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "wrong\n"))
             job.expect_exit(wrong, 78)
             self.assertIn("has another secret than this rendezvous", wrong.err.read_text())
-            self.assertEqual(len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())), 2)
+            wait_for("a line for each", lambda: len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())) == 2)
             self.assertNotIn(job.id, job_status(job))
 
     def test_a_daemon_without_the_secret_is_not_trusted(self):

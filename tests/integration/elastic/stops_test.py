@@ -7,6 +7,7 @@ import urllib.request
 
 from job import NOBODY, WORKERS, Job, wait_for
 
+SOON = 8  # s; far more than it takes, and less than what it must not wait for: a grace of 30 s, 10 s for other agents
 STUBBORN = ("--ignore-term", "--grandchild", "--until", "done")
 
 
@@ -20,7 +21,7 @@ class Stops(unittest.TestCase):
             node = job.node(nnodes="2")
             wait_for("the host's daemon", job.answers)
             node.terminate()
-            job.expect_exit(node, 128 + signal.SIGTERM, 5)
+            job.expect_exit(node, 128 + signal.SIGTERM, SOON)
             job.expect_gone()
 
     def test_a_scheduler_that_signals_the_workers_first_has_stopped_the_job(self):
@@ -30,7 +31,7 @@ class Stops(unittest.TestCase):
                 os.kill(line["pid"], signal.SIGTERM)
             wait_for("word of the first end", lambda: "waiting 1 s for the same signal" in node.err.read_text())
             node.terminate()
-            job.expect_exit(node, 128 + signal.SIGTERM, 5)
+            job.expect_exit(node, 128 + signal.SIGTERM, SOON)
             self.assertIn("stopped by SIGTERM", node.err.read_text())
             self.assertNotIn("failure", node.err.read_text())
             job.expect_gone()
@@ -40,7 +41,7 @@ class Stops(unittest.TestCase):
             node = job.node(nnodes="1")
             job.round(0, 2)
             node.send_signal(signal.SIGINT)
-            job.expect_exit(node, 128 + signal.SIGINT, 5)
+            job.expect_exit(node, 128 + signal.SIGINT, SOON)
             job.expect_gone()
 
     def test_a_stop_is_told_in_a_few_plain_lines(self):
@@ -51,7 +52,7 @@ class Stops(unittest.TestCase):
                                  f"signal.signal(signal.SIGINT, signal.SIG_DFL); {script}")
                 wait_for("workers", lambda: len(job.starts()) == 2)
                 node.send_signal(stop)
-                job.expect_exit(node, 128 + stop, 5)
+                job.expect_exit(node, 128 + stop, SOON)
                 said = node.err.read_text()
                 self.assertIn(stop.name, said)
                 self.assertLessEqual(len(said.splitlines()), 5, said)
@@ -64,7 +65,7 @@ class Stops(unittest.TestCase):
                 node = job.node(nnodes="1", worker=("--fail-on", "fail", 41, "the reason", "--until", "done"))
                 job.round(0, 2)
                 job.touch(file)
-                job.expect_exit(node, code, 3)
+                job.expect_exit(node, code, 4)
                 job.expect_gone()
 
     def test_sigint_reaches_the_program_that_a_shell_waits_for(self):
@@ -87,7 +88,7 @@ class Stops(unittest.TestCase):
                 job.round(0, 2)
                 node.send_signal(signal.SIGHUP)
                 node.terminate()
-                job.expect_exit(node, 128 + signal.SIGTERM, 5)
+                job.expect_exit(node, 128 + signal.SIGTERM, SOON)
                 job.expect_gone()
         finally:
             signal.signal(signal.SIGHUP, before)
@@ -101,7 +102,7 @@ class Stops(unittest.TestCase):
             wait_for("the first signal's word", lambda: "SIGTERM" in node.err.read_text() or node.poll() is not None)
             self.assertIsNone(node.poll())
             node.terminate()
-            job.expect_exit(node, 128 + signal.SIGTERM, 10)
+            job.expect_exit(node, 128 + signal.SIGTERM, SOON)
             job.expect_gone()
 
     def test_an_agent_killed_leaves_nothing(self):
@@ -112,7 +113,7 @@ class Stops(unittest.TestCase):
                 wait_for("grandchildren", lambda: len(job.grandchildren()) == 2)
                 node.kill()
                 node.wait()
-                job.expect_gone(2.0)
+                job.expect_gone()
 
     def test_an_agent_stopped_leaves_no_worker(self):
         for user in users():
@@ -123,7 +124,7 @@ class Stops(unittest.TestCase):
                 workers = {line["pid"] for line in starts.values()} | set(job.grandchildren())
                 os.kill(node.pid, signal.SIGSTOP)
                 try:
-                    wait_for("end of the workers", lambda: not workers & set(job.processes()), 3.0)
+                    wait_for("end of the workers", lambda: not workers & set(job.processes()))
                 finally:
                     os.kill(node.pid, signal.SIGCONT)
 
@@ -156,7 +157,7 @@ class Stops(unittest.TestCase):
             report = node.err.read_text()
             self.assertRegex(report, r"first failure: node .* \(this host\) failed\n    the guardian process")
             self.assertNotIn("next round follows", report)
-            job.expect_gone(2.0)
+            job.expect_gone()
 
     def test_a_wrapper_without_exec_does_not_cost_its_program_the_grace(self):
         with Job() as job:
@@ -166,7 +167,7 @@ class Stops(unittest.TestCase):
             wait_for("saved state of the other worker", (job.directory / "saved.1.0").exists)
             job.round(1, 2)
             node.terminate()
-            job.expect_exit(node, 128 + signal.SIGTERM, 10)
+            job.expect_exit(node, 128 + signal.SIGTERM, SOON)
             for rank in range(2):
                 self.assertEqual((job.directory / f"saved.{rank}.1").read_text(), "1\n")  # told once
             job.expect_gone()
@@ -176,7 +177,7 @@ class Stops(unittest.TestCase):
             node = wrapped(job, "--shutdown-timeout", 1, save="--ignore-term")
             job.round(0, 2)
             node.terminate()
-            job.expect_exit(node, 128 + signal.SIGTERM, 10)
+            job.expect_exit(node, 128 + signal.SIGTERM, SOON)
             job.expect_gone()
 
     def test_a_signal_ends_the_lingering_for_others(self):
@@ -190,7 +191,7 @@ class Stops(unittest.TestCase):
             wait_for("end of the job", lambda: '"phase":"over"' in status(job))
             self.assertIsNone(host.poll())
             host.terminate()
-            job.expect_exit(host, 0, 5)
+            job.expect_exit(host, 0, SOON)
 
 
 def wrapped(job, *options, save='--save saved.$LOCAL_RANK.$MUSTER_ROUND 300'):
@@ -200,7 +201,7 @@ def wrapped(job, *options, save='--save saved.$LOCAL_RANK.$MUSTER_ROUND 300'):
 
 
 def status(job):
-    return urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=5).read().decode()
+    return urllib.request.urlopen(f"http://127.0.0.1:{job.port}/status", timeout=30).read().decode()
 
 
 if __name__ == "__main__":

@@ -20,16 +20,13 @@ import time
 
 from golden_cases import CASES, DIFFERENCES, REFUSED, REFUSED_ENVIRONMENT
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
+from ports import free_port  # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
-RUN_SECONDS_MAX = 60
+RUN_SECONDS_MAX = 120
 kept = []
 UUID = re.compile(r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$")
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 def base_environment(folder):
