@@ -62,7 +62,7 @@ class Cluster:
         for pid in self.processes():
             self.kill(pid)
         for speaker in self.everybody:
-            speaker.process.wait(10)
+            speaker.process.wait(60)
         self.scratch.cleanup()
 
     # ---- starting ----
@@ -87,7 +87,7 @@ class Cluster:
             host, "muster", "--nnodes", nnodes, "--nproc-per-node", self.workers, "--rdzv-backend", "c10d",
             "--rdzv-endpoint", self.endpoint(), "--rdzv-id", "faults",
             "--local-addr", self.hosts.address(host), "--max-restarts", "3", "--log-level", "info", "--shutdown-timeout", "5",
-            "--rdzv-conf", "last_call_timeout=1", *self.options, "--no-python", *self.program(), **environment)
+            "--rdzv-conf", "last_call_timeout=60", *self.options, "--no-python", *self.program(), **environment)
         return self.agents[host]
 
     def program(self):

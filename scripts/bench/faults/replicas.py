@@ -81,7 +81,7 @@ class Replicas(Cluster):
         """The host whose musterd leads."""
         for host in among:
             try:
-                with urllib.request.urlopen(f"http://{self.hosts.address(host)}:{PORT}/status", timeout=0.5) as answer:
+                with urllib.request.urlopen(f"http://{self.hosts.address(host)}:{PORT}/status", timeout=2) as answer:
                     told = json.load(answer)
             except (OSError, ValueError):
                 continue
@@ -96,11 +96,11 @@ class Replicas(Cluster):
             now = self.etcd_leader()
             if now is None or now == to:
                 return now == to
-            target = self.ask_etcd(to, "maintenance/status")["header"]["member_id"]
             try:
+                target = self.ask_etcd(to, "maintenance/status")["header"]["member_id"]
                 self.ask_etcd(now, "maintenance/transfer-leadership", targetID=target)
             except OSError:
-                pass  # it changes already
+                pass  # it changes already, or is slow to answer
             return False
         self.until(f"leader of etcd on {to}", there)
         time.sleep(1)  # a new leader of etcd prolongs all leases; by then they have been kept alive as usual
@@ -123,9 +123,9 @@ def replica_gone(with_etcd_leader, options=()):
     """The host of the leading musterd falls silent and dies; etcd's own leader with it, or not."""
     def once(lab):
         with Replicas(lab, options) as job:
-            victim = job.leader()
+            victim = job.until("word of who leads", job.leader)
             job.move_etcd_leader(victim if with_etcd_leader else random.choice([host for host in REPLICAS if host != victim]))
-            if job.leader() != victim:
+            if job.until("word of who leads", job.leader) != victim:
                 raise Failed(f"the lead moved with etcd's\n{job.story()}")
             workers = Watch([one["pid"] for one in job.first.values()])
             others = [host for host in REPLICAS if host != victim]
@@ -133,9 +133,8 @@ def replica_gone(with_etcd_leader, options=()):
             job.hosts.cut(victim)
             for pid in job.processes(victim):
                 Cluster.kill(pid)
-            job.until("next leader", lambda: job.leader(others))
+            leader = job.until("next leader", lambda: job.leader(others))
             led = time.monotonic() - since
-            leader = job.leader(others)
             job.until("return of four agents", lambda: job.all_back(leader))
             back = time.monotonic() - since
             return {"next leader": led, "all agents back": back,
@@ -147,7 +146,7 @@ def member_gone_and_back(with_etcd_leader):
     """One etcd member is killed, etcd's own leader or one of the others, and started again 3 s later."""
     def once(lab):
         with Replicas(lab) as job:
-            leader, etcd_leader = job.leader(), job.until("leader of etcd", job.etcd_leader)
+            leader, etcd_leader = job.until("word of who leads", job.leader), job.until("leader of etcd", job.etcd_leader)
             victim = etcd_leader if with_etcd_leader else random.choice([host for host in REPLICAS if host != etcd_leader])
             workers = Watch([one["pid"] for one in job.first.values()])
             job.etcds[victim].process.kill()

@@ -24,7 +24,7 @@ class Resume(unittest.TestCase):
         self.journal.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         done = subprocess.run([sys.executable, FAILURES, "--rows", "worker-killed,eight-restarted", "--runs", "1", "--jobs", "2",
                                "--slack", "100", "--build", BUILD, "--output", self.journal, *options],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=200)
         if done.returncode == 77 and os.environ.get("CI") != "true":
             self.skipTest(done.stdout)
         self.assertEqual(done.returncode, 0, done.stdout)
