@@ -1,6 +1,8 @@
 #include "rendezvous/base/journal.h"
 
 #include <errno.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -43,6 +45,7 @@ class Journal {
     bool flush(Duration limit);
 
   private:
+    [[nodiscard]] bool all_read() const;
     [[nodiscard]] std::string record(JournalPriority priority, std::string_view text, std::string_view fields) const;
     void add(std::string record);
     void send_direct(const std::string& record);
@@ -140,9 +143,24 @@ void Journal::run() {
     }
 }
 
+/// The journal looks up who has sent a record when it reads it, by the process's number: of a process that is gone by
+/// then it knows no unit, and `journalctl -u` would not show why that unit has ended.
+bool Journal::all_read() const {
+    int bytes = 0;
+    return ::ioctl(socket_.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0;
+}
+
 bool Journal::flush(Duration limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
     std::unique_lock lock(mutex_);
-    return !thread_.joinable() || drained_.wait_for(lock, limit, [this] { return waiting_.empty() && !sending_; });
+    const auto all_sent = [this] { return waiting_.empty() && !sending_; };
+    if (thread_.joinable() && !drained_.wait_until(lock, deadline, all_sent)) return false;
+    lock.unlock();
+    while (!all_read()) {
+        if (std::chrono::steady_clock::now() >= deadline) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the kernel tells nobody when a record is read
+    }
+    return true;
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ void write_journal(JournalPriority priority, std::string_view text, std::string_
 
 /// As write_log_on_thread (log.h): until then each record is sent at once.
 void write_journal_on_thread();
-/// True when all records have been sent (or given up) before `limit`.
+/// True when all records have been read by the journal (or given up) before `limit`.
 bool flush_journal(Duration limit);
 
 }  // namespace muster

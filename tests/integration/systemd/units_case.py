@@ -64,7 +64,9 @@ class Booted(unittest.TestCase):
         return unit
 
     def records(self, **fields):
+        """What the journal has, all that was sent before included."""
         matches = [f"{name}={value}" for name, value in fields.items()]
+        self.systemd.run("journalctl", "--sync")
         text = self.systemd.run("journalctl", "-q", "-o", "json", *matches, check=False).stdout
         return [json.loads(line) for line in text.splitlines()]
 
