@@ -13,6 +13,9 @@
 
 namespace muster::agent::test {
 
+/// For what takes milliseconds on a machine that has nothing else to do.
+constexpr Duration patience = 20s;
+
 /// A new directory that goes with everything in it. Others may enter it: some tests run as an ordinary user.
 class TemporaryDirectory {
   public:
@@ -51,7 +54,7 @@ class HostFixture {
     ~HostFixture();
 
     /// Runs the loop until `seen` is true; false if that has not come within `limit`.
-    bool run_until(const std::function<bool()>& seen, Duration limit = 10s);
+    bool run_until(const std::function<bool()>& seen, Duration limit = patience);
     void run_for(Duration time);
     /// Starts the command and waits for its end.
     WorkerEnded run(WorkerCommand command);
@@ -67,7 +70,7 @@ class HostFixture {
         return found;
     }
     template <class Event>
-    bool wait_for(std::size_t count = 1, Duration limit = 10s) {
+    bool wait_for(std::size_t count = 1, Duration limit = patience) {
         return run_until([&] { return all<Event>().size() >= count; }, limit);
     }
 
