@@ -12,6 +12,7 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <random>
 #include <stdexcept>
 
 namespace muster::test {
@@ -84,7 +85,7 @@ MusterProcess::~MusterProcess() {
 bool MusterProcess::read_some(std::chrono::milliseconds limit) {
     std::array<pollfd, 2> waited{pollfd{out_fd_, POLLIN, 0}, pollfd{err_fd_, POLLIN, 0}};
     if (out_fd_ < 0 && err_fd_ < 0) return false;
-    ::poll(waited.data(), waited.size(), static_cast<int>(std::max<std::int64_t>(limit.count(), 0)));
+    if (::poll(waited.data(), waited.size(), static_cast<int>(limit.count())) == 0) return false;
     for (auto& one : waited) {
         if (one.revents == 0) continue;
         std::array<char, 4096> piece{};
@@ -118,8 +119,7 @@ int MusterProcess::wait(std::chrono::milliseconds limit) {
         if (!read_some(std::chrono::milliseconds(5))) ::poll(nullptr, 0, 2);
     }
     // What it wrote before its end is in the pipes; a grandchild that still holds them must not hold the test.
-    const auto drained = Clock::now() + std::chrono::milliseconds(200);
-    while (Clock::now() < drained && read_some(std::chrono::milliseconds(20))) {
+    while (read_some(std::chrono::milliseconds(0))) {
     }
     return code_;
 }
@@ -128,7 +128,8 @@ bool MusterProcess::wait_for(const std::string& text, std::chrono::milliseconds 
     const auto until = Clock::now() + limit;
     for (;;) {
         if (out_.find(text) != std::string::npos || err_.find(text) != std::string::npos) return true;
-        if (Clock::now() >= until || !read_some(std::chrono::milliseconds(20))) return false;
+        if (Clock::now() >= until || (out_fd_ < 0 && err_fd_ < 0)) return false;
+        read_some(std::chrono::milliseconds(20));
     }
 }
 
@@ -137,15 +138,17 @@ void MusterProcess::signal(int number) const {
 }
 
 int free_port() {
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in name{};
-    name.sin_family = AF_INET;
-    socklen_t size = sizeof name;
-    if (::bind(fd, reinterpret_cast<sockaddr*>(&name), size) != 0 ||
-        ::getsockname(fd, reinterpret_cast<sockaddr*>(&name), &size) != 0)
-        throw std::runtime_error("no free port");
-    ::close(fd);
-    return ntohs(name.sin_port);
+    std::random_device random;
+    for (int tries = 0; tries < 1000; ++tries) {
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        name.sin_port = htons(static_cast<std::uint16_t>(std::uniform_int_distribution(15'000, 30'000)(random)));
+        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const bool is_free = ::bind(fd, reinterpret_cast<sockaddr*>(&name), sizeof name) == 0;
+        ::close(fd);
+        if (is_free) return ntohs(name.sin_port);
+    }
+    throw std::runtime_error("no free port");
 }
 
 }  // namespace muster::test

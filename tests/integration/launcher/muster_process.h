@@ -27,9 +27,9 @@ class MusterProcess {
     MusterProcess& operator=(const MusterProcess&) = delete;
 
     /// Its exit code, 128+n if a signal ended it, or -1 if it has not ended within `limit` (then it is killed).
-    int wait(std::chrono::milliseconds limit = std::chrono::seconds(20));
+    int wait(std::chrono::milliseconds limit = std::chrono::seconds(25));
     /// Until stdout or stderr holds `text`; false after `limit`, or when it has ended without.
-    bool wait_for(const std::string& text, std::chrono::milliseconds limit = std::chrono::seconds(20));
+    bool wait_for(const std::string& text, std::chrono::milliseconds limit = std::chrono::seconds(25));
     void signal(int number) const;
 
     [[nodiscard]] pid_t pid() const { return pid_; }
@@ -37,7 +37,7 @@ class MusterProcess {
     [[nodiscard]] const std::string& err() const { return err_; }
 
   private:
-    /// Reads what is there, waiting `limit` at most; false when both streams have ended.
+    /// Reads what is there, waiting `limit` at most; false where nothing was, or both streams have ended.
     bool read_some(std::chrono::milliseconds limit);
 
     pid_t pid_ = -1;
@@ -49,7 +49,8 @@ class MusterProcess {
     std::string err_;
 };
 
-/// A TCP port that nothing listens on just now.
+/// A TCP port that nothing listens on just now, below the range from which the kernel takes those that nobody chose:
+/// one of these could be taken before it is used.
 int free_port();
 
 }  // namespace muster::test
