@@ -27,7 +27,7 @@ std::size_t resident_bytes() {
 
 DaemonConfig hasty() {
     DaemonConfig config;
-    config.limits.handshake_timeout = 200ms;
+    config.limits.handshake_timeout = 2s;  // far more than an honest peer of this test takes
     return config;
 }
 
@@ -70,7 +70,7 @@ TEST_CASE("half a Hello and half a HTTP request are closed at the handshake dead
         CHECK(socket.closed_by_peer());
     }
     CHECK(running.metric("muster_connections_refused_total") == 2);
-    CHECK(log.text().find("no whole request within 200 ms") != std::string::npos);
+    CHECK(log.text().find("no whole request within 2 s") != std::string::npos);
 }
 
 TEST_CASE("a silent connection is closed at the handshake deadline") {
@@ -79,7 +79,7 @@ TEST_CASE("a silent connection is closed at the handshake deadline") {
     const auto start = std::chrono::steady_clock::now();
     running.require_prompt_service();
     CHECK(socket.closed_by_peer());
-    CHECK(std::chrono::steady_clock::now() - start > 100ms);
+    CHECK(std::chrono::steady_clock::now() - start > 1900ms);
 }
 
 TEST_CASE("a length of 1 GB costs nothing but its own connection") {
@@ -105,6 +105,7 @@ TEST_CASE("a port scan with 1,000 connections of garbage delays nobody and leave
     honest.send(c10d_bytes::validate + c10d_bytes::ping());
     REQUIRE(honest.receive(4) == c10d_bytes::pong);
     const auto before = resident_bytes();
+    const auto start = std::chrono::steady_clock::now();
     std::mt19937 random(2);
     for (int scan = 0; scan < 1'000; ++scan) {
         const auto socket = running.connect();
@@ -117,9 +118,10 @@ TEST_CASE("a port scan with 1,000 connections of garbage delays nobody and leave
     }
     running.require_prompt_service();
     CHECK(resident_bytes() < before + (64u << 20));
-    // A second is not enough for more than ten lines, and the scan took a few at most.
+    // A second is not enough for more than ten lines.
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - start).count();
     const std::string lines = log.text();
-    CHECK(std::count(lines.begin(), lines.end(), '\n') < 200);
+    CHECK(std::count(lines.begin(), lines.end(), '\n') <= 10 * (seconds + 1));
     CHECK(lines.find("closed: ") != std::string::npos);
 }
 
@@ -236,7 +238,7 @@ TEST_CASE("an agent that reads nothing is closed when its limit is reached") {
     for (int i = 0; i < 2'000; ++i) pings += ping;
     bool open = deaf.send(bytes + pings);
     // The kernel's buffers take megabytes before the daemon has answered enough to see that nobody reads.
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (open && std::chrono::steady_clock::now() < give_up) open = deaf.send(pings);
     CHECK_FALSE(open);
     running.require_prompt_service();
@@ -262,6 +264,7 @@ TEST_CASE("a process without free descriptors turns connections away and recover
         limit.rlim_cur = static_cast<rlim_t>(next) + 20;
         ::setrlimit(RLIMIT_NOFILE, &limit);
         loop.start_thread();
+        const auto start = std::chrono::steady_clock::now();
         std::size_t served = 0;
         std::size_t closed = 0;
         for (auto& socket : sockets) {
@@ -277,10 +280,11 @@ TEST_CASE("a process without free descriptors turns connections away and recover
         late.send(c10d_bytes::validate + c10d_bytes::ping());
         if (late.receive(4) != c10d_bytes::pong) ::_exit(12);
         // One line a second, whatever happens. (Other lines: UBSan needs descriptors of its own and complains.)
-        std::size_t lines = 0;
+        const auto seconds = std::chrono::ceil<std::chrono::seconds>(std::chrono::steady_clock::now() - start).count();
+        std::int64_t lines = 0;
         const std::string text = log.text();
         for (std::size_t at = 0; (at = text.find("muster error port", at)) != std::string::npos; ++at) ++lines;
-        ::_exit(lines <= 2 ? 0 : 13);
+        ::_exit(lines <= seconds + 1 ? 0 : 13);
     }
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);

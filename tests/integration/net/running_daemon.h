@@ -44,13 +44,13 @@ class RunningDaemon {
         REQUIRE(at != std::string::npos);
         return std::stod(text.substr(at + name.size() + 2));
     }
-    /// A new store client asks and gets its answer: the daemon is alive, and not slow.
+    /// A new store client asks and gets its answer: the daemon is alive, and keeps nobody waiting.
     void require_prompt_service() const {
         const auto start = std::chrono::steady_clock::now();
         const auto socket = connect();
         socket.send(c10d_bytes::validate + c10d_bytes::ping());
         REQUIRE(socket.receive(4) == c10d_bytes::pong);
-        REQUIRE(std::chrono::steady_clock::now() - start < 2s);
+        REQUIRE(std::chrono::steady_clock::now() - start < 10s);
     }
 
   private:

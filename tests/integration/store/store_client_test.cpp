@@ -138,11 +138,11 @@ TEST_CASE("Nobody there: the error lists what was tried, at the deadline") {
         port = server.endpoint().port;
     }
     const auto started = std::chrono::steady_clock::now();
-    const auto client = StoreClient::connect({"127.0.0.1", port}, {.connect_timeout = 200ms});
+    const auto client = StoreClient::connect({"127.0.0.1", port}, {.connect_timeout = 2s});
     REQUIRE_FALSE(client.has_value());
     CHECK(client.error().code == Errc::unreachable);
     CHECK(client.error().context.find("127.0.0.1: Connection refused") != std::string::npos);
-    CHECK(std::chrono::steady_clock::now() - started < 2s);
+    CHECK(std::chrono::steady_clock::now() - started < 20s);
 }
 
 TEST_CASE("A server that closes on PING is greeted again without it") {
@@ -165,7 +165,7 @@ TEST_CASE("A server that closes on PING is greeted again without it") {
 
 TEST_CASE("A server that accepts and says nothing is given up at the deadline") {
     const FakeServer server;
-    const auto client = StoreClient::connect(server.endpoint(), {.connect_timeout = 300ms, .attempt_timeout = 100ms});
+    const auto client = StoreClient::connect(server.endpoint(), {.connect_timeout = 3s, .attempt_timeout = 300ms});
     REQUIRE_FALSE(client.has_value());
     CHECK(client.error().code == Errc::unreachable);
     CHECK(client.error().context.find("no answer to PING in time") != std::string::npos);
