@@ -188,7 +188,7 @@ TEST_CASE("ranks of a node that differ, or do not come, are named with the numbe
             (void)terms.place->collect({"told/0", "told/1", "told/2"}, test::within(60s).deadline);
             return;
         }
-        const auto done = transport->run(all_reduce(buffer(std::span(values)), ReduceOp::sum), test::within(200ms));
+        const auto done = transport->run(all_reduce(buffer(std::span(values)), ReduceOp::sum), test::within(3s));
         findings.expect(done.has_error() && done.error().code == Errc::timed_out, "a deadline");
         if (done.has_error())
             findings.expect(done.error().context.find("rank 3 (pid ") != std::string::npos, done.error().context);

@@ -60,10 +60,10 @@ std::string sums_until(int size, const std::vector<std::string>& words,
         setting);
 }
 
-/// `fault` on rank 1 of all, with short deadlines.
-std::function<NcclSetting(int)> on_rank_1(const std::string& fault, Duration timeout = 30s) {
+/// `fault` on rank 1 of all.
+std::function<NcclSetting(int)> on_rank_1(const std::string& fault, Duration timeout = 30s, Duration meeting = 30s) {
     return [=](int rank) {
-        return NcclSetting{.fault = rank == 1 ? fault : "", .timeout = timeout, .meeting_timeout = 3s};
+        return NcclSetting{.fault = rank == 1 ? fault : "", .timeout = timeout, .meeting_timeout = meeting};
     };
 }
 
@@ -89,9 +89,9 @@ TEST_CASE("a rank whose NCCL cannot connect says why, and the others hear it fro
 }
 
 TEST_CASE("connecting that hangs ends at the meeting's deadline on every rank") {
-    // Of the meeting's 3 s, what was left when the ranks had come together.
+    // Of the meeting's 5 s, what was left when the ranks had come together.
     const std::string late = "connecting the ranks did not end within ";
-    CHECK(making_says({{late}, {late}}, on_rank_1("init_hangs")) == "");
+    CHECK(making_says({{late}, {late}}, on_rank_1("init_hangs", 30s, 5s)) == "");
 }
 
 TEST_CASE("a rank without a usable GPU is told on every rank, at once") {
@@ -175,12 +175,12 @@ TEST_CASE("a rank that does not come is named at the deadline, with what it did 
                   const auto done = sum(world);
                   return told(done, {"all_reduce sum f32 x 100 (operation 2)", "rank 1 (pid ", "has not come"});
               },
-              [](int) { return NcclSetting{.timeout = 1s}; }, {1}) == "");
+              [](int) { return NcclSetting{.timeout = 3s}; }, {1}) == "");
 }
 
 TEST_CASE("an operation that all ranks have begun and none ends is told as the GPUs' fault") {
     CHECK(sums_until(2, {"did not end within", "every rank has come"},
-                     [](int) { return NcclSetting{.fault = "stuck:3", .timeout = 1s}; }) == "");
+                     [](int) { return NcclSetting{.fault = "stuck:3", .timeout = 3s}; }) == "");
 }
 
 TEST_CASE("ranks that do different things are told apart at the deadline") {
@@ -193,7 +193,7 @@ TEST_CASE("ranks that do different things are told apart at the deadline") {
                   return told(done, {told_by, " runs all_reduce sum f32 x ", " in its place"});
               },
               [](int) {
-                  NcclSetting setting{.timeout = 1s};
+                  NcclSetting setting{.timeout = 3s};
                   setting.terms.compare_interval = 100s;
                   return setting;
               }) == "");
@@ -334,7 +334,7 @@ TEST_CASE("a failure aborts all communicators of the process together") {
                   if (auto wrong = told(done, {"did not end within"}); !wrong.empty()) return wrong;
                   return stuck.wait().has_error() ? "" : "the other communicator goes on";
               },
-              [](int) { return NcclSetting{.fault = "stuck:1", .timeout = 1s}; }) == "");
+              [](int) { return NcclSetting{.fault = "stuck:1", .timeout = 3s}; }) == "");
 }
 
 TEST_CASE("registered memory goes before the abort, and is freed after it") {
@@ -350,7 +350,7 @@ TEST_CASE("registered memory goes before the abort, and is freed after it") {
                   *memory = Memory();
                   return "";
               },
-              [](int) { return NcclSetting{.fault = "stuck:4", .timeout = 1s}; }) == "");
+              [](int) { return NcclSetting{.fault = "stuck:4", .timeout = 3s}; }) == "");
 }
 
 TEST_CASE("memory that is given back while an abort goes on is freed after it") {
@@ -372,7 +372,7 @@ TEST_CASE("memory that is given back while an abort goes on is freed after it") 
 
 TEST_CASE("an abort that does not return makes the process leave with its own exit code") {
     RankProcesses ranks(2, [](const GroupTerms& group) {
-        NcclSetting setting{.fault = group.rank == 1 ? "abort_hangs" : "", .timeout = 1s};
+        NcclSetting setting{.fault = group.rank == 1 ? "abort_hangs" : "", .timeout = 3s};
         setting.terms.abort_limit = 2s;
         setting.terms.before_leaving = [&group](std::string_view text) {
             [[maybe_unused]] const auto kept = group.place->publish(cat("last/", group.rank), text, no_deadline);
@@ -411,7 +411,7 @@ TEST_CASE("a child that cannot be split off ends the parent on all ranks") {
               [](Communicator& world, int rank) {
                   return told(world.split(0, 0), {rank == 1 ? "ncclCommSplit: NCCL says" : "rank 1 (pid "});
               },
-              on_rank_1("split_fails", 3s)) == "");
+              on_rank_1("split_fails")) == "");
 }
 
 TEST_CASE("after a failure the same processes meet again, many times, and leave nothing behind") {

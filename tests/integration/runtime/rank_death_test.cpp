@@ -103,7 +103,7 @@ TEST_CASE("a rank that leaves in order is no failure until somebody waits for it
 
 TEST_CASE("a stopped rank is named at the deadline") {
     test::RankProcesses ranks(3, [](const GroupTerms& terms) {
-        auto world = test::join_shared_group(terms, 300ms);
+        auto world = test::join_shared_group(terms, 2s);
         if (terms.rank == victim) ::raise(SIGSTOP);
         const auto done = world.run(barrier());
         return !done && done.error().code == Errc::timed_out &&

@@ -28,7 +28,7 @@ int run_until_failure(const GroupTerms& terms, const Join& join, const Once& onc
     const auto transport = join(terms);
     if (terms.place->publish(cat("ready/", terms.rank), "1", no_deadline).has_error()) return 3;
     Result<void> done;
-    for (int turn = 0; done; ++turn) done = transport->run(once(turn), test::within(1500ms));
+    for (int turn = 0; done; ++turn) done = transport->run(once(turn), test::within(5s));
     const auto& text = done.error().context;
     if (test::named_in(text) == std::set{victim} && text.find("deadline") != std::string::npos) return 0;
     std::fprintf(stderr, "rank %d: %s\n", terms.rank, text.c_str());

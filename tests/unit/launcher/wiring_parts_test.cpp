@@ -104,7 +104,7 @@ TEST_CASE("a daemon that does not answer, or a broken testament, holds the guard
     deliver_testament("no line end", 1s);
     deliver_testament("127.0.0.1:port\nx", 1s);
     deliver_testament("127.0.0.1:99999 127.0.0.1\nx", 1s);
-    CHECK(std::chrono::steady_clock::now() - started < 1s);
+    CHECK(std::chrono::steady_clock::now() - started < 10s);
 }
 
 TEST_CASE("the last words go on to the next daemon until one of them leads") {
