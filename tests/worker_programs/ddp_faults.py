@@ -66,7 +66,8 @@ def main():
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     if KIND in ("swap", "away", "stop"):  # gloo's half an hour is too long for a rehearsal
-        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=4))
+        dist.barrier()  # nobody's imports, of which an optimizer does some, count
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=8))
     for step in range(1, 201):
         if MINE and (step == STEP or KIND == "slow" and step > STEP):
             commit(step)

@@ -21,7 +21,7 @@ def setUpModule():
     """Who costs the others how much of their time is said after a minute: until then the other rows run."""
     Straggler.job = FaultJob()
     unittest.addModuleCleanup(Straggler.job.__exit__)
-    Straggler.job.start(["--shutdown-timeout", "1", "--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "100000", "--fault", "slow:3:40"])
+    Straggler.job.start(["--shutdown-timeout", "1", "--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", "100000", "--fault", "slow:3:100"])
 
 
 class Faults(unittest.TestCase):
@@ -176,12 +176,12 @@ class Faults(unittest.TestCase):
                   says=r"it has done nothing for .*stopped by a signal.*missing from all_reduce \d+ of world, in which rank.*; it was at ")
 
     def test_a_slow_rank_is_not_taken_for_hung(self):
-        programs = {"cpp": (2, [BIN / "digits_trainer", "--data", DIGITS, "--epochs", "4", "--fault", "slow:3:40"]),
+        programs = {"cpp": (2, [BIN / "digits_trainer", "--data", DIGITS, "--epochs", "3", "--fault", "slow:3:130"]),
                     "ddp": (1, [PYTHON, DDP, "slow", 1, 180])}
         for trainer, (nproc, program) in programs.items():
             with self.subTest(trainer=trainer), FaultJob() as job:
                 self.need_torch_for(trainer)
-                for report in job.both(["--hang-timeout", "0.3", "--no-python", *program], nproc=nproc):
+                for report in job.both(["--hang-timeout", "1", "--no-python", *program], nproc=nproc):
                     self.assertEqual(report["outcome"], "succeeded", job.story())
 
     @unittest.skipUnless(ROOT, "a network of its own needs root")
@@ -222,7 +222,7 @@ class Faults(unittest.TestCase):
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_a_stopped_rank_of_an_unmodified_script_is_named_on_every_node(self):
-        # Nobody may end it for what it does not do; gloo gives up after 4 s, and then both nodes say who was stopped where.
+        # Nobody may end it for what it does not do; gloo gives up after 8 s, and then both nodes say who was stopped where.
         report, rank, story = self.run_fault("stop", "ddp", launcher=("--hang-timeout", "1", "--shutdown-timeout", "1"))
         self.assertEqual(report["first"]["rank"], 0, story)  # it waited
         suspect = self.check_suspect(report, rank, story)

@@ -212,12 +212,13 @@ class Ssh(Places):
     def run_script(self, *words, hosts="n1 n2 n3", **variables):
         return self.begin("n1", SCRIPTS / "ssh/run.sh", hosts, *words, **self.variables, **variables)
 
-    def kill_ssh(self, count):
-        """Of this script's. The oldest first: they were started in the hosts' order."""
-        pids = sorted(pid for pid in hosts.processes_with(self.mark)
-                      if pathlib.Path(f"/proc/{pid}/comm").read_text() == "ssh\n")
-        for pid in pids[:count]:
-            os.kill(pid, signal.SIGKILL)
+    def kill_ssh(self, *names):
+        """Those of this script that lead to these hosts."""
+        for pid in hosts.processes_with(self.mark):
+            with contextlib.suppress(OSError):  # of the script's other processes one may end meanwhile
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+                if words[0] == "ssh" and set(words) & set(names):
+                    os.kill(pid, signal.SIGKILL)
 
     def test_a_loop_over_hosts_is_one_job(self):
         text = self.ended(self.run_script("--no-python", "sh", "-c", SAY + " and \"a  b\""))
@@ -234,7 +235,7 @@ class Ssh(Places):
         hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
         script = self.run_script("--nnodes=1:3", "--no-python", "sh", "-c", STAY, PATIENCE="1")
         self.lines_until(script, "rank . of 3", 3)
-        self.kill_ssh(1)
+        self.kill_ssh("n1")
         self.assertIn("run.sh: n1 has ended with 137", self.ended(script, code=128 + signal.SIGKILL))
         hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
 
@@ -245,7 +246,7 @@ class Ssh(Places):
                 self.lines_until(script, "rank . of 3", 3)
                 script.send_signal(how)
                 if how == signal.SIGKILL:  # whoever ends it so ends its session's ssh too, as a closed terminal does
-                    self.kill_ssh(3)
+                    self.kill_ssh(*self.names)
                 hosts.wait_for("end of all processes", lambda: not hosts.processes_with(self.mark), 20)
 
 

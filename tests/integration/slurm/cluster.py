@@ -52,7 +52,7 @@ MpiDefault=none
 ReturnToService=2
 SlurmdParameters=config_overrides
 SlurmdTimeout={slurmd_timeout}
-KillWait=5
+KillWait=30
 InactiveLimit=0
 MinJobAge=300
 SchedulerParameters=sched_interval=1,bf_interval=1

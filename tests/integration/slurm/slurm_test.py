@@ -175,7 +175,7 @@ class Slurm(unittest.TestCase):
     def test_scancel_is_a_stop_by_muster_that_leaves_nothing(self):
         mark = f"MUSTER_TEST_{os.getpid()}_{time.monotonic_ns()}"
         # Workers that SIGTERM does not end, and a child in a session of its own: muster's last words are said when all
-        # have gone, and Slurm's own SIGKILL after KillWait (5 s) would come before them.
+        # have gone, long before Slurm's own SIGKILL after KillWait (30 s).
         worker = "trap '' TERM; setsid sleep 600 & echo ready; while :; do sleep 1; done"
         job = self.begin("srun", "-N2", "--ntasks-per-node=1", MUSTER, "--nproc-per-node=2", "--shutdown-timeout=1",
                          "--no-python", "sh", "-c", worker, mark=mark)
