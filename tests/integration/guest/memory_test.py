@@ -72,7 +72,7 @@ class MemoryOfVersion2(unittest.TestCase):
         unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] + ([] if os.geteuid() == 0 else ["--map-root-user"])
         console = subprocess.run(["setpriv", "--pdeathsig", "KILL", *unshare, KERNEL, "mem=400M", "rootfstype=hostfs", "rootflags=/", "ro", "quiet",
                                   f"init={HERE / 'init.sh'}", f"FOLDER={cls.folder}", "con=null", "con0=fd:0,fd:1"], stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=250,
                                  env={**os.environ, "LD_PRELOAD": os.environ["MUSTER_GUEST_REGISTERS"], "TMPDIR": "/dev/shm"})
         log = cls.folder / "guest.log"
         cls.said = console.stdout.decode(errors="replace") + (log.read_text() if log.exists() else "")

@@ -23,7 +23,7 @@ LIBTORCH_TRAINER = [str(BIN / "digits_libtorch"), *DATA]
 SHORT = ["--epochs", "4"]
 
 
-def run(command, expect=0, limit_s=60):
+def run(command, expect=0, limit_s=200):
     """The output of a command that ends as expected in time."""
     with tempfile.TemporaryDirectory() as scratch, subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -89,7 +89,7 @@ class Trainer(unittest.TestCase):
                 self.assertTrue(line, said)
                 said += line
             first.send_signal(signal.SIGTERM)
-            said += first.communicate(timeout=60)[0]
+            said += first.communicate(timeout=200)[0]
         finally:
             if first.poll() is None:
                 os.killpg(first.pid, signal.SIGKILL)
