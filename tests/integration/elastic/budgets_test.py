@@ -8,7 +8,7 @@ import unittest
 from job import Job, wait_for
 from nodes_test import job_status
 
-FAST = ("--lease", 1)
+FAST = ("--lease", 2)
 
 
 class Budgets(unittest.TestCase):

@@ -99,7 +99,7 @@ class Restart(unittest.TestCase):
     def test_who_loses_the_only_host_keeps_its_workers_and_then_says_what_would_have_saved_the_job(self):
         with Job() as job:
             daemon = self.start(job, "memory", "--first-start")
-            nodes = [job.node("--lease", 1, "--rdzv-lost-timeout", 7) for _ in range(2)]
+            nodes = [job.node("--lease", 2, "--rdzv-lost-timeout", 7) for _ in range(2)]
             first = job.round(0, 4)
             daemon.kill()
             daemon.wait()

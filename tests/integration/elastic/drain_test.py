@@ -7,7 +7,7 @@ import unittest
 from job import BIN, Job, wait_for
 from nodes_test import job_status
 
-FAST = ("--lease", 1)
+FAST = ("--lease", 2)
 
 
 def command(job, verb, *arguments, **extra):

@@ -5,7 +5,7 @@ import unittest
 
 from job import Job, wait_for
 
-FAST = ("--lease", 1)
+FAST = ("--lease", 2)
 
 
 class Nodes(unittest.TestCase):

@@ -7,7 +7,7 @@ from drain_test import drain, node_name
 from job import Job, wait_for
 from nodes_test import job_status
 
-FAST = ("--lease", 1)
+FAST = ("--lease", 2)
 
 
 def secret_file(job, name, content, mode=0o600):

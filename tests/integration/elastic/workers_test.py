@@ -114,7 +114,7 @@ class Workers(unittest.TestCase):
     def test_a_stderr_that_nobody_reads_stops_nothing(self):
         with Job() as job, full_pipe() as stderr:
             # An agent that waited for its stderr would neither start a round nor feed its guardian.
-            node = job.node("--max-restarts", 1, "--lease", 1, "--log-level", "debug", nnodes="1", stderr=stderr)
+            node = job.node("--max-restarts", 1, "--lease", 2, "--log-level", "debug", nnodes="1", stderr=stderr)
             os.kill(job.round(0, 2)[0]["pid"], signal.SIGKILL)
             job.round(1, 2)
             job.finish()
