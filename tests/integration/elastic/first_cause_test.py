@@ -5,39 +5,61 @@ Each of MUSTER_FIRST_CAUSE_RUNS runs (100 unless set) starts two nodes. A worker
 import os
 import select
 import signal
-import sys
+import time
 import unittest
 
 from job import Job, wait_for
 
 RUNS = int(os.environ.get("MUSTER_FIRST_CAUSE_RUNS", "100"))
+# s; a victim that is seen to die more than half a second before its culprit is taken for no victim. A run in which the machine
+# stood still for nearly that long says nothing of the report.
+SOON = 0.4
+VICTIM = ("--fail-on", "reset", 1, "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] "
+          "Connection closed by peer [127.0.0.1]:5555", "--until", "done")
+
+
+def wait_for_ends(watched):
+    """Of processes, by their pidfds."""
+    for fd in watched:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        assert poll.poll(30_000), "a victim lives on"
+        os.close(fd)
 
 
 class FirstCause(unittest.TestCase):
+    def happened_in_time(self):
+        """One run; False: it says nothing."""
+        with Job() as job:
+            a = job.node(worker=VICTIM)
+            wait_for("the host's daemon", job.answers)
+            b = job.node()
+            starts = job.round(0, 4)
+            culprit = next(line for line in starts.values() if job.parent(job.parent(line["pid"])) == b.pid)
+            victims = {line["pid"] for line in starts.values() if job.parent(job.parent(line["pid"])) == a.pid}
+            watched = [os.pidfd_open(pid) for pid in victims]
+            # Node B's agent is held up, so that the victims die and are reported before the culprit is even dead.
+            os.kill(b.pid, signal.SIGSTOP)
+            began = time.monotonic()
+            job.touch("reset")
+            wait_for_ends(watched)
+            os.kill(culprit["pid"], signal.SIGKILL)
+            wait_for("the culprit's end", lambda: not os.path.exists(f"/proc/{culprit['pid']}"))  # its guardian has seen it
+            in_time = time.monotonic() - began < SOON
+            os.kill(b.pid, signal.SIGCONT)
+            for node in (a, b) if in_time else ():
+                job.expect_exit(node, 128 + signal.SIGKILL)
+                self.assertRegex(node.err.read_text(), rf"rank {culprit['rank']}\b")
+            return in_time
+
     def test_the_report_names_the_node_of_the_cause(self):
-        words = ("--fail-on", "reset", 1, "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] "
-                  "Connection closed by peer [127.0.0.1]:5555", "--until", "done")
-        for run in range(RUNS):
-            with self.subTest(run=run), Job() as job:
-                a = job.node(worker=words)
-                wait_for("the host's daemon", job.answers)
-                b = job.node()
-                starts = job.round(0, 4)
-                culprit = next(line for line in starts.values() if job.parent(job.parent(line["pid"])) == b.pid)
-                victims = [os.pidfd_open(line["pid"]) for line in starts.values()
-                           if job.parent(job.parent(line["pid"])) == a.pid]
-                # Node B's agent is held up, so that the victims die and are reported before the culprit is even dead. It dies
-                # soon after them, as it does in life: later than that (verdict.h) they would be no victims of it.
-                os.kill(b.pid, signal.SIGSTOP)
-                job.touch("reset")
-                wait_for("end of the victims", lambda: len(select.select(victims, [], [], 0)[0]) == len(victims))
-                os.kill(culprit["pid"], signal.SIGKILL)
-                os.kill(b.pid, signal.SIGCONT)
-                for victim in victims:
-                    os.close(victim)
-                for node in (a, b):
-                    job.expect_exit(node, 128 + signal.SIGKILL)
-                    self.assertRegex(node.err.read_text(), rf"rank {culprit['rank']}\b")
+        said = 0
+        for run in range(2 * RUNS):
+            with self.subTest(run=run):
+                said += self.happened_in_time()
+            if said == RUNS:
+                return
+        self.fail(f"of {2 * RUNS} runs {said} are good for anything")
 
 
 if __name__ == "__main__":
