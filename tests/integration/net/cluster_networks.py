@@ -144,6 +144,19 @@ class Cluster:
                 raise AssertionError(f"{self.tag}: exit code {code}\n{self.story()}")
         return time.monotonic() - began
 
+    def usual(self):
+        """Seconds that a job takes just now whose network is as it should be."""
+        with Cluster(f"{self.tag}u") as other:
+            nodes = [other.node(f"node{number}") for number in (1, 2)]
+            for number, node in enumerate(nodes, 1):
+                node.interface("front", f"10.1.0.{number}/24")
+            return other.finish([node.muster(f"10.1.0.1:{PORT}") for node in nodes])
+
+    def expect_within(self, limit, took):
+        """A machine that is busy with other tests may take longer, where it does so without what this case is about too."""
+        if took > limit and took > 8 * self.usual():
+            raise AssertionError(f"{self.tag}: took {took:.2f} s, more than {limit} s\n{self.story()}")
+
     def summed(self, processes):
         """All workers have the sum of rank + 1 over the job, and it came over TCP."""
         count = len(processes)
