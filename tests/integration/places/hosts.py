@@ -67,7 +67,7 @@ class Hosts:
     def know(self, name, others=None):
         """`name` can look up `others` (all)."""
         lines = ["127.0.0.1 localhost"] + [f"{self.addresses[other]} {other}" for other in others or self.names]
-        (self.folder / f"{name}.hosts").write_text("\n".join(lines) + "\n")
+        rewrite(self.folder / f"{name}.hosts", lines)
 
     def command(self, name, *words):
         return ["nsenter", "-t", str(self.holders[name].pid), "--net", "--uts", "--mount", *map(str, words)]
@@ -81,6 +81,13 @@ class Hosts:
                 if not key.startswith(("MUSTER_", "PET_", "SLURM_", "OMPI_", "PMI"))}
         return subprocess.Popen(self.command(name, *words), env={**kept, **variables}, stdin=subprocess.DEVNULL, text=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, preexec_fn=end_with_the_test)
+
+
+def rewrite(path, lines):
+    """In place, because the file is mounted, and in one piece: who looks meanwhile must not find it empty."""
+    with open(path, "r+b", buffering=0) as file:
+        file.write("".join(f"{line}\n" for line in lines).encode())
+        file.truncate()
 
 
 def missing(*programs):

@@ -123,7 +123,7 @@ class Kubernetes(Places):
         name."""
         lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost"]
         lines += [f"{self.hosts.addresses[(at or {}).get(pod, pod)]}\t{pod}.{self.domain}\t{pod}" for pod in pods]
-        (self.folder / f"{name}.hosts").write_text("\n".join(lines) + "\n")
+        hosts.rewrite(self.folder / f"{name}.hosts", lines)
 
     def pod(self, index, *words, at=None, name=None):
         """muster is its process number 1. `name`: its host name, where it is not the pod's."""
