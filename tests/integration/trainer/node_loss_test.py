@@ -18,7 +18,7 @@ class Loss(Job):
 
     def training(self, nnodes, **extra):
         return self.spawn("muster", "--nnodes", nnodes, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                          f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60", "--lease", 2,
+                          f"127.0.0.1:{self.port}", "--rdzv-id", self.id, "--rdzv-conf", "last_call_timeout=60", "--lease", 10,
                           "--checkpoint-dir", self.directory / "ckpt", "--no-python", WORKERS / "sharded_steps", STEPS, **extra)
 
     def said(self, what):
