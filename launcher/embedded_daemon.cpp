@@ -18,8 +18,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using rendezvous::BlockingSocket;
 
-constexpr Duration answer_wait = 1s;  // for the muster that has the port to know its job
-constexpr Duration pause = 20ms;      // another muster may be between its bind and its own agent's join
+/// For the muster that has the port to answer, on a busy host too, and to know its job. Each address has a part of it.
+constexpr Duration answer_wait = 5s;
+constexpr Duration pause = 20ms;  // another muster may be between its bind and its own agent's join
 
 struct Served {
     bool is_muster = false;
