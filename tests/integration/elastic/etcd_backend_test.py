@@ -40,7 +40,7 @@ class Nodes:
         self.nnodes, self.backend, self.environment = nnodes, backend, environment
         self.all = [self.start() for _ in range(count)]
 
-    def start(self, *options, conf="last_call_timeout=60"):
+    def start(self, *options, conf="last_call_timeout=3"):  # after a change of leader it may be waited for, too
         return self.job.spawn("muster", "--nnodes", self.nnodes, "--nproc-per-node", 1, "--rdzv-backend", self.backend,
                               "--rdzv-endpoint", f"127.0.0.1:{self.etcd.port}", "--rdzv-id", self.job.id, "--rdzv-conf", conf,
                               "--max-restarts", 3, "--lease", 2, *options, "--no-python", WORKERS / "elastic", "--until", "done",
@@ -109,7 +109,7 @@ class Backend(unittest.TestCase):
     def test_a_node_that_may_not_host_learns_of_the_leader(self):
         with Job() as job:
             nodes = Nodes(job, 1, "2")
-            nodes.all.append(nodes.start(conf="is_host=0,last_call_timeout=60"))
+            nodes.all.append(nodes.start(conf="is_host=0,last_call_timeout=3"))
             job.round(0, 2)
             self.assertIs(nodes.leader(), nodes.all[0])
             nodes.finish()

@@ -10,7 +10,7 @@ import urllib.request
 from etcd_server import Etcd, needs_etcd
 from job import Job, free_port, wait_for
 
-FAST = ("--lease", 2)
+FAST = ("--lease", 5)
 BACK = 60.0  # s; an election takes two to five
 
 
