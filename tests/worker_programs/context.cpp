@@ -67,10 +67,8 @@ int main(int argc, char** argv) {
     const std::string mode = argc > 1 ? argv[1] : "";
     muster::ContextOptions options;
     if (mode == "absent") options.operation_timeout = std::chrono::seconds(1);
-    if (mode == "meet") {
-        options.meeting_timeout = std::chrono::seconds(3);
-        ::signal(SIGTERM, SIG_IGN);  // each rank is to say what it saw
-    }
+    if (mode == "meet") options.meeting_timeout = std::chrono::seconds(3);
+    if (mode == "meet" || mode == "reduce") ::signal(SIGTERM, SIG_IGN);  // each rank is to say what it saw
     auto context = muster::Context::from_environment(options);
     if (!context) return fail(context.error().context);
     if (mode == "outlive") return outlive(*context);
