@@ -82,7 +82,7 @@ std::string launcher_error_file(std::string_view workers, const Failure& first, 
     json file;
     if (workers.size() <= error_file_bytes_max && nesting_allowed(workers))
         file = json::parse(workers, nullptr, /*allow_exceptions=*/false);
-    const json* message = member(file, "message");
+    const json* message = member_of(file, "message");
     if (message == nullptr || !(message->is_object() || message->is_string()))
         file = {{"message", {{"message", report}, {"extraInfo", {{"timestamp", cat(first.wall_time_s)}}}}}};
     if (file["message"].is_object()) {
