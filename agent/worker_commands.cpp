@@ -10,6 +10,7 @@
 #include "agent/flight_look.h"
 #include "agent/signal_handlers.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -167,12 +168,10 @@ void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) cons
     if (!logs.directory.empty() && !std::filesystem::is_empty(logs.directory, failure) && !failure)
         notes.log_directory = logs.directory;
     if (logs.error_file.empty()) return;
-    std::ifstream file(logs.error_file, std::ios::binary);
-    if (!file) return;
+    std::error_code missing;
+    if (!std::filesystem::exists(logs.error_file, missing)) return;
     // One byte more than is allowed, so that a longer file is known as one.
-    std::string text(error_file_bytes_max + 1, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(file.gcount()));
+    const auto text = read_start_of_file(logs.error_file, error_file_bytes_max + 1);
     notes.error_file = logs.error_file;
     auto error = parse_error_file(text);
     notes.message = std::move(error.message);

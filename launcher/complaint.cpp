@@ -16,9 +16,12 @@ int complain(std::string_view command, int code, std::string_view line) {
 }
 
 int answer(std::string_view command, std::string_view text, int code) {
+    errno = 0;
     std::fwrite(text.data(), 1, text.size(), stdout);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    return complain(command, exit_codes::internal, cat("cannot write to stdout: ", std::strerror(errno)));
+    // An earlier piece may have failed, of which nobody knows why any more.
+    return complain(command, exit_codes::internal,
+                    cat("cannot write to stdout", errno == 0 ? "" : cat(": ", std::strerror(errno))));
 }
 
 bool asks_for_help(const std::vector<std::string>& words) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "agent/core/json_members.h"
 #include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/client/blocking_socket.h"
@@ -51,9 +52,11 @@ Served read_status(std::string_view answer, const std::string& job) {
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
     if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return {};
     // A musterd serves any job; a muster that hosts for another one ends with it.
-    Served served{.is_muster = true, .this_job = !status.value("embedded", false)};
+    const auto embedded = status.find("embedded");
+    const bool is_embedded = embedded != status.end() && embedded->is_boolean() && embedded->get<bool>();
+    Served served{.is_muster = true, .this_job = !is_embedded};
     for (const auto& one : status["jobs"])
-        (one.is_object() && one.value("id", "") == job ? served.this_job : served.other_jobs) = true;
+        (agent::text_of(one, "id") == job ? served.this_job : served.other_jobs) = true;
     return served;
 }
 

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <climits>
 #include <cstdio>
 #include <filesystem>
 
@@ -27,49 +29,63 @@ FileDescriptor make_temporary(const std::string& path) {
     return FileDescriptor(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
 }
 
-constexpr int slow_reader_ms = 5'000;  // of a pipe, which must not hold up the launcher's end
+constexpr std::chrono::seconds slow_reader{5};  // of a pipe, which must not hold up the launcher's end
 
+/// False with errno ETIMEDOUT when nobody takes it all in time. A piece is no longer than what a pipe takes at once
+/// when it says that it takes any, so that a write does not wait.
 bool write_all(int file, std::string_view text) {
+    const auto deadline = std::chrono::steady_clock::now() + slow_reader;
     while (!text.empty()) {
-        const auto count = ::write(file, text.data(), text.size());
-        if (count >= 0) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+        pollfd waited{file, POLLOUT, 0};
+        const int ready = ::poll(&waited, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
+        if (ready == 0) errno = ETIMEDOUT;
+        if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
+        if (ready < 0) continue;
+        const auto count = ::write(file, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+        if (count >= 0)
             text.remove_prefix(static_cast<std::size_t>(count));
-        } else if (errno == EAGAIN) {
-            pollfd waited{file, POLLOUT, 0};
-            const int ready = ::poll(&waited, 1, slow_reader_ms);
-            if (ready == 0) errno = ETIMEDOUT;
-            if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
-        } else if (errno != EINTR) {
+        else if (errno != EINTR && errno != EAGAIN)
             return false;
-        }
     }
     return true;
 }
 
-/// What a symbolic link leads to; the link itself stays.
+/// What a symbolic link leads to; the link itself stays. One that the kernel does not follow (somebody else's in a
+/// folder for all, fs.protected_symlinks) leads nowhere for us either.
 std::string behind_links(const std::string& path) {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) != 0) return path;
     std::error_code failure;
     const auto target = std::filesystem::canonical(path, failure);
     return failure ? path : target.string();
 }
 
-bool is_stream(int stream, const struct stat& facts) {
+/// Our own stdout or stderr, under whatever name (/dev/stdout); -1: it is neither.
+int own_stream(const std::string& path) {
+    struct stat facts {};
     struct stat own {};
-    return ::fstat(stream, &own) == 0 && own.st_dev == facts.st_dev && own.st_ino == facts.st_ino;
+    if (::stat(path.c_str(), &facts) != 0) return -1;
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+        if (::fstat(stream, &own) == 0 && own.st_dev == facts.st_dev && own.st_ino == facts.st_ino) return stream;
+    return -1;
 }
 
-/// Our own stdout or stderr, under whatever name (/dev/stdout); a device or a pipe, which nobody may replace.
+/// One of our streams; a device or a pipe, which nobody may replace.
 bool is_written_into(const std::string& path) {
     struct stat facts {};
-    if (::stat(path.c_str(), &facts) != 0) return false;
-    return !S_ISREG(facts.st_mode) || is_stream(STDOUT_FILENO, facts) || is_stream(STDERR_FILENO, facts);
+    return ::stat(path.c_str(), &facts) == 0 && (!S_ISREG(facts.st_mode) || own_stream(path) >= 0);
+}
+
+/// May it not be replaced, for a reason that lets it be written into? A file that is a mount point, or one in a folder
+/// of others, as Kubernetes' /dev/termination-log is.
+bool is_irreplaceable(int error) {
+    return error == EBUSY || error == EPERM || error == EACCES || error == EROFS || error == ENAMETOOLONG;
 }
 
 bool write_into(const std::string& path, std::string_view text) {
-    struct stat facts {};
-    if (::stat(path.c_str(), &facts) != 0) return false;
-    for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
-        if (is_stream(stream, facts)) return write_all(stream, text);
+    if (const int stream = own_stream(path); stream >= 0) return write_all(stream, text);
     // A pipe that nobody reads is an error (ENXIO), and no wait.
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     return file.valid() && write_all(file.get(), text);
@@ -106,7 +122,8 @@ Result<void> check_report_path(const std::string& path) {
     if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))
         return Error{Errc::invalid_argument, cat("write the report ", path, ": it is a directory; name a file in it")};
     const auto target = behind_links(path);
-    bool possible = ::access(target.c_str(), W_OK) == 0;
+    // A stream that is open may be written to, whoever its pipe or terminal belongs to.
+    bool possible = own_stream(target) >= 0 || ::access(target.c_str(), W_OK) == 0;
     if (!is_written_into(target)) {
         const auto made = make_temporary(target);
         possible = possible || made.valid();
@@ -126,9 +143,7 @@ Result<void> write_report(const std::string& path, std::string_view text) {
             return {};
         const int error = errno;
         if (file.valid()) ::unlink(name.c_str());
-        // A file that is a mount point, or in a directory of others, as Kubernetes' /dev/termination-log is.
-        const bool may_write_into = !file.valid() || error == EBUSY;
-        if (!may_write_into || ::access(target.c_str(), W_OK) != 0)
+        if (!is_irreplaceable(error) || ::access(target.c_str(), W_OK) != 0)
             return error_from_errno(error, cat("write the report ", path));
     }
     if (write_into(target, text)) return {};

@@ -22,12 +22,12 @@ struct ReportNames {
 /// FILE with its names filled in (%% is a percent sign), or nothing where another letter follows a percent sign.
 std::optional<std::string> report_path(std::string_view file, const ReportNames& names);
 
-/// Whether a file can be made there, found out by making one: an error that names what is in the way.
+/// Whether a file can be made there, or be written into: an error that names what is in the way.
 Result<void> check_report_path(const std::string& path);
 
 /// Replaces `path` in one step: a reader finds the old file or the new one, whole. What cannot be replaced, or must not
 /// be, is written into: a device, a pipe, a mounted file, our own stdout and stderr under any name. Of a symbolic link
-/// it is the file behind it.
+/// it is the file behind it, if there is one. Whoever does not take it within 5 s does not get it: an error.
 Result<void> write_report(const std::string& path, std::string_view text);
 
 }  // namespace muster::launcher

@@ -101,7 +101,8 @@ std::string error_file_of(const agent::Ending& ending, const std::string& host, 
     const auto& first = *failed->report.verdict.first;
     if (saved_and_left(first.end)) return {};
     const bool is_here = first.host == host && !first.error_file.empty();
-    return agent::launcher_error_file(is_here ? read_file(first.error_file) : std::string(), first, text);
+    return agent::launcher_error_file(
+        is_here ? read_start_of_file(first.error_file, agent::error_file_bytes_max + 1) : std::string(), first, text);
 }
 
 /// Under nohup a hang-up is ignored from the start, and stays so, unless the user has asked for it by name.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "agent/core/supervisor.h"
+#include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -53,15 +54,15 @@ bool Supervisor::hold(const HostSaid& event, Instant now) {
     if (round_->held.empty()) {
         const int signal = ended != nullptr ? outer_signal(*ended) : 0;
         if (signal == 0 || event.notes.cause.kind != CauseKind::unknown) return false;
-        say(cat("local rank ", ended->local_rank, " ended by ", signal_name(signal),
-                ", which muster has not sent: waiting ", describe(config_.signals_are_one_within),
-                " for the same signal to this agent"));
+        say(cat("local rank ", ended->local_rank, " ended with ", describe(ended->end), ", not by muster: waiting ",
+                describe(config_.signals_are_one_within), " for the same signal to this agent"));
         round_->held_until = now + config_.signals_are_one_within;
     } else if (ended != nullptr ? ended->unfed || ended->orphaned
                                 : !std::holds_alternative<WorkerStarted>(event.event) &&
                                       !std::holds_alternative<GroupEmpty>(event.event)) {
         return false;
     }
+    if (ended != nullptr) MUSTER_CHECK(ended->local_rank < round_->workers.size(), ended->local_rank);
     if (ended != nullptr) round_->workers[ended->local_rank].end_held = true;
     round_->held.push_back(event);
     return true;

@@ -207,6 +207,18 @@ std::optional<Refused> Job::objection(const Arrival& arrival, const native::Join
     return std::nullopt;
 }
 
+/// Tells it, and those who wait, who would do so for a node that cannot come.
+bool Job::is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    auto refusal = objection(arrival, join);
+    if (!refusal) return false;
+    turn.send(arrival.connection, *refusal);
+    if (round_.running()) return true;
+    last_refusal_ = std::move(refusal->why);
+    waiting_changed_ = true;
+    tell_waiting(turn);
+    return true;
+}
+
 bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& turn) {
     if (!take_connection(arrival, turn)) return false;
     if (hold_back(arrival, join, turn)) {
@@ -220,14 +232,7 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
     // A refused agent's word counts, too: this job may be a new one under the id of its own.
     next_round_ = std::max(next_round_, join.last_round + 1);
     if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
-    if (auto refusal = objection(arrival, join)) {
-        turn.send(arrival.connection, *refusal);
-        if (round_.running()) return false;
-        last_refusal_ = std::move(refusal->why);
-        waiting_changed_ = true;
-        tell_waiting(turn);
-        return false;
-    }
+    if (is_refused(arrival, join, turn)) return false;
     const auto found = members_.find(arrival.node.incarnation);
     if (found != members_.end())
         join_again(found->second, join, turn);

@@ -132,6 +132,7 @@ class Job {
     [[nodiscard]] bool anybody_starts_anew() const;
     void tell_held_of_end(const Turn& turn);
     void give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn);
 
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);

@@ -21,10 +21,7 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
         resume_known(found->second, resume, turn);
     } else if (round_.number == no_round || turn.now < quiet_until_) {
         give_way_to(arrival, resume.as_joined, turn);
-        if (auto refusal = objection(arrival, resume.as_joined)) {
-            turn.send(arrival.connection, *std::move(refusal));
-            return false;
-        }
+        if (is_refused(arrival, resume.as_joined, turn)) return false;
         adopt(arrival, resume, turn);
     } else {
         take_back(arrival, resume, turn);

@@ -15,8 +15,9 @@ NcclAbortAction action_of(NcclAbortPhase phase) {
         case NcclAbortPhase::settling: return NcclAbortAction::settle;
         case NcclAbortPhase::deregistering: return NcclAbortAction::deregister;
         case NcclAbortPhase::aborting: return NcclAbortAction::abort_all;
-        case NcclAbortPhase::over: return NcclAbortAction::release;
+        case NcclAbortPhase::releasing: return NcclAbortAction::release;
         case NcclAbortPhase::left: return NcclAbortAction::leave;
+        case NcclAbortPhase::over:
         case NcclAbortPhase::running: break;
     }
     return NcclAbortAction::none;
@@ -27,13 +28,14 @@ NcclAbortPhase after(NcclAbortPhase phase) {
         case NcclAbortPhase::publishing: return NcclAbortPhase::settling;
         case NcclAbortPhase::settling: return NcclAbortPhase::deregistering;
         case NcclAbortPhase::deregistering: return NcclAbortPhase::aborting;
-        case NcclAbortPhase::aborting: return NcclAbortPhase::over;
+        case NcclAbortPhase::aborting: return NcclAbortPhase::releasing;
+        case NcclAbortPhase::releasing: return NcclAbortPhase::over;
         default: return phase;
     }
 }
 
 bool decided_by_time(NcclAbortPhase phase) {
-    return phase >= NcclAbortPhase::publishing && phase <= NcclAbortPhase::aborting;
+    return phase >= NcclAbortPhase::publishing && phase <= NcclAbortPhase::releasing;
 }
 
 }  // namespace

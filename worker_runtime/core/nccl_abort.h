@@ -27,7 +27,8 @@ enum class NcclAbortPhase {
     settling,
     deregistering,
     aborting,
-    over,  ///< every communicator is gone; device memory may be freed
+    releasing,  ///< every communicator is gone; device memory is freed
+    over,
     left,  ///< the process was told to leave
 };
 
@@ -35,7 +36,7 @@ enum class NcclAbortAction { none, publish, settle, deregister, abort_all, relea
 
 class NcclAbort {
   public:
-    /// `limit`: from the failure to the end of the abort.
+    /// `limit`: from the failure to the end of all steps.
     explicit NcclAbort(Duration limit) : limit_(limit) {}
 
     /// A failure was found. Only the first counts.

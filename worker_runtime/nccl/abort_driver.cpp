@@ -80,7 +80,7 @@ void AbortDriver::carry_out(NcclAbortAction action) {
         case NcclAbortAction::settle: return in_thread(NcclAbortPhase::settling, steps_.settle);
         case NcclAbortAction::deregister: return in_thread(NcclAbortPhase::deregistering, steps_.deregister);
         case NcclAbortAction::abort_all: return in_thread(NcclAbortPhase::aborting, steps_.abort_all);
-        case NcclAbortAction::release: return steps_.release();
+        case NcclAbortAction::release: return in_thread(NcclAbortPhase::releasing, steps_.release);
         case NcclAbortAction::leave: return steps_.leave(failure().context);
     }
 }

@@ -217,13 +217,25 @@ void NcclProcess::abort_all() {
 
 void NcclProcess::release() {
     const auto gone = communicators();
-    const std::lock_guard lock(mutex_);
-    communicators_.clear();
-    // The caller's own work may still go on in what is given back now.
-    if (!held_.empty() && use_device()) (void)cuda_.check(cuda_.synchronize(), "wait for the GPU");
-    for (const auto& [memory, use] : held_) free_now(memory, use);
-    held_.clear();
-    released_ = true;
+    {
+        const std::lock_guard lock(mutex_);
+        communicators_.clear();
+    }
+    for (;;) {
+        decltype(held_) given_back;
+        {
+            const std::lock_guard lock(mutex_);
+            if (held_.empty()) {
+                released_ = true;
+                return;
+            }
+            given_back.swap(held_);
+        }
+        // The caller's own work may still go on in it. It is waited for without the mutex, and within the abort's
+        // limit.
+        if (use_device()) (void)cuda_.check(cuda_.synchronize(), "wait for the GPU");
+        for (const auto& [memory, use] : given_back) free_now(memory, use);
+    }
 }
 
 bool NcclProcess::is_of_nccl(MemoryUse use) const {

@@ -187,6 +187,8 @@ TEST_CASE("a failure is told, calls end, memory goes, everything is aborted, and
     CHECK(abort.ended(Phase::settling, start + 20ms) == Action::deregister);
     CHECK(abort.ended(Phase::deregistering, start + 30ms) == Action::abort_all);
     CHECK(abort.ended(Phase::aborting, start + 40ms) == Action::release);
+    CHECK(abort.next_deadline() == start + 8s);
+    CHECK(abort.ended(Phase::releasing, start + 50ms) == Action::none);
     CHECK(abort.phase() == Phase::over);
     CHECK(abort.next_deadline() == std::nullopt);
     CHECK(abort.tick(start + 1000s) == Action::none);
@@ -214,7 +216,7 @@ TEST_CASE("a store that does not answer holds up the abort for an eighth of the 
 }
 
 TEST_CASE("whatever step hangs, the process leaves at the deadline and not before") {
-    for (const auto stuck : {Phase::settling, Phase::deregistering, Phase::aborting}) {
+    for (const auto stuck : {Phase::settling, Phase::deregistering, Phase::aborting, Phase::releasing}) {
         NcclAbort abort(8s);
         abort.failed("x", start);
         for (auto phase = Phase::publishing; phase != stuck; phase = abort.phase()) abort.ended(phase, start + 1ms);

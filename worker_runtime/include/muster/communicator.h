@@ -48,7 +48,8 @@ class Work {
 };
 
 /// Memory that a communicator can reduce in place. Freed with the last copy of the object; the communicator may go
-/// first.
+/// first. On a GPU the last copy's end waits for everything that this process runs there, as cudaFree does: let sends
+/// and receives have ended before.
 class Memory {
   public:
     Memory() = default;
