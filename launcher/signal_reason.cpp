@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration slurm_limit = 2s;
+constexpr Duration slurm_limit = 4s;
 /// Slurm signals every process of the step, this one too, which may die of it before it has become deaf.
 /// Where there is no scontrol (a container), it is asked no more.
 constexpr const char* deaf_scontrol =

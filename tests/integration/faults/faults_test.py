@@ -222,7 +222,7 @@ class Faults(unittest.TestCase):
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_a_stopped_rank_of_an_unmodified_script_is_named_on_every_node(self):
-        # Nobody may end it for what it does not do; gloo gives up after 8 s, and then both nodes say who was stopped where.
+        # Nobody may end it for what it does not do; gloo gives up after 20 s, and then both nodes say who was stopped where.
         report, rank, story = self.run_fault("stop", "ddp", launcher=("--hang-timeout", "1", "--shutdown-timeout", "1"))
         self.assertEqual(report["first"]["rank"], 0, story)  # it waited
         suspect = self.check_suspect(report, rank, story)

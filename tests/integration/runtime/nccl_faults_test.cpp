@@ -302,9 +302,11 @@ TEST_CASE("a rank that is killed is named at once") {
     CHECK(run_nccl_ranks(
               3,
               [](Communicator& world, int rank) -> std::string {
-                  if (const auto done = sum(world); !done) return done.error().context;
+                  auto done = sum(world);
                   if (rank == 1) ::raise(SIGKILL);
-                  return told(sum(world), {"rank 1 (pid ", "died"});
+                  // It may have been quicker with the first one than the others, for whom that is then the last.
+                  if (done) done = sum(world);
+                  return told(done, {"rank 1 (pid ", "died"});
               },
               [](int) { return NcclSetting{.timeout = 100s}; }, {1}) == "");
     CHECK(std::chrono::steady_clock::now() - began < 50s);  // no deadline was waited for
