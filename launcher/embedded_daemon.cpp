@@ -52,9 +52,7 @@ Served read_status(std::string_view answer, const std::string& job) {
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
     if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return {};
     // A musterd serves any job; a muster that hosts for another one ends with it.
-    const auto embedded = status.find("embedded");
-    const bool is_embedded = embedded != status.end() && embedded->is_boolean() && embedded->get<bool>();
-    Served served{.is_muster = true, .this_job = !is_embedded};
+    Served served{.is_muster = true, .this_job = !agent::is_true(status, "embedded")};
     for (const auto& one : status["jobs"])
         (agent::text_of(one, "id") == job ? served.this_job : served.other_jobs) = true;
     return served;

@@ -16,6 +16,11 @@ std::string text_of(const nlohmann::json& object, std::string_view name) {
     return value != nullptr && value->is_string() ? value->get<std::string>() : std::string();
 }
 
+bool is_true(const nlohmann::json& object, std::string_view name) {
+    const auto* value = member_of(object, name);
+    return value != nullptr && value->is_boolean() && value->get<bool>();
+}
+
 std::optional<double> number_of(const nlohmann::json& object, std::string_view name) {
     const auto* value = member_of(object, name);
     if (value == nullptr || !value->is_number()) return std::nullopt;

@@ -14,6 +14,8 @@ const nlohmann::json* member_of(const nlohmann::json& object, std::string_view n
 
 std::string text_of(const nlohmann::json& object, std::string_view name);
 
+bool is_true(const nlohmann::json& object, std::string_view name);
+
 std::optional<double> number_of(const nlohmann::json& object, std::string_view name);
 
 /// A whole number that fits.

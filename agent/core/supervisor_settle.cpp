@@ -62,8 +62,10 @@ bool Supervisor::hold(const HostSaid& event, Instant now) {
                                       !std::holds_alternative<GroupEmpty>(event.event)) {
         return false;
     }
-    if (ended != nullptr) MUSTER_CHECK(ended->local_rank < round_->workers.size(), ended->local_rank);
-    if (ended != nullptr) round_->workers[ended->local_rank].end_held = true;
+    if (ended != nullptr) {
+        MUSTER_CHECK(ended->local_rank < round_->workers.size(), ended->local_rank);
+        round_->workers[ended->local_rank].end_held = true;
+    }
     round_->held.push_back(event);
     return true;
 }

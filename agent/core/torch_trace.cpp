@@ -15,11 +15,6 @@ using nlohmann::json;
 /// Names in a foreign file; a longer one is cut.
 constexpr std::size_t name_bytes_max = 100;
 
-bool is_true(const json& entry, std::string_view name) {
-    const auto* value = member_of(entry, name);
-    return value != nullptr && value->is_boolean() && value->get<bool>();
-}
-
 std::string cut(const json& value) {
     return value.is_string() ? value.get<std::string>().substr(0, name_bytes_max) : std::string();
 }
