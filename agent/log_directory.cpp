@@ -11,6 +11,7 @@
 #include <system_error>
 #include <vector>
 
+#include "rendezvous/base/absolute_path.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -43,8 +44,8 @@ std::string temporary_directory(const std::map<std::string, std::string>& enviro
     const auto found = environment.find("TMPDIR");
     const std::string named = found == environment.end() ? "" : found->second;
     for (const auto& place : {named, std::string("/tmp"), std::string("/var/tmp")})
-        if (!place.empty() && ::access(place.c_str(), W_OK | X_OK) == 0) return place;
-    return named.empty() ? "/tmp" : named;
+        if (!place.empty() && ::access(place.c_str(), W_OK | X_OK) == 0) return absolute_path(place);
+    return named.empty() ? "/tmp" : absolute_path(named);
 }
 
 Result<void> LogDirectory::make(const std::string& path) {

@@ -10,7 +10,7 @@
 namespace muster::agent {
 
 /// TMPDIR or, where that is not there for us, what Python's tempfile takes, which torchrun asks: a scheduler's TMPDIR
-/// may be missing on some hosts.
+/// may be missing on some hosts. Absolute, because workers may change their directory.
 std::string temporary_directory(const std::map<std::string, std::string>& environment);
 
 struct LogDirectoryConfig {

@@ -5,6 +5,7 @@
 
 #include "launcher/option_values.h"
 #include "launcher/report_writer.h"
+#include "rendezvous/base/absolute_path.h"
 #include "rendezvous/base/nearest.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/limits.h"

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <csignal>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -167,12 +166,6 @@ std::optional<bool> truth(std::string_view text) {
     for (const char* no : {"0", "false", "f", "no", "n"})
         if (lower == no) return false;
     return std::nullopt;
-}
-
-std::string absolute_path(std::string_view path) {
-    std::error_code failure;
-    auto absolute = std::filesystem::absolute(path, failure).string();
-    return failure ? std::string(path) : absolute;
 }
 
 std::string random_uuid() {

@@ -67,8 +67,4 @@ std::optional<bool> truth(std::string_view text);
 /// 128 random bits as 8-4-4-4-12 hexadecimal digits (a version 4 UUID).
 std::string random_uuid();
 
-/// As a worker finds it that changes its directory. Where the launcher's own one is gone, the path as it is: whoever
-/// opens it says what is wrong.
-std::string absolute_path(std::string_view path);
-
 }  // namespace muster::launcher

@@ -195,9 +195,15 @@ TEST_CASE("a temporary directory that is not there is no trouble, nor is a worki
     CHECK(code_of(gone("--log-dir=logs")) == 78);
 }
 
-TEST_CASE("a worker that changes its directory finds its error file") {
+TEST_CASE("a worker that changes its directory finds its error file, and its torch's timers") {
     ScratchFolder folder;
-    MusterProcess muster(shell({"--log-dir=logs"}, "cd / && test -d \"${TORCHELASTIC_ERROR_FILE%/*}\""),
-                         {.directory = folder.string()});
+    const std::string elsewhere = "cd / && test -d \"${TORCHELASTIC_ERROR_FILE%/*}\"";
+    MusterProcess muster(shell({"--log-dir=logs"}, elsewhere), {.directory = folder.string()});
     CHECK(muster.wait() == 0);
+    std::filesystem::create_directory(folder / "tmp");
+    MusterProcess temporary(shell({}, elsewhere + " && test -p \"$TORCHELASTIC_TIMER_FILE\""),
+                            {.directory = folder.string(),
+                             .environment = {{"TMPDIR", "tmp"}, {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}}});
+    CHECK(temporary.wait() == 0);
+    CHECK(std::filesystem::is_empty(folder / "tmp"));
 }
