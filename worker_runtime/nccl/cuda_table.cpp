@@ -1,5 +1,6 @@
 #include "worker_runtime/nccl/cuda_table.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -47,7 +48,7 @@ bool suits_driver(const CudaTable& table) {
 }
 
 Result<CudaTable> load_one(const std::string& name) {
-    auto library = SharedObject::open({name});
+    auto library = SharedObject::open(name);
     if (!library) return library.error();
     CudaTable table;
     Finder find(*library);
@@ -85,19 +86,23 @@ Result<CudaTable> load_one(const std::string& name) {
     return table;
 }
 
+Error no_runtime(std::string_view said, std::string_view named) {
+    return no_library("CUDA runtime library", {"MUSTER_CUDA_LIBRARY", named}, said);
+}
+
 }  // namespace
 
 Result<CudaTable> CudaTable::load(const std::string& named) {
-    return load_first(named.empty() ? usual_names : std::vector{named});
+    if (named.empty()) return load_first(usual_names);
+    auto table = load_one(named);
+    if (!table) return no_runtime(table.error().context, named);
+    return table;
 }
 
 Result<CudaTable> CudaTable::load_first(const std::vector<std::string>& names) {
     // What the process has already comes first: a trainer's libraries (libtorch) bring theirs, and use it.
-    std::vector<std::string> order;
-    for (const auto& name : names) {
-        if (SharedObject::is_loaded(name)) order.push_back(name);
-    }
-    order.insert(order.end(), names.begin(), names.end());
+    auto order = names;
+    std::ranges::stable_partition(order, &SharedObject::is_loaded);
     std::optional<CudaTable> too_new;
     std::vector<std::string> reasons;
     for (const auto& name : order) {
@@ -111,8 +116,7 @@ Result<CudaTable> CudaTable::load_first(const std::vector<std::string>& names) {
         }
     }
     if (too_new) return std::move(*too_new);
-    return Error{Errc::unsupported,
-                 cat("no CUDA runtime library; name its file in MUSTER_CUDA_LIBRARY: ", join(reasons, "; "))};
+    return no_runtime(join(reasons, "; "), {});
 }
 
 Result<void> CudaTable::check(cudaError_t result, std::string_view what) const {

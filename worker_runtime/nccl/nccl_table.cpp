@@ -1,15 +1,13 @@
 #include "worker_runtime/nccl/nccl_table.h"
 
-#include <vector>
-
 #include "rendezvous/base/text.h"
 #include "worker_runtime/nccl/shared_object.h"
 
 namespace muster::runtime {
 
 Result<NcclTable> NcclTable::load(const std::string& named) {
-    auto library = SharedObject::open(named.empty() ? std::vector<std::string>{"libnccl.so.2"} : std::vector{named});
-    if (!library) return with_context(library.error(), "no NCCL library; name its file in MUSTER_NCCL_LIBRARY");
+    auto library = SharedObject::open(named.empty() ? "libnccl.so.2" : named);
+    if (!library) return no_library("NCCL library", {"MUSTER_NCCL_LIBRARY", named}, library.error().context);
     NcclTable table;
     table.path = library->path();
     const auto get_version = reinterpret_cast<decltype(&::ncclGetVersion)>(library->find("ncclGetVersion"));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "rendezvous/base/error.h"
 
@@ -11,8 +11,8 @@ namespace muster::runtime {
 /// Never unloaded: CUDA leaves threads behind.
 class SharedObject {
   public:
-    /// The first of `names` that can be loaded. unsupported tells what the loader said about each.
-    static Result<SharedObject> open(const std::vector<std::string>& names);
+    /// unsupported tells what the loader said, which names the file.
+    static Result<SharedObject> open(const std::string& name);
 
     /// Does this process have it already?
     static bool is_loaded(const std::string& name);
@@ -26,5 +26,14 @@ class SharedObject {
     void* handle_ = nullptr;
     std::string path_;
 };
+
+/// Whether the user has chosen a library.
+struct LibraryChoice {
+    std::string_view variable;  ///< by which it can be named
+    std::string_view named;     ///< what is there; empty: the usual names were tried
+};
+
+/// For the person: there is no `what`; `said` tells of each name that was tried; and what can be done.
+Error no_library(std::string_view what, const LibraryChoice& choice, std::string_view said);
 
 }  // namespace muster::runtime

@@ -198,9 +198,8 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
         {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", CauseKind::allocation_failed,
          "GPU memory"},
         {"RuntimeError: No CUDA GPUs are available", CauseKind::missing_gpu, "nvidia-smi"},
-        {"digits_trainer: rank 1: no CUDA runtime library; name its file in MUSTER_CUDA_LIBRARY: libcudart.so.12: "
-         "cannot "
-         "open shared object file: No such file or directory",
+        {"digits_trainer: rank 1: no CUDA runtime library (libcudart.so.12: cannot open shared object file: No such "
+         "file or directory); install it on this host, or name its file in MUSTER_CUDA_LIBRARY",
          CauseKind::missing_gpu, "nvidia-smi"},
         {"OSError: [Errno 28] No space left on device: '/data/x'", CauseKind::disk_full, "df -h"},
         {"rank 1: ranks differ in operation 7 of communicator world: rank 0 calls all_reduce ...",

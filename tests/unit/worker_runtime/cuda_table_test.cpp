@@ -23,7 +23,20 @@ std::string taken(const std::vector<std::string>& names) {
 TEST_CASE("a runtime that the driver is too old for is taken only where there is no other") {
     CHECK(taken({STANDIN_CUDA_NEW, STANDIN_CUDA}) == STANDIN_CUDA);
     CHECK(taken({"libcudart.so.of-no-version", STANDIN_CUDA_NEW}) == STANDIN_CUDA_NEW);
-    CHECK_THAT(taken({"libcudart.so.of-no-version"}), Catch::Contains("no CUDA runtime library; name its file in"));
+}
+
+TEST_CASE("where there is none, the person hears once of each that was tried, and what to do") {
+    // The C library, which the process has already, comes first.
+    const auto said = taken({"libcudart.so.of-no-version", "libc.so.6"});
+    CHECK(said.starts_with("no CUDA runtime library (/"));
+    CHECK(said.find("libc.so.6 lacks ") == said.rfind("libc.so.6 lacks "));
+    CHECK(said.ends_with("; libcudart.so.of-no-version: cannot open shared object file: No such file or directory); "
+                         "install it on this host, or name its file in MUSTER_CUDA_LIBRARY"));
+    const auto named = CudaTable::load("/no/libcudart.so");
+    REQUIRE_FALSE(named.has_value());
+    CHECK(named.error().context ==
+          "no CUDA runtime library (/no/libcudart.so: cannot open shared object file: No such file or directory); "
+          "MUSTER_CUDA_LIBRARY asks for it: name a file that is there, or unset it to have the usual one looked for");
 }
 
 TEST_CASE("what the process has loaded already comes first") {
