@@ -21,38 +21,44 @@ using rendezvous::BlockingSocket;
 
 /// For the muster that has the port to answer, on a busy host too, and to know its job. Each address has a part of it.
 constexpr Duration answer_wait = 5s;
+/// For whoever has answered with something else: only its port may pass to a muster meanwhile.
+constexpr Duration stranger_wait = 1s;
 constexpr Duration pause = 20ms;  // another muster may be between its bind and its own agent's join
 
 struct Served {
+    bool is_silent = true;
     bool is_muster = false;
     bool this_job = false;  ///< or any job: a musterd
     bool other_jobs = false;
 };
 
 /// The daemon's status page, or whatever else is said at the address until `deadline`, which may be nothing;
-/// nullopt if nobody listens there.
-std::optional<std::string> ask_for_status(const SocketAddress& address, Instant deadline) {
+/// nullopt if nobody listens there. In haste nothing more is waited for.
+std::optional<std::string> ask_for_status(const SocketAddress& address, Instant deadline, const InHaste& in_haste) {
     constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
     auto socket = BlockingSocket::connect(address, deadline);
     std::string answer;
     if (!socket) return socket.error().code == Errc::timed_out ? std::optional(answer) : std::nullopt;
     if (!socket->send(question, deadline)) return answer;
-    while (answer.size() < answer_bytes_max) {
-        const auto piece = socket->receive(deadline);
-        if (!piece) break;
-        answer.append(*piece);
+    while (answer.size() < answer_bytes_max && !in_haste()) {
+        const auto piece = socket->receive(std::min(deadline, Clock::now() + pause));
+        if (piece)
+            answer.append(*piece);
+        else if (piece.error().code != Errc::timed_out || Clock::now() >= deadline)
+            break;
     }
     return answer;
 }
 
 Served read_status(std::string_view answer, const std::string& job) {
     const auto body = answer.find("\r\n\r\n");
-    if (!answer.starts_with("HTTP/1.1 200") || body == std::string_view::npos) return {};
+    const Served other{.is_silent = answer.empty()};
+    if (!answer.starts_with("HTTP/1.1 200") || body == std::string_view::npos) return other;
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
-    if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return {};
+    if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return other;
     // A musterd serves any job; a muster that hosts for another one ends with it.
-    Served served{.is_muster = true, .this_job = !agent::is_true(status, "embedded")};
+    Served served{.is_silent = false, .is_muster = true, .this_job = !agent::is_true(status, "embedded")};
     for (const auto& one : status["jobs"])
         (agent::text_of(one, "id") == job ? served.this_job : served.other_jobs) = true;
     return served;
@@ -69,7 +75,7 @@ std::optional<Served> served_at(const PortQuestion& question, Instant deadline) 
         // A silent stranger at one address must not use up the time of the others.
         const auto until = Clock::now() + (deadline - Clock::now()) / left_count--;
         const auto address = SocketAddress::from_numeric(text, question.port);
-        const auto answer = address ? ask_for_status(*address, until) : std::nullopt;
+        const auto answer = address ? ask_for_status(*address, until, question.in_haste) : std::nullopt;
         if (!answer) continue;
         served = read_status(*answer, question.job);
         if (served->is_muster) return served;
@@ -101,6 +107,7 @@ std::string_view advice(PortOwner owner) {
         case PortOwner::this_job: return "";
         case PortOwner::other_job: return "; it serves another job, so choose another port for this one (on all nodes)";
         case PortOwner::stranger: return "; it is no muster, so choose another port for the job (on all nodes)";
+        case PortOwner::unknown: return "";
         case PortOwner::nobody: return "; nobody answers there, so choose another port for the job (on all nodes)";
     }
     return "";
@@ -134,15 +141,18 @@ std::string advice_to_told_host(const Environment& environment, std::uint16_t po
 }
 
 PortOwner port_owner(const PortQuestion& question, Instant deadline) {
+    const auto stranger_deadline = std::min(deadline, Clock::now() + stranger_wait);
     std::optional<Served> muster;
     for (;;) {
         auto served = served_at(question, deadline);
+        if (question.in_haste()) return PortOwner::unknown;
         if (!served) return PortOwner::nobody;
         // The last question may have no time left for its answer: what a muster said before still holds.
         if (served->is_muster) muster = served;
         if (muster) served = muster;
         if (served->this_job) return PortOwner::this_job;
-        if (Clock::now() + pause >= deadline) {
+        const bool has_answered = !served->is_muster && !served->is_silent;
+        if (Clock::now() + pause >= (has_answered ? stranger_deadline : deadline)) {
             if (!served->is_muster) return PortOwner::stranger;
             return served->other_jobs ? PortOwner::other_job : PortOwner::this_job;
         }
@@ -152,7 +162,7 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
 
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
                                                         const std::vector<std::string>& endpoint_addresses,
-                                                        rendezvous::EventLoop& loop,
+                                                        rendezvous::EventLoop& loop, const InHaste& in_haste,
                                                         std::function<void(const std::string& job)> on_job_forgotten) {
     const auto deadline = Clock::now() + answer_wait;
     for (;;) {
@@ -164,8 +174,8 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
         auto error = opened.error();
         if (error.code != Errc::already_exists) return error;
         if (hosting == Hosting::told) return error;
-        const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job}, deadline);
-        if (owner == PortOwner::this_job) return std::unique_ptr<rendezvous::Daemon>{};
+        const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, in_haste}, deadline);
+        if (owner == PortOwner::this_job || owner == PortOwner::unknown) return std::unique_ptr<rendezvous::Daemon>{};
         if (owner != PortOwner::nobody || Clock::now() >= deadline) {
             error.context += advice(owner);
             return error;

@@ -219,9 +219,9 @@ class NodeRun::Body {
         if (choice == Hosting::inferred) warn_of_alias(config_, addresses);
         auto asked = addresses;
         asked.insert(asked.end(), facts_.addresses.begin(), facts_.addresses.end());
-        auto opened = open_daemon(config_, choice, asked, net_loop_, [this](const std::string& job) {
-            boost::asio::post(io_, [this, job] { on_forgotten(job); });
-        });
+        auto opened = open_daemon(
+            config_, choice, asked, net_loop_, [this] { return is_signalled(); },
+            [this](const std::string& job) { boost::asio::post(io_, [this, job] { on_forgotten(job); }); });
         if (!opened) {
             const bool is_taken = choice == Hosting::told && opened.error().code == Errc::already_exists;
             return NotLaunched{

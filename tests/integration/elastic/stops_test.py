@@ -1,11 +1,12 @@
 """Stops, and that nothing is left after any of them: as root and as an ordinary user, with and without a cgroup."""
 import os
 import signal
+import socket
 import sys
 import unittest
 import urllib.request
 
-from job import NOBODY, WORKERS, Job, wait_for
+from job import DEADLINE, NOBODY, WORKERS, Job, wait_for
 
 SOON = 8  # s; far more than it takes, and less than what it must not wait for: a grace of 30 s, 10 s for other agents
 STUBBORN = ("--ignore-term", "--grandchild", "--until", "done")
@@ -22,6 +23,18 @@ class Stops(unittest.TestCase):
             wait_for("the host's daemon", job.answers)
             node.terminate()
             job.expect_exit(node, 128 + signal.SIGTERM, SOON)
+            job.expect_gone()
+
+    def test_a_signal_waits_for_no_stranger_that_has_the_port(self):
+        with Job() as job, socket.create_server(("", job.port)) as silent:
+            node = job.node(nnodes="2")
+            silent.settimeout(DEADLINE)
+            asked, _ = silent.accept()
+            with asked:
+                asked.recv(1)
+                node.send_signal(signal.SIGINT)
+                # Without the signal it would end with 78 after 5 s, and say that the port is another's.
+                job.expect_exit(node, 128 + signal.SIGINT, SOON)
             job.expect_gone()
 
     def test_a_scheduler_that_signals_the_workers_first_has_stopped_the_job(self):

@@ -62,6 +62,10 @@ std::string status(const std::string& jobs) {
     return "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"embedded\": true, \"jobs\": [" + jobs + "]}";
 }
 
+bool no_haste() {
+    return false;
+}
+
 /// "hosts", "joins", or the complaint.
 std::string part_at(std::uint16_t port, const std::vector<std::string>& addresses = {}) {
     LaunchConfig config;
@@ -69,7 +73,7 @@ std::string part_at(std::uint16_t port, const std::vector<std::string>& addresse
     config.job = std::string("j");
     config.endpoint = {"here", port};
     rendezvous::EventLoop loop;
-    const auto opened = open_daemon(config, Hosting::inferred, addresses, loop, {});
+    const auto opened = open_daemon(config, Hosting::inferred, addresses, loop, no_haste, {});
     if (!opened) return opened.error().context;
     return *opened != nullptr ? "hosts" : "joins";
 }
@@ -120,6 +124,7 @@ TEST_CASE("a muster that ends while it is asked for its jobs leaves the port to 
 
 TEST_CASE("whoever has the port and is no muster of this job is named for what it is") {
     const Holder stranger("127.0.0.1", "SSH-2.0-x\r\n", 1000);
+    CHECK(port_owner({{}, stranger.port(), "j", no_haste}, std::chrono::steady_clock::now() + 1h) == PortOwner::stranger);
     const auto no_muster = part_at(stranger.port());
     CHECK(no_muster.find("cannot listen on port") != std::string::npos);
     CHECK(no_muster.find("it is no muster, so choose another port") != std::string::npos);
@@ -131,12 +136,26 @@ TEST_CASE("whoever has the port and is no muster of this job is named for what i
     CHECK(part_at(elsewhere.port()).find("nobody answers there") != std::string::npos);
 }
 
+TEST_CASE("whoever is in haste waits for nobody at the port, and leaves it") {
+    const Holder silent("127.0.0.1", "", 1, Then::falls_silent);
+    int looks = 0;
+    const auto owner = port_owner({{}, silent.port(), "j", [&] { return ++looks > 3; }}, std::chrono::steady_clock::now() + 1h);
+    CHECK(owner == PortOwner::unknown);
+    LaunchConfig config;
+    config.backend = Backend::c10d;
+    config.endpoint = {"here", silent.port()};
+    rendezvous::EventLoop loop;
+    const auto opened = open_daemon(config, Hosting::inferred, {}, loop, [] { return true; }, {});
+    REQUIRE(opened.has_value());
+    CHECK(*opened == nullptr);
+}
+
 TEST_CASE("a node that is told to host asks nobody whose the port is, and says what to do by who has told it") {
     const Holder holder("127.0.0.1", status(""), 1000);
     LaunchConfig config;
     config.endpoint = {"here", holder.port()};
     rendezvous::EventLoop loop;
-    const auto opened = open_daemon(config, Hosting::told, {}, loop, {});
+    const auto opened = open_daemon(config, Hosting::told, {}, loop, no_haste, {});
     REQUIRE_FALSE(opened.has_value());
     CHECK(opened.error().code == Errc::already_exists);
     CHECK(advice_to_told_host({}, 7).find("without is_host=1 this node would join") != std::string::npos);
