@@ -21,7 +21,7 @@ Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, 
       stores_(stores),
       logs_({.base = config_.logs.base,
              .temporary = temporary_directory(config_.workers.environment),
-             .job = config_.logs.job,
+             .job = config_.shown_job,
              .none = config_.logs.none}),
       commands_(loop, config_, logs_),
       persister_(loop, config_.persist_limit),
@@ -94,7 +94,7 @@ void Agent::Driver::listen() {
 
 /// Nobody's job depends on it.
 void Agent::Driver::take_commands() {
-    auto opened = CommandSocket::open(loop_, config_.workers.job, [weak = weak_from_this()](native::Command command) {
+    auto opened = CommandSocket::open(loop_, config_.shown_job, [weak = weak_from_this()](native::Command command) {
         if (auto self = weak.lock()) self->link_.command(std::move(command));
     });
     if (opened.has_error())

@@ -70,6 +70,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.workers.worker_count = config.workers_per_node;
     agent.workers.role = config.role;
     agent.workers.job = config.job;
+    agent.shown_job = shown_job(config);
     agent.workers.restarts_max = config.restarts_max;
     agent.workers.checkpoint_dir = config.checkpoint_dir;
     agent.workers.checkpoint_local_dir = config.checkpoint_local_dir;
@@ -85,7 +86,6 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     }
 
     agent.network = node.network;
-    agent.logs.job = config.job;
     agent.logs.base = config.log_dir;
     agent.logs.none = config.log_dir_null;
     agent.logs.redirects = stream_sets(config.redirects, config.workers_per_node);

@@ -25,7 +25,6 @@ struct StreamSet {
 
 /// The launcher's choices about output, fixed for the life of the agent.
 struct LogChoices {
-    std::string job = "none";
     /// Base of all directories; empty: a fresh one under $TMPDIR (or /tmp), "torchelastic_<8 random>".
     std::string base;
     /// --log-dir /dev/null: no directory and no error files; redirects, tee and filters then have no effect (as

@@ -37,7 +37,7 @@ constexpr Duration notices_are_one_within = 2s;
 void Job::on_command(ConnectionId from, const native::Command& command, const Turn& turn) {
     std::optional<native::CommandAnswer> answer;
     if (ending_)
-        answer = {command.number, false, cat("job '", id_, "' is over: ", ending_->why)};
+        answer = {command.number, false, cat("the job is over: ", ending_->why)};
     else if (command.verb == native::CommandVerb::drain_node)
         answer = drain_node(command, turn);
     else if (command.verb == native::CommandVerb::inject_fault)
@@ -58,9 +58,9 @@ Result<Member*> Job::find_node(const std::string& name) {
     }
     if (meant.empty())
         return Error{Errc::not_found,
-                     cat("job '", id_, "' has no node '", name, "'; it has ", all.empty() ? "none" : list(all))};
+                     cat("the job has no node '", name, "'; it has ", all.empty() ? "none" : list(all))};
     if (meant.size() > 1)
-        return Error{Errc::invalid_argument, cat(meant.size(), " agents of job '", id_, "' run on ", name,
+        return Error{Errc::invalid_argument, cat(meant.size(), " agents of the job run on ", name,
                                                  "; name one of them: ", list({meant.begin(), meant.end()}))};
     return meant.front();
 }
@@ -95,7 +95,7 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
 }
 
 native::CommandAnswer Job::notify(const native::Command& command, const Turn& turn) {
-    if (!round_.running()) return {command.number, false, cat("no round of job '", id_, "' is running")};
+    if (!round_.running()) return {command.number, false, "no round of the job is running"};
     if (turn.now < notice_lasts_until_) return {command.number, true, "all workers have just been told"};
     noticed_at_ = turn.now;
     notice_why_ = command.why;

@@ -4,7 +4,7 @@ import signal
 import subprocess
 import unittest
 
-from job import BIN, Job, wait_for
+from job import BIN, WORKERS, Job, wait_for
 from nodes_test import job_status
 
 FAST = ("--lease", 2)
@@ -55,7 +55,7 @@ class Drain(unittest.TestCase):
             job.round(0, 1)
             wrong = drain(job, "gpu99", "--job", job.id)
             self.assertEqual(wrong.returncode, 1)
-            self.assertIn(f"job '{job.id}' has no node 'gpu99'; it has {node_name(job, node)}", wrong.stderr)
+            self.assertIn(f"the job has no node 'gpu99'; it has {node_name(job, node)}", wrong.stderr)
             wrong = drain(job, "gpu99", "--job", "nosuchjob")
             self.assertEqual(wrong.returncode, 1)
             self.assertIn("no job 'nosuchjob' has an agent on this host; there are", wrong.stderr)
@@ -64,6 +64,22 @@ class Drain(unittest.TestCase):
                 self.assertEqual(drain(job, *words).returncode, 2, words)
             job.finish()
             job.expect_exit(node, 0)
+
+    def test_a_job_of_one_node_is_found_by_its_name_as_are_its_logs(self):
+        with Job() as job, Job() as other:
+            alone = {one: one.spawn("muster", "--rdzv-id", one.id, "--log-dir", one.directory / "logs", "--no-python",
+                                    WORKERS / "elastic", "--until", "done") for one in (job, other)}
+            for one, node in alone.items():
+                one.round(0, 1)
+                wrong = drain(one, "gpu99", "--job", one.id)
+                self.assertIn(f"the job has no node 'gpu99'; it has {node_name(one, node)}", wrong.stderr)
+                self.assertTrue(list((one.directory / "logs").glob(f"{one.id}_*")), os.listdir(one.directory / "logs"))
+            which = drain(job, "gpu99")
+            self.assertIn("which job?", which.stderr)
+            for one, node in alone.items():
+                self.assertIn(one.id, which.stderr)
+                one.finish()
+                one.expect_exit(node, 0)
 
     def test_the_node_that_serves_the_rendezvous_is_not_drained(self):
         with Job() as job:

@@ -48,8 +48,8 @@ TEST_CASE("a command for what does not exist is answered with what does") {
     Story story("min=1 max=3");
     story.answers("join n0\njoin n1");
     CHECK(says(story.answers("drain n0 node=gpu99"),
-               "n0 <- CommandAnswer 7 not done: job 'job' has no node 'gpu99'; it has n0:101, n1:102"));
-    CHECK(says(story.answers("notify n0"), "CommandAnswer 8 not done: no round of job 'job' is running"));
+               "n0 <- CommandAnswer 7 not done: the job has no node 'gpu99'; it has n0:101, n1:102"));
+    CHECK(says(story.answers("notify n0"), "CommandAnswer 8 not done: no round of the job is running"));
 }
 
 TEST_CASE("who drains below the minimum is told that the job then waits") {
