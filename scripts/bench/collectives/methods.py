@@ -27,14 +27,17 @@ class Machine:
         self.bench = REPOSITORY / "build/bench"
         self.bench.mkdir(parents=True, exist_ok=True)
 
-    def compiled(self, name, compiler, *libraries):
-        """A peer's rank program, compiled where its library is installed."""
+    def compiled(self, name, compiler, packages, *libraries):
+        """A peer's rank program, compiled where its library is installed, which is in these packages."""
         if not shutil.which(compiler):
-            raise NotThere(f"no {compiler}")
+            raise NotThere(f"no {compiler}: install {packages}")
         program = self.bench / name
         command = [compiler, "-O2", "-std=c++17", "-I", str(REPOSITORY), str(SOURCES / f"{name}.cpp"), "-o", str(program),
                    *libraries]
         made = subprocess.run(command, capture_output=True, text=True)
+        missing = re.search(r"fatal error: (\S+): No such file|cannot find (-l\w+)", made.stderr)
+        if missing:
+            raise NotThere(f"no {missing[1] or missing[2]}: install {packages}")
         if made.returncode != 0:
             raise NotThere(made.stderr.strip().splitlines()[0] if made.stderr else "it does not compile")
         return program
@@ -150,7 +153,7 @@ class MusterNodes(Muster):
 
 class Socket(Method):
     def prepare(self):
-        self.program = self.machine.compiled("socket_rank", "g++")
+        self.program = self.machine.compiled("socket_rank", "g++", "g++")
         return "the bytes of an all-reduce both ways over one TCP connection, nothing added up; 2 ranks"
 
     def suits(self, ranks):
@@ -163,7 +166,7 @@ class Socket(Method):
 
 class Gloo(Method):
     def prepare(self):
-        self.program = self.machine.compiled("gloo_rank", "g++", "-lgloo", "-lpthread")
+        self.program = self.machine.compiled("gloo_rank", "g++", "g++ libgloo-dev", "-lgloo", "-lpthread")
         version = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", "libgloo0"], capture_output=True, text=True)
         return f"libgloo0 {version.stdout}, tcp, new ring"
 
@@ -218,7 +221,7 @@ class Torch(Method):
 
 class OpenMpi(Method):
     def prepare(self):
-        self.program = self.machine.compiled("mpi_rank", "mpicxx")
+        self.program = self.machine.compiled("mpi_rank", "mpicxx", "libopenmpi-dev openmpi-bin")
         version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout.splitlines()[0]
         return f"{version}, defaults, --oversubscribe"
 
