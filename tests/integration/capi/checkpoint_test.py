@@ -17,7 +17,9 @@ class OnRanks(unittest.TestCase):
     python = sys.executable
 
     def setUp(self):
-        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        # Within another one, because what is of one host lies beside it.
+        self.folder = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "kept")
+        os.mkdir(self.folder)
 
     def start(self, ranks, *command, **extra):
         variables = {"PYTHONPATH": str(MODULE), "PYTHONDONTWRITEBYTECODE": "1", "MUSTER_LIBRARY": LIBRARY, **extra}

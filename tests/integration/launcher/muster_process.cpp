@@ -28,9 +28,10 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
     return list;
 }
 
-std::vector<std::string> environment_of(const MusterOptions& options) {
+std::vector<std::string> environment_of(const MusterOptions& options, const std::string& temporary) {
     auto variables = options.environment;
-    for (const char* name : {"PATH", "HOME", "TMPDIR"})
+    variables.emplace("TMPDIR", temporary);
+    for (const char* name : {"PATH", "HOME"})
         if (const char* value = std::getenv(name); value != nullptr) variables.emplace(name, value);
     std::vector<std::string> list;
     for (const auto& [name, value] : variables) list.push_back(name + "=" + value);
@@ -42,7 +43,7 @@ std::vector<std::string> environment_of(const MusterOptions& options) {
 MusterProcess::MusterProcess(const std::vector<std::string>& words, const MusterOptions& options) {
     std::vector<std::string> command{MUSTER_BINARY};
     command.insert(command.end(), words.begin(), words.end());
-    auto variables = environment_of(options);
+    auto variables = environment_of(options, temporary_.string());
     const auto argv = pointers(command);
     const auto envp = pointers(variables);
     std::array<int, 2> out{};

@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/scratch_folder.h"
+
 namespace muster::test {
 
 struct MusterOptions {
-    std::map<std::string, std::string> environment = {};  ///< beside PATH, HOME and TMPDIR
+    std::map<std::string, std::string> environment = {};  ///< beside PATH, HOME and a TMPDIR of its own
     std::string directory = {};                           ///< to start in; empty: the test's own
     bool close_streams = false;                           ///< start with descriptors 0, 1 and 2 closed
     bool close_stdout_reader = false;                     ///< stdout is a pipe that nobody reads
@@ -40,6 +42,7 @@ class MusterProcess {
     /// Reads what is there, waiting `limit` at most; false where nothing was, or both streams have ended.
     bool read_some(std::chrono::milliseconds limit);
 
+    ScratchFolder temporary_;  ///< a launcher that is killed or whose worker has failed leaves its log directory there
     pid_t pid_ = -1;
     int out_fd_ = -1;
     int err_fd_ = -1;

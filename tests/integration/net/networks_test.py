@@ -427,7 +427,7 @@ def port_without_the_right(cluster):
     os.chmod(cluster.folder, 0o777)
     began = time.monotonic()
     launcher = node.start("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c",
-                          f'TMPDIR=/tmp exec "{BIN}/muster" --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint '
+                          f'exec "{BIN}/muster" --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint '
                           'node1:80 --no-python true')
     launcher.wait(60)
     lines = launcher.err.read_text().strip().splitlines()

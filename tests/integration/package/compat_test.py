@@ -32,7 +32,8 @@ class Compat(unittest.TestCase):
 
     def run_words(self, *words, path=None, **environment):
         path = path or f"{COMPAT}:{self.bin}:{os.defpath}"
-        terms = {"PATH": path, "MUSTER_PROGRAM": str(BUILD / "bin/muster"), "HOME": str(self.folder), **environment}
+        terms = {"PATH": path, "MUSTER_PROGRAM": str(BUILD / "bin/muster"), "HOME": str(self.folder),
+                 "TMPDIR": str(self.folder), **environment}
         return subprocess.run(list(words), env=terms, cwd=self.folder, text=True, capture_output=True, timeout=60)
 
     def workers(self, *words, **terms):

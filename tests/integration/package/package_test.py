@@ -18,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 from fresh_root import FreshRoot
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+import own_tmpdir  # noqa: E402, F401
 
 BUILD = Path(os.environ["MUSTER_BUILD"])
 HERE = Path(__file__).resolve().parent

@@ -15,6 +15,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import hosts  # noqa: E402
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+import own_tmpdir  # noqa: E402, F401
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"
 SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"

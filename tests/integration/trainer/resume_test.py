@@ -19,6 +19,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "elastic"))
 from job import free_port  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+import own_tmpdir  # noqa: E402, F401
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BIN = Path(os.environ["MUSTER_BIN"])

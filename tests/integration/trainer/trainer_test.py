@@ -12,6 +12,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+import own_tmpdir  # noqa: E402, F401
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 BIN = Path(os.environ["MUSTER_BIN"])
 PYTHON = Path(os.environ.get("MUSTER_TEST_PYTHON") or REPOSITORY / ".venv/bin/python")
