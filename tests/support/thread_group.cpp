@@ -32,6 +32,7 @@ void reduce_part(const std::vector<Operation>& operations, std::size_t first, st
         inputs.push_back(bytes(each.input) + first * size_of(one.type));
         weights.push_back(each.weight);
     }
+    if (operations.size() == 1) weights = {1};  // alone, elements stay as they are, as over the other transports
     runtime::reduce({.type = one.type,
                      .reduce = one.reduce,
                      .inputs = inputs.data(),

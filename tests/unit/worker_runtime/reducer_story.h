@@ -30,7 +30,7 @@ std::vector<std::byte> made_up(DataType type, std::size_t count, std::uint64_t s
 /// Which gradient it is: the seed of its values.
 std::uint64_t seed_of(std::uint64_t step, int rank, std::size_t parameter);
 
-/// The average of the ranks' arrays, as promised by ReduceOp::avg.
+/// The average of the ranks' arrays, as promised by ReduceOp::avg; of one rank alone they stay as they are.
 std::vector<std::byte> average(DataType type, const std::vector<std::vector<std::byte>>& arrays,
                                const std::vector<float>& weights);
 
