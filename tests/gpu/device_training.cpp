@@ -1,5 +1,6 @@
 #include "tests/gpu/device_training.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <span>
@@ -11,6 +12,7 @@
 #include "worker_runtime/core/registration.h"
 #include "worker_runtime/cpu/device_queue.h"
 #include "worker_runtime/engine/half_formats.h"
+#include "worker_runtime/engine/power_plan.h"
 
 namespace muster::test {
 
@@ -48,6 +50,7 @@ class Trainer {
 
   private:
     [[nodiscard]] bool compressed() const { return how_.options.wire != WireFormat::same; }
+    [[nodiscard]] bool has_host_bits(std::size_t parameter) const;
     [[nodiscard]] std::string compare_state();
     [[nodiscard]] std::string explain_end(std::uint64_t number, const Result<void>& finished);
     std::string give(std::size_t parameter, const std::vector<std::byte>& values);
@@ -137,7 +140,7 @@ std::string Trainer::step(std::uint64_t number) {
 }
 
 std::string Trainer::explain_end(std::uint64_t number, const Result<void>& finished) {
-    if (how_.not_finite < 0 || number != how_.not_finite_step) {
+    if (!how_.tells_not_finite(number)) {
         return finished ? compare_average(number) : complaint(finished);
     }
     const auto& name = list_[static_cast<std::size_t>(how_.not_finite)].name;
@@ -162,6 +165,20 @@ std::vector<std::byte> Trainer::read(int parameter) const {
     return found;
 }
 
+/// Does it travel over a compressed wire? Of PowerSGD's that is a bucket with something to compress, from some step on.
+bool Trainer::has_host_bits(std::size_t parameter) const {
+    if (!compressed() || list_[parameter].type != DataType::f32) return false;
+    if (how_.options.wire != WireFormat::power) return true;
+    const runtime::PowerSettings settings{.columns = static_cast<std::size_t>(how_.options.power_rank),
+                                          .start_step = how_.options.power_start_step};
+    const auto holds_it = [&](const BucketSlice& slice) { return slice.parameter == static_cast<int>(parameter); };
+    for (const auto& bucket : reducer_->buckets()) {
+        if (std::none_of(bucket.slices.begin(), bucket.slices.end(), holds_it)) continue;
+        return settings.compresses(bucket, settings.plan(list_, bucket));
+    }
+    return false;
+}
+
 std::string Trainer::compare_average(std::uint64_t step) {
     for (std::size_t i = 0; i < list_.size(); ++i) {
         bool used = false;
@@ -171,7 +188,7 @@ std::string Trainer::compare_average(std::uint64_t step) {
         if (!used) continue;
         const auto found = read(static_cast<int>(i));
         const auto type = list_[i].type;
-        if (compressed() && type == DataType::f32) {
+        if (has_host_bits(i)) {
             if (found != on_host_.gradients[step][i]) return cat("step ", step, ": gradient ", i, " is not the host's");
             continue;
         }

@@ -19,8 +19,13 @@ struct DeviceTraining {
     bool local_steps = false;           ///< a local step before each step
     std::vector<std::uint64_t> ends{};  ///< uneven inputs: steps of each rank, in rank order
     bool with_events = true;            ///< false: the host waits, and marks without an event
-    int not_finite = -1;                ///< a parameter of f32 that has an infinity on rank 0, which then must be told
+    int not_finite = -1;                ///< a parameter of f32 that has an infinity on rank 0: told with a finite_check
     std::uint64_t not_finite_step = 0;
+    std::uint64_t zero_step = UINT64_MAX;  ///< in which all gradients are zero
+
+    [[nodiscard]] bool tells_not_finite(std::uint64_t step) const {
+        return options.finite_check == FiniteCheck::on && not_finite >= 0 && step == not_finite_step;
+    }
 };
 
 /// Why this rank's GPU takes no kernels of ours; nothing where it does.

@@ -64,10 +64,11 @@ TEST_CASE("gradients on a GPU are clipped") {
 
 TEST_CASE("compressed wires on a GPU have the bits of the host's") {
     if (!has_kernels()) return;
-    for (const auto wire : {WireFormat::f16, WireFormat::bf16, WireFormat::int8}) {
+    for (const auto wire : {WireFormat::f16, WireFormat::bf16, WireFormat::int8, WireFormat::power}) {
         INFO("wire " << static_cast<int>(wire));
         auto options = small_buckets();
         options.wire = wire;
+        options.power_start_step = 1;
         for (const int size : {1, 2}) {
             CHECK(train(size, {.steps = 8, .options = options, .shuffled = true, .unused = 1}) == "");
         }
@@ -79,6 +80,16 @@ TEST_CASE("a gradient on a GPU that is not finite is told, and training goes on"
     auto options = small_buckets();
     options.finite_check = FiniteCheck::on;
     CHECK(train(2, {.steps = 3, .options = options, .not_finite = 2, .not_finite_step = 1}) == "");
+}
+
+TEST_CASE(
+    "PowerSGD on a GPU: steps without gradients, and with one that is not finite, leave it as it is on the host") {
+    if (!has_kernels()) return;
+    auto options = small_buckets();
+    options.wire = WireFormat::power;
+    options.power_start_step = 0;
+    CHECK(train(2, {.steps = 5, .options = options, .zero_step = 2}) == "");
+    CHECK(train(2, {.steps = 4, .options = options, .not_finite = 5, .not_finite_step = 1}) == "");
 }
 
 TEST_CASE("a sharded optimizer on a GPU has the bits of the host's") {

@@ -1,5 +1,6 @@
 #include "tests/gpu/training_story.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "rendezvous/base/text.h"
@@ -13,7 +14,7 @@ std::vector<Parameter> mixed_parameters() {
     return {
         {.name = "a", .shape = {300}, .type = DataType::f32},  {.name = "b", .shape = {64, 5}, .type = DataType::f32},
         {.name = "c", .shape = {1000}, .type = DataType::f32}, {.name = "d", .shape = {77}, .type = DataType::f64},
-        {.name = "e", .shape = {129}, .type = DataType::bf16}, {.name = "f", .shape = {4000}, .type = DataType::f32}};
+        {.name = "e", .shape = {129}, .type = DataType::bf16}, {.name = "f", .shape = {80, 50}, .type = DataType::f32}};
 }
 
 bool TrainingStory::uses(std::uint64_t step, int rank, std::size_t parameter) const {
@@ -33,6 +34,7 @@ std::vector<std::byte> TrainingStory::own(std::uint64_t step, int rank, std::siz
     const auto count = runtime::element_count(shape);
     if (!runs(step, rank) || !uses(step, rank, parameter)) return std::vector<std::byte>(count * size_of(shape.type));
     auto values = made_up(shape.type, count, seed_of(step, rank, parameter));
+    if (step == how.zero_step) std::fill(values.begin(), values.end(), std::byte{0});
     if (rank == 0 && static_cast<int>(parameter) == how.not_finite && step == how.not_finite_step) {
         const float bad = std::numeric_limits<float>::infinity();
         std::memcpy(values.data() + values.size() - sizeof bad, &bad, sizeof bad);
@@ -96,7 +98,7 @@ class HostTrainer {
         if (auto begun = reducer_->begin_step(story_.samples(number, rank)); !begun) return complaint(begun);
         for (const auto i : story_.given(number, rank)) give(number, i);
         const auto finished = reducer_->finish();
-        const bool told = story_.how.not_finite >= 0 && number == story_.how.not_finite_step;
+        const bool told = story_.how.tells_not_finite(number);
         if (finished.has_value() == told) return cat("step ", number, ": ", complaint(finished));
         note(number);
         return "";

@@ -1,11 +1,5 @@
-// Gradients of f32 as f16 or bf16 on the wire, on GPUs: with the bits that HalfExchange has on the host. NCCL would sum
-// such numbers in their own precision, so the sum is ours.
-//
-//   1. Each rank rounds its gradients once, and sends every rank its piece of them (all_to_all).
-//   2. Each rank averages the pieces it got, in f32 and in rank order, and rounds once; all get all pieces
-//      (all_gather), and widen them into the bucket.
-//
-// A rank sends (world - 1) / world of half the bucket twice, as an all-reduce of halves does.
+// Gradients of f32 as f16 or bf16 on the wire, on GPUs: with the bits that HalfExchange has on the host. Each rank
+// rounds its gradients once, and widens the average (device_average.h) into the bucket.
 #pragma once
 
 #include <deque>
@@ -13,13 +7,14 @@
 
 #include "muster/bucket_exchange.h"
 #include "worker_runtime/cpu/device_queue.h"
+#include "worker_runtime/engine/device_average.h"
 
 namespace muster::runtime {
 
 class DeviceHalfExchange final : public BucketExchange {
   public:
     /// f16 or bf16.
-    explicit DeviceHalfExchange(DataType wire) : wire_(wire) {}
+    explicit DeviceHalfExchange(DataType wire) : wire_(wire), average_(wire) {}
 
     [[nodiscard]] std::string name() const override { return std::string(muster::name(wire_)); }
     Result<void> prepare(const ExchangeTerms& terms, std::span<const GradientBucket> buckets) override;
@@ -30,26 +25,20 @@ class DeviceHalfExchange final : public BucketExchange {
     [[nodiscard]] bool chained() const override { return true; }
 
   private:
-    /// Around the all_gather.
+    /// Around the second collective.
     struct Staging final : CollectiveSteps {
         const DeviceHalfExchange* exchange = nullptr;
         Buffer gradients{};
-        Buffer outgoing{};  ///< a piece for each rank; then the averages of all pieces
-        Buffer incoming{};
+        DeviceAverage::Leg halves;
 
-        [[nodiscard]] std::size_t piece_elements() const { return outgoing.count / exchange->world_; }
-        [[nodiscard]] Buffer own_piece() const;
-        Result<void> before(KernelQueue& stream) const override;
+        Result<void> before(KernelQueue& stream) const override { return exchange->average_.make(halves, stream); }
         Result<void> behind(KernelQueue& stream) const override;
     };
 
     DataType wire_;
     DeviceQueue* queue_ = nullptr;
-    std::size_t rank_ = 0;
-    std::size_t world_ = 1;
-    const float* samples_ = nullptr;  ///< of all ranks, in the host's memory
     Memory memory_;
-    Buffer weights_{};             ///< the same, in the GPU's
+    DeviceAverage average_;
     std::deque<Staging> staging_;  ///< of each bucket; empty where it is not of f32
 };
 

@@ -8,23 +8,23 @@
 //   3. M becomes P Q'; what differs is lost for now
 //
 // r (n + m) numbers travel instead of n m. Parameters that this would not make at least half as large (all vectors)
-// travel as they are, beside the P of the same bucket. All sums run in f32. Only gradients of f32 are compressed.
+// travel as they are, beside the P of the same bucket. All sums run in f32, but for those of step 2's lengths and
+// angles. Only gradients of f32 are compressed.
 #pragma once
 
 #include <vector>
 
 #include "muster/bucket_exchange.h"
+#include "worker_runtime/engine/power_plan.h"
 #include "worker_runtime/engine/residuals.h"
 
 namespace muster::runtime {
 
 class PowerExchange final : public BucketExchange {
   public:
-    /// `columns`: r. Steps before `start_step` travel as they are, while gradients change fast.
-    PowerExchange(int columns, std::uint64_t start_step)
-        : columns_(static_cast<std::size_t>(columns)), start_step_(start_step) {}
+    explicit PowerExchange(const PowerSettings& settings) : settings_(settings) {}
 
-    [[nodiscard]] std::string name() const override;
+    [[nodiscard]] std::string name() const override { return settings_.name(); }
     Result<void> prepare(const ExchangeTerms& terms, std::span<const GradientBucket> buckets) override;
     [[nodiscard]] int collective_count(const GradientBucket& bucket) const override {
         return compresses(bucket) ? 2 : 1;
@@ -34,36 +34,25 @@ class PowerExchange final : public BucketExchange {
     bool restore(std::span<const std::byte> from) override;
 
   private:
-    /// A gradient as a matrix; its P and Q lie at offsets in the bucket's staging memory.
-    struct Matrix {
-        BucketSlice slice;
-        std::size_t rows = 0;
-        std::size_t row_elements = 0;
-        std::size_t p_offset = 0;
-        std::size_t q_offset = 0;
-    };
     struct Staging {
-        std::vector<Matrix> matrices;
-        std::vector<BucketSlice> others;  ///< as they are, after the P
-        std::size_t others_offset = 0;
+        PowerPlan plan;
         Buffer first{};   ///< all P, then the others
         Buffer second{};  ///< all Q
     };
 
-    [[nodiscard]] bool compresses(const GradientBucket& bucket) const;
-    void plan(const ExchangeTerms& terms, const GradientBucket& bucket, Staging& staging) const;
+    [[nodiscard]] bool compresses(const GradientBucket& bucket) const {
+        return settings_.compresses(bucket, staging_[bucket.index].plan);
+    }
     void project(const GradientBucket& bucket, Staging& staging);
     void project_back(const GradientBucket& bucket, Staging& staging) const;
     void restore(const GradientBucket& bucket, Staging& staging);
-    void keep_for_next(const Matrix& matrix, const float* q, bool finite);
-    void fill_anew(std::vector<float>& q, std::int32_t parameter) const;
+    void keep_for_next(const PowerMatrix& matrix, const float* q);
 
-    std::size_t columns_;
-    std::uint64_t start_step_;
+    PowerSettings settings_;
     Memory memory_;
     Residuals residuals_;
     std::vector<Staging> staging_;
-    std::vector<std::vector<float>> q_;  ///< of each parameter, row by row; empty where it is not compressed
+    std::vector<std::vector<float>> q_;  ///< of each parameter, column by column; empty where it is not compressed
 };
 
 }  // namespace muster::runtime

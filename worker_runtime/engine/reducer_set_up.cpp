@@ -9,9 +9,11 @@
 #include "worker_runtime/cpu/device_queue.h"
 #include "worker_runtime/engine/device_half_exchange.h"
 #include "worker_runtime/engine/device_int8_exchange.h"
+#include "worker_runtime/engine/device_power_exchange.h"
 #include "worker_runtime/engine/exact_exchange.h"
 #include "worker_runtime/engine/half_exchange.h"
 #include "worker_runtime/engine/int8_exchange.h"
+#include "worker_runtime/engine/power_elements.h"
 #include "worker_runtime/engine/power_exchange.h"
 #include "worker_runtime/engine/reducer_body.h"
 #include "worker_runtime/engine/start_up.h"
@@ -56,8 +58,10 @@ Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& opti
         return std::shared_ptr<BucketExchange>(std::make_shared<PieceExchange>());
     }
     if (options.exchange) return options.exchange;
-    if (options.wire == WireFormat::power && (options.power_rank < 1 || options.power_rank > 64)) {
-        return Error{Errc::invalid_argument, cat("power_rank must lie from 1 to 64, not ", options.power_rank)};
+    constexpr int columns_max = static_cast<int>(power_columns_max);
+    if (options.wire == WireFormat::power && (options.power_rank < 1 || options.power_rank > columns_max)) {
+        return Error{Errc::invalid_argument,
+                     cat("power_rank must lie from 1 to ", columns_max, ", not ", options.power_rank)};
     }
     std::shared_ptr<BucketExchange> exchange;
     const auto half = [on_device](DataType wire) -> std::shared_ptr<BucketExchange> {
@@ -72,8 +76,12 @@ Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& opti
             if (on_device) return std::shared_ptr<BucketExchange>(std::make_shared<DeviceInt8Exchange>());
             exchange = std::make_shared<Int8Exchange>();
             break;
-        case WireFormat::power:
-            exchange = std::make_shared<PowerExchange>(options.power_rank, options.power_start_step);
+        case WireFormat::power: {
+            const PowerSettings settings{.columns = static_cast<std::size_t>(options.power_rank),
+                                         .start_step = options.power_start_step};
+            if (on_device) return std::shared_ptr<BucketExchange>(std::make_shared<DevicePowerExchange>(settings));
+            exchange = std::make_shared<PowerExchange>(settings);
+        }
     }
     return exchange;
 }
@@ -100,12 +108,6 @@ ReducerBody::ReducerBody(Communicator& communicator, std::vector<Parameter> para
 /// What needs arithmetic of our own on the GPU.
 Result<void> ReducerBody::check_device() const {
     if (!device_) return {};
-    if (options_.wire == WireFormat::power) {
-        return Error{Errc::unsupported,
-                     cat("wire ", exchange_->name(),
-                         " needs the host's memory, and the gradients of this communicator lie on a GPU: use int8, a "
-                         "16-bit wire or WireFormat::same there")};
-    }
     const auto kernels = device_->has_kernels();
     if (kernels) return {};
     if (options_.wire != WireFormat::same) {

@@ -1,4 +1,5 @@
-// Products with matrices of few columns. All lie row by row; the order of additions is fixed.
+// Products with matrices of few columns. A matrix lies row by row, a thin one column by column; the order of additions
+// is fixed (power_elements.h).
 #pragma once
 
 #include <cstddef>
@@ -16,8 +17,8 @@ void multiply_transposed(const float* m, std::size_t rows, std::size_t inner, co
 /// m (rows x inner) = p q', with p (rows x columns), q (inner x columns).
 void multiply_out(const float* p, std::size_t rows, const float* q, std::size_t inner, std::size_t columns, float* m);
 
-/// The columns become orthogonal and of length one (modified Gram-Schmidt). One that depends on those before it becomes
-/// zero.
+/// The columns become orthogonal and of length one, each by what those before it leave of it (Gram-Schmidt). One that
+/// depends on those before it becomes zero. NaNs and infinities leave a NaN in their column.
 void make_orthonormal(float* thin, std::size_t rows, std::size_t columns);
 
 }  // namespace muster::runtime

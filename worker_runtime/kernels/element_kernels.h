@@ -1,17 +1,19 @@
-// Kernels whose elements have nothing to do with each other: conversions, averages of 16-bit numbers, factors.
+// Kernels whose elements have nothing to do with each other: conversions, averages over ranks, factors.
 #pragma once
-
-#include <bit>
 
 #include "muster/data_type.h"
 #include "worker_runtime/engine/half_formats.h"
+#include "worker_runtime/engine/one_nan.h"
 #include "worker_runtime/kernels/kernel.h"
 
 namespace muster::kernels {
 
-/// An element of a 16-bit type in f32, and back.
+/// An element of a 16-bit type, or of f32, in f32, and of f32 as a 16-bit type.
 MUSTER_HOST_AND_DEVICE inline float widened(std::uint16_t half, DataType type) {
     return type == DataType::bf16 ? runtime::f32_of_bf16(half) : runtime::f32_of_f16(half);
+}
+MUSTER_HOST_AND_DEVICE inline float widened(float value, DataType /*type*/) {
+    return value;
 }
 MUSTER_HOST_AND_DEVICE inline std::uint16_t narrowed(float value, DataType type) {
     return type == DataType::bf16 ? runtime::bf16_of_f32(value) : runtime::f16_of_f32(value);
@@ -85,11 +87,12 @@ struct PutNumbers {
 
 /// The average of what all ranks sent, as ReduceOp::avg promises it: sum(weight x) in f32 and in rank order, times
 /// `reciprocal`, rounded once.
-struct AverageHalves {
+template <class T>
+struct Average {
     using Form = Elementwise;
-    const std::uint16_t* pieces;  ///< `world` of `count` elements
+    const T* pieces;  ///< `world` of `count` elements
     const float* weights;
-    std::uint16_t* to;
+    T* to;
     std::uint64_t count;
     std::uint32_t world;
     float reciprocal;
@@ -104,8 +107,12 @@ struct AverageHalves {
         for (std::uint32_t rank = 1; rank < world; ++rank) {
             sum += widened(pieces[rank * count + i], type) * weights[rank];
         }
-        sum *= reciprocal;
-        to[i] = narrowed(sum == sum ? sum : std::bit_cast<float>(std::uint32_t{0x7fc00000}), type);
+        sum = runtime::with_one_nan(sum * reciprocal);
+        if constexpr (sizeof(T) == sizeof(float)) {
+            to[i] = sum;
+        } else {
+            to[i] = narrowed(sum, type);
+        }
     }
     template <class Visit>
     void memory(Visit&& visit) {
@@ -114,6 +121,8 @@ struct AverageHalves {
         visit(to, count);
     }
 };
+using AverageHalves = Average<std::uint16_t>;
+using AverageFloats = Average<float>;
 
 /// Elements times a factor; 16-bit ones are multiplied in f32 and rounded once.
 template <class T>

@@ -8,6 +8,8 @@
 //   in phases     items() items; for each of them every thread calls run(phase, item, thread, shared) for one phase
 //                 after another, and waits for all other threads of the block between two phases
 //
+// How many phases there are is its Form's, or, where it depends on the arguments, phase_count()'s.
+//
 // memory(visit) names every pointer with the number of elements behind it: visit(pointer, count). The stand-in checks
 // that they are the GPU's, and puts the places in which it finds them in their stead.
 //
@@ -46,6 +48,16 @@ MUSTER_HOST_AND_DEVICE std::uint64_t item_count(const Kernel& kernel) {
     }
 }
 
+/// How many phases each item has.
+template <class Kernel>
+MUSTER_HOST_AND_DEVICE std::uint32_t count_phases(const Kernel& kernel) {
+    if constexpr (requires { kernel.phase_count(); }) {
+        return kernel.phase_count();
+    } else {
+        return Kernel::Form::phases;
+    }
+}
+
 /// One phase of one item, for one thread.
 template <class Kernel>
 MUSTER_HOST_AND_DEVICE void run_phase(const Kernel& kernel, std::uint32_t phase, std::uint64_t item,
@@ -74,11 +86,37 @@ MUSTER_HOST_AND_DEVICE void halve(T* values, std::uint32_t number, std::uint32_t
 }
 
 struct Add {
+    MUSTER_HOST_AND_DEVICE float operator()(float a, float b) const { return a + b; }
     MUSTER_HOST_AND_DEVICE double operator()(double a, double b) const { return a + b; }
 };
 
 struct Larger {
     MUSTER_HOST_AND_DEVICE std::int32_t operator()(std::int32_t a, std::int32_t b) const { return a > b ? a : b; }
 };
+
+struct Either {
+    MUSTER_HOST_AND_DEVICE std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
+};
+
+// ---- for kernels whose items belong to several things that lie one after another ----
+
+/// Which of `count` has `i`: the last that begins there or before, as begin(k) says. The first one begins at 0.
+template <class Begin>
+MUSTER_HOST_AND_DEVICE std::uint32_t place_of(std::uint64_t i, std::uint32_t count, Begin begin) {
+    std::uint32_t found = 0;
+    for (std::uint32_t above = count; above - found > 1;) {
+        const std::uint32_t middle = found + (above - found) / 2;
+        if (begin(middle) <= i) {
+            found = middle;
+        } else {
+            above = middle;
+        }
+    }
+    return found;
+}
+
+MUSTER_HOST_AND_DEVICE inline std::uint64_t lesser(std::uint64_t a, std::uint64_t b) {
+    return a < b ? a : b;
+}
 
 }  // namespace muster::kernels

@@ -5,12 +5,15 @@
 #include "worker_runtime/kernels/int8_kernels.h"
 #include "worker_runtime/kernels/look_kernels.h"
 #include "worker_runtime/kernels/optimizer_kernels.h"
+#include "worker_runtime/kernels/power_kernels.h"
+#include "worker_runtime/kernels/thin_kernels.h"
 
 #define MUSTER_KERNELS(KERNEL) \
     KERNEL(Narrow)             \
     KERNEL(Widen)              \
     KERNEL(PutNumbers)         \
     KERNEL(AverageHalves)      \
+    KERNEL(AverageFloats)      \
     KERNEL(ScaleFloats)        \
     KERNEL(ScaleDoubles)       \
     KERNEL(ScaleHalves)        \
@@ -21,7 +24,17 @@
     KERNEL(AdamUpdate)         \
     KERNEL(Int8Encode)         \
     KERNEL(Int8Average)        \
-    KERNEL(Int8Decode)
+    KERNEL(Int8Decode)         \
+    KERNEL(PowerPack)          \
+    KERNEL(PowerAdd)           \
+    KERNEL(PowerProject)       \
+    KERNEL(PowerGram)          \
+    KERNEL(PowerSolve)         \
+    KERNEL(PowerTurn)          \
+    KERNEL(PowerProjectBack)   \
+    KERNEL(PowerAddParts)      \
+    KERNEL(PowerRestore)       \
+    KERNEL(PowerKeep)
 
 namespace muster::kernels {
 

@@ -22,17 +22,18 @@ template <class Kernel>
 __device__ inline void carry_out(const Kernel& kernel) {
     __shared__ typename Kernel::Form::Shared shared;
     const std::uint64_t items = item_count(kernel);
+    const std::uint32_t phases = count_phases(kernel);
     for (std::uint64_t item = MUSTER_BLOCK; item < items; item += MUSTER_BLOCKS) {
-        for (std::uint32_t phase = 0; phase < Kernel::Form::phases; ++phase) {
+        for (std::uint32_t phase = 0; phase < phases; ++phase) {
             run_phase(kernel, phase, item, MUSTER_THREAD, shared);
             if constexpr (!Kernel::Form::elementwise) __syncthreads();
         }
     }
 }
 
-#define MUSTER_DEFINE_KERNEL(name)                                                                  \
+#define MUSTER_DEFINE_KERNEL(name)                                                           \
     extern "C" __global__ void __launch_bounds__(threads) muster_##name(const name kernel) { \
-        carry_out(kernel);                                                                          \
+        carry_out(kernel);                                                                   \
     }
 MUSTER_KERNELS(MUSTER_DEFINE_KERNEL)
 

@@ -28,15 +28,8 @@ struct FindNonFinite {
     MUSTER_HOST_AND_DEVICE void element(std::uint64_t i) const {
         const double x = number_at(data, i, type);
         if (x - x == 0) return;
-        std::uint32_t slice = 0;
-        for (std::uint32_t above = slice_count; above - slice > 1;) {
-            const std::uint32_t middle = slice + (above - slice) / 2;
-            if (begins[middle] <= i) {
-                slice = middle;
-            } else {
-                above = middle;
-            }
-        }
+        const auto* const all = begins;
+        const std::uint32_t slice = place_of(i, slice_count, [all](std::uint32_t k) { return all[k]; });
         found[parameters[slice]] = 1;
     }
     template <class Visit>

@@ -48,7 +48,8 @@ find_program(MUSTER_PTXAS NAMES ptxas)
 file(GLOB _headers ${_kernels}/*.h)
 list(APPEND _headers ${PROJECT_SOURCE_DIR}/worker_runtime/core/optimizer_elements.h
      ${PROJECT_SOURCE_DIR}/worker_runtime/engine/half_formats.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_blocks.h
-     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_elements.h)
+     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_elements.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/one_nan.h
+     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/power_elements.h)
 set(_ptx ${_out}/kernels.ptx)
 add_custom_command(OUTPUT ${_ptx} COMMAND ${_compiler} -o ${_ptx} ${_kernels}/kernels.cu
                    DEPENDS ${_kernels}/kernels.cu ${_headers} COMMENT "Compiling kernels for GPUs" VERBATIM)

@@ -267,14 +267,49 @@ TEST_CASE("compressed wires on GPUs have the bits of the host's, and its state f
     }
 }
 
+TEST_CASE("PowerSGD on GPUs has the bits of the host's, and its state for checkpoints") {
+    if (!has_kernels()) return;
+    auto options = buckets_of_4_kib();
+    options.wire = WireFormat::power;
+    options.power_start_step = 0;
+    for (const int columns : {1, 2, 5}) {
+        INFO(columns << " columns");
+        options.power_rank = columns;
+        options.inputs = Inputs::even;
+        CHECK(train(3, {.steps = 10, .options = options, .shuffled = true, .unused = 1}) == "");
+        CHECK(train(1, {.options = options}) == "");
+        options.inputs = Inputs::uneven;
+        CHECK(train(3, {.options = options, .ends = {3, 1, 2}}) == "");
+    }
+    options.inputs = Inputs::even;
+    options.power_rank = 2;
+    CHECK(train(2, {.options = options, .local_steps = true}) == "");
+    options.bucket_cap_mb = 1;  // two matrices and two vectors in one
+    CHECK(train(2, {.steps = 6, .options = options, .zero_step = 2}) == "");
+    options.power_start_step = 3;
+    CHECK(train(2, {.steps = 6, .options = options}) == "");
+}
+
+TEST_CASE("PowerSGD on GPUs: a gradient that is not finite is so on all ranks, and gone in the next step") {
+    if (!has_kernels()) return;
+    auto options = buckets_of_4_kib();
+    options.wire = WireFormat::power;
+    options.power_start_step = 0;
+    for (const int parameter : {1, 5}) {
+        CHECK(train(2, {.steps = 5, .options = options, .not_finite = parameter, .not_finite_step = 1}) == "");
+    }
+}
+
 TEST_CASE("a gradient on a GPU that is not finite is told with its rank, also of a parameter that is rarely used") {
     if (!has_kernels()) return;
     auto options = buckets_of_4_kib();
     options.finite_check = FiniteCheck::on;
     CHECK(train(3, {.steps = 3, .options = options, .not_finite = 2, .not_finite_step = 1}) == "");
     CHECK(train(2, {.steps = 10, .options = options, .unused = 1, .not_finite = 1, .not_finite_step = 8}) == "");
-    options.wire = WireFormat::int8;
-    CHECK(train(2, {.steps = 3, .options = options, .not_finite = 0, .not_finite_step = 1}) == "");
+    for (const auto wire : {WireFormat::int8, WireFormat::power}) {
+        options.wire = wire;
+        CHECK(train(2, {.steps = 3, .options = options, .not_finite = 0, .not_finite_step = 1}) == "");
+    }
 }
 
 TEST_CASE("a sharded optimizer on GPUs has the bits of the host's") {
@@ -305,7 +340,7 @@ TEST_CASE("what needs kernels of our own is refused on every rank where there ar
             const auto* const reason = runtime::kernel_codes().empty() ? "built without" : "operation not supported";
             return text.find(part) != std::string::npos && text.find(reason) != std::string::npos;
         };
-        for (const auto wire : {WireFormat::bf16, WireFormat::f16, WireFormat::int8}) {
+        for (const auto wire : {WireFormat::bf16, WireFormat::f16, WireFormat::int8, WireFormat::power}) {
             if (const auto text = said({.wire = wire}); !has(text, "use WireFormat::same there")) return text;
         }
         if (const auto text = said({.finite_check = FiniteCheck::on}); !has(text, "clip_grad_norm()")) return text;
@@ -316,18 +351,6 @@ TEST_CASE("what needs kernels of our own is refused on every rank where there ar
         return has(optimizer.error().context, "GradientResult::own_piece") ? "" : optimizer.error().context;
     };
     CHECK(run_nccl_ranks(2, refused, [](int) { return NcclSetting{.hidden = true, .kernels = false}; }) == "");
-}
-
-TEST_CASE("PowerSGD is refused on GPUs") {
-    const auto refused = [](Communicator& world, int) -> std::string {
-        Memory memory;
-        auto parameters = one_parameter(world, memory, 10);
-        if (!parameters) return complaint(parameters);
-        const auto made = GradientReducer::make(world, *parameters, {.wire = WireFormat::power});
-        if (made) return "made";
-        return made.error().context.find("use int8, a 16-bit wire") == std::string::npos ? complaint(made) : "";
-    };
-    CHECK(run_nccl_ranks(2, refused, hidden) == "");
 }
 
 }  // namespace muster

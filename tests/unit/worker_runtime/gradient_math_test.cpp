@@ -204,7 +204,7 @@ TEST_CASE("thin matrices: a matrix of rank two is found by one step of the power
     for (std::size_t a = 0; a < 3; ++a) {
         for (std::size_t b = 0; b < 3; ++b) {
             double dot = 0;
-            for (std::size_t i = 0; i < rows; ++i) dot += double{p[i * 3 + a]} * p[i * 3 + b];
+            for (std::size_t i = 0; i < rows; ++i) dot += double{p[a * rows + i]} * p[b * rows + i];
             // The third column depends on the other two, and is zero rather than noise.
             CHECK(std::abs(dot - (a == b && a < 2 ? 1 : 0)) < 1e-5);
         }

@@ -20,13 +20,6 @@ namespace {
 using Halves = std::vector<std::uint16_t>;
 using Floats = std::vector<float>;
 
-/// Launched as kernels::launch() does, or with fewer blocks, which then take several items each.
-template <class Kernel>
-void run(const Kernel& kernel, std::uint64_t blocks_max = kernels::blocks_max) {
-    const auto blocks = std::min<std::uint64_t>(kernels::item_count(kernel), blocks_max);
-    stand_ins::run_kernel(kernel, static_cast<std::uint32_t>(blocks));
-}
-
 /// Numbers of all sizes, and what lies between them.
 Floats numbers(std::size_t count, unsigned seed) {
     std::mt19937 random(seed);
@@ -68,10 +61,10 @@ TEST_CASE("kernels convert as the host does, and fill up with zeroes") {
         for (const auto count : counts) {
             const auto values = numbers(count, 1);
             Halves halves(count + 7, 0xffff);
-            run(kernels::Narrow{values.data(), halves.data(), count, halves.size(), type}, 2);
+            stand_ins::launch_here(kernels::Narrow{values.data(), halves.data(), count, halves.size(), type}, 2);
             auto expected = narrowed(values, type);
             Floats widened(count);
-            run(kernels::Widen{expected.data(), widened.data(), count, type});
+            stand_ins::launch_here(kernels::Widen{expected.data(), widened.data(), count, type});
             Floats back(count);
             runtime::convert({expected.data(), count, type},
                              {.data = back.data(), .count = count, .type = DataType::f32});
@@ -82,38 +75,44 @@ TEST_CASE("kernels convert as the host does, and fill up with zeroes") {
     }
 }
 
-TEST_CASE("kernels average 16-bit numbers as reductions on the host do") {
-    for (const auto type : half_types) {
-        for (const std::uint32_t world : {1, 2, 3, 5}) {
-            constexpr std::size_t count = 3000;
-            Halves pieces;
-            Floats weights;
-            std::vector<const void*> inputs;
-            for (std::uint32_t rank = 0; rank < world; ++rank) {
-                const auto piece = narrowed(numbers(count, rank + 3), type);
-                pieces.insert(pieces.end(), piece.begin(), piece.end());
-                weights.push_back(static_cast<float>(3 + rank % 3));
-            }
-            for (std::uint32_t rank = 0; rank < world; ++rank) inputs.push_back(pieces.data() + rank * count);
-            Halves found(count);
-            const auto reciprocal = runtime::reciprocal_of(type, weights.data(), static_cast<int>(world));
-            run(kernels::AverageHalves{pieces.data(), weights.data(), found.data(), count, world,
-                                       static_cast<float>(reciprocal), type});
-            Halves expected(count);
-            void* const outputs[] = {expected.data()};
-            if (world == 1) {
-                expected = pieces;
-            } else {
-                runtime::reduce({.type = type,
-                                 .reduce = ReduceOp::avg,
-                                 .inputs = inputs.data(),
-                                 .input_count = static_cast<int>(world),
-                                 .outputs = outputs,
-                                 .output_count = 1,
-                                 .count = count,
-                                 .weights = weights.data()});
-            }
-            CHECK(same_bits(found, expected));
+TEST_CASE("kernels average as reductions on the host do") {
+    const auto check = []<class T>(DataType type, const std::vector<std::vector<T>>& of_ranks) {
+        const auto world = static_cast<std::uint32_t>(of_ranks.size());
+        const std::size_t count = of_ranks.front().size();
+        std::vector<T> pieces;
+        Floats weights;
+        std::vector<const void*> inputs;
+        for (const auto& piece : of_ranks) {
+            weights.push_back(static_cast<float>(3 + inputs.size() % 3));
+            pieces.insert(pieces.end(), piece.begin(), piece.end());
+            inputs.push_back(piece.data());
+        }
+        std::vector<T> found(count);
+        const auto reciprocal = runtime::reciprocal_of(type, weights.data(), static_cast<int>(world));
+        stand_ins::launch_here(kernels::Average<T>{pieces.data(), weights.data(), found.data(), count, world,
+                                                   static_cast<float>(reciprocal), type});
+        auto expected = of_ranks.front();
+        void* const outputs[] = {expected.data()};
+        if (world > 1) {
+            runtime::reduce({.type = type,
+                             .reduce = ReduceOp::avg,
+                             .inputs = inputs.data(),
+                             .input_count = static_cast<int>(world),
+                             .outputs = outputs,
+                             .output_count = 1,
+                             .count = count,
+                             .weights = weights.data()});
+        }
+        CHECK(same_bits(found, expected));
+    };
+    for (const unsigned world : {1, 2, 3, 5}) {
+        std::vector<Floats> floats;
+        for (unsigned rank = 0; rank < world; ++rank) floats.push_back(numbers(3000, rank + 3));
+        check(DataType::f32, floats);
+        for (const auto type : half_types) {
+            std::vector<Halves> halves;
+            for (const auto& each : floats) halves.push_back(narrowed(each, type));
+            check(type, halves);
         }
     }
 }
@@ -122,18 +121,18 @@ TEST_CASE("kernels scale as the host does") {
     const auto values = numbers(3000, 7);
     auto floats = values;
     auto expected = values;
-    run(kernels::ScaleFloats{floats.data(), floats.size(), static_cast<float>(0.3)});
+    stand_ins::launch_here(kernels::ScaleFloats{floats.data(), floats.size(), static_cast<float>(0.3)});
     runtime::scale({.data = expected.data(), .count = expected.size(), .type = DataType::f32}, 0.3);
     CHECK(same_bits(floats, expected));
     std::vector<double> doubles(values.begin(), values.end());
     auto expected_doubles = doubles;
-    run(kernels::ScaleDoubles{doubles.data(), doubles.size(), 0.3});
+    stand_ins::launch_here(kernels::ScaleDoubles{doubles.data(), doubles.size(), 0.3});
     runtime::scale({.data = expected_doubles.data(), .count = doubles.size(), .type = DataType::f64}, 0.3);
     CHECK(same_bits(doubles, expected_doubles));
     for (const auto type : half_types) {
         auto halves = narrowed(values, type);
         auto expected_halves = halves;
-        run(kernels::ScaleHalves{halves.data(), halves.size(), static_cast<float>(0.3), type});
+        stand_ins::launch_here(kernels::ScaleHalves{halves.data(), halves.size(), static_cast<float>(0.3), type});
         runtime::scale({.data = expected_halves.data(), .count = halves.size(), .type = type}, 0.3);
         CHECK(same_bits(halves, expected_halves));
     }
@@ -152,7 +151,8 @@ TEST_CASE("a kernel finds the parameters that are not finite, and no others") {
                                  : type == DataType::f64 ? static_cast<const void*>(doubles.data())
                                                          : halves.data();
         std::vector<std::uint32_t> found(4);
-        run(kernels::FindNonFinite{data, values.size(), begins.data(), parameters.data(), found.data(), 4, 4, type});
+        stand_ins::launch_here(
+            kernels::FindNonFinite{data, values.size(), begins.data(), parameters.data(), found.data(), 4, 4, type});
         return found;
     };
     using Found = std::vector<std::uint32_t>;
@@ -176,13 +176,13 @@ TEST_CASE("kernels sum squares in f64, and what was there before") {
         }
         std::vector<double> sums(kernels::SquareSum::items_max);
         sums.front() = 5;
-        run(kernels::SquareSum{values.data(), count, sums.data(), DataType::f32});
+        stand_ins::launch_here(kernels::SquareSum{values.data(), count, sums.data(), DataType::f32});
         double total = 0;
-        run(kernels::Total{sums.data(), sums.size(), &total});
+        stand_ins::launch_here(kernels::Total{sums.data(), sums.size(), &total});
         CHECK(total == expected);
         std::vector<double> again(sums.size());
         again.front() = 5;
-        run(kernels::SquareSum{values.data(), count, again.data(), DataType::f32}, 3);
+        stand_ins::launch_here(kernels::SquareSum{values.data(), count, again.data(), DataType::f32}, 3);
         CHECK(again == sums);
     }
 }
@@ -212,13 +212,15 @@ TEST_CASE("kernels update as optimizers on the host do") {
                 }
                 runtime::update(rule, number, wide, expected, expected_first, expected_second);
                 if (const auto* const sgd = std::get_if<Sgd>(&rule)) {
-                    run(kernels::SgdUpdate{gradient, values.data(), first.empty() ? nullptr : first.data(), count,
-                                           runtime::numbers_of(*sgd, number), type});
+                    stand_ins::launch_here(kernels::SgdUpdate{gradient, values.data(),
+                                                              first.empty() ? nullptr : first.data(), count,
+                                                              runtime::numbers_of(*sgd, number), type});
                 } else {
                     const auto* const adam = std::get_if<Adam>(&rule);
                     const auto sizes = adam != nullptr ? runtime::numbers_of(*adam, number)
                                                        : runtime::numbers_of(std::get<AdamW>(rule), number);
-                    run(kernels::AdamUpdate{gradient, values.data(), first.data(), second.data(), count, sizes, type});
+                    stand_ins::launch_here(
+                        kernels::AdamUpdate{gradient, values.data(), first.data(), second.data(), count, sizes, type});
                 }
             }
             CHECK(same_bits(values, expected));
@@ -245,7 +247,8 @@ TEST_CASE("kernels make 8-bit numbers of a block as the host does, NaNs and all"
             std::vector<std::byte> piece(bytes, std::byte{0x55});
             auto sums = gradients;
             for (std::size_t i = 0; i < given; ++i) sums[i] += residual[i];
-            run(kernels::Int8Encode{gradients.data(), lost.data(), given, {piece.data(), count, bytes}, 1, 2.0f});
+            stand_ins::launch_here(
+                kernels::Int8Encode{gradients.data(), lost.data(), given, {piece.data(), count, bytes}, 1, 2.0f});
             CHECK(same_bits(gradients, sums));
             std::vector<std::int8_t> codes(count);
             Floats expected_lost(given);

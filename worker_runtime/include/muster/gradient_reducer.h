@@ -38,7 +38,8 @@
 // under way then. Sums are NCCL's, in the order and precision that it chooses: equal on all ranks, but not to the last
 // bit those of the host; compressed wires, which do not leave sums to it, have the host's bits. Those, FiniteCheck and
 // the sharded optimizer compute on the GPU, which needs CUDA's runtime 12.8 or newer and a plugin that was built with a
-// compiler for GPUs: where that is missing make() says so. WireFormat::power is not there.
+// compiler for GPUs: where that is missing make() says so. WireFormat::power sends steps before power_start_step, and
+// buckets without a matrix worth compressing, as they are: there the sums are NCCL's.
 //
 // Failures. Every error names the step, and the parameter or rank that caused it. After an error of communication the
 // communicator is dead, and so is the reducer: each call returns that first error.
