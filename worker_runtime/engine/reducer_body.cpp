@@ -116,9 +116,9 @@ Result<void> ReducerBody::finish() {
     }
     if (auto over = finish_on_device(); !over) return fail(over.error());
     if (auto finished = finish_synchronised(); !finished) return finished;
-    const auto finite = report_not_finite();
+    const auto sound = report_unsound();
     end_step();
-    return finite;
+    return sound;
 }
 
 Result<void> ReducerBody::finish_synchronised() {
@@ -193,7 +193,11 @@ Result<void> ReducerBody::note_not_finite(const GradientBucket& bucket) {
     return {};
 }
 
-Result<void> ReducerBody::report_not_finite() const {
+/// What makes averages that mean nothing, the same on all ranks. Training may go on.
+Result<void> ReducerBody::report_unsound() const {
+    bool counted = false;
+    for (int rank = 0; rank < communicator_.size(); ++rank) counted = counted || control_->samples(rank) > 0;
+    if (!counted) return in_step({Errc::invalid_argument, "no rank has samples in it, so there is no average"});
     const auto found = control_->first_not_finite();
     if (!found) return {};
     return in_step({Errc::invalid_argument, cat("the gradient of parameter \"", parameters_[found->parameter].name,

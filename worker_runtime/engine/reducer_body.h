@@ -98,7 +98,7 @@ class ReducerBody {
     Result<void> note_not_finite(const GradientBucket& bucket);
     Result<void> take_not_finite();
     [[nodiscard]] bool used_here(std::int32_t parameter) const;
-    [[nodiscard]] Result<void> report_not_finite() const;
+    [[nodiscard]] Result<void> report_unsound() const;
     void end_step();
     Result<void> marked_wrongly(std::int32_t parameter) const;
     Result<void> fail(Error error);

@@ -265,6 +265,36 @@ TEST_CASE("a gradient that is no number is named with its rank on all ranks, and
     }
 }
 
+TEST_CASE("a gradient that is no number ends join() too, which can be called again where training goes on") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(f32_parameters({4}), 0);
+        auto options = bucket_each;
+        options.finite_check = FiniteCheck::on;
+        options.inputs = Inputs::uneven;
+        auto reducer = GradientReducer::make(communicator, parameters.list(), options);
+        if (!reducer) return complaint(reducer);
+        int applied = 0, ended = 0;
+        for (int step = 0; step < 4 && communicator.rank() == 0; ++step) {
+            (void)reducer->begin_step();
+            std::fill_n(static_cast<float*>(reducer->gradient(0).data), 4,
+                        step == 1 ? std::numeric_limits<float>::infinity() : 1.0f);
+            (void)reducer->mark_ready(0);
+            ++(reducer->finish() ? applied : ended);
+        }
+        const auto apply = [&]() -> Result<void> {
+            ++applied;
+            return {};
+        };
+        for (auto joined = reducer->join(apply); !joined; joined = reducer->join(apply)) {
+            if (complaint(joined).find("has a NaN or an infinity on rank 0") == std::string::npos || ++ended > 1)
+                return complaint(joined);
+        }
+        return applied == 3 && ended == 1 ? std::string() : cat(applied, " applied, ", ended, " ended");
+    });
+    CHECK(wrong == "");
+}
+
 TEST_CASE("a NaN is found in whatever bucket it is, also one that is rarely sent, and is forgotten with its step") {
     ThreadGroup group(2);
     const auto wrong = group.run([&](Communicator& communicator) -> std::string {

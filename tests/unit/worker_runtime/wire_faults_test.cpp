@@ -82,6 +82,33 @@ TEST_CASE("a rank without samples changes nothing, and loses nothing of what it 
     }
 }
 
+TEST_CASE("a step in which no rank has samples is an error on all ranks, and harms no later step") {
+    for (const auto wire : {WireFormat::same, WireFormat::bf16, WireFormat::int8, WireFormat::power}) {
+        INFO("wire " << static_cast<int>(wire));
+        ThreadGroup group(2);
+        const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+            const OwnedParameters parameters(f32_parameters({4096}), 0);
+            auto shaped = parameters.list();
+            shaped[0].shape = {64, 64};
+            auto reducer = GradientReducer::make(communicator, shaped, with(wire));
+            if (!reducer) return complaint(reducer);
+            for (int step = 0; step < 4; ++step) {
+                (void)reducer->begin_step(step == 1 ? 0 : 2);
+                std::fill_n(static_cast<float*>(reducer->gradient(0).data), 4096, 3.0f);
+                (void)reducer->mark_ready(0);
+                const auto finished = complaint(reducer->finish());
+                const std::string expected =
+                    step == 1 ? "gradient step 1: no rank has samples in it, so there is no average" : "";
+                if (finished != expected) return cat("step ", step, " says: ", finished);
+                const float value = static_cast<const float*>(reducer->gradient(0).data)[5];
+                if (step != 1 && !(std::abs(value - 3) < 0.05f)) return cat("step ", step, " gives ", value);
+            }
+            return {};
+        });
+        CHECK(wrong == "");
+    }
+}
+
 TEST_CASE("int8: what a rank lost waits while it has no samples") {
     ThreadGroup group(2);
     const auto wrong = group.run([&](Communicator& communicator) -> std::string {

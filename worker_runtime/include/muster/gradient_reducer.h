@@ -155,13 +155,15 @@ class GradientReducer {
     /// error of communication comes out here or at finish().
     Result<void> mark_ready(int parameter, void* after = nullptr);
 
-    /// The end of either kind of step. With FiniteCheck::on an invalid_argument error says which gradient is not
-    /// finite; it is the same on all ranks, and training may go on.
+    /// The end of either kind of step. An invalid_argument error that is the same on all ranks says that no rank has
+    /// samples in the step or, with FiniteCheck::on, which gradient is not finite: averages then mean nothing, and
+    /// training may go on.
     Result<void> finish();
 
     /// With Inputs::uneven: this rank has no more batches. Takes part in the steps of the others, with no weight, until
     /// all ranks have called join(). `apply` is what the trainer does after finish() (the optimizer), so that
-    /// parameters stay equal; its first error ends join().
+    /// parameters stay equal; its first error ends join(). So does an error of finish(): where the others go on after
+    /// it, call join() again.
     Result<void> join(const std::function<Result<void>()>& apply);
 
     /// Where to write a parameter's gradient, and where its average is. Valid until begin_step() or begin_local_step()
