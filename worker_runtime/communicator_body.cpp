@@ -1,6 +1,7 @@
 #include "worker_runtime/communicator_body.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "rendezvous/base/check.h"
@@ -12,6 +13,9 @@
 namespace muster::runtime {
 
 namespace {
+
+/// More than any host has; sizes are rounded up, so without a limit they could overflow.
+constexpr std::size_t memory_bytes_max = std::size_t{1} << 56;
 
 Error invalid(const Operation& operation, std::string_view why) {
     return {Errc::invalid_argument, cat(describe(operation), ": ", why)};
@@ -76,7 +80,8 @@ Result<void> CommunicatorBody::check(const Operation& operation) const {
     if (operation.reduce == ReduceOp::avg && !is_floating(operation.type)) {
         return invalid(operation, "an average of integers has no exact result; sum them, and divide as you need");
     }
-    if (!(operation.weight >= 0)) return invalid(operation, "a weight is a number >= 0");
+    if (!(operation.weight >= 0) || std::isinf(operation.weight))
+        return invalid(operation, "a weight is a finite number >= 0");
     return {};
 }
 
@@ -143,6 +148,10 @@ Work CommunicatorBody::start(const Operation& operation, Duration timeout) {
 }
 
 Result<Memory> CommunicatorBody::allocate(std::size_t size_bytes) {
+    if (size_bytes > memory_bytes_max) {
+        return Error{Errc::limit_exceeded, cat("cannot reserve ", size_bytes, " bytes for communicator ",
+                                               terms_.group.id, ": no host has as much (a negative size?)")};
+    }
     // A collective like any other: it waits for what was started before it.
     Lane& lane = *collectives_;
     std::unique_lock lock(lane.mutex);

@@ -6,6 +6,8 @@
 #include <new>
 
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/text.h"
+#include "worker_runtime/cpu/available_memory.h"
 
 namespace muster::runtime {
 
@@ -38,8 +40,12 @@ class AloneTransport final : public Transport {
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& /*terms*/) override {
         const std::size_t rounded = (size_bytes + 4095) / 4096 * 4096 + 4096;
         auto memory = std::make_shared<OwnMemory>();
-        memory->data.reset(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
-        if (!memory->data) return Error{Errc::limit_exceeded, "too little memory for buffers"};
+        const auto left = available_memory_bytes();
+        if (left > rounded) memory->data.reset(static_cast<std::byte*>(std::aligned_alloc(4096, rounded)));
+        if (!memory->data) {
+            return Error{Errc::limit_exceeded, cat("cannot reserve ", size_bytes >> 10, " KiB for buffers: about ",
+                                                   left >> 10, " KiB are left; give the job more memory")};
+        }
         ::memset(memory->data.get(), 0, rounded);
         memory->bytes = {memory->data.get(), size_bytes};
         return Memory(std::shared_ptr<std::span<std::byte>>(memory, &memory->bytes));

@@ -16,6 +16,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
+#include "worker_runtime/cpu/alone_transport.h"
+#include "worker_runtime/cpu/available_memory.h"
 #include "worker_runtime/cpu/step_word.h"
 
 namespace muster {
@@ -395,9 +397,22 @@ TEST_CASE("memory that this host does not have is refused before it is touched, 
         findings.expect(!memory && memory.error().code == Errc::limit_exceeded &&
                             memory.error().context.find("rank ") != std::string::npos,
                         memory ? "no error" : memory.error().context);
+        // Beyond what can be rounded up to pages: a negative size, most often.
+        const auto none = world.allocate(static_cast<std::size_t>(-20));
+        findings.expect(!none && none.error().code == Errc::limit_exceeded, "a negative size");
         findings.expect(world.run(barrier()), "the group is gone");
     });
     CHECK(findings.text() == "");
+}
+
+TEST_CASE("memory that a world of one does not have is refused before it is touched") {
+    const auto alone = make_alone_transport();
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + 60s};
+    const auto memory = alone->allocate(available_memory_bytes() + (std::size_t{256} << 20), terms);
+    REQUIRE(memory.has_error());
+    CHECK(memory.error().code == Errc::limit_exceeded);
+    CHECK(memory.error().context.find("KiB are left") != std::string::npos);
+    CHECK(alone->allocate(1000, terms).has_value());
 }
 
 TEST_CASE("communicators leave neither descriptors nor threads behind") {
