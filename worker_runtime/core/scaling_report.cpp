@@ -17,6 +17,14 @@ double seconds(Duration duration) {
     return std::chrono::duration<double>(duration).count();
 }
 
+/// With three digits also where a step takes a few milliseconds.
+std::string shown(Duration duration) {
+    const double ms = 1e3 * seconds(duration);
+    if (ms >= 100) return describe(duration);
+    const double digits = ms >= 10 ? 10 : 100;
+    return cat(std::round(ms * digits) / digits, " ms");
+}
+
 std::string percent(double share) {
     return cat(static_cast<int>(std::lround(100 * share)), " %");
 }
@@ -50,7 +58,7 @@ std::vector<std::string> advice_for(const CostSummary& summary) {
     std::vector<std::string> advice;
     const auto late = latest(summary);
     if (2 * late.by > summary.mean.exposed) {
-        advice.push_back(cat("rank ", late.rank, " is late by ", describe(late.by),
+        advice.push_back(cat("rank ", late.rank, " is late by ", shown(late.by),
                              " on average, which is most of the waiting: look at its data loading, its share of the "
                              "work and its host before anything else"));
     }
@@ -112,13 +120,12 @@ ScalingReport scaling_report(const CostSummary& summary, const std::optional<Bas
     }
     const auto& mean = summary.mean;
     report.estimated = 1 - summary.exposed_share();
-    report.text =
-        cat(summary.step_count, " steps on ", summary.world, summary.world == 1 ? " worker" : " workers", " (",
-            summary.left_out_count, " left out; the first took ", describe(summary.first.total),
-            "): ", describe(mean.total), " each = ", describe(mean.compute), " compute + ", describe(mean.data_wait),
-            " waiting for data + ", describe(mean.exposed), " exposed communication (",
-            percent(summary.exposed_share()), "; ", describe(mean.overlap()), " more was hidden); ",
-            static_cast<std::int64_t>(std::lround(summary.samples_per_second())), " samples/s.\n");
+    report.text = cat(summary.step_count, " steps on ", summary.world, summary.world == 1 ? " worker" : " workers",
+                      " (", summary.left_out_count, " left out; the first took ", shown(summary.first.total),
+                      "): ", shown(mean.total), " each = ", shown(mean.compute), " compute + ", shown(mean.data_wait),
+                      " waiting for data + ", shown(mean.exposed), " exposed communication (",
+                      percent(summary.exposed_share()), "; ", shown(mean.overlap()), " more was hidden); ",
+                      static_cast<std::int64_t>(std::lround(summary.samples_per_second())), " samples/s.\n");
     if (baseline)
         compare(report, summary, *baseline);
     else {

@@ -125,6 +125,13 @@ TEST_CASE("advice comes only with more than 10 % of exposed communication, and f
     summary.lateness = {0ms, 20ms, 20ms, 20ms};
     CHECK_FALSE(advises(summary, "is late by"));
 
+    // Steps of a few milliseconds have parts that can be told apart.
+    summary.mean = {.total = 2'346us, .exposed = 1'100us, .compute = 1'246us, .communication = 1'100us};
+    summary.lateness = {0ms, 12us, 0ms, 900us};
+    CHECK(scaling_report(summary).text.find(
+              "2.35 ms each = 1.25 ms compute + 0 ms waiting for data + 1.1 ms exposed") != std::string::npos);
+    CHECK(advises(summary, "rank 3 is late by 0.9 ms on average"));
+
     Run cheap(2);
     for (int i = 0; i < 5; ++i) cheap.step(10ms);
     CHECK(scaling_report(cheap.meter.summary()).advice.empty());
