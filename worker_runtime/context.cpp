@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -24,6 +25,8 @@
 #include "worker_runtime/cpu/wait_board.h"
 #include "worker_runtime/make_transport.h"
 #include "worker_runtime/notices.h"
+#include "worker_runtime/own_store.h"
+#include "worker_runtime/rank_claim.h"
 #include "worker_runtime/worker_voice.h"
 
 namespace muster {
@@ -32,27 +35,38 @@ namespace runtime {
 
 namespace {
 
-/// The store under this round's prefix; also where ranks meet.
+struct StoreConnection {
+    explicit StoreConnection(rendezvous::StoreClient connected) : client(std::move(connected)) {}
+    std::mutex mutex;
+    rendezvous::StoreClient client;
+};
+
+/// The store under a prefix of this round; also where ranks meet.
 class RoundStore final : public Store, public MeetingPlace {
   public:
-    RoundStore(rendezvous::StoreClient client, std::string prefix)
-        : client_(std::move(client)), prefix_(std::move(prefix)) {}
+    RoundStore(std::shared_ptr<StoreConnection> connection, std::string prefix)
+        : connection_(std::move(connection)), prefix_(std::move(prefix)) {}
+
+    /// Keys of their own over the same connection.
+    [[nodiscard]] std::shared_ptr<RoundStore> below(std::string_view more) const {
+        return std::make_shared<RoundStore>(connection_, cat(prefix_, more));
+    }
 
     Result<void> set(std::string_view key, std::string_view value) override {
-        const std::lock_guard lock(mutex_);
-        return client_.set(cat(prefix_, key), value);
+        const std::lock_guard lock(connection_->mutex);
+        return connection_->client.set(cat(prefix_, key), value);
     }
     Result<std::string> get(std::string_view key, Duration timeout) override {
-        const std::lock_guard lock(mutex_);
-        return client_.get(cat(prefix_, key), timeout);
+        const std::lock_guard lock(connection_->mutex);
+        return connection_->client.get(cat(prefix_, key), timeout);
     }
     Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
-        const std::lock_guard lock(mutex_);
-        return client_.add(cat(prefix_, key), delta);
+        const std::lock_guard lock(connection_->mutex);
+        return connection_->client.add(cat(prefix_, key), delta);
     }
     Result<bool> erase(std::string_view key) override {
-        const std::lock_guard lock(mutex_);
-        return client_.delete_key(cat(prefix_, key));
+        const std::lock_guard lock(connection_->mutex);
+        return connection_->client.delete_key(cat(prefix_, key));
     }
 
     Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
@@ -61,23 +75,22 @@ class RoundStore final : public Store, public MeetingPlace {
     Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) override {
         std::vector<std::string> full;
         for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
-        const std::lock_guard lock(mutex_);
+        const std::lock_guard lock(connection_->mutex);
         const auto left = [&] { return std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms); };
-        auto come = client_.wait(full, left());
-        if (come) return client_.multi_get(full, left());
+        auto come = connection_->client.wait(full, left());
+        if (come) return connection_->client.multi_get(full, left());
         if (come.error().code != Errc::timed_out) return come.error();
         for (std::size_t i = 0; i < full.size(); ++i) {
-            const auto there = client_.check({full[i]}, 5s);
+            const auto there = connection_->client.check({full[i]}, 5s);
             if (there && !*there) return Error{Errc::timed_out, cat("nobody has published ", keys[i])};
         }
         return come.error();
     }
 
-    [[nodiscard]] std::string address() const { return client_.address(); }
+    [[nodiscard]] std::string address() const { return connection_->client.address(); }
 
   private:
-    std::mutex mutex_;
-    rendezvous::StoreClient client_;
+    const std::shared_ptr<StoreConnection> connection_;
     const std::string prefix_;
 };
 
@@ -102,14 +115,18 @@ Result<void> set_log_level_by_environment() {
     return {};
 }
 
+/// By number.
+constexpr std::string_view transport_names[] = {"automatic", "shared_memory", "tcp", "hierarchical", "nccl"};
+
+std::string_view name_of(TransportChoice choice) {
+    return transport_names[static_cast<std::size_t>(choice)];
+}
+
 Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
     const auto text = variable("MUSTER_TRANSPORT");
     if (!text || text->empty()) return otherwise;
-    if (*text == "automatic") return TransportChoice::automatic;
-    if (*text == "shared_memory") return TransportChoice::shared_memory;
-    if (*text == "tcp") return TransportChoice::tcp;
-    if (*text == "hierarchical") return TransportChoice::hierarchical;
-    if (*text == "nccl") return TransportChoice::nccl;
+    const auto* const found = std::find(std::begin(transport_names), std::end(transport_names), *text);
+    if (found != std::end(transport_names)) return static_cast<TransportChoice>(found - std::begin(transport_names));
     return Error{Errc::invalid_argument,
                  cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp, hierarchical, nccl")};
 }
@@ -152,7 +169,9 @@ Result<std::vector<std::string>> own_addresses_for(const Environment& environmen
 class ContextBody {
   public:
     Environment environment;
-    std::shared_ptr<RoundStore> store;
+    std::shared_ptr<RoundStore> store;  // null in a world of one, which has its own
+    OwnStore own_store;
+    std::int64_t opening = 1;  // of a context by this rank, in this round
     std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
     std::shared_ptr<Notices> notices = std::make_shared<Notices>();
     std::shared_ptr<WaitBoard> waits = std::make_shared<WaitBoard>();
@@ -171,7 +190,9 @@ class ContextBody {
     std::uint64_t host_groups = 0;
 
     Result<void> reach_store(const ContextOptions& options);
+    Result<void> claim(const ContextOptions& options);
     [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
+    [[nodiscard]] std::string opening_prefix() const;
     Result<void> open_flight_record();
     Result<void> meet(const ContextOptions& options);
     Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members);
@@ -202,7 +223,26 @@ Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout)
     }
     const std::string prefix =
         cat("muster/", environment.job, "/", environment.round, "/", environment.restart_count, "/");
-    return std::make_unique<RoundStore>(std::move(*client), prefix);
+    return std::make_unique<RoundStore>(std::make_shared<StoreConnection>(std::move(*client)),
+                                        cat(prefix, opening_prefix()));
+}
+
+/// Keys of a worker's first program are not those of its second.
+std::string ContextBody::opening_prefix() const {
+    return opening == 1 ? std::string() : cat("opening/", opening, "/");
+}
+
+Result<void> ContextBody::claim(const ContextOptions& options) {
+    if (!store) return {};
+    const auto transport = chosen_transport(options.transport);
+    if (!transport) return transport.error();
+    const auto number = claim_rank(*store->below("claims/"), {.rank = environment.rank,
+                                                              .world_size = environment.world_size,
+                                                              .transport = std::string(name_of(*transport))});
+    if (!number) return number.error();
+    opening = *number;
+    store = store->below(opening_prefix());
+    return {};
 }
 
 Result<void> ContextBody::open_flight_record() {
@@ -312,6 +352,7 @@ Result<Context> Context::from_environment(const ContextOptions& options) {
     body->environment = std::move(*environment);
     body->meeting_timeout = options.meeting_timeout;
     if (auto reached = body->reach_store(options); !reached) return reached.error();
+    if (auto claimed = body->claim(options); !claimed) return claimed.error();
     if (auto opened = body->open_flight_record(); !opened) return opened.error();
     if (auto met = body->meet(options); !met) return met.error();
     return Context(std::move(body));
@@ -349,7 +390,8 @@ Communicator& Context::world() const {
     return *body_->world;
 }
 Store* Context::store() const {
-    return body_->store.get();
+    if (body_->store) return body_->store.get();
+    return &body_->own_store;
 }
 Result<std::unique_ptr<Communicator>> Context::host_group(const std::vector<int>& members) const {
     return body_->host_group(members);
@@ -364,7 +406,7 @@ int Context::preemption_signal() const {
     return body_->environment.preemption_signal;
 }
 Result<std::unique_ptr<Store>> Context::connect_store() const {
-    if (!body_->store) return std::unique_ptr<Store>();
+    if (!body_->store) return std::unique_ptr<Store>(std::make_unique<runtime::OwnStore>(body_->own_store));
     auto connected = body_->connect_store(body_->meeting_timeout);
     if (!connected) return connected.error();
     return std::unique_ptr<Store>(std::move(*connected));

@@ -72,6 +72,18 @@ Result<void> check_index(const GradientReducer& reducer, int parameter) {
     return invalid(cat("there is no parameter ", parameter, "; they are 0 to ", count - 1));
 }
 
+Result<void> write_cost(const StepCost& of, muster_step_cost* cost) {
+    return write({.size = 0,
+                  .total_ns = of.total.count(),
+                  .compute_ns = of.compute.count(),
+                  .data_wait_ns = of.data_wait.count(),
+                  .exposed_ns = of.exposed.count(),
+                  .communication_ns = of.communication.count(),
+                  .bytes = of.bytes,
+                  .samples = of.samples},
+                 cost);
+}
+
 Result<void> note_layout(const Result<Layout>& layout, int* moved) {
     if (!layout) return layout.error();
     if (moved != nullptr) *moved = *layout == Layout::moved ? 1 : 0;
@@ -224,17 +236,28 @@ muster_status muster_reducer_add_data_wait(muster_reducer* reducer, int64_t nano
 }
 
 muster_status muster_reducer_last_step(muster_reducer* reducer, muster_step_cost* cost) {
-    return with_reducer("muster_reducer_last_step", reducer, [&](auto& own) {
-        const StepCost& last = own.last_step();
-        return write({.size = 0,
-                      .total_ns = last.total.count(),
-                      .compute_ns = last.compute.count(),
-                      .data_wait_ns = last.data_wait.count(),
-                      .exposed_ns = last.exposed.count(),
-                      .communication_ns = last.communication.count(),
-                      .bytes = last.bytes,
-                      .samples = last.samples},
-                     cost);
+    return with_reducer("muster_reducer_last_step", reducer,
+                        [&](auto& own) { return write_cost(own.last_step(), cost); });
+}
+
+muster_status muster_reducer_first_step(muster_reducer* reducer, muster_step_cost* cost) {
+    return with_reducer("muster_reducer_first_step", reducer,
+                        [&](auto& own) { return write_cost(own.costs().first, cost); });
+}
+
+muster_status muster_reducer_mean_step(muster_reducer* reducer, muster_step_cost* cost) {
+    return with_reducer("muster_reducer_mean_step", reducer,
+                        [&](auto& own) { return write_cost(own.costs().mean, cost); });
+}
+
+muster_status muster_reducer_lateness(muster_reducer* reducer, int rank, int64_t* nanoseconds) {
+    return with_reducer("muster_reducer_lateness", reducer, [&](auto& own) -> Result<void> {
+        if (nanoseconds == nullptr) return invalid("`nanoseconds` is NULL");
+        const auto lateness = own.costs().lateness;
+        if (rank < 0 || static_cast<std::size_t>(rank) >= lateness.size())
+            return invalid(cat("there is no rank ", rank, "; they are 0 to ", lateness.size() - 1));
+        *nanoseconds = lateness[static_cast<std::size_t>(rank)].count();
+        return {};
     });
 }
 

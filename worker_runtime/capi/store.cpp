@@ -14,9 +14,7 @@ muster_status with_store(const char* function, muster_context* handle, const cha
         const auto found = contexts().find(handle);
         if (!found) return found.error();
         if (key == nullptr) return invalid("`key` is NULL");
-        Store* const store = (*found)->store();
-        if (store != nullptr) return body(*store);
-        return Error{Errc::not_found, "a process that no launcher started has no store"};
+        return body(*(*found)->store());
     });
 }
 

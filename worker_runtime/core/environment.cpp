@@ -1,5 +1,7 @@
 #include "worker_runtime/core/environment.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "rendezvous/base/text.h"
@@ -11,7 +13,8 @@ namespace {
 /// Reads variables one after another; the first trouble stays.
 class Reader {
   public:
-    explicit Reader(const Lookup& lookup) : lookup_(lookup) {}
+    /// `given`: a variable that is set, so that the others have to be.
+    Reader(const Lookup& lookup, std::string_view given) : lookup_(lookup), given_(given) {}
 
     template <class Number>
     Number number(const char* name, std::optional<Number> otherwise, Number least) {
@@ -19,8 +22,7 @@ class Reader {
         if (!text && otherwise) return *otherwise;
         Number value = least;
         if (!text) {
-            complain(
-                cat(name, " is not set, though RANK or WORLD_SIZE is; a launcher (muster, torchrun) sets all of them"));
+            complain(cat(name, " is not set, though ", given_, " is; a launcher (muster, torchrun) sets all of them"));
         } else if (!parse_number(std::string_view(*text), value) || value < least) {
             complain(cat(name, "=", *text, " is no whole number >= ", least));
         }
@@ -45,6 +47,7 @@ class Reader {
 
   private:
     const Lookup& lookup_;
+    const std::string_view given_;
     std::string trouble_;
 };
 
@@ -57,9 +60,13 @@ Result<Environment> read_environment(const Lookup& lookup) {
     out.agent_socket = text("MUSTER_AGENT_SOCKET");
     // Outside muster it may hold what a user writes there for muster: a name.
     if (!parse_number(text("MUSTER_PREEMPTION_SIGNAL"), out.preemption_signal)) out.preemption_signal = 0;
-    if (!lookup("RANK") && !lookup("WORLD_SIZE")) return out;
+    // MASTER_ADDR and MASTER_PORT alone stand in many a shell's start-up file.
+    constexpr std::string_view own[] = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+    const auto* const given =
+        std::find_if(std::begin(own), std::end(own), [&](auto name) { return lookup(name.data()).has_value(); });
+    if (given == std::end(own)) return out;
 
-    Reader reader(lookup);
+    Reader reader(lookup, *given);
     const std::optional<int> required;
     out.world_size = reader.number("WORLD_SIZE", required, 1);
     out.rank = reader.number("RANK", required, 0);
@@ -74,6 +81,17 @@ Result<Environment> read_environment(const Lookup& lookup) {
     if (out.local_world_size == out.world_size && out.local_rank != out.rank) {
         reader.complain(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": all ", out.world_size,
                             " ranks are on this node (LOCAL_WORLD_SIZE is WORLD_SIZE), so the two must be equal"));
+    }
+    // Those of a node have their local ranks in the order of their ranks.
+    if (out.rank < out.local_rank) {
+        reader.complain(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank,
+                            ": before it on its node come ", out.local_rank, " ranks, and in all ", out.rank));
+    }
+    const int behind = out.local_world_size - 1 - out.local_rank;
+    if (out.world_size - 1 - out.rank < behind) {
+        reader.complain(cat("RANK=", out.rank, " contradicts LOCAL_WORLD_SIZE=", out.local_world_size,
+                            ": behind it on its node come ", behind, " ranks, and of all ", out.world_size, " only ",
+                            out.world_size - 1 - out.rank));
     }
     if (out.world_size > 1) {
         out.store_host = text("MASTER_ADDR");

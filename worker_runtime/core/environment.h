@@ -30,8 +30,8 @@ struct Environment {
 /// The variable's value, nothing where it is not set.
 using Lookup = std::function<std::optional<std::string>(const char* name)>;
 
-/// Without RANK and WORLD_SIZE, a world of one. Else invalid_argument names the variable that is missing or does not
-/// read, or the two that contradict each other, with their values.
+/// Without any of RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE, a world of one. Else invalid_argument names the
+/// variable that is missing or does not read, or the two that contradict each other, with their values.
 Result<Environment> read_environment(const Lookup& lookup);
 
 }  // namespace muster::runtime

@@ -78,6 +78,7 @@ static void mistake_reducers(void* wrong, const char* words) {
     muster_step_cost cost = {.size = sizeof cost};
     int number = 0;
     void* data = NULL;
+    int64_t wait = 0;
     INVALID(muster_reducer_begin_step(wrong, 1, NULL), words);
     INVALID(muster_reducer_begin_local_step(wrong, NULL), words);
     INVALID(muster_reducer_gradient(wrong, 0, &data, NULL), words);
@@ -90,6 +91,9 @@ static void mistake_reducers(void* wrong, const char* words) {
     INVALID(muster_reducer_description(wrong, NULL, 0, NULL), words);
     INVALID(muster_reducer_add_data_wait(wrong, 1), words);
     INVALID(muster_reducer_last_step(wrong, &cost), words);
+    INVALID(muster_reducer_first_step(wrong, &cost), words);
+    INVALID(muster_reducer_mean_step(wrong, &cost), words);
+    INVALID(muster_reducer_lateness(wrong, 0, &wait), words);
     INVALID(muster_reducer_scaling_report(wrong, NULL, NULL, NULL, 0, NULL), words);
 }
 
@@ -117,7 +121,8 @@ static void mistake_operations(struct job job) {
     INVALID(muster_all_reduce(job.world, NULL, 1, MUSTER_F64, MUSTER_SUM, 0, NULL), "no memory was given");
     INVALID(muster_all_reduce(job.world, &value, SIZE_MAX, MUSTER_F64, MUSTER_SUM, 0, NULL), "more than any memory");
     INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, MUSTER_SUM, -5, NULL), "-5 ms is no time-out");
-    INVALID(muster_all_reduce_weighted(job.world, &value, 1, MUSTER_F64, -1, 0, NULL), "a weight is a number >= 0");
+    INVALID(muster_all_reduce_weighted(job.world, &value, 1, MUSTER_F64, -1, 0, NULL),
+            "a weight is a finite number >= 0");
     INVALID(muster_broadcast(job.world, &value, 1, MUSTER_F64, job.place.world_size, 0, NULL), "the ranks are 0 to");
     INVALID(muster_send(job.world, &value, 1, MUSTER_F64, -1, 0, NULL), "the ranks are 0 to");
     INVALID(muster_receive(job.world, &value, 1, MUSTER_F64, job.place.rank, 0, NULL), "does not send to itself");

@@ -143,6 +143,8 @@ def train(context):
     assert reducer.last_step.total > 0 and reducer.last_step.samples == 1 + (size - 1 - rank)
     reducer.join(lambda: applied.append("joined"))
     assert len(applied) == size + 2
+    assert reducer.first_step.samples == size and reducer.mean_step.total >= 0
+    assert len(reducer.lateness) == size and min(reducer.lateness) >= 0
 
     reducer = muster.GradientReducer(world, [("weight", weight)], wire="bf16", finite_check=True, order="registered")
     reducer.begin_local_step()
@@ -219,7 +221,8 @@ def services(context):
             assert store.erase("text") and not store.erase("text")
             assert raises(muster.MusterError, "text", store.get, "text", timeout=0.05).code == "timed_out"
     else:
-        assert raises(muster.MusterError, "no launcher", store.set, "key", b"").code == "not_found"
+        store.set("key", b"1")
+        assert store.get("key") == b"1" and store.add("key", 2) == 3 and store.erase("key")
     mean, variance = array.array("f", [rank, -rank]), array.array("f", [0, 0])
     assert world.batch_statistics(mean, variance, 2) == 2 * size
     expected = sum(range(size)) / size

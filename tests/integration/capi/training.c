@@ -207,6 +207,19 @@ static void look_at_the_cost(struct job job) {
     EXPECT(cost.total_ns > 0 && cost.total_ns == cost.compute_ns + cost.data_wait_ns + cost.exposed_ns);
     EXPECT(cost.samples == 3 * job.place.world_size);
 
+    GOOD(muster_reducer_mean_step(model.reducer, &cost));
+    EXPECT(cost.total_ns > 0 && cost.samples == 3 * job.place.world_size && cost.bytes > 0);
+    GOOD(muster_reducer_first_step(model.reducer, &cost));
+    EXPECT(cost.total_ns > 0 && cost.samples == 3 * job.place.world_size);
+    int64_t lateness = 0, least = INT64_MAX;
+    for (int rank = 0; rank < job.place.world_size; ++rank) {
+        GOOD(muster_reducer_lateness(model.reducer, rank, &lateness));
+        EXPECT(lateness >= 0);
+        if (lateness < least) least = lateness;
+    }
+    EXPECT(job.place.world_size > 1 || least == 0);
+    BAD(muster_reducer_lateness(model.reducer, job.place.world_size, &lateness), MUSTER_INVALID_ARGUMENT, "no rank");
+
     const muster_baseline baseline = {
         .size = sizeof baseline, .world_size = 1, .samples_per_second = 1e9, .samples_per_step = 3};
     muster_scaling scaling = {.size = sizeof scaling};

@@ -111,6 +111,9 @@ class Context(unittest.TestCase):
                  ({"RANK": "2"}, "RANK=2 contradicts WORLD_SIZE=2"), ({"LOCAL_RANK": "x"}, "LOCAL_RANK=x is no whole"),
                  ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2"),
                  ({"LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts RANK=0: all 2 ranks are on this node"),
+                 ({"RANK": None, "WORLD_SIZE": None}, "WORLD_SIZE is not set, though LOCAL_RANK is"),
+                 ({"WORLD_SIZE": "4", "LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts RANK=0: before it on its node come 1 ranks"),
+                 ({"RANK": "3", "WORLD_SIZE": "4"}, "RANK=3 contradicts LOCAL_WORLD_SIZE=2: behind it on its node come 1 ranks"),
                  ({"MUSTER_TRANSPORT": "pigeon"}, "MUSTER_TRANSPORT=pigeon; accepted:"),
                  ({"MUSTER_TCP_ALGORITHM": "star"}, "MUSTER_TCP_ALGORITHM=star; accepted:"),
                  ({"MUSTER_LOG_LEVEL": "loud"}, "MUSTER_LOG_LEVEL=loud; accepted:")]
@@ -122,6 +125,28 @@ class Context(unittest.TestCase):
                 done = run(WORKER, **environment)
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(words, done.stderr)
+
+    def under_a_lie(self, lie, **extra):
+        """Where rank 1 is told something else; everybody says what it thinks of it."""
+        shell = f'trap "" TERM; if test "$RANK" = 1; then export {lie}; fi; "$0"'
+        return run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--shutdown-timeout=1", "--no-python", "sh", "-c", shell,
+                   WORKER, **extra)
+
+    def test_ranks_that_were_told_different_things_say_so_at_once(self):
+        for lie, words in (("RANK=0 LOCAL_RANK=0", r"RANK=0 is the rank of two processes of this round, this one \(pid \d+ on .*\) and pid"),
+                           ("WORLD_SIZE=3", r"WORLD_SIZE=[23] on rank \d \(pid \d+ on .*\) contradicts WORLD_SIZE=[23] on rank \d"),
+                           ("MUSTER_TRANSPORT=tcp", r"MUSTER_TRANSPORT=\w+ on rank \d .* contradicts MUSTER_TRANSPORT=\w+ on rank \d")):
+            with self.subTest(lie):
+                done = self.under_a_lie(lie)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertRegex(done.stderr, words)
+
+    def test_programs_of_a_worker_meet_one_after_another(self):
+        for transport in ("automatic", "tcp"):
+            done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", '"$0" && "$0" && "$0"',
+                       WORKER, MUSTER_TRANSPORT=transport)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(re.findall(r"^rank=\d world=2 .* sum=3 ", done.stdout, re.MULTILINE)), 6, done.stdout)
 
     def test_the_rounds_end_ends_a_wait_that_no_dead_peer_would(self):
         done = run(BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=1",

@@ -69,7 +69,7 @@ class Communicator {
 
     [[nodiscard]] int rank() const;
     [[nodiscard]] int size() const;
-    /// "shared memory", "tcp", "nccl", "alone".
+    /// "shared memory", "tcp", "hierarchical", "nccl", "alone".
     [[nodiscard]] std::string_view transport() const;
 
     /// Of an operation that names none.

@@ -4,7 +4,8 @@
 //     if (!context) { std::cerr << context.error().context << '\n'; return 1; }
 //     context->world().run(muster::all_reduce(...));
 //
-// Works under muster, under torchrun, and alone (a world of one, no store).
+// Works under muster, under torchrun, and alone (a world of one). A worker may run several programs one after another;
+// those that come first on each rank meet, then those that come second, and so on.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ struct ContextOptions {
 class Context {
   public:
     /// Reads the variables, reaches the store, meets the other ranks. invalid_argument: a variable is missing, does not
-    /// read, or contradicts another; the text names it.
+    /// read, or contradicts another, or that of another rank; the text names it.
     static Result<Context> from_environment(const ContextOptions& options = {});
 
     ~Context();
@@ -66,10 +67,9 @@ class Context {
 
     /// All ranks.
     [[nodiscard]] Communicator& world() const;
-    /// Null in a world of one that no launcher started.
+    /// Never null. In a world of one, its keys are in this process.
     [[nodiscard]] Store* store() const;
-    /// The same keys over a connection of its own, for a thread whose waits must not hold up others. Null as store()
-    /// is.
+    /// The same keys over a connection of its own, for a thread whose waits must not hold up others.
     [[nodiscard]] Result<std::unique_ptr<Store>> connect_store() const;
 
     /// A collective of `members` (ranks of the world, this one among them): a communicator of these, in their order,

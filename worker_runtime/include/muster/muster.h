@@ -30,7 +30,7 @@ extern "C" {
 
 // Grows by one when something is added. A program needs muster_api_version() >= the MUSTER_API_VERSION it was made
 // with.
-#define MUSTER_API_VERSION 3
+#define MUSTER_API_VERSION 4
 int muster_api_version(void);
 
 typedef int muster_status;
@@ -117,8 +117,8 @@ void muster_section_leave(uint64_t section);
 
 // ---- the round's store, since version 2 ----
 //
-// Keys and values that all workers of the round see, fresh in every round. Values are bytes, at most 8 MiB. A process
-// that no launcher started has none: MUSTER_NOT_FOUND.
+// Keys and values that all workers of the round see, fresh in every round. Values are bytes, at most 8 MiB. A world of
+// one has keys of its own, in its process.
 
 muster_status muster_store_set(muster_context* context, const char* key, const void* value, size_t size);
 // Waits until the key exists; `timeout_ms` 0: the 300,000 of a context. At most `capacity` bytes are copied; `needed`,
@@ -293,11 +293,13 @@ muster_status muster_reducer_mark_ready(muster_reducer* reducer, int parameter);
 // The same on a GPU, as soon as `event` (a cudaEvent_t, as it stands now) has come; since version 2.
 muster_status muster_reducer_mark_ready_after(muster_reducer* reducer, int parameter, void* event);
 
-// Returns when every gradient is the average.
+// Returns when every gradient is the average. MUSTER_INVALID_ARGUMENT, on all ranks alike, where no rank has samples in
+// the step or, with finite_check, where a gradient is not finite: training may go on.
 muster_status muster_reducer_finish(muster_reducer* reducer);
 
 // This rank has no more batches: takes part, with no weight, until all ranks have called it. `apply` is what the
-// trainer does after finish(); what it returns, unless MUSTER_OK, ends it. It must not let a C++ exception out.
+// trainer does after finish(); what it returns, unless MUSTER_OK, ends it. It must not let a C++ exception out. An
+// error of finish() ends it too: where the others go on after it, call this again.
 muster_status muster_reducer_join(muster_reducer* reducer, muster_status (*apply)(void* argument), void* argument);
 
 // Did any rank mark it in the last step that averaged? Where not, the optimizer leaves the parameter alone.
@@ -349,6 +351,13 @@ typedef struct muster_step_cost {
 // The trainer waited so long for its input.
 muster_status muster_reducer_add_data_wait(muster_reducer* reducer, int64_t nanoseconds);
 muster_status muster_reducer_last_step(muster_reducer* reducer, muster_step_cost* cost);
+// The first step of all, and the mean of the steps that count: neither the first ones nor those that made new buckets.
+// Since version 4.
+muster_status muster_reducer_first_step(muster_reducer* reducer, muster_step_cost* cost);
+muster_status muster_reducer_mean_step(muster_reducer* reducer, muster_step_cost* cost);
+// How much longer the most patient rank waited in a step than `rank`, on average: most for the rank that comes last.
+// Since version 4.
+muster_status muster_reducer_lateness(muster_reducer* reducer, int rank, int64_t* nanoseconds);
 
 // The same trainer's run on another number of workers, to compare with; most often one.
 typedef struct muster_baseline {

@@ -1,5 +1,5 @@
 // The round's key-value store, as all workers of the round see it. Fresh in every round under muster; under torchrun
-// the keys are kept apart by the restart count.
+// the keys are kept apart by the restart count. A world of one has a store of its own, with or without a launcher.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 3  # of the header that the structures below follow
+API_VERSION = 4  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -170,6 +170,9 @@ _PROTOTYPES = {
     "reducer_release": (_HANDLE,),
     "reducer_add_data_wait": (_HANDLE, c_int64),
     "reducer_last_step": (_HANDLE, POINTER(StepCostFields)),
+    "reducer_first_step": (_HANDLE, POINTER(StepCostFields)),
+    "reducer_mean_step": (_HANDLE, POINTER(StepCostFields)),
+    "reducer_lateness": (_HANDLE, c_int, POINTER(c_int64)),
     "reducer_scaling_report": (_HANDLE, POINTER(BaselineFields), POINTER(ScalingFields), *_TEXT),
     "distributed_sampler_make": (POINTER(DistributedSamplerOptions), POINTER(_HANDLE)),
     "distributed_sampler_set_epoch": (_HANDLE, c_uint64),

@@ -172,10 +172,24 @@ class GradientReducer:
 
     @property
     def last_step(self):
-        fields = StepCostFields(ctypes.sizeof(StepCostFields))
-        call("reducer_last_step", self._handle.value, ctypes.byref(fields))
-        times = (fields.total_ns, fields.compute_ns, fields.data_wait_ns, fields.exposed_ns, fields.communication_ns)
-        return StepCost(*(time / 1e9 for time in times), fields.bytes, fields.samples)
+        return self._cost("reducer_last_step")
+
+    @property
+    def first_step(self):
+        """The first of all; start-up is slower."""
+        return self._cost("reducer_first_step")
+
+    @property
+    def mean_step(self):
+        """Of the steps that count: neither the first ones nor those that made new buckets."""
+        return self._cost("reducer_mean_step")
+
+    @property
+    def lateness(self):
+        """For each rank, how many seconds longer the most patient one waited in a step, on average: most for the rank that
+        comes last."""
+        return [ask("reducer_lateness", ctypes.c_int64, self._handle.value, rank) / 1e9
+                for rank in range(self._communicator.size)]
 
     def scaling_report(self, world_size=None, samples_per_second=0, samples_per_step=0):
         """Compared with the same trainer's run on `world_size` workers, where one is given."""
@@ -187,6 +201,12 @@ class GradientReducer:
         text = text_of("reducer_scaling_report", self._handle.value, baseline, ctypes.byref(scaling))
         return ScalingReport(scaling.strong or None, scaling.weak or None, scaling.estimated,
                              scaling.samples_per_second, scaling.step_count, text)
+
+    def _cost(self, name):
+        fields = StepCostFields(ctypes.sizeof(StepCostFields))
+        call(name, self._handle.value, ctypes.byref(fields))
+        times = (fields.total_ns, fields.compute_ns, fields.data_wait_ns, fields.exposed_ns, fields.communication_ns)
+        return StepCost(*(time / 1e9 for time in times), fields.bytes, fields.samples)
 
     def _begin(self, name, *arguments):
         return ask(name, ctypes.c_int, self._handle.value, *arguments) == 1

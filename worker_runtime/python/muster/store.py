@@ -6,8 +6,7 @@ from muster.library import MusterError, ask, call, milliseconds
 
 
 class Store:
-    """Values are bytes, at most 8 MiB. Fresh in every round. A process that no launcher started has none: each call
-    raises a MusterError with the code "not_found"."""
+    """Values are bytes, at most 8 MiB. Fresh in every round. A world of one has keys of its own, in its process."""
 
     def __init__(self, handle):
         self._handle = handle
