@@ -21,6 +21,12 @@ Buffer own_piece(const GradientBucket& bucket, const Communicator& communicator)
     return piece;
 }
 
+/// That were averaged so far.
+std::uint64_t steps_of(const GradientReducer& reducer) {
+    const auto costs = reducer.costs();
+    return costs.step_count + costs.left_out_count;
+}
+
 }  // namespace
 
 struct ShardedOptimizer::Body {
@@ -51,7 +57,8 @@ struct ShardedOptimizer::Body {
 
     GradientReducer& reducer;
     OptimizerRule rule;
-    std::vector<std::uint64_t> updates;  ///< of each parameter; the same on all ranks
+    std::uint64_t taken = steps_of(reducer);  ///< steps whose gradients are no longer there
+    std::vector<std::uint64_t> updates;       ///< of each parameter; the same on all ranks
     std::unique_ptr<runtime::ShardMath> math;
     std::vector<Place> places;           ///< by bucket
     std::vector<OptimizerPiece> pieces;  ///< of the same
@@ -94,6 +101,14 @@ Result<void> ShardedOptimizer::Body::take_piece(const GradientBucket& bucket, co
 }
 
 Result<void> ShardedOptimizer::Body::update() {
+    // After an update the buckets hold parameters, which would pass for gradients.
+    const auto steps = steps_of(reducer);
+    if (steps == taken) {
+        return Error{Errc::invalid_argument,
+                     "sharded optimizer: no step of gradients was finished since its last update, so there are none to "
+                     "take"};
+    }
+    taken = steps;
     for (std::size_t i = 0; i < updates.size(); ++i) {
         if (reducer.used(static_cast<int>(i))) ++updates[i];
     }

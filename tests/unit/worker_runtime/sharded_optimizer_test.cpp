@@ -248,6 +248,30 @@ TEST_CASE("the norm of gradients that lie in pieces is that of the whole") {
     CHECK(std::abs(norms[1] - norms[3]) < 1e-6 * norms[1]);
 }
 
+TEST_CASE("a step without gradients of its own is an error: the buckets hold parameters by then") {
+    ThreadGroup group(2);
+    CHECK(group.run([&](Communicator& communicator) -> std::string {
+        const OwnedParameters parameters(model(DataType::f32), 0);
+        auto reducer = GradientReducer::make(communicator, parameters.list(), pieces());
+        auto optimizer = ShardedOptimizer::make(*reducer, Sgd{});
+        const std::string expected =
+            "sharded optimizer: no step of gradients was finished since its last update, so there are none to take";
+        if (complaint(optimizer->step()) != expected) return "before the first";
+        for (int step = 0; step < 2; ++step) {
+            (void)reducer->begin_step();
+            if (complaint(optimizer->step()) != expected) return "while gradients come";
+            for (int i = 4; i >= 0; --i) (void)reducer->mark_ready(i);
+            if (auto finished = reducer->finish(); !finished) return complaint(finished);
+            if (auto stepped = optimizer->step(); !stepped) return complaint(stepped);
+            const auto before = parameters.bytes(4);
+            if (complaint(optimizer->step()) != expected) return "a second time";
+            if (parameters.bytes(4) != before) return "a second time changed parameters";
+            if (auto loaded = optimizer->reload(); !loaded) return complaint(loaded);
+        }
+        return {};
+    }) == "");
+}
+
 TEST_CASE("a sharded optimizer that cannot work says why") {
     ThreadGroup group(1);
     CHECK(group.run([&](Communicator& communicator) -> std::string {

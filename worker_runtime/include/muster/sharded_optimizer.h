@@ -74,7 +74,8 @@ class ShardedOptimizer {
     ShardedOptimizer& operator=(ShardedOptimizer&&) noexcept;
 
     /// A collective, after the reducer's finish(): updates all parameters on all ranks. The buckets then hold
-    /// parameters, so gradients mean nothing until the next backward pass has written them.
+    /// parameters, so gradients mean nothing until the next backward pass has written them: invalid_argument where
+    /// nothing was averaged since the last call.
     Result<void> step();
 
     void set_learning_rate(double learning_rate);
