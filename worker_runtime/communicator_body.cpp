@@ -42,6 +42,7 @@ void RoundGroups::end(std::string_view why) {
 
 CommunicatorBody::CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport)
     : terms_(std::move(terms)), transport_(std::move(transport)) {
+    terms_.timeout = std::min(terms_.timeout, timeout_max);
     auto& lane = lanes_[{-1, false}];
     lane = std::make_unique<Lane>();
     collectives_ = lane.get();
@@ -96,7 +97,8 @@ CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
 
 Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience) {
     if (failed_.load(std::memory_order_acquire)) return status();
-    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + std::min(timeout, timeout_max),
+                         .patience = patience};
     const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
     const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, operation) : 0;
     const ProfileRange range([&] { return range_name(operation); });

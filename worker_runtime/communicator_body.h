@@ -74,6 +74,9 @@ class CommunicatorBody {
     [[nodiscard]] std::string_view transport() const { return transport_->name(); }
     [[nodiscard]] Duration timeout() const { return terms_.timeout; }
 
+    /// Whatever is longer: added to a time of the clock it still is one.
+    static constexpr Duration timeout_max = std::chrono::hours(24 * 366);
+
     Result<void> run(const Operation& operation, Duration timeout);
     Work start(const Operation& operation, Duration timeout);
     Result<Memory> allocate(std::size_t size_bytes);

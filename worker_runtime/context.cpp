@@ -342,7 +342,9 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
 
 }  // namespace runtime
 
-Result<Context> Context::from_environment(const ContextOptions& options) {
+Result<Context> Context::from_environment(const ContextOptions& given) {
+    ContextOptions options = given;
+    options.meeting_timeout = std::min(options.meeting_timeout, runtime::CommunicatorBody::timeout_max);
     runtime::WorkerVoice::of_process().make_way();
     const Section section("start-up");  // told once there is a channel to the agent
     if (auto set = runtime::set_log_level_by_environment(); !set) return set.error();

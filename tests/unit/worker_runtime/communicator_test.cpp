@@ -116,6 +116,18 @@ TEST_CASE("what is started while allocate() goes on begins when that is over") {
     CHECK(wrong == "");
 }
 
+TEST_CASE("a time-out may be as long as can be said") {
+    ThreadGroup group(2);
+    const auto wrong = group.run([&](Communicator& communicator) -> std::string {
+        for (int i = 0; i < 20; ++i) {
+            if (!communicator.run(barrier(), Duration::max())) return "run() timed out";
+            if (!communicator.start(barrier(), Duration::max()).wait()) return "start() timed out";
+        }
+        return "";
+    });
+    CHECK(wrong == "");
+}
+
 TEST_CASE("work says how long it ran, and nothing before it is over") {
     ThreadGroup group(1);
     group.hold();
