@@ -48,8 +48,8 @@ class RoundStore final : public Store, public MeetingPlace {
         : connection_(std::move(connection)), prefix_(std::move(prefix)) {}
 
     /// Keys of their own over the same connection.
-    [[nodiscard]] std::shared_ptr<RoundStore> below(std::string_view more) const {
-        return std::make_shared<RoundStore>(connection_, cat(prefix_, more));
+    [[nodiscard]] std::unique_ptr<RoundStore> below(std::string_view more) const {
+        return std::make_unique<RoundStore>(connection_, cat(prefix_, more));
     }
 
     Result<void> set(std::string_view key, std::string_view value) override {
@@ -171,7 +171,7 @@ class ContextBody {
     Environment environment;
     std::shared_ptr<RoundStore> store;  // null in a world of one, which has its own
     OwnStore own_store;
-    std::int64_t opening = 1;  // of a context by this rank, in this round
+    std::int64_t opening = 1;  // of a context by this rank, in this round and a world of this size
     std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
     std::shared_ptr<Notices> notices = std::make_shared<Notices>();
     std::shared_ptr<WaitBoard> waits = std::make_shared<WaitBoard>();
@@ -191,6 +191,7 @@ class ContextBody {
 
     Result<void> reach_store(const ContextOptions& options);
     Result<void> claim(const ContextOptions& options);
+    /// All keys of the round.
     [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
     [[nodiscard]] std::string opening_prefix() const;
     Result<void> open_flight_record();
@@ -223,13 +224,12 @@ Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout)
     }
     const std::string prefix =
         cat("muster/", environment.job, "/", environment.round, "/", environment.restart_count, "/");
-    return std::make_unique<RoundStore>(std::make_shared<StoreConnection>(std::move(*client)),
-                                        cat(prefix, opening_prefix()));
+    return std::make_unique<RoundStore>(std::make_shared<StoreConnection>(std::move(*client)), prefix);
 }
 
-/// Keys of a worker's first program are not those of its second.
+/// Keys of a worker's first program are not those of its second; nor are those of a world of another size.
 std::string ContextBody::opening_prefix() const {
-    return opening == 1 ? std::string() : cat("opening/", opening, "/");
+    return cat(environment.world_size, opening == 1 ? "/" : cat(".", opening, "/"));
 }
 
 Result<void> ContextBody::claim(const ContextOptions& options) {
@@ -409,9 +409,9 @@ int Context::preemption_signal() const {
 }
 Result<std::unique_ptr<Store>> Context::connect_store() const {
     if (!body_->store) return std::unique_ptr<Store>(std::make_unique<runtime::OwnStore>(body_->own_store));
-    auto connected = body_->connect_store(body_->meeting_timeout);
+    const auto connected = body_->connect_store(body_->meeting_timeout);
     if (!connected) return connected.error();
-    return std::unique_ptr<Store>(std::move(*connected));
+    return std::unique_ptr<Store>((*connected)->below(body_->opening_prefix()));
 }
 
 }  // namespace muster

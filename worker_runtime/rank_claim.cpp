@@ -44,51 +44,65 @@ struct Holder {
     [[nodiscard]] std::string words() const { return cat("pid ", pid, " on ", host); }
 };
 
-/// Where it cannot be looked at, it lives.
+bool can_be_seen(const Holder& holder, const Holder& self) {
+    return self.kernel != "unknown" && holder.kernel == self.kernel && holder.pids == self.pids && holder.pid > 0;
+}
+
+/// Where it cannot be seen, it lives.
 bool has_ended(const Holder& holder, const Holder& self) {
-    if (self.kernel == "unknown" || holder.kernel != self.kernel || holder.pids != self.pids || holder.pid <= 0)
-        return false;
+    if (!can_be_seen(holder, self)) return false;
     return holder.pid == self.pid || (::kill(holder.pid, 0) != 0 && errno == ESRCH);
 }
 
-Result<std::int64_t> take_number(Store& store, int rank, const Holder& self) {
-    const auto number = store.add(cat("rank/", rank), 1);
+/// Worlds of different sizes have numbers of their own: torchrun can make another one without counting a restart.
+Result<std::int64_t> take_number(Store& store, const RankClaim& claim, const Holder& self) {
+    const std::string key = cat(claim.world_size, "/rank/", claim.rank);
+    const auto number = store.add(key, 1);
     if (!number) return number.error();
-    if (auto said = store.set(cat("rank/", rank, "/", *number), self.encode()); !said) return said.error();
+    if (auto said = store.set(cat(key, "/", *number), self.encode()); !said) return said.error();
     if (*number == 1) return number;
-    const auto before = store.get(cat("rank/", rank, "/", *number - 1), patience);
+    const auto before = store.get(cat(key, "/", *number - 1), patience);
     if (!before) return before.error();
     const auto holder = Holder::decode(*before);
     if (has_ended(holder, self)) return number;
-    return Error{Errc::invalid_argument, cat("RANK=", rank, " is the rank of two processes of this round, this one (",
-                                             self.words(), ") and ", holder.words(), ": each needs its own")};
+    return Error{Errc::invalid_argument,
+                 cat("RANK=", claim.rank, " is the rank of two processes of this round, this one (", self.words(),
+                     ") and ", holder.words(), ": each needs its own")};
+}
+
+/// Whoever comes first says what it was told.
+Result<void> compare(Store& store, const RankClaim& claim, const Holder& self) {
+    const std::vector<std::string> mine{cat(claim.world_size), claim.transport, cat(claim.rank), self.encode()};
+    const auto say = [&] { return store.set("first", join(mine, "\n")); };
+    const auto come = store.add("come", 1);
+    if (!come) return come.error();
+    if (*come == 1) return say();
+    const auto first = store.get("first", patience);
+    // It is gone before it has said anything: the meeting tells of that.
+    if (!first) return first.error().code == Errc::timed_out ? Result<void>() : first.error();
+    const auto theirs = split(*first, '\n');
+    if (theirs.size() != mine.size()) return {};
+    const auto teller = Holder::decode(std::string(theirs[3]));
+    constexpr std::string_view names[] = {"WORLD_SIZE", "MUSTER_TRANSPORT"};
+    for (std::size_t i = 0; i < std::size(names); ++i) {
+        if (theirs[i] == mine[i]) continue;
+        // Of a process that has ended, or may have, it may be another world's.
+        if (!can_be_seen(teller, self)) return {};
+        if (has_ended(teller, self)) return say();
+        return Error{Errc::invalid_argument,
+                     cat(names[i], "=", mine[i], " on rank ", mine[2], " (", self.words(), ") contradicts ", names[i],
+                         "=", theirs[i], " on rank ", theirs[2], " (", teller.words(), "): all ranks need the same")};
+    }
+    return {};
 }
 
 }  // namespace
 
 Result<std::int64_t> claim_rank(Store& store, const RankClaim& claim) {
     const auto self = Holder::of_this_process();
-    auto number = take_number(store, claim.rank, self);
+    auto number = take_number(store, claim, self);
     if (!number) return number;
-    // Whoever comes first says what it was told; if it is gone before it has, the meeting tells of that.
-    const auto come = store.add(cat("told/", *number), 1);
-    if (!come) return come.error();
-    const std::string key = cat("told/", *number, "/first");
-    const std::vector<std::string> mine{cat(claim.world_size), claim.transport, cat(claim.rank), self.words()};
-    if (*come == 1) {
-        if (auto said = store.set(key, join(mine, "\n")); !said) return said.error();
-        return number;
-    }
-    const auto first = store.get(key, patience);
-    if (!first) return first.error().code == Errc::timed_out ? number : Result<std::int64_t>(first.error());
-    const auto theirs = split(*first, '\n');
-    constexpr std::string_view names[] = {"WORLD_SIZE", "MUSTER_TRANSPORT"};
-    for (std::size_t i = 0; i < std::size(names) && theirs.size() == mine.size(); ++i) {
-        if (theirs[i] == mine[i]) continue;
-        return Error{Errc::invalid_argument,
-                     cat(names[i], "=", mine[i], " on rank ", mine[2], " (", mine[3], ") contradicts ", names[i], "=",
-                         theirs[i], " on rank ", theirs[2], " (", theirs[3], "): all ranks need the same")};
-    }
+    if (auto same = compare(store, claim, self); !same) return same.error();
     return number;
 }
 

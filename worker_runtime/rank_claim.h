@@ -16,9 +16,10 @@ struct RankClaim {
     std::string transport;  ///< as MUSTER_TRANSPORT has it
 };
 
-/// Which opening of a context by this rank it is, from 1 on: a worker may run several programs one after another, and
-/// the n-th of each rank meet. invalid_argument: a process that still lives has this rank in this round; or another
-/// rank was told otherwise. The text names the variable, both values and the other process.
+/// Which opening of a context by this rank in a world of this size it is, from 1 on: a worker may run several programs
+/// one after another, and the n-th of each rank meet. invalid_argument: a process that is not known to have ended has
+/// this rank in this round; or one of this host was told otherwise. The text names the variable, both values and the
+/// other process.
 Result<std::int64_t> claim_rank(Store& store, const RankClaim& claim);
 
 }  // namespace muster::runtime
