@@ -87,13 +87,13 @@ TEST_CASE("collectives through several windows equal the serial result") {
     // One reduction at each: which one makes no difference to the windows.
     constexpr ReduceOp sum[] = {ReduceOp::sum}, average[] = {ReduceOp::avg};
     std::uint32_t seed = 5;
-    for (const int size : {2, 3, 8}) {
+    for (int size = 2; size <= 8; ++size) {
         for (const auto type : types) {
             const auto counts = counts_for(type, true);
             for (std::size_t i = 0; i < counts.size(); ++i) {
                 // Every edge with two ranks; the more ranks, the fewer edges.
                 if (size == 3 && i % 2 == 0) continue;
-                if (size == 8 && i != 2) continue;
+                if (size > 3 && i != 2) continue;
                 const bool averages = seed % 2 == 0 && is_floating(type);
                 run_cases(size, test::collective_cases(size, type, counts[i], seed++, averages ? average : sum));
             }
