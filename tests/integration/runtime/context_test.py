@@ -1,4 +1,5 @@
-"""The runtime's context where people use it: under muster, under torchrun, alone, and with an environment that is wrong."""
+"""The runtime's context where people use it: under muster, alone, and with an environment that is wrong. (Under the real torchrun:
+tests/integration/trainer.)"""
 import os
 import re
 import subprocess
