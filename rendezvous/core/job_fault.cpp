@@ -46,8 +46,7 @@ native::CommandAnswer Job::fault_on_daemon(const native::Command& command, const
 }
 
 Result<Member*> Job::find_rank(std::uint32_t rank) {
-    if (!round_.running())
-        return Error{Errc::not_found, "no round of the job is running, so it has no ranks"};
+    if (!round_.running()) return Error{Errc::not_found, "no round of the job is running, so it has no ranks"};
     const auto by_rank = there_by_rank();
     if (by_rank.size() != round_.node_count)
         return Error{Errc::not_found,

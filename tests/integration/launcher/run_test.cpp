@@ -205,9 +205,9 @@ TEST_CASE("a worker that changes its directory finds its error file, and its tor
     MusterProcess muster(shell({"--log-dir=logs"}, elsewhere), {.directory = folder.string()});
     CHECK(muster.wait() == 0);
     std::filesystem::create_directory(folder / "tmp");
-    MusterProcess temporary(shell({}, elsewhere + " && test -p \"$TORCHELASTIC_TIMER_FILE\""),
-                            {.environment = {{"TMPDIR", "tmp"}, {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}},
-                             .directory = folder.string()});
+    MusterProcess temporary(
+        shell({}, elsewhere + " && test -p \"$TORCHELASTIC_TIMER_FILE\""),
+        {.environment = {{"TMPDIR", "tmp"}, {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}}, .directory = folder.string()});
     CHECK(temporary.wait() == 0);
     CHECK(std::filesystem::is_empty(folder / "tmp"));
 }

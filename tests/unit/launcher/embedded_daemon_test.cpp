@@ -124,7 +124,8 @@ TEST_CASE("a muster that ends while it is asked for its jobs leaves the port to 
 
 TEST_CASE("whoever has the port and is no muster of this job is named for what it is") {
     const Holder stranger("127.0.0.1", "SSH-2.0-x\r\n", 1000);
-    CHECK(port_owner({{}, stranger.port(), "j", no_haste}, std::chrono::steady_clock::now() + 1h) == PortOwner::stranger);
+    CHECK(port_owner({{}, stranger.port(), "j", no_haste}, std::chrono::steady_clock::now() + 1h) ==
+          PortOwner::stranger);
     const auto no_muster = part_at(stranger.port());
     CHECK(no_muster.find("cannot listen on port") != std::string::npos);
     CHECK(no_muster.find("it is no muster, so choose another port") != std::string::npos);
@@ -139,7 +140,8 @@ TEST_CASE("whoever has the port and is no muster of this job is named for what i
 TEST_CASE("whoever is in haste waits for nobody at the port, and leaves it") {
     const Holder silent("127.0.0.1", "", 1, Then::falls_silent);
     int looks = 0;
-    const auto owner = port_owner({{}, silent.port(), "j", [&] { return ++looks > 3; }}, std::chrono::steady_clock::now() + 1h);
+    const auto owner =
+        port_owner({{}, silent.port(), "j", [&] { return ++looks > 3; }}, std::chrono::steady_clock::now() + 1h);
     CHECK(owner == PortOwner::unknown);
     LaunchConfig config;
     config.backend = Backend::c10d;

@@ -30,8 +30,9 @@ TEST_CASE("where there is none, the person hears once of each that was tried, an
     const auto said = taken({"libcudart.so.of-no-version", "libc.so.6"});
     CHECK(said.starts_with("no CUDA runtime library (/"));
     CHECK(said.find("libc.so.6 lacks ") == said.rfind("libc.so.6 lacks "));
-    CHECK(said.ends_with("; libcudart.so.of-no-version: cannot open shared object file: No such file or directory); "
-                         "install it on this host, or name its file in MUSTER_CUDA_LIBRARY"));
+    CHECK(
+        said.ends_with("; libcudart.so.of-no-version: cannot open shared object file: No such file or directory); "
+                       "install it on this host, or name its file in MUSTER_CUDA_LIBRARY"));
     const auto named = CudaTable::load("/no/libcudart.so");
     REQUIRE_FALSE(named.has_value());
     CHECK(named.error().context ==
