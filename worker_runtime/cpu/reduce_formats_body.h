@@ -2,8 +2,8 @@
 //
 // Part of a translation unit that was compiled for one instruction set: reduce_scalar.cpp, reduce_avx2.cpp and
 // reduce_avx512.cpp define `vector_bytes` and include this. Everything here has internal linkage and calls nothing from
-// another header: an inline function shared with the rest of the program could be kept in its AVX-512 version, and
-// would then be the one that processors without AVX-512 run into.
+// another header that is not always inlined: an inline function shared with the rest of the program could be kept in
+// its AVX-512 version, and would then be the one that processors without AVX-512 run into.
 //
 // A format gives
 //   Raw      what one load or store moves
@@ -22,9 +22,9 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace {
+#include "worker_runtime/core/always_inline.h"
 
-#define MUSTER_INLINE __attribute__((always_inline)) inline
+namespace {
 
 template <class T>
 struct VectorOf {

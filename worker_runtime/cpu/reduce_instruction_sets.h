@@ -2,6 +2,7 @@
 // for tests, which compare them.
 #pragma once
 
+#include "worker_runtime/cpu/instruction_set.h"
 #include "worker_runtime/cpu/reduce_kernels.h"
 
 namespace muster::runtime {
@@ -9,15 +10,10 @@ namespace muster::runtime {
 /// Runs on every processor of the architecture.
 void reduce_scalar(const Reduction& reduction);
 
-// Only where the processor has the instructions: supports() below.
+// Only where the processor has the instructions: supports().
 #if defined(__x86_64__)
-void reduce_avx2(const Reduction& reduction);    ///< AVX2 and F16C
-void reduce_avx512(const Reduction& reduction);  ///< AVX-512 F, BW and VL
+void reduce_avx2(const Reduction& reduction);
+void reduce_avx512(const Reduction& reduction);
 #endif
-
-enum class InstructionSet { scalar, avx2, avx512 };
-
-/// Has this processor (and operating system) what reduce_... of that name needs?
-bool supports(InstructionSet set);
 
 }  // namespace muster::runtime

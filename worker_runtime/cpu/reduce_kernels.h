@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <string_view>
 
 #include "muster/data_type.h"
 #include "muster/operation.h"
@@ -34,8 +33,5 @@ double reciprocal_of(DataType type, const float* weights, int count);
 /// the same precision; then one rounding to nearest even. The result does not depend on `count`, on alignment or on the
 /// instruction set, bit for bit.
 void reduce(const Reduction& reduction);
-
-/// Which instruction set reduce() uses here: "avx512", "avx2", "scalar". MUSTER_SIMD chooses a lower one.
-std::string_view instruction_set();
 
 }  // namespace muster::runtime

@@ -72,23 +72,21 @@ Result<std::optional<Operation>> Int8Exchange::advance(const GradientBucket& buc
     return std::optional<Operation>();
 }
 
+/// The gradients stay as they are, until decode() writes over them.
 void Int8Exchange::encode(const GradientBucket& bucket, Staging& staging) {
-    auto* const gradients = static_cast<float*>(bucket.gradients.data);
+    const auto* const gradients = static_cast<const float*>(bucket.gradients.data);
     const std::size_t count = bucket.gradients.count;
     const auto residual = residuals_.of(bucket);
-    const bool counts = bucket.samples > 0;
     for (std::size_t p = 0; p < world_; ++p) {
         const Piece piece = piece_at(staging.outgoing.data, p, staging.piece_bytes, staging.piece_elements);
         *piece.samples = bucket.samples;
-        std::memset(piece.codes, 0, staging.piece_elements);
         for (std::size_t b = 0; b < staging.piece_elements / int8_block; ++b) {
             const auto [begin, end] = block_range(p * staging.piece_elements, b, count);
-            piece.scales[b] = 0;
             // A rank that only keeps company sends nothing, and what it lost waits for a gradient that counts.
-            if (begin == end || !counts) continue;
-            for (std::size_t i = begin; i < end; ++i) gradients[i] += residual[i];
-            piece.scales[b] =
-                quantise(gradients + begin, end - begin, piece.codes + b * int8_block, residual.data() + begin);
+            const std::size_t sent = bucket.samples > 0 ? end - begin : 0;
+            auto* const codes = piece.codes + b * int8_block;
+            piece.scales[b] = quantise(gradients + begin, 1, sent, residual.data() + begin, codes);
+            std::memset(codes + sent, 0, int8_block - sent);
         }
     }
 }
@@ -108,8 +106,7 @@ void Int8Exchange::average(Staging& staging) {
             add_scaled(sums.data(), theirs.codes + b * int8_block, int8_block, *theirs.samples * theirs.scales[b]);
         }
         float* const lost = staging.lost_average.data() + b * int8_block;
-        for (std::size_t i = 0; i < int8_block; ++i) sums[i] = sums[i] * share + lost[i];
-        mine.scales[b] = quantise(sums.data(), int8_block, mine.codes + b * int8_block, lost);
+        mine.scales[b] = quantise(sums.data(), share, int8_block, lost, mine.codes + b * int8_block);
     }
 }
 

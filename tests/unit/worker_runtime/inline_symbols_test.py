@@ -8,7 +8,7 @@ import sys
 nm, objects = sys.argv[1], sys.argv[2:]
 shared = []
 for path in objects:
-    if "reduce_avx" not in path:
+    if "_avx" not in path:
         continue
     for line in subprocess.run([nm, "-C", "--defined-only", path], text=True, capture_output=True, check=True,
                                timeout=60).stdout.splitlines():
@@ -16,4 +16,4 @@ for path in objects:
         if kind in "WVu":
             shared.append(f"{path}: {symbol}")
 print("\n".join(shared))
-sys.exit(1 if shared or not any("reduce_avx" in path for path in objects) else 0)
+sys.exit(1 if shared or not any("_avx" in path for path in objects) else 0)

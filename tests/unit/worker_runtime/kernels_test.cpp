@@ -245,18 +245,66 @@ TEST_CASE("kernels make 8-bit numbers of a block as the host does, NaNs and all"
             auto lost = residual;
             const std::size_t bytes = runtime::int8_piece_bytes(count);
             std::vector<std::byte> piece(bytes, std::byte{0x55});
+            const auto values = gradients;
             auto sums = gradients;
             for (std::size_t i = 0; i < given; ++i) sums[i] += residual[i];
             stand_ins::launch_here(
                 kernels::Int8Encode{gradients.data(), lost.data(), given, {piece.data(), count, bytes}, 1, 2.0f});
             CHECK(same_bits(gradients, sums));
             std::vector<std::int8_t> codes(count);
-            Floats expected_lost(given);
-            const float scale = runtime::quantise(sums.data(), given, codes.data(), expected_lost.data());
+            auto expected_lost = residual;
+            const float scale = runtime::quantise(values.data(), 1, given, expected_lost.data(), codes.data());
             const float head[] = {2.0f, scale};
             CHECK(same_bits(piece.data(), head, sizeof head));
             CHECK(same_bits(piece.data() + sizeof head, codes.data(), count));
             CHECK(same_bits(lost, expected_lost));
         }
+    }
+}
+
+TEST_CASE("kernels average 8-bit numbers of all ranks as the host does, and decode them, also where sums overflow") {
+    constexpr std::size_t block = runtime::int8_block;
+    constexpr std::size_t elements = 3 * block;
+    const std::size_t bytes = runtime::int8_piece_bytes(elements);
+    // The last rank's samples make its factor infinite in the third block; the second block of the first is NaN.
+    for (const float samples : {1.0f, 7.0f, 1e5f}) {
+        std::vector<std::byte> incoming(2 * bytes), outgoing(2 * bytes);
+        const kernels::Int8Pieces in{incoming.data(), elements, bytes};
+        const kernels::Int8Pieces out{outgoing.data(), elements, bytes};
+        std::mt19937 random(21);
+        for (std::uint64_t rank = 0; rank < 2; ++rank) {
+            *in.samples(rank) = rank == 0 ? 3.0f : samples;
+            for (std::size_t b = 0; b < 3; ++b) in.scales(rank)[b] = b == 2 ? 1e34f : 0.01f * static_cast<float>(b + 1);
+            for (std::size_t i = 0; i < elements; ++i) {
+                in.codes(rank)[i] = static_cast<std::int8_t>(i % 5 == 0 ? 0 : static_cast<int>(random() % 255) - 127);
+            }
+        }
+        in.scales(0)[1] = std::nanf("");
+        Floats lost(elements, 0.001f);
+        auto expected_lost = lost;
+        run(kernels::Int8Average{in, out, lost.data(), 2, 1});
+        CHECK(*out.samples(1) == 3 + samples);
+        for (std::size_t b = 0; b < 3; ++b) {
+            Floats sums(block);
+            for (std::uint64_t rank = 0; rank < 2; ++rank) {
+                const float factor = *in.samples(rank) * in.scales(rank)[b];
+                runtime::add_scaled(sums.data(), in.codes(rank) + b * block, block, factor);
+            }
+            std::vector<std::int8_t> codes(block);
+            const float scale = runtime::quantise(sums.data(), 1 / (3 + samples), block,
+                                                  expected_lost.data() + b * block, codes.data());
+            CHECK(std::isfinite(scale) == (b == 0 || (b == 2 && samples < 1e4f)));
+            CHECK(same_bits(out.scales(1) + b, &scale, sizeof scale));
+            CHECK(same_bits(out.codes(1) + b * block, codes.data(), block));
+        }
+        CHECK(same_bits(lost, expected_lost));
+        constexpr std::size_t given = elements - 100;
+        Floats decoded(given), expected(given);
+        run(kernels::Int8Decode{{outgoing.data() + bytes, elements, bytes}, decoded.data(), given, 1});
+        for (std::size_t b = 0; b < 3; ++b) {
+            runtime::dequantise(out.codes(1) + b * block, std::min(block, given - b * block), out.scales(1)[b],
+                                expected.data() + b * block);
+        }
+        CHECK(same_bits(decoded, expected));
     }
 }

@@ -1,0 +1,24 @@
+// Which instructions of this processor arithmetic on arrays uses. Such arithmetic is compiled once for each set
+// (muster_instruction_sets in CMakeLists.txt), and chosen at run time; all sets give the same bits.
+#pragma once
+
+#include <string_view>
+
+namespace muster::runtime {
+
+enum class InstructionSet {
+    scalar,  ///< what every processor of the architecture has
+    avx2,    ///< AVX2 and F16C
+    avx512,  ///< AVX-512 F, BW and VL, and F16C
+};
+
+/// Has this processor, and its operating system, all of that?
+bool supports(InstructionSet set);
+
+/// The best that it has, or a lower one where MUSTER_SIMD asks for it: the same in every call.
+InstructionSet chosen_instruction_set();
+
+/// Its name, as in MUSTER_SIMD: "avx512", "avx2", "scalar".
+std::string_view instruction_set();
+
+}  // namespace muster::runtime
