@@ -82,6 +82,8 @@ class Collective {
         return places;
     }
     void reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count, std::size_t count);
+    template <class Fill>
+    Result<std::vector<void*>> meet_with_pieces(std::size_t input_bytes, std::size_t apart_bytes, const Fill& fill);
     Result<void> all_reduce_in_place(std::vector<void*> places);
     Result<void> all_reduce_windows();
 
@@ -173,23 +175,51 @@ Result<void> Collective::reduce_scatter() {
     return {};
 }
 
+/// Begins an operation in which ranks take pieces of each other's input as they are. Gives where each rank's input
+/// lies, if that is at the same place of common memory, `apart_bytes` further with each rank: one step after the last
+/// piece has been read ends it then. Else nothing, and the first part is in the windows, where `fill` puts it.
+template <class Fill>
+Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes, std::size_t apart_bytes,
+                                                        const Fill& fill) {
+    const bool copied = input_bytes <= small_in_place_bytes || !group_.is_shared(operation_.input);
+    group_.turn();
+    if (copied) fill();
+    if (auto met = group_.meet(operation_, copied, terms_); !met) return met.error();
+    met_ = true;
+    if (group_.all_copied()) return std::vector<void*>();
+    if (auto places = group_.common_memory(apart_bytes); !places.empty()) return places;
+    if (!copied) fill();
+    if (auto stepped = next_step(); !stepped) return stepped.error();
+    return std::vector<void*>();
+}
+
 Result<void> Collective::all_gather() {
     const std::byte* const own = input(0);
     if (own != output(own_piece())) copy_bytes(output(own_piece()), own, bytes(operation_.count));
     const std::size_t chunk = window_bytes / element_bytes_;
+    const auto part = [&](std::size_t done) { return bytes(std::min(chunk, operation_.count - done)); };
+    const auto fill = [&](std::size_t done) {
+        copy_bytes(group_.window(group_.rank()), own + bytes(done), part(done));
+    };
+    const auto take = [&](std::size_t done, std::size_t rank, const void* from, std::size_t size_bytes) {
+        if (static_cast<int>(rank) != group_.rank())
+            copy_bytes(output(rank * operation_.count + done), from, size_bytes);
+    };
+    const auto places = meet_with_pieces(bytes(operation_.count), bytes(operation_.count), [&] { fill(0); });
+    if (!places) return places.error();
+    if (!places->empty()) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) take(0, rank, (*places)[rank], bytes(operation_.count));
+        return next_step();
+    }
     std::size_t done = 0;
-    do {
-        const std::size_t count = std::min(chunk, operation_.count - done);
-        group_.turn();
-        copy_bytes(group_.window(group_.rank()), own + bytes(done), bytes(count));
-        if (auto stepped = next_step(); !stepped) return stepped;
-        for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            if (static_cast<int>(rank) == group_.rank()) continue;
-            copy_bytes(output(rank * operation_.count + done), group_.window(static_cast<int>(rank)), bytes(count));
-        }
+    for (;;) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) take(done, rank, windows(0)[rank], part(done));
         done += chunk;
-    } while (done < operation_.count);
-    return {};
+        if (done >= operation_.count) return {};
+        group_.turn();
+        fill(done);
+        if (auto stepped = next_step(); !stepped) return stepped;
+    }
 }
 
 Result<void> Collective::broadcast() {
@@ -209,23 +239,35 @@ Result<void> Collective::broadcast() {
 
 Result<void> Collective::all_to_all() {
     const std::size_t chunk = window_bytes / element_bytes_ / ranks_;
+    const auto part = [&](std::size_t done) { return std::min(chunk, operation_.count - done); };
+    const auto fill = [&](std::size_t done) {
+        std::byte* const window = group_.window(group_.rank());
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            copy_bytes(window + bytes(rank * part(done)), input(rank * operation_.count + done), bytes(part(done)));
+        }
+    };
+    /// This rank's pieces begin `at` elements into `places`.
+    const auto take = [&](std::size_t done, const std::vector<void*>& places, std::size_t at, std::size_t count) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            const auto* const from = static_cast<const std::byte*>(places[rank]) + bytes(at);
+            copy_bytes(output(rank * operation_.count + done), from, bytes(count));
+        }
+    };
+    const auto places = meet_with_pieces(bytes(ranks_ * operation_.count), 0, [&] { fill(0); });
+    if (!places) return places.error();
+    if (!places->empty()) {
+        take(0, *places, own_piece(), operation_.count);
+        return next_step();
+    }
     std::size_t done = 0;
-    do {
-        const std::size_t count = std::min(chunk, operation_.count - done);
-        group_.turn();
-        for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            copy_bytes(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
-                       bytes(count));
-        }
-        if (auto stepped = next_step(); !stepped) return stepped;
-        const std::size_t own = static_cast<std::size_t>(group_.rank()) * count;
-        for (std::size_t rank = 0; rank < ranks_; ++rank) {
-            copy_bytes(output(rank * operation_.count + done), group_.window(static_cast<int>(rank)) + bytes(own),
-                       bytes(count));
-        }
+    for (;;) {
+        take(done, windows(0), static_cast<std::size_t>(group_.rank()) * part(done), part(done));
         done += chunk;
-    } while (done < operation_.count);
-    return {};
+        if (done >= operation_.count) return {};
+        group_.turn();
+        fill(done);
+        if (auto stepped = next_step(); !stepped) return stepped;
+    }
 }
 
 }  // namespace

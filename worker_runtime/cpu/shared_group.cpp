@@ -262,16 +262,19 @@ void SharedGroup::locate(const void* data, Signature& signature) const {
     }
 }
 
-std::vector<void*> SharedGroup::common_memory() const {
-    const Signature& own = signature(rank_);
-    if (own.region == 0) return {};
-    for (int other = 0; other < size_; ++other) {
-        if (signature(other).region != own.region || signature(other).offset != own.offset) return {};
+std::vector<void*> SharedGroup::common_memory(std::size_t apart_bytes) const {
+    const Signature& first = signature(0);
+    if (first.region == 0) return {};
+    const auto place = [&](int rank) { return first.offset + static_cast<std::size_t>(rank) * apart_bytes; };
+    for (int rank = 1; rank < size_; ++rank) {
+        if (signature(rank).region != first.region || signature(rank).offset != place(rank)) return {};
     }
-    const auto region = regions_[own.region - 1].lock();
+    const auto region = regions_[first.region - 1].lock();
     if (!region) return {};
     std::vector<void*> places;
-    for (const auto& segment : region->segments) places.push_back(segment.data() + own.offset);
+    for (int rank = 0; rank < size_; ++rank) {
+        places.push_back(region->segments[static_cast<std::size_t>(rank)].data() + place(rank));
+    }
     return places;
 }
 

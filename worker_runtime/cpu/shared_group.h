@@ -52,8 +52,8 @@ class SharedGroup {
     void turn() { ++turns_; }
 
     /// After meet(): where each rank's data lies in memory from allocate(), if all of it lies at the same place in the
-    /// same allocation; else empty.
-    [[nodiscard]] std::vector<void*> common_memory() const;
+    /// same allocation, or `apart_bytes` further with each rank; else empty.
+    [[nodiscard]] std::vector<void*> common_memory(std::size_t apart_bytes = 0) const;
     /// Does `data` lie in memory from allocate()?
     [[nodiscard]] bool is_shared(const void* data) const;
     /// After meet(): had every rank copied its data?

@@ -1,4 +1,5 @@
 // What collectives over shared memory compute: every kind, type and world against one thread's result.
+#include <algorithm>
 #include <cstring>
 
 #include "rendezvous/base/text.h"
@@ -29,38 +30,42 @@ std::vector<std::size_t> counts_for(DataType type, bool large) {
     return {0, 1, 15, 16, 17, 1024 / element, 1024 / element + 1, 16384 / element, 16384 / element + 1};
 }
 
-/// Carries out an all_reduce or a reduce_scatter in memory that the ranks share, with the caller's elements.
-Result<void> run_in_shared_memory(Communicator& world, const Operation& operation, std::size_t input_count) {
-    const std::size_t element = muster::size_of(operation.type);
-    auto memory = world.allocate(input_count * element);
+/// Carries out an operation in memory that the ranks share, with the caller's elements, and in place where it is so.
+Result<void> run_in_shared_memory(Communicator& world, const Operation& operation) {
+    const auto ranks = static_cast<std::size_t>(world.size());
+    const std::size_t piece = operation.count * muster::size_of(operation.type);
+    const bool exchanges = operation.kind == OperationKind::all_to_all;
+    const std::size_t input_bytes = piece * (exchanges || operation.kind == OperationKind::reduce_scatter ? ranks : 1);
+    const std::size_t output_bytes = piece * (exchanges || operation.kind == OperationKind::all_gather ? ranks : 1);
+    auto memory = world.allocate(input_bytes + output_bytes);
     if (!memory) return memory.error();
     const auto* const input = static_cast<const std::byte*>(operation.input);
     auto* const output = static_cast<std::byte*>(operation.output);
-    if (input_count > 0) std::memcpy(memory->data(), input, input_count * element);
     Operation inside = operation;
     inside.input = memory->data();
-    const bool in_place = output >= input && output < input + input_count * element;
-    if (in_place) inside.output = memory->data() + (output - input);
+    inside.output = memory->data() + input_bytes;
+    if (output >= input && output < input + input_bytes) {
+        inside.output = memory->data() + (output - input);
+    } else if (input >= output && input < output + output_bytes) {
+        inside.output = memory->data();
+        inside.input = memory->data() + (input - output);
+    }
+    if (piece > 0) std::memcpy(const_cast<void*>(inside.input), input, input_bytes);
     auto done = world.run(inside);
-    if (in_place) std::memcpy(output, inside.output, operation.count * element);
+    if (piece > 0) std::memcpy(output, inside.output, output_bytes);
     return done;
 }
 
-/// Each case in memory of the caller's own; those that reduce also in memory that the ranks share.
+/// Each case in memory of the caller's own, and in memory that the ranks share.
 void run_cases(int size, const std::vector<test::CollectiveCase>& cases) {
     Findings findings;
     run_as_threads(size, [&](const GroupTerms& terms) {
         auto world = test::join_shared_group(terms);
         const auto own = [&](const Operation& operation) { return world.run(operation); };
-        const auto shared = [&](const Operation& operation) {
-            const bool scatters = operation.kind == OperationKind::reduce_scatter;
-            return run_in_shared_memory(world, operation, operation.count * (scatters ? terms.size : 1u));
-        };
+        const auto shared = [&](const Operation& operation) { return run_in_shared_memory(world, operation); };
         for (const auto& one : cases) {
             auto fault = test::fault_in(one, terms.rank, own);
-            const auto kind = one.operation.kind;
-            if (fault.empty() && (kind == OperationKind::all_reduce || kind == OperationKind::reduce_scatter))
-                fault = test::fault_in(one, terms.rank, shared);
+            if (fault.empty()) fault = test::fault_in(one, terms.rank, shared);
             findings.expect(fault.empty(), fault);
             if (!fault.empty()) return;
         }
@@ -134,6 +139,77 @@ TEST_CASE("100 runs of an all_reduce have the same bits, whatever memory it is i
             if (run == 0) first = own;
             if (!std::equal(used.begin(), used.end(), first.begin()))
                 return findings.expect(false, cat("run ", run, " differs"));
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("pieces come right where some ranks' lie in shared memory and others' in their own, now and later") {
+    constexpr int size = 3;
+    Findings findings;
+    run_as_threads(size, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        for (const std::size_t count : {std::size_t{3}, std::size_t{5'000}, window_bytes / 4 + 5}) {
+            std::vector<float> whole(size * count), found(size * count);
+            const auto element = [&](int rank, std::size_t i) { return static_cast<float>(1000 * rank + i % 997); };
+            for (std::size_t i = 0; i < whole.size(); ++i) whole[i] = element(terms.rank, i);
+            const auto from = static_cast<std::size_t>(terms.rank) * count;
+            for (int mixture = 0; mixture < 1 << size; ++mixture) {
+                const bool shared = (mixture >> terms.rank & 1) != 0;
+                const auto carry_out = [&](const Operation& operation) {
+                    // All take the same memory, so that allocate() is called alike.
+                    auto memory = world.allocate(2 * whole.size() * sizeof(float)).value();
+                    Operation inside = operation;
+                    if (shared) {
+                        const bool gathers = operation.kind == OperationKind::all_gather;
+                        inside.input = memory.data() + (gathers ? from * sizeof(float) : 0);
+                        inside.output = memory.data() + (gathers ? 0 : whole.size() * sizeof(float));
+                        std::memcpy(const_cast<void*>(inside.input), operation.input,
+                                    (gathers ? count : whole.size()) * sizeof(float));
+                    }
+                    findings.expect(world.run(inside), "pieces");
+                    if (shared) std::memcpy(operation.output, inside.output, found.size() * sizeof(float));
+                };
+                const auto output = buffer(std::span<float>(found));
+                carry_out(all_to_all(buffer(std::span<float>(whole)), output, size));
+                for (std::size_t i = 0; i < found.size(); i += 1 + count / 50) {
+                    const bool right = found[i] == element(static_cast<int>(i / count), from + i % count);
+                    findings.expect(right, cat("all_to_all of ", count, ", mixture ", mixture));
+                }
+                carry_out(all_gather(ConstBuffer(whole.data() + from, count, DataType::f32), output));
+                for (std::size_t i = 0; i < found.size(); i += 1 + count / 50) {
+                    const bool right = found[i] == element(static_cast<int>(i / count), i);
+                    findings.expect(right, cat("all_gather of ", count, ", mixture ", mixture));
+                }
+            }
+        }
+    });
+    CHECK(findings.text() == "");
+}
+
+TEST_CASE("who has its pieces may write the next ones, although others still read where they lay") {
+    Findings findings;
+    constexpr std::size_t count = 100'000;
+    run_as_threads(2, [&](const GroupTerms& terms) {
+        auto world = test::join_shared_group(terms);
+        auto memory = world.allocate(4 * count * sizeof(float)).value();
+        const std::span whole(reinterpret_cast<float*>(memory.data()), 2 * count);
+        const std::span found(whole.data() + 2 * count, 2 * count);
+        const auto own = whole.subspan(static_cast<std::size_t>(terms.rank) * count, count);
+        for (int run = 0; run < 200; ++run) {
+            std::fill(whole.begin(), whole.end(), static_cast<float>(2 * run + terms.rank));
+            findings.expect(world.run(all_to_all(buffer(whole), buffer(found), 2)), "all_to_all");
+            std::fill(whole.begin(), whole.end(), -1.0f - static_cast<float>(terms.rank));
+            findings.expect(world.run(all_gather(buffer(own), buffer(whole))), "all_gather");
+            std::fill(own.begin(), own.end(), 0.0f);
+            const auto other = static_cast<std::size_t>(1 - terms.rank);
+            const auto is_all = [](std::span<const float> values, float value) {
+                return std::all_of(values.begin(), values.end(), [=](float each) { return each == value; });
+            };
+            const auto sent = static_cast<float>(2 * run + 1 - terms.rank);
+            findings.expect(is_all(found.subspan(other * count, count), sent), cat("all_to_all ", run));
+            findings.expect(is_all(whole.subspan(other * count, count), -1.0f - static_cast<float>(other)),
+                            cat("all_gather ", run));
         }
     });
     CHECK(findings.text() == "");
