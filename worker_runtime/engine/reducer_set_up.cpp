@@ -17,6 +17,7 @@
 #include "worker_runtime/engine/power_exchange.h"
 #include "worker_runtime/engine/reducer_body.h"
 #include "worker_runtime/engine/start_up.h"
+#include "worker_runtime/private_memory.h"
 
 namespace muster::runtime {
 
@@ -30,15 +31,7 @@ std::size_t bytes_of_mb(double mb) {
 
 /// Memory that the host writes and reads, and that collectives work on as well as they can.
 Result<Memory> host_memory(Communicator& communicator, std::size_t size_bytes) {
-    if (!communicator.device()) return communicator.allocate(size_bytes);
-    struct Held {
-        std::vector<std::byte> bytes;
-        std::span<std::byte> span;
-    };
-    auto held = std::make_shared<Held>();
-    held->bytes.resize(size_bytes);
-    held->span = held->bytes;
-    return Memory(std::shared_ptr<std::span<std::byte>>(held, &held->span));
+    return communicator.device() ? private_memory(size_bytes) : communicator.allocate(size_bytes);
 }
 
 /// "25 MiB", "0.5 MiB".

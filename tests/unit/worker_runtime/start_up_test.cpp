@@ -7,6 +7,7 @@
 
 #include "tests/support/catch.h"
 #include "worker_runtime/communicator_body.h"
+#include "worker_runtime/private_memory.h"
 
 namespace muster::runtime {
 
@@ -33,16 +34,7 @@ class RankAlone final : public Transport {
         return {};
     }
     Result<void> transfer(const Operation&, const RunTerms&) override { return {}; }
-    Result<Memory> allocate(std::size_t size_bytes, const RunTerms&) override {
-        struct Held {
-            std::vector<std::byte> bytes;
-            std::span<std::byte> span;
-        };
-        auto held = std::make_shared<Held>();
-        held->bytes.resize(size_bytes);
-        held->span = held->bytes;
-        return Memory(std::shared_ptr<std::span<std::byte>>(held, &held->span));
-    }
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms&) override { return private_memory(size_bytes); }
     void abort(std::string_view) override {}
 
   private:
