@@ -23,12 +23,13 @@ inline int node_of(const std::vector<int>& nodes, int rank) {
 }
 
 /// Meets the other ranks of `terms`; `nodes`: how many ranks each has. Aborts the test program when that fails.
-inline std::unique_ptr<runtime::Transport> join_over_nodes(const runtime::GroupTerms& terms,
-                                                           const std::vector<int>& nodes) {
+inline std::unique_ptr<runtime::Transport> join_over_nodes(
+    const runtime::GroupTerms& terms, const std::vector<int>& nodes,
+    std::shared_ptr<runtime::FdWatch> watch = runtime::FdWatch::start().value()) {
     auto transport = runtime::make_transport(terms, {.choice = TransportChoice::hierarchical,
                                                      .addresses = {"127.0.0.1"},
                                                      .node = node_of(nodes, terms.rank),
-                                                     .watch = runtime::FdWatch::start().value()})
+                                                     .watch = std::move(watch)})
                          .value();
     MUSTER_CHECK(transport->name() == "hierarchical", terms.rank);
     return transport;

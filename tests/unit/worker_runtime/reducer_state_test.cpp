@@ -124,6 +124,48 @@ TEST_CASE("a saved state brings the size of its buckets, which may have been mea
     CHECK(wrong == "");
 }
 
+TEST_CASE("what was lost in other buckets of the same sizes is refused, whatever the wire") {
+    for (const auto wire : {WireFormat::int8, WireFormat::power}) {
+        test::ThreadGroup group(2);
+        const auto wrong = group.run([wire](Communicator& communicator) -> std::string {
+            std::vector<float> memory(4 * 1024);
+            std::vector<Parameter> parameters;
+            for (std::size_t i = 0; i < 4; ++i)
+                parameters.push_back(
+                    {.name = "p" + std::to_string(i), .shape = {32, 32}, .data = memory.data() + 1024 * i});
+            const auto make = [&] { return GradientReducer::make(communicator, parameters, options_of(wire)); };
+            auto reducer = make();
+            for (int step = 0; step < 4; ++step) {
+                if (!reducer || !reducer->begin_step()) return "no step";
+                for (int i = 3; i >= 0; --i) {
+                    const auto gradient = reducer->gradient(i);
+                    for (std::size_t j = 0; j < gradient.count; ++j)
+                        static_cast<float*>(gradient.data)[j] =
+                            value_of(step, communicator.rank(), static_cast<std::size_t>(i), j);
+                    if (!reducer->mark_ready(i)) return "no step";
+                }
+                if (!reducer->finish()) return "no step";
+            }
+            ReducerState state;
+            reducer->keep(state);
+            if (state.own.empty()) return "nothing was lost";
+            // Two parameters of one shape change places: each has the other's residuals then.
+            const std::string order = " 3 2 1 0 ";
+            const auto at = state.plan.find(order);
+            if (at == std::string::npos) return "another order: " + state.plan;
+            ReducerState other = state;
+            other.plan.replace(at, order.size(), " 3 1 2 0 ");
+            auto good = make();
+            auto bad = make();
+            if (!good || !bad) return "they were not made";
+            if (auto taken = good->restore(state); !taken) return taken.error().context;
+            const auto taken = bad->restore(other);
+            return !taken && taken.error().context.find("is not of wire") != std::string::npos ? "" : "it was taken";
+        });
+        CHECK(wrong == "");
+    }
+}
+
 TEST_CASE("a reducer refuses the state of another one") {
     test::ThreadGroup group(1);
     const auto wrong = group.run([](Communicator& communicator) -> std::string {
