@@ -17,6 +17,9 @@ namespace {
 /// More than any host has; sizes are rounded up, so without a limit they could overflow.
 constexpr std::size_t memory_bytes_max = std::size_t{1} << 56;
 
+/// What ended a rank's connections has ended it: the word of that is on its way.
+constexpr Duration parents_word_timeout = 200ms;
+
 Error invalid(const Operation& operation, std::string_view why) {
     return {Errc::invalid_argument, cat(describe(operation), ": ", why)};
 }
@@ -197,13 +200,46 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
     terms.group.size = static_cast<int>(members.size());
     terms.group.root_ranks = terms_.group.in_root(members);
     terms.group.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
-    auto transport = transport_->split({.group = terms.group, .members = std::move(members), .color = color},
-                                       {.deadline = std::chrono::steady_clock::now() + terms_.timeout});
+    auto transport = make_part({.group = terms.group, .members = std::move(members), .color = color});
     if (!transport) return fail(transport.error());
     if (color < 0) return std::unique_ptr<Communicator>();
-    if (!*transport) transport = terms_.make_transport(terms.group);
-    if (!transport) return fail(transport.error());
     return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(terms), std::move(*transport)));
+}
+
+Result<void> CommunicatorBody::look(Instant since) {
+    if (auto good = status(); !good) return good;
+    return transport_->look(since);
+}
+
+Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms& split) {
+    const Instant now = std::chrono::steady_clock::now();
+    auto made = transport_->split(split, {.deadline = now + terms_.timeout});
+    if (!made || *made || split.color < 0) return made;
+    auto group = split.group;
+    group.parent = std::make_shared<ParentGroup>([this, now] { return look(now); });
+    made = terms_.make_transport(group);
+    group.parent->let_go();
+    // Those who wait for this rank in the making of their part learn it here.
+    if (!made) return transport_->fail(why_no_part(made.error()));
+    return made;
+}
+
+/// Who makes a part may see a dying rank's connections end, or another give up for it, before this communicator has the
+/// news; and that says which rank was first.
+Error CommunicatorBody::why_no_part(const Error& error) {
+    const Instant began = std::chrono::steady_clock::now();
+    const bool lacks = error.code == Errc::limit_exceeded;  // this rank does, whom its own words need not name
+    const bool is_end_of_another =
+        error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;
+    const Instant end = began + (is_end_of_another ? parents_word_timeout : Duration::zero());
+    for (;;) {
+        if (auto stands = look(began); !stands) return stands.error();
+        if (std::chrono::steady_clock::now() >= end)
+            return lacks ? with_context(error, cat("rank ", terms_.group.in_root(rank()),
+                                                   " in a split of communicator ", terms_.group.id))
+                         : error;
+        std::this_thread::sleep_for(1ms);
+    }
 }
 
 void CommunicatorBody::abort(std::string_view why) {

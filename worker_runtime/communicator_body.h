@@ -81,6 +81,7 @@ class CommunicatorBody {
     Work start(const Operation& operation, Duration timeout);
     Result<Memory> allocate(std::size_t size_bytes);
     [[nodiscard]] DeviceQueue* device() const { return transport_->device(); }
+    /// Any error is this communicator's end too, which the other ranks are told.
     Result<std::unique_ptr<Communicator>> split(int color, int key);
     void abort(std::string_view why);
     [[nodiscard]] Result<void> status() const;
@@ -95,6 +96,10 @@ class CommunicatorBody {
     void launch_next(Lane& lane, std::unique_lock<std::mutex>& lock);
     void end_oldest(Lane& lane, const Result<void>& done);
     Error fail(Error error);
+    /// An error is the end of this communicator, wherever it was found.
+    Result<void> look(Instant since);
+    Result<std::unique_ptr<Transport>> make_part(const SplitTerms& split);
+    Error why_no_part(const Error& error);
 
     Terms terms_;
     std::unique_ptr<Transport> transport_;

@@ -72,24 +72,43 @@ class RoundStore final : public Store, public MeetingPlace {
     Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
         return set(cat("meeting/", key), value);
     }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) override {
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override {
         std::vector<std::string> full;
         for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
-        const std::lock_guard lock(connection_->mutex);
-        const auto left = [&] { return std::max<Duration>(deadline - std::chrono::steady_clock::now(), 1ms); };
-        auto come = connection_->client.wait(full, left());
-        if (come) return connection_->client.multi_get(full, left());
-        if (come.error().code != Errc::timed_out) return come.error();
-        for (std::size_t i = 0; i < full.size(); ++i) {
-            const auto there = connection_->client.check({full[i]}, 5s);
-            if (there && !*there) return Error{Errc::timed_out, cat("nobody has published ", keys[i])};
+        const auto come = await(full, wait);
+        if (!come && come.error().code != Errc::timed_out) return come.error();
+        // One after the other: a question about one key is short, however often it is asked.
+        for (std::size_t i = 0; !come && i < full.size(); ++i) {
+            const auto there = await_one(full[i], wait);
+            if (!there) return there.error();
+            if (!*there) return Error{Errc::timed_out, cat("nobody has published ", keys[i])};
         }
-        return come.error();
+        const std::lock_guard lock(connection_->mutex);
+        return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - std::chrono::steady_clock::now(), 5s));
     }
 
     [[nodiscard]] std::string address() const { return connection_->client.address(); }
 
   private:
+    /// Until the wait has to look again, or its end.
+    Result<void> await(const std::vector<std::string>& keys, const MeetingWait& wait) {
+        const auto now = std::chrono::steady_clock::now();
+        const std::lock_guard lock(connection_->mutex);
+        return connection_->client.wait(keys, std::max<Duration>(wait.next_look(now) - now, 1ms));
+    }
+    /// False at the deadline.
+    Result<bool> await_one(const std::string& key, const MeetingWait& wait) {
+        for (;;) {
+            const auto come = await({key}, wait);
+            if (come) return true;
+            if (come.error().code != Errc::timed_out) return come.error();
+            if (auto stands = wait.look(); !stands) return stands.error();
+            if (std::chrono::steady_clock::now() < wait.deadline) continue;
+            const std::lock_guard lock(connection_->mutex);
+            return connection_->client.check({key}, 5s);
+        }
+    }
+
     const std::shared_ptr<StoreConnection> connection_;
     const std::string prefix_;
 };

@@ -34,12 +34,12 @@ Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const
     if (group.size == 1) return make_alone_transport();
     const TcpOptions tcp{.addresses = terms.addresses, .algorithm = terms.algorithm, .watch = terms.watch};
     if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
-    const auto deadline = std::chrono::steady_clock::now() + group.meeting_timeout;
+    const auto wait = group.meeting_wait();
     auto door = LocalDoor::open(group.rank, group.size);
     if (!door) return door.error();
     door->identity.node = terms.node;
     door->identity.rank = group.in_root(group.rank);
-    auto texts = exchange(group, "identity", door->identity.encode(), deadline);
+    auto texts = exchange(group, "identity", door->identity.encode(), wait);
     if (!texts) return texts.error();
     std::vector<LocalIdentity> identities;
     for (const auto& text : *texts) {

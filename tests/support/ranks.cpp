@@ -22,12 +22,16 @@ Result<void> MeetingInMemory::publish(std::string_view key, std::string_view val
     return {};
 }
 
-Result<std::vector<std::string>> MeetingInMemory::collect(const std::vector<std::string>& keys, Instant deadline) {
+Result<std::vector<std::string>> MeetingInMemory::collect(const std::vector<std::string>& keys,
+                                                          const runtime::MeetingWait& wait) {
     std::unique_lock lock(mutex_);
     std::vector<std::string> found;
     for (const auto& key : keys) {
-        if (!changed_.wait_until(lock, deadline, [&] { return values_.contains(key); })) {
-            return Error{Errc::timed_out, "nobody has published " + key};
+        const auto published = [&] { return values_.contains(key); };
+        while (!changed_.wait_until(lock, wait.next_look(std::chrono::steady_clock::now()), published)) {
+            if (auto stands = wait.look(); !stands) return stands.error();
+            if (std::chrono::steady_clock::now() >= wait.deadline)
+                return Error{Errc::timed_out, "nobody has published " + key};
         }
         found.push_back(values_[key]);
     }
@@ -56,12 +60,14 @@ Result<void> MeetingInFolder::publish(std::string_view key, std::string_view val
     return {};
 }
 
-Result<std::vector<std::string>> MeetingInFolder::collect(const std::vector<std::string>& keys, Instant deadline) {
+Result<std::vector<std::string>> MeetingInFolder::collect(const std::vector<std::string>& keys,
+                                                          const runtime::MeetingWait& wait) {
     std::vector<std::string> found;
     for (const auto& key : keys) {
         const std::string path = folder_ + "/" + as_file_name(key);
         while (!std::filesystem::exists(path)) {
-            if (std::chrono::steady_clock::now() >= deadline) {
+            if (auto stands = wait.look(); !stands) return stands.error();
+            if (std::chrono::steady_clock::now() >= wait.deadline) {
                 return Error{Errc::timed_out, "nobody has published " + key};
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(1));  // folders have no notification that is simpler

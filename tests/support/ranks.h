@@ -19,7 +19,8 @@ namespace muster::test {
 class MeetingInMemory final : public runtime::MeetingPlace {
   public:
     Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override;
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) override;
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys,
+                                             const runtime::MeetingWait& wait) override;
 
   private:
     std::mutex mutex_;
@@ -32,7 +33,8 @@ class MeetingInFolder final : public runtime::MeetingPlace {
   public:
     explicit MeetingInFolder(std::string folder) : folder_(std::move(folder)) {}
     Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override;
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) override;
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys,
+                                             const runtime::MeetingWait& wait) override;
 
   private:
     std::string folder_;

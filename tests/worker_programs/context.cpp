@@ -6,6 +6,8 @@
 //   context absent     rank 1 stays away from a barrier; the others print the failure and exit 3
 //   context fail       a barrier, then exit 3
 //   context reduce     all_reduces until one fails; prints when that was, on the monotonic clock, and why. Exit 3
+//   context split      rank 1 is killed in a split, before it has told the store who it is; the others print when that
+//                      failed, on the monotonic clock, and why. Exit 3
 //   context meet       gives the others 3 s to come, and prints who did not
 #include <signal.h>
 #include <unistd.h>
@@ -22,6 +24,10 @@ namespace {
 int fail(const std::string& what) {
     std::fprintf(stderr, "context: %s\n", what.c_str());
     return 1;
+}
+
+double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 int outlive(muster::Context& context) {
@@ -56,8 +62,25 @@ int reduce_until_failure(muster::Context& context) {
     std::printf("rank=%d pid=%d\n", context.rank(), ::getpid());
     std::fflush(stdout);
     while (done) done = context.world().run(reduced);
-    const std::chrono::duration<double> now = std::chrono::steady_clock::now().time_since_epoch();
-    std::printf("failed at %.6f: %s\n", now.count(), done.error().context.c_str());
+    std::printf("failed at %.6f: %s\n", seconds_now(), done.error().context.c_str());
+    return 3;
+}
+
+int split_until_death(muster::Context& context) {
+    ::signal(SIGTERM, SIG_IGN);  // what is looked at is the failure, not the signal that follows it
+    if (context.rank() == 1) {
+        // As a split begins: all ranks' colors and keys.
+        const int own[2] = {0, 0};
+        int all[64] = {};
+        const auto count = static_cast<std::size_t>(2 * context.world_size());
+        (void)context.world().run(
+            muster::all_gather({own, 2, muster::DataType::i32}, {all, count, muster::DataType::i32}));
+        std::printf("killed at %.6f\n", seconds_now());
+        std::fflush(stdout);
+        ::raise(SIGKILL);
+    }
+    const auto part = context.world().split(0, 0);
+    std::printf("failed at %.6f: %s\n", seconds_now(), part ? "no failure" : part.error().context.c_str());
     return 3;
 }
 
@@ -74,6 +97,7 @@ int main(int argc, char** argv) {
     if (mode == "outlive") return outlive(*context);
     if (mode == "absent") return absent(*context);
     if (mode == "reduce") return reduce_until_failure(*context);
+    if (mode == "split") return split_until_death(*context);
     if (mode == "fail") return context->world().run(muster::barrier()) ? 3 : 1;
     float value = static_cast<float>(context->rank() + 1);
     const auto done =

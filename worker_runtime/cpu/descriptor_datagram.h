@@ -6,17 +6,17 @@
 
 #include "rendezvous/base/datagram.h"
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/time.h"
+#include "worker_runtime/cpu/meeting_wait.h"
 
 namespace muster::runtime {
 
 /// Returns when `fd` is ready for `events` (poll's), or false at the deadline.
-bool wait_ready(int fd, short events, Instant deadline);
+Result<bool> wait_ready(int fd, short events, const MeetingWait& wait);
 
-Result<void> send_datagram_before(Instant deadline, int fd, std::string_view bytes,
+Result<void> send_datagram_before(const MeetingWait& wait, int fd, std::string_view bytes,
                                   std::span<const int> descriptors = {});
 
 /// peer_closed when the other end has gone.
-Result<Datagram> receive_datagram_before(Instant deadline, int fd);
+Result<Datagram> receive_datagram_before(const MeetingWait& wait, int fd);
 
 }  // namespace muster::runtime

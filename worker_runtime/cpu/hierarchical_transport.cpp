@@ -115,6 +115,17 @@ class HierarchicalTransport final : public Transport {
         return agreed || !memory ? std::move(memory) : agreed.error();
     }
 
+    Result<void> look(Instant since) override {
+        if (groups_.node == nullptr) return over_tcp_->look(since);
+        if (auto node = groups_.tell_others(groups_.node->look()); !node) return node;
+        return groups_.tell_node(over_tcp_->look(since));
+    }
+
+    Error fail(const Error& error) override {
+        const Error first = over_tcp_->fail(error);
+        return groups_.tell_node(first).error();
+    }
+
     void abort(std::string_view why) override {
         over_tcp_->abort(why);
         if (groups_.node != nullptr) on_node_->abort(why);
@@ -240,7 +251,7 @@ class HierarchicalTransport final : public Transport {
 Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms& terms, const TcpOptions& options,
                                                                LocalDoor door, std::vector<LocalIdentity> identities,
                                                                NodeLayout layout, std::shared_ptr<FdWatch> watch) {
-    const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
+    const auto wait = terms.meeting_wait();
     auto parts = connect_tcp(terms, options);
     if (!parts) return parts.error();
     const int node = layout.node_of(terms.rank);
@@ -251,7 +262,7 @@ Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms&
         local.size = layout.size_of(node);
         local.root_ranks.clear();  // the group over TCP speaks for both
         const auto first = identities.begin() + layout.first_of(node);
-        auto formed = SharedGroup::form(local, std::move(door), {first, first + local.size}, watch, deadline);
+        auto formed = SharedGroup::form(local, std::move(door), {first, first + local.size}, watch, wait);
         if (!formed) return parts->group->fail(formed.error().code, formed.error().context);
         shared = std::move(*formed);
     }

@@ -109,15 +109,17 @@ std::string name_missing(const std::vector<LocalIdentity>& identities, IsMissing
 
 /// Accepts the other ranks; each says its number.
 Result<void> accept_all(const FileDescriptor& listener, std::vector<FileDescriptor>& sockets,
-                        const std::vector<LocalIdentity>& identities, Instant deadline) {
+                        const std::vector<LocalIdentity>& identities, const MeetingWait& wait) {
     for (std::size_t missing = sockets.size() - 1; missing > 0;) {
-        if (!wait_ready(listener.get(), POLLIN, deadline)) {
+        const auto ready = wait_ready(listener.get(), POLLIN, wait);
+        if (!ready) return ready.error();
+        if (!*ready) {
             const auto absent = name_missing(identities, [&](std::size_t rank) { return !sockets[rank].valid(); });
             return Error{Errc::timed_out, cat(absent, " did not connect on this host")};
         }
         FileDescriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (!socket.valid()) continue;
-        auto hello = receive_datagram_before(deadline, socket.get());
+        auto hello = receive_datagram_before(wait, socket.get());
         std::size_t rank = 0;
         if (!hello || !parse_number(std::string_view(hello->bytes), rank) || rank == 0 || rank >= sockets.size() ||
             sockets[rank].valid()) {
@@ -140,7 +142,7 @@ Result<FileDescriptor> listen_at(const std::string& digits, int backlog) {
     return listener;
 }
 
-Result<FileDescriptor> connect_to(const LocalIdentity& leader, int rank, Instant deadline) {
+Result<FileDescriptor> connect_to(const LocalIdentity& leader, int rank, const MeetingWait& wait) {
     socklen_t length = 0;
     const sockaddr_un address = abstract_address(leader.address, length);
     FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -148,7 +150,7 @@ Result<FileDescriptor> connect_to(const LocalIdentity& leader, int rank, Instant
     if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
         return error_from_errno(errno, cat("meet rank 0 (pid ", leader.pid, " on ", leader.host, ") on this host"));
     }
-    if (auto sent = send_datagram_before(deadline, socket.get(), cat(rank)); !sent) return sent.error();
+    if (auto sent = send_datagram_before(wait, socket.get(), cat(rank)); !sent) return sent.error();
     return socket;
 }
 
@@ -185,34 +187,34 @@ Result<LocalDoor> LocalDoor::open(int rank, int group_size) {
 }
 
 Result<LocalMeeting> LocalMeeting::hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities,
-                                        Instant deadline) {
+                                        const MeetingWait& wait) {
     MUSTER_CHECK(rank < static_cast<int>(identities.size()), rank, identities.size());
     LocalMeeting meeting(rank, std::move(identities));
     if (rank == 0) {
         meeting.sockets_.resize(meeting.identities_.size());
-        if (auto all = accept_all(door.listener, meeting.sockets_, meeting.identities_, deadline); !all) {
+        if (auto all = accept_all(door.listener, meeting.sockets_, meeting.identities_, wait); !all) {
             // Those who came wait for the leader's word.
             for (const auto& socket : meeting.sockets_)
-                if (socket.valid()) (void)send_datagram_before(deadline, socket.get(), words_of(all.error()));
+                if (socket.valid()) (void)send_datagram_before(wait.deadline, socket.get(), words_of(all.error()));
             return all.error();
         }
         return meeting;
     }
-    auto socket = connect_to(meeting.identities_[0], rank, deadline);
+    auto socket = connect_to(meeting.identities_[0], rank, wait);
     if (!socket) return socket.error();
     meeting.sockets_.push_back(std::move(*socket));
     return meeting;
 }
 
 Result<std::vector<FileDescriptor>> LocalMeeting::share(const FileDescriptor& descriptor, const std::string& trouble,
-                                                        Instant deadline) {
+                                                        const MeetingWait& wait) {
     std::optional<Error> wrong;
     if (!trouble.empty()) wrong = Error{Errc::limit_exceeded, trouble};
-    return rank_ == 0 ? lead(descriptor, std::move(wrong), deadline) : follow(descriptor, wrong, deadline);
+    return rank_ == 0 ? lead(descriptor, std::move(wrong), wait) : follow(descriptor, wrong, wait);
 }
 
 Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own, std::optional<Error> wrong,
-                                                       Instant deadline) {
+                                                       const MeetingWait& wait) {
     const auto by = [this](std::size_t rank, const Error& error) {
         return with_context(error, cat("rank ", identities_[rank].rank));
     };
@@ -221,9 +223,13 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
     all[0] = FileDescriptor(::fcntl(own.get(), F_DUPFD_CLOEXEC, 0));
     std::vector<bool> is_late(sockets_.size());
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
-        auto parcel = receive_datagram_before(deadline, sockets_[rank].get());
+        auto parcel = receive_datagram_before(wait, sockets_[rank].get());
         is_late[rank] = !parcel && parcel.error().code == Errc::timed_out;
         if (is_late[rank]) continue;
+        if (auto stands = wait.look(); !parcel && !stands) {
+            wrong = stands.error();
+            break;
+        }
         if (!parcel) {
             // All learn of it, and it is the group's end: what the others have sent stays unread.
             wrong = about(identities_[rank], parcel.error());
@@ -241,7 +247,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
     for (const auto& one : all) numbers.push_back(one.get());
     if (wrong) numbers.clear();
     for (std::size_t rank = 1; rank < sockets_.size(); ++rank) {
-        auto sent = send_datagram_before(deadline, sockets_[rank].get(), words_of(wrong), numbers);
+        auto sent = send_datagram_before(wait.deadline, sockets_[rank].get(), words_of(wrong), numbers);
         if (!sent && !wrong) return about(identities_[rank], sent.error());
     }
     if (wrong) return *wrong;
@@ -249,13 +255,15 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
 }
 
 Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& own, const std::optional<Error>& wrong,
-                                                         Instant deadline) {
+                                                         const MeetingWait& wait) {
     std::vector<int> numbers;
     if (!wrong) numbers.push_back(own.get());
     // Where that fails, the leader may have said why before it left.
-    const auto sent = send_datagram_before(deadline, sockets_[0].get(), words_of(wrong), numbers);
-    const auto until = deadline < no_deadline - leaders_word_timeout ? deadline + leaders_word_timeout : no_deadline;
-    auto parcel = receive_datagram_before(until, sockets_[0].get());
+    const auto sent = send_datagram_before(wait, sockets_[0].get(), words_of(wrong), numbers);
+    auto leaders = wait;
+    if (wait.deadline < no_deadline - leaders_word_timeout) leaders.deadline += leaders_word_timeout;
+    auto parcel = receive_datagram_before(leaders, sockets_[0].get());
+    if (auto stands = wait.look(); !parcel && !stands) return stands.error();
     if (!parcel) return about(identities_[0], sent ? parcel.error() : sent.error());
     if (auto theirs = wrong_in(*parcel, identities_.size()); theirs) return *theirs;
     return std::move(parcel->descriptors);

@@ -10,7 +10,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/time.h"
+#include "worker_runtime/cpu/meeting_wait.h"
 
 namespace muster::runtime {
 
@@ -52,21 +52,23 @@ class LocalMeeting {
   public:
     /// Connects ranks 0..size-1, all of which are on this host. `identities` in rank order. An error names all
     /// ranks that did not come, to everybody who did.
-    static Result<LocalMeeting> hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities, Instant deadline);
+    static Result<LocalMeeting> hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities,
+                                     const MeetingWait& wait);
 
     /// A collective: gives `descriptor` to all, and gets all ranks', in rank order. Where a rank calls with `trouble`
     /// instead (its descriptor is then not looked at), every rank gets that rank's trouble as a limit_exceeded. Ranks
     /// that are late, or one that has gone, are named to all others.
     Result<std::vector<FileDescriptor>> share(const FileDescriptor& descriptor, const std::string& trouble,
-                                              Instant deadline);
+                                              const MeetingWait& wait);
 
     [[nodiscard]] const LocalIdentity& identity(int rank) const { return identities_[static_cast<std::size_t>(rank)]; }
 
   private:
     LocalMeeting(int rank, std::vector<LocalIdentity> identities) : rank_(rank), identities_(std::move(identities)) {}
-    Result<std::vector<FileDescriptor>> lead(const FileDescriptor& own, std::optional<Error> wrong, Instant deadline);
+    Result<std::vector<FileDescriptor>> lead(const FileDescriptor& own, std::optional<Error> wrong,
+                                             const MeetingWait& wait);
     Result<std::vector<FileDescriptor>> follow(const FileDescriptor& own, const std::optional<Error>& wrong,
-                                               Instant deadline);
+                                               const MeetingWait& wait);
 
     int rank_;
     std::vector<LocalIdentity> identities_;

@@ -26,18 +26,19 @@ std::string absentees(const GroupTerms& terms, const std::vector<std::string>& k
 }  // namespace
 
 Result<std::vector<std::string>> exchange(const GroupTerms& terms, std::string_view what, std::string_view value,
-                                          Instant deadline) {
+                                          const MeetingWait& wait) {
     const auto key = [&](int rank) { return cat(terms.id, "/", what, "/", rank); };
     const auto context = [&](const Error& error) {
         return with_context(error, cat("communicator ", terms.id, ", rank ", terms.rank, " of ", terms.size));
     };
-    if (auto published = terms.place->publish(key(terms.rank), value, deadline); !published) {
+    if (auto published = terms.place->publish(key(terms.rank), value, wait.deadline); !published) {
         return context(published.error());
     }
     std::vector<std::string> keys;
     for (int rank = 0; rank < terms.size; ++rank) keys.push_back(key(rank));
-    auto values = terms.place->collect(keys, deadline);
+    auto values = terms.place->collect(keys, wait);
     if (values) return values;
+    if (auto stands = wait.look(); !stands) return stands.error();
     if (values.error().code != Errc::timed_out) return context(values.error());
     return context({Errc::timed_out, cat(absentees(terms, keys), " (", values.error().context, ")")});
 }

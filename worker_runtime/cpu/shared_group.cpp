@@ -44,12 +44,12 @@ SharedGroup::SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::sha
 
 Result<std::unique_ptr<SharedGroup>> SharedGroup::form(const GroupTerms& terms, LocalDoor door,
                                                        std::vector<LocalIdentity> identities,
-                                                       std::shared_ptr<FdWatch> watch, Instant deadline) {
-    auto meeting = LocalMeeting::hold(terms.rank, std::move(door), std::move(identities), deadline);
+                                                       std::shared_ptr<FdWatch> watch, const MeetingWait& wait) {
+    auto meeting = LocalMeeting::hold(terms.rank, std::move(door), std::move(identities), wait);
     if (!meeting) return with_context(meeting.error(), cat("communicator ", terms.id));
     std::unique_ptr<SharedGroup> group(new SharedGroup(terms, std::move(*meeting), std::move(watch)));
-    if (auto shared = group->share_segments(deadline); !shared) return shared.error();
-    if (auto watched = group->watch_peers(deadline); !watched) return watched.error();
+    if (auto shared = group->share_segments(wait); !shared) return shared.error();
+    if (auto watched = group->watch_peers(wait); !watched) return watched.error();
     return group;
 }
 
@@ -65,11 +65,11 @@ SharedGroup::~SharedGroup() {
 
 Result<std::vector<SharedSegment>> SharedGroup::share_memory(std::size_t own_bytes,
                                                              const std::vector<std::size_t>& all_bytes,
-                                                             const std::string& purpose, Instant deadline) {
+                                                             const std::string& purpose, const MeetingWait& wait) {
     auto own = SharedSegment::create(own_bytes, purpose);
     static const FileDescriptor nothing;
     shares_ = true;
-    auto all = meeting_.share(own ? own->descriptor() : nothing, own ? "" : own.error().context, deadline);
+    auto all = meeting_.share(own ? own->descriptor() : nothing, own ? "" : own.error().context, wait);
     shares_ = false;
     if (!all) return all.error();
     std::vector<SharedSegment> segments(static_cast<std::size_t>(size_));
@@ -84,19 +84,19 @@ Result<std::vector<SharedSegment>> SharedGroup::share_memory(std::size_t own_byt
     return segments;
 }
 
-Result<void> SharedGroup::share_segments(Instant deadline) {
+Result<void> SharedGroup::share_segments(const MeetingWait& wait) {
     std::vector<std::size_t> sizes(static_cast<std::size_t>(size_), layout_.follower_bytes);
     sizes[0] = layout_.leader_bytes;
-    auto segments = share_memory(sizes[static_cast<std::size_t>(rank_)], sizes, cat("communicator ", id_), deadline);
+    auto segments = share_memory(sizes[static_cast<std::size_t>(rank_)], sizes, cat("communicator ", id_), wait);
     if (!segments) return segments.error();
     segments_ = std::move(*segments);
     return {};
 }
 
-Result<void> SharedGroup::watch_peers(Instant deadline) {
+Result<void> SharedGroup::watch_peers(const MeetingWait& wait) {
     const FileDescriptor own(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
     const std::string trouble = own.valid() ? "" : error_from_errno(errno, "open a descriptor of this process").context;
-    auto peers = meeting_.share(own, trouble, deadline);
+    auto peers = meeting_.share(own, trouble, wait);
     if (!peers) return peers.error();
     peers_ = std::move(*peers);
     for (int rank = 0; rank < size_; ++rank) {
@@ -349,6 +349,11 @@ Error SharedGroup::end_of_wait(WaitEnd end, int rank, const std::vector<int>& la
     if (!blamed) return fail(blamed.error().code, blamed.error().context);
     return fail(Errc::timed_out,
                 cat(doing, " on communicator ", id_, " was not over by its deadline: ", *blamed, " did not come"));
+}
+
+Result<void> SharedGroup::look() const {
+    if (has_failed(line(rank_).step)) return failure();
+    return {};
 }
 
 Error SharedGroup::fail(Errc code, const std::string& text) {

@@ -29,7 +29,7 @@ class SharedGroup {
     /// All ranks of `terms` must be able to meet (can_meet of their identities); `door` is this rank's.
     static Result<std::unique_ptr<SharedGroup>> form(const GroupTerms& terms, LocalDoor door,
                                                      std::vector<LocalIdentity> identities,
-                                                     std::shared_ptr<FdWatch> watch, Instant deadline);
+                                                     std::shared_ptr<FdWatch> watch, const MeetingWait& wait);
     ~SharedGroup();
     SharedGroup(const SharedGroup&) = delete;
     SharedGroup& operator=(const SharedGroup&) = delete;
@@ -66,6 +66,8 @@ class SharedGroup {
     [[nodiscard]] ChannelLine& channel(int from, int to) const;
     [[nodiscard]] std::byte* channel_slot(int from, int to, std::uint64_t number) const;
 
+    /// An error is the group's failure, whoever found it; returns at once.
+    [[nodiscard]] Result<void> look() const;
     /// Ends the group with this failure, unless it has one already; the first one is returned.
     Error fail(Errc code, const std::string& text);
     [[nodiscard]] Error failure() const;
@@ -88,10 +90,10 @@ class SharedGroup {
   private:
     struct Region;
     SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::shared_ptr<FdWatch> watch);
-    Result<void> share_segments(Instant deadline);
-    Result<void> watch_peers(Instant deadline);
+    Result<void> share_segments(const MeetingWait& wait);
+    Result<void> watch_peers(const MeetingWait& wait);
     Result<std::vector<SharedSegment>> share_memory(std::size_t own_bytes, const std::vector<std::size_t>& all_bytes,
-                                                    const std::string& purpose, Instant deadline);
+                                                    const std::string& purpose, const MeetingWait& wait);
     Result<void> sign(const Operation& operation, bool copied);
     Result<void> await_all(const RunTerms& terms);
     Result<void> compare_signatures();

@@ -52,6 +52,10 @@ class SharedMemoryTransport final : public Transport {
         return group_->allocate(size_bytes, terms);
     }
 
+    Result<void> look(Instant /*since*/) override { return group_->look(); }
+
+    Error fail(const Error& error) override { return group_->fail(error.code, error.context); }
+
     void abort(std::string_view why) override {
         group_->fail(Errc::cancelled, cat(group_->who(group_->rank()), " aborted: ", why));
     }
@@ -68,8 +72,8 @@ class SharedMemoryTransport final : public Transport {
 Result<std::unique_ptr<Transport>> make_shared_memory_transport(const GroupTerms& terms, LocalDoor door,
                                                                 std::vector<LocalIdentity> identities,
                                                                 std::shared_ptr<FdWatch> watch) {
-    const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
-    auto group = SharedGroup::form(terms, std::move(door), std::move(identities), std::move(watch), deadline);
+    auto group =
+        SharedGroup::form(terms, std::move(door), std::move(identities), std::move(watch), terms.meeting_wait());
     if (!group) return group.error();
     auto transport = std::make_unique<SharedMemoryTransport>(std::move(*group));
     transport->join(terms);

@@ -175,8 +175,26 @@ Result<bool> TcpGroup::hear(int rank) {
 Result<bool> TcpGroup::hear_or_lose(int rank) {
     const std::lock_guard lock(mutex_);
     read(rank);
+    return heard_or_lost(rank);
+}
+
+Result<bool> TcpGroup::heard_or_lost(int rank) {
     if (inbox(rank).told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died"), 0);
     return heard(rank);
+}
+
+Result<void> TcpGroup::look() {
+    std::vector<pollfd> controls;
+    for (const auto& peer : mesh_.peers) controls.push_back({peer.control.get(), POLLIN, 0});
+    (void)::poll(controls.data(), controls.size(), 0);
+    const std::lock_guard lock(mutex_);
+    if (failure_) return *failure_;
+    for (int peer = 0; peer < size(); ++peer) {
+        if (peer == rank()) continue;
+        if (controls[static_cast<std::size_t>(peer)].revents != 0) read(peer);
+        if (auto well = heard_or_lost(peer); !well) return well.error();
+    }
+    return {};
 }
 
 /// Until the control connection has said its last. Another thread may read it, and then nothing wakes this one.

@@ -65,6 +65,8 @@ class TcpGroup {
     Result<bool> hear(int rank);
     /// The same for who watches a connection while nothing is being carried: a death is a failure too, at once.
     Result<bool> hear_or_lose(int rank);
+    /// The same for all, without waiting: an error is the group's failure.
+    Result<void> look();
     /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
     /// before the end.
     Error lost(int rank, int failure, const std::string& doing);
@@ -115,6 +117,7 @@ class TcpGroup {
     std::optional<std::vector<int>> pursue(int rank, Question& question, Instant began);
     Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);
     Result<bool> heard(int rank);
+    Result<bool> heard_or_lost(int rank);
 
     void await_last_words(int rank);
     void give_up(std::uint64_t number);

@@ -45,7 +45,7 @@ std::string describe_rank(int rank, const TcpCard& card) {
 }
 
 Result<TcpMesh> connect_mesh(const GroupTerms& terms, const TcpOptions& options) {
-    const auto deadline = std::chrono::steady_clock::now() + terms.meeting_timeout;
+    const auto wait = terms.meeting_wait();
     auto listeners = listen_at_all(options.addresses);
     if (!listeners) return listeners.error();
     std::vector<TcpPlace> places;
@@ -58,7 +58,7 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const TcpOptions& options)
                       .pid = static_cast<std::int32_t>(::getpid()),
                       .host = host_name(),
                       .token = random_token()};
-    auto texts = exchange(terms, "tcp", encode(own), deadline);
+    auto texts = exchange(terms, "tcp", encode(own), wait);
     if (!texts) return texts.error();
     TcpMesh mesh;
     for (const auto& text : *texts) {
@@ -67,7 +67,7 @@ Result<TcpMesh> connect_mesh(const GroupTerms& terms, const TcpOptions& options)
         mesh.peers.emplace_back().card = std::move(*card);
     }
     mesh.stripes = std::clamp<int>(mesh.peers[0].card.stripes, 1, stripes_max);
-    auto built = MeshBuilder(terms, std::move(mesh), std::move(*listeners)).build(deadline);
+    auto built = MeshBuilder(terms, std::move(mesh), std::move(*listeners)).build(wait);
     if (!built) return with_context(built.error(), cat("communicator ", terms.id, ", rank ", terms.rank));
     return built;
 }

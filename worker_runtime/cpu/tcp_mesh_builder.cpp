@@ -35,19 +35,24 @@ Result<void> ended_early(const std::vector<std::string>& gone) {
 MeshBuilder::MeshBuilder(const GroupTerms& terms, TcpMesh mesh, std::vector<FileDescriptor> listeners)
     : terms_(terms), mesh_(std::move(mesh)), listeners_(std::move(listeners)) {}
 
-Result<TcpMesh> MeshBuilder::build(Instant deadline) {
+Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
     if (auto expected = expect_connections(); !expected) return expected.error();
     auto complains = clock_now() + forming_is_long_after;
     while (missing_ > 0) {
         const auto now = clock_now();
-        if (now >= deadline) return Error{Errc::timed_out, absentees()};
+        if (auto stands = wait.look(); !stands) {
+            tell(stands.error());
+            return stands.error();
+        }
+        if (now >= wait.deadline) return Error{Errc::timed_out, absentees()};
         if (now >= complains) {
             log(LogLevel::warning, "communicator ", terms_.id, ", rank ", terms_.rank, ": after ",
                 muster::describe(forming_is_long_after), " still without a connection: ", absentees());
             complains = no_deadline;
         }
         if (auto begun = begin_tries(now); !begun) return give_up(begun.error());
-        if (auto served = wait_and_serve(std::min(deadline, complains)); !served) return give_up(served.error());
+        if (auto served = wait_and_serve(std::min(wait.next_look(now), complains)); !served)
+            return give_up(served.error());
     }
     return std::move(mesh_);
 }
@@ -244,11 +249,15 @@ bool MeshBuilder::serve(Guest& guest) {
 /// A peer whose group stands already would see this rank end, and blame it.
 Error MeshBuilder::give_up(Error error) const {
     error = with_others_gone(std::move(error));
+    tell(error);
+    return error;
+}
+
+void MeshBuilder::tell(const Error& error) const {
     const auto frame = encode(ControlFrame{.code = error.code, .text = error.context, .waits_for = {}});
     for (const auto& peer : mesh_.peers)
         if (peer.control.valid())
             static_cast<void>(::send(peer.control.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
-    return error;
 }
 
 /// Whoever gives up because another has died is gone too, and may be seen first. So all that are gone are named.

@@ -22,7 +22,7 @@ class MeshBuilder {
     /// `mesh` has the cards of all ranks. `listeners` are where this rank's card says.
     MeshBuilder(const GroupTerms& terms, TcpMesh mesh, std::vector<FileDescriptor> listeners);
 
-    Result<TcpMesh> build(Instant deadline);
+    Result<TcpMesh> build(const MeetingWait& wait);
 
   private:
     /// A connection from somebody who has not said who he is.
@@ -47,6 +47,7 @@ class MeshBuilder {
 
     [[nodiscard]] const TcpCard& card(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)].card; }
     [[nodiscard]] Error give_up(Error error) const;
+    void tell(const Error& error) const;
     [[nodiscard]] Error with_others_gone(Error error) const;
     [[nodiscard]] bool has_gone(int rank) const;
     [[nodiscard]] bool is_whole(int rank) const;

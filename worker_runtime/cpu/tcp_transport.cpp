@@ -96,6 +96,10 @@ class TcpTransport final : public Transport {
         return Memory(std::shared_ptr<std::span<std::byte>>(pages, &pages->bytes));
     }
 
+    Result<void> look(Instant /*since*/) override { return group_->look(); }
+
+    Error fail(const Error& error) override { return group_->fail(error.code, error.context); }
+
     void abort(std::string_view why) override {
         group_->fail(Errc::cancelled, cat(group_->who(group_->rank()), " aborted: ", why));
     }

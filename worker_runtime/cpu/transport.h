@@ -63,9 +63,20 @@ class Transport {
     virtual Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) = 0;
 
     /// The new group's transport, made from this one; a collective, called like run(). Null: there is no way to do so
-    /// that is better than making it anew, as the caller then does.
+    /// that is better than making it anew, as the caller then does; or this rank takes part in none.
     virtual Result<std::unique_ptr<Transport>> split(const SplitTerms& /*split*/, const RunTerms& /*terms*/) {
         return std::unique_ptr<Transport>();
+    }
+
+    /// An error is the group's end: a rank's death, another's failure or abort(). For who waits for other ranks without
+    /// this group's help, `since` when; returns at once.
+    virtual Result<void> look(Instant /*since*/) { return {}; }
+
+    /// Ends the group with this failure, which the other ranks are told; where it has one already, with that. Gives the
+    /// one that it has.
+    virtual Error fail(const Error& error) {
+        abort(error.context);
+        return error;
     }
 
     /// Any thread, any time, more than once: what runs here and on the peers returns within milliseconds. Peers are

@@ -46,14 +46,14 @@ Result<std::vector<NcclRank>> meet_ranks(const GroupTerms& group, const Result<s
         if (!process) return process.error();
         return std::vector<NcclRank>{own};
     }
-    const auto deadline = std::chrono::steady_clock::now() + group.meeting_timeout;
+    const auto wait = group.meeting_wait();
     if (!process) {
         const std::string text = cat(bad, "pid ", own.pid, " on ", own.host, ": ", process.error().context);
         // The others wait for this rank, but there is nothing here to wait for.
-        auto told = group.place->publish(cat(group.id, "/nccl/identity/", group.rank), text, deadline);
+        auto told = group.place->publish(cat(group.id, "/nccl/identity/", group.rank), text, wait.deadline);
         return told ? process.error() : with_context(process.error(), told.error().context);
     }
-    auto texts = exchange(group, "nccl/identity", cat(good, own.encode()), deadline);
+    auto texts = exchange(group, "nccl/identity", cat(good, own.encode()), wait);
     if (!texts) return texts.error();
     std::vector<NcclRank> ranks;
     for (const auto& text : *texts) {

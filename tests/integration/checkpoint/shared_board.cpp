@@ -94,10 +94,11 @@ class SharedBoard::Place final : public runtime::MeetingPlace {
     Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
         return store_.set(key, value);
     }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) override {
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys,
+                                             const runtime::MeetingWait& wait) override {
         std::vector<std::string> found;
         for (const auto& key : keys) {
-            auto value = store_.get(key, deadline - std::chrono::steady_clock::now());
+            auto value = store_.get(key, wait.deadline - std::chrono::steady_clock::now());
             if (!value) return value.error();
             found.push_back(std::move(*value));
         }

@@ -156,6 +156,17 @@ class Context(unittest.TestCase):
         self.assertIn("the round ended", done.stdout)
         self.assertIn("rank 2", done.stdout)
 
+    def test_a_rank_that_is_killed_in_a_split_is_named_long_before_any_deadline(self):
+        for transport in ("shared_memory", "tcp"):
+            with self.subTest(transport):
+                done = under_muster(3, "split", MUSTER_TRANSPORT=transport)
+                killed = float(re.search(r"killed at ([\d.]+)", done.stdout)[1])
+                failures = re.findall(r"failed at ([\d.]+): (.*)", done.stdout)
+                self.assertEqual(len(failures), 2, done.stdout + done.stderr)
+                for when, why in failures:
+                    self.assertRegex(why, r"rank 1\b")
+                    self.assertLess(float(when) - killed, 10)  # the meeting's deadline is 300 s
+
     def test_flight_records_stay_after_a_failure_and_tell_who_is_missing(self):
         with tempfile.TemporaryDirectory(prefix="muster flight ") as logs:
             command = (BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=1", "--max-restarts=1",

@@ -34,8 +34,8 @@ class OverheardMeeting final : public MeetingPlace {
     Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override {
         return place_->publish(key, value, deadline);
     }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant deadline) override {
-        auto values = place_->collect(keys, deadline);
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override {
+        auto values = place_->collect(keys, wait);
         if (values && on_values) on_values(*values);
         return values;
     }

@@ -17,7 +17,7 @@ Instant in(Duration duration) {
 class GonePlace final : public MeetingPlace {
   public:
     Result<void> publish(std::string_view, std::string_view, Instant) override { return {}; }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>&, Instant) override {
+    Result<std::vector<std::string>> collect(const std::vector<std::string>&, const MeetingWait&) override {
         return Error{Errc::peer_closed, "the store has gone"};
     }
 };

@@ -18,7 +18,7 @@ class CountingPlace final : public MeetingPlace {
         values_[std::string(key)] = value;
         return {};
     }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, Instant) override {
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait&) override {
         ++questions;
         std::vector<std::string> found;
         for (const auto& key : keys) {

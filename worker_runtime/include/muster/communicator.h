@@ -90,7 +90,8 @@ class Communicator {
     Result<Memory> allocate(std::size_t size_bytes);
 
     /// A new group of the ranks that gave the same `color`, ordered by `key` and then by rank here. A collective over
-    /// the whole group; a negative color gets an empty result (a rank that takes part in none).
+    /// the whole group; a negative color gets an empty result (a rank that takes part in none). A failure ends the
+    /// whole group, whoever in it dies, aborts or lacks what it needs.
     Result<std::unique_ptr<Communicator>> split(int color, int key);
 
     /// Ends this communicator on all ranks, from any thread: operations in progress return within milliseconds.
