@@ -15,8 +15,13 @@ constexpr int version = 12090;
 constexpr int version_of_driver = 12090;
 
 thread_local int current_device = 0;
+/// As the driver keeps it: null in a thread that has used no GPU.
+thread_local void* current_context = nullptr;
 thread_local cudaError_t last_error = cudaSuccess;
 std::atomic<unsigned> contexts = 0;
+
+/// What stands for the context that the runtime makes on each GPU.
+char primary_contexts[32];
 
 int device_count() {
     const char* const text = std::getenv("MUSTER_STANDIN_GPUS");
@@ -28,6 +33,7 @@ int device_count() {
 namespace muster::stand_ins {
 
 int use_current_device() {
+    if (current_context == nullptr) current_context = &primary_contexts[current_device];
     contexts |= 1u << current_device;
     return current_device;
 }
@@ -84,8 +90,28 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaSetDevice(int device) {
     if (device < 0 || device >= device_count()) return keep(cudaErrorInvalidDevice);
     current_device = device;
+    current_context = nullptr;
     muster::stand_ins::use_current_device();
     return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+    *device = current_device;
+    return cudaSuccess;
+}
+
+// Of the driver, whose library has the runtime's place here too.
+
+int cuCtxGetCurrent(void** context) {
+    *context = current_context;
+    return 0;
+}
+
+/// The runtime's device follows the driver's context; where there is none, it stays what it was.
+int cuCtxSetCurrent(void* context) {
+    current_context = context;
+    if (context != nullptr) current_device = static_cast<int>(static_cast<char*>(context) - primary_contexts);
+    return 0;
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* name, int size, int device) {

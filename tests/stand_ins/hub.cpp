@@ -16,7 +16,7 @@ namespace muster::stand_ins {
 namespace {
 
 struct Hello {
-    std::int32_t rank;
+    std::int32_t rank;  ///< -1: the hub is closed
     std::int32_t size;
 };
 
@@ -74,13 +74,20 @@ void serve(int listener) {
     do {
         const int socket = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
         Hello hello{};
-        if (socket < 0 || !read_all(socket, &hello, sizeof hello)) continue;
+        if (socket < 0 || !read_all(socket, &hello, sizeof hello)) {
+            if (socket >= 0) ::close(socket);
+            continue;
+        }
+        if (hello.rank < 0) {
+            ranks.push_back(socket);
+            break;
+        }
         ranks.resize(static_cast<std::size_t>(hello.size), -1);
         ranks[static_cast<std::size_t>(hello.rank)] = socket;
         ++come;
     } while (ranks.empty() || come < ranks.size());
     ::close(listener);
-    bool good = true;
+    bool good = come == ranks.size();
     for (const int rank : ranks) good = good && write_all(rank, "+", 1);
     // Those of this process last: as soon as the rank that opened this hub has its frames its process may end, and this
     // thread with it.
@@ -93,7 +100,8 @@ void serve(int listener) {
             for (std::size_t i = 0; i < frames.size() && good; ++i) good = write_frame(rank, frames[i]);
         }
     }
-    for (const int rank : ranks) ::close(rank);
+    for (const int rank : ranks)
+        if (rank >= 0) ::close(rank);
 }
 
 }  // namespace
@@ -112,6 +120,15 @@ std::string open_hub() {
     }
     std::thread(serve, listener).detach();
     return name;
+}
+
+void close_hub(const std::string& name) {
+    sockaddr_un address;
+    const auto size = address_of(name, address);
+    const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const Hello hello{.rank = -1, .size = 0};
+    if (::connect(socket, reinterpret_cast<sockaddr*>(&address), size) == 0) write_all(socket, &hello, sizeof hello);
+    ::close(socket);
 }
 
 HubLink::HubLink() : socket_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}

@@ -12,6 +12,8 @@ using Frame = std::vector<unsigned char>;
 
 /// Starts a hub; the name to reach it. Empty when the system refuses.
 std::string open_hub();
+/// Ends one of this process that still waits for ranks.
+void close_hub(const std::string& name);
 
 /// One rank's connection. Calls block; end() lets them return.
 class HubLink {

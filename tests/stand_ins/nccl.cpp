@@ -11,10 +11,14 @@
 //
 // MUSTER_STANDIN_NCCL_VERSION  what ncclGetVersion says
 // MUSTER_STANDIN_FAULT         one fault of this process: init_fails, init_hangs, split_fails, register_fails,
-//                              no_memory, abort_hangs, finalize_hangs, destroy_hangs, or with a number of operations
+//                              no_memory, abort_hangs, finalize_hangs, destroy_hangs, split_ends_late (a child's
+//                              handle is written while its parent is aborted), dies_in_split:STAGE (0: before the
+//                              ranks' choices are exchanged, 1: after it, 2: when a child is there), or with a number
+//                              of operations
 //                              that go well before: async_error:N, stuck:N, or ends_badly:N, which is over on the
 //                              GPU while the communicator has failed
-// standin_calls() says how many operations have been put on streams by this process.
+// standin_calls() says how many operations have been put on streams by this process, standin_communicators() how many
+// communicators it has that were neither destroyed nor aborted.
 // Compiled with STANDIN_OLD it is 2.18, which has nothing of what came later.
 #include <nccl.h>
 

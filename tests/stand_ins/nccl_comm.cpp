@@ -1,5 +1,6 @@
 #include "tests/stand_ins/nccl_comm.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,6 +113,11 @@ ncclResult_t enqueue(const CommPointer& comm, cudaStream_t stream, std::function
     return cudaLaunchHostFunc(stream, run_job, job.release()) == cudaSuccess ? ncclInProgress : ncclUnhandledCudaError;
 }
 
+extern "C" unsigned standin_communicators() {
+    const std::lock_guard lock(comms_mutex);
+    return static_cast<unsigned>(comms.size());
+}
+
 extern "C" unsigned standin_calls() {
     return calls;
 }
@@ -131,6 +137,7 @@ bool alike(const std::vector<Frame>& frames) {
 
 void connect(const CommPointer& comm, const std::string& hub) {
     comm->connecting = true;
+    comm->hub = hub;
     comm->connector = std::thread([raw = comm.get(), hub] {
         if (fault() == "init_hangs") return raw->wait_until_aborted();
         const bool good = raw->link.connect(hub, raw->rank, raw->size);
@@ -162,6 +169,11 @@ ncclResult_t init(ncclComm_t* handle, int size, int rank, const ncclUniqueId& id
     return ncclInProgress;
 }
 
+/// The stand-ins' process is ended here by "dies_in_split:STAGE".
+void dies_in_split(const char* stage) {
+    if (fault() == std::string("dies_in_split:") + stage) ::raise(SIGKILL);
+}
+
 struct Choice {
     int color;
     int key;
@@ -170,11 +182,16 @@ struct Choice {
 };
 
 void split(Comm& parent, int color, int key, ncclComm_t* made) {
+    dies_in_split("0");
     Choice own{.color = color, .key = key, .rank = parent.rank, .hub = {}};
     const std::string hub = muster::stand_ins::open_hub();
     std::memcpy(own.hub, hub.data(), hub.size());
     const auto frames = parent.link.exchange(frame_of('s', &own, sizeof own));
-    if (frames.empty() || !alike(frames)) return parent.wait_until_aborted();
+    if (frames.empty() || !alike(frames)) {
+        close_hub(hub);
+        return parent.wait_until_aborted();
+    }
+    dies_in_split("1");
     std::vector<Choice> members;
     for (const auto& frame : frames) {
         Choice one;
@@ -188,9 +205,12 @@ void split(Comm& parent, int color, int key, ncclComm_t* made) {
         child->device = parent.device;
         child->size = static_cast<int>(members.size());
         while (members[static_cast<std::size_t>(child->rank)].rank != parent.rank) ++child->rank;
-        *made = handle_of(child);
         connect(child, members.front().hub);
+        if (fault() == "split_ends_late") parent.wait_until_aborted();
+        *made = handle_of(child);
     }
+    if (color < 0 || hub != members.front().hub) close_hub(hub);
+    dies_in_split("2");
     const std::lock_guard lock(parent.mutex);
     parent.connecting = false;
 }

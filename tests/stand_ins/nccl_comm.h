@@ -34,6 +34,7 @@ struct Comm {
     int size = 1;
     int device = 0;
     HubLink link;
+    std::string hub;  ///< where the ranks meet; this process's, if it opened it
     std::mutex mutex;
     std::condition_variable changed;
     ncclResult_t state = ncclInProgress;
@@ -48,6 +49,7 @@ struct Comm {
 
     ~Comm() {
         if (connector.joinable()) connector.join();
+        close_hub(hub);  // where not all ranks have come
     }
     void wait_until_aborted() {
         std::unique_lock lock(mutex);

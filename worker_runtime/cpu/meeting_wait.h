@@ -16,8 +16,9 @@ namespace muster::runtime {
 /// The communicator that a part is being split from, as those see it who make the part. From any thread.
 class ParentGroup {
   public:
-    /// `look` returns at once; its error is the parent's end.
-    explicit ParentGroup(std::function<Result<void>()> look) : look_(std::move(look)) {}
+    /// `look` returns at once; its error is the parent's end, which has `size` ranks.
+    ParentGroup(std::function<Result<void>()> look, int size)
+        : look_interval(std::max(look_interval_min, size * look_interval_min / ranks_of_least)), look_(std::move(look)) {}
     ParentGroup(const ParentGroup&) = delete;
     ParentGroup& operator=(const ParentGroup&) = delete;
 
@@ -31,16 +32,19 @@ class ParentGroup {
         look_ = nullptr;
     }
 
+    /// A third of what a death may take to be told on one host. Ranks that wait at the store ask it as often, so that in
+    /// large groups each asks less: all together some 13,000 times a second.
+    const Duration look_interval;
+
   private:
+    static constexpr Duration look_interval_min = std::chrono::milliseconds(5);
+    static constexpr int ranks_of_least = 64;
+
     mutable std::mutex mutex_;
     std::function<Result<void>()> look_;
 };
 
 struct MeetingWait {
-    /// All ranks have begun to make the group, so this is short: looking costs nothing. A third of what a death may
-    /// take to be told on one host.
-    static constexpr Duration look_interval = std::chrono::milliseconds(5);
-
     Instant deadline;
     std::shared_ptr<ParentGroup> parent{};  ///< may be null
 
@@ -50,7 +54,7 @@ struct MeetingWait {
     [[nodiscard]] Result<void> look() const { return parent ? parent->look() : Result<void>(); }
     /// Nothing need be looked at before.
     [[nodiscard]] Instant next_look(Instant now) const {
-        return parent ? std::min(deadline, now + look_interval) : deadline;
+        return parent ? std::min(deadline, now + parent->look_interval) : deadline;
     }
 };
 

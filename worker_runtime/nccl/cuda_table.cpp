@@ -47,6 +47,19 @@ bool suits_driver(const CudaTable& table) {
     return !known || driver == 0 || driver / 1000 >= runtime / 1000;
 }
 
+/// The driver has a library of its own, which the runtime loads too; a stand-in has both in one.
+void find_driver(CudaTable& table, const SharedObject& runtime) {
+    const auto look_in = [&table](const SharedObject& library) {
+        const Finder find(library);
+        find.if_there(table.current_context, "cuCtxGetCurrent");
+        find.if_there(table.set_current_context, "cuCtxSetCurrent");
+        return table.current_context != nullptr && table.set_current_context != nullptr;
+    };
+    if (look_in(runtime)) return;
+    const auto driver = SharedObject::open("libcuda.so.1");
+    if (!driver || !look_in(*driver)) table.current_context = nullptr;
+}
+
 Result<CudaTable> load_one(const std::string& name) {
     auto library = SharedObject::open(name);
     if (!library) return library.error();
@@ -78,6 +91,7 @@ Result<CudaTable> load_one(const std::string& name) {
     find(table.launch, "cudaLaunchKernel");
     find.if_there(table.load_library, "cudaLibraryLoadData");
     find.if_there(table.get_kernel, "cudaLibraryGetKernel");
+    find_driver(table, *library);
     table.path = library->path();
     if (!find.missing().empty()) {
         return Error{Errc::unsupported, cat(table.path, " lacks ", join(find.missing(), ", "),

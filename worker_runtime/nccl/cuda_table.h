@@ -42,6 +42,9 @@ struct CudaTable {
     cudaError_t (*load_library)(void** library, const void* code, void* jit_options, void** jit_values,
                                 unsigned jit_count, void* options, void** values, unsigned count) = nullptr;
     cudaError_t (*get_kernel)(void** kernel, void* library, const char* name) = nullptr;
+    // The driver's cuCtxGetCurrent and cuCtxSetCurrent; null where there is no driver, and so no GPU.
+    int (*current_context)(void** context) = nullptr;
+    int (*set_current_context)(void* context) = nullptr;
     std::string path;
 
     /// Loads the library: `named`, else libcudart of any version since 11. unsupported says what is missing.

@@ -38,17 +38,18 @@ Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, i
     process->add(child);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    // The child's handle is written when the parent's call is over, not when it returns.
+    // Written when the parent's call is over, not when it returns.
     auto done = parent.call(
         "ncclCommSplit",
         [&](ncclComm_t handle, cudaStream_t) {
-            return process->nccl().split(handle, color, key, &child->handle_, &config);
+            return process->nccl().split(handle, color, key, &child->arriving_, &config);
         },
         wait);
     if (done && color == NCCL_SPLIT_NOCOLOR) {
         process->remove(child);
         return std::shared_ptr<NcclComm>();
     }
+    if (done) child->adopt();
     if (done) done = child->poll("ncclCommSplit", wait);
     if (done) return child;
     const Error first = process->fail(done.error());
@@ -58,19 +59,22 @@ Result<std::shared_ptr<NcclComm>> NcclComm::split(NcclComm& parent, int color, i
 
 NcclComm::~NcclComm() {
     const auto& cuda = process_->cuda();
-    if (!process_->use_device()) return;
+    const auto used = process_->use_device();
+    if (!used) return;
     for (auto* const event : marks_) cuda.event_destroy(event);
     if (stream_) cuda.stream_destroy(stream_);
 }
 
 Result<void> NcclComm::prepare() {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.stream_create(&stream_, cudaStreamNonBlocking), "make a CUDA stream");
 }
 
 Result<void> NcclComm::enter(std::string_view what, const std::function<ncclResult_t()>& function) {
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     const std::lock_guard lock(calls_);
     if (process_->failed()) return process_->failure();
     const auto result = function();
@@ -78,6 +82,8 @@ Result<void> NcclComm::enter(std::string_view what, const std::function<ncclResu
 }
 
 Result<void> NcclComm::ask(std::string_view what, bool& over) {
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     const std::lock_guard lock(calls_);
     if (process_->failed()) return process_->failure();
     ncclResult_t state = ncclSuccess;
@@ -122,6 +128,8 @@ Result<void> NcclComm::run(std::string_view what, const Call& function, const Nc
 
 Result<void> NcclComm::mark(std::string_view what, std::size_t number) {
     const auto& cuda = process_->cuda();
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     while (marks_.size() <= number) {
         cudaEvent_t event = nullptr;
         auto made = cuda.check(cuda.event_create(&event, cudaEventDisableTiming), "make a CUDA event");
@@ -133,6 +141,8 @@ Result<void> NcclComm::mark(std::string_view what, std::size_t number) {
 
 Result<bool> NcclComm::passed(std::string_view what, std::size_t number, Instant& asked) {
     const auto& cuda = process_->cuda();
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     const auto state = cuda.event_query(marks_[number]);
     if (state != cudaSuccess && state != cudaErrorNotReady) return cuda.check(state, what).error();
     const Instant now = std::chrono::steady_clock::now();
@@ -153,20 +163,23 @@ Result<void> NcclComm::finish(std::string_view what, const NcclWait& wait) {
 
 Result<void> NcclComm::wait_for(void* event) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
                       "wait for the caller's event");
 }
 
 Result<void> NcclComm::copy(void* to, const void* from, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy between host and GPU");
 }
 
 Result<void> NcclComm::fill_zero(void* memory, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
 }
 
@@ -189,6 +202,8 @@ Result<void> NcclComm::enlist(void* memory, std::size_t size_bytes, const NcclWa
 }
 
 void NcclComm::forget(void* memory) {
+    const auto used = process_->use_device();
+    if (!used) return;
     const std::lock_guard lock(calls_);
     const auto found = registrations_.find(memory);
     if (found == registrations_.end() || process_->failed()) return;
@@ -244,6 +259,8 @@ void NcclComm::settle() {
 }
 
 void NcclComm::deregister_all() {
+    const auto used = process_->use_device();
+    if (!used) return;
     const std::lock_guard lock(calls_);
     for (const auto& [memory, registration] : registrations_) process_->nccl().delist(handle_, registration);
     registrations_.clear();
@@ -253,6 +270,11 @@ void NcclComm::abort() {
     const std::lock_guard lock(calls_);
     if (handle_ != nullptr) process_->nccl().abort(handle_);
     handle_ = nullptr;
+}
+
+void NcclComm::adopt() {
+    const std::lock_guard lock(calls_);
+    if (arriving_ != nullptr) handle_ = std::exchange(arriving_, nullptr);
 }
 
 }  // namespace muster::runtime

@@ -72,6 +72,8 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     void settle();
     void deregister_all();
     void abort();
+    /// Once the parent's split is over, or its abort has returned: what was split off is this one's.
+    void adopt();
 
   private:
     explicit NcclComm(std::shared_ptr<NcclProcess> process) : process_(std::move(process)) {}
@@ -84,6 +86,7 @@ class NcclComm : public KernelQueue, public std::enable_shared_from_this<NcclCom
     std::shared_ptr<NcclProcess> process_;
     std::mutex calls_;  ///< held during each call on handle_
     ncclComm_t handle_ = nullptr;
+    ncclComm_t arriving_ = nullptr;  ///< NCCL's to write while the parent is being split
     cudaStream_t stream_ = nullptr;
     std::vector<cudaEvent_t> marks_;        ///< of the one thread that runs operations; number 0 is finish()'s
     std::map<void*, void*> registrations_;  ///< memory -> NCCL's handle; under calls_

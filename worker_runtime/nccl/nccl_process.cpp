@@ -43,7 +43,7 @@ class CudaPin final : public HostPin {
         // After a failure this may wait for a kernel that is stuck, and the process is about to leave anyway.
         const auto process = process_.lock();
         if (process && process->failed()) return;
-        if (cuda_.set_device(device_) == cudaSuccess) (void)cuda_.unpin(memory_);
+        if (const auto used = DeviceScope::enter(cuda_, device_)) (void)cuda_.unpin(memory_);
     }
 
   private:
@@ -62,7 +62,8 @@ Result<std::unique_ptr<HostPin>> NcclProcess::pin(void* memory, std::size_t size
         process = in_use().process.lock();
     }
     if (!process || process->failed()) return std::unique_ptr<HostPin>();
-    if (auto used = process->use_device(); !used) return used.error();
+    const auto used = process->use_device();
+    if (!used) return used.error();
     const auto& cuda = process->cuda();
     auto pinned = cuda.check(cuda.pin(memory, size_bytes, cudaHostRegisterPortable),
                              cat("pin ", size_bytes >> 10, " KiB of host memory"));
@@ -113,7 +114,8 @@ Result<void> NcclProcess::find_device() {
                      cat("no usable GPU: this rank's would be number ", terms_.device, ", and ", count,
                          count == 1 ? " is" : " are", " visible: start no more workers than the host has GPUs")};
     }
-    if (auto used = use_device(); !used) return used;
+    const auto used = use_device();
+    if (!used) return used.error();
     char name[32] = {};
     if (auto named = cuda_.check(cuda_.pci_bus_id(name, sizeof name, terms_.device), "ask for the GPU's address");
         !named) {
@@ -127,30 +129,29 @@ NcclProcess::~NcclProcess() {
     if (driver_) driver_->wait_over();
 }
 
-Result<void> NcclProcess::use_device() const {
-    return cuda_.check(cuda_.set_device(terms_.device), cat("use GPU ", terms_.device));
+Result<DeviceScope> NcclProcess::use_device() const {
+    return DeviceScope::enter(cuda_, terms_.device);
 }
 
 const Result<KernelImage>& NcclProcess::kernels() {
     std::call_once(kernels_loaded_, [this] {
-        if (auto used = use_device(); !used) {
-            kernels_.emplace(used.error());
-        } else {
-            kernels_.emplace(KernelImage::load(cuda_, terms_.device));
-        }
+        const auto used = use_device();
+        kernels_.emplace(used ? KernelImage::load(cuda_, terms_.device) : Result<KernelImage>(used.error()));
     });
     return *kernels_;
 }
 
 Result<void> NcclProcess::launch(const KernelCall& call, cudaStream_t stream) {
     if (!kernels()) return kernels().error();
-    if (auto used = use_device(); !used) return used;
+    const auto used = use_device();
+    if (!used) return used.error();
     return kernels()->launch(cuda_, call, stream);
 }
 
 void NcclProcess::add(const std::shared_ptr<NcclComm>& communicator) {
     const std::lock_guard lock(mutex_);
-    communicators_.insert(communicator);
+    // What an abort has left behind nobody takes out again: each would keep the other.
+    if (!failed()) communicators_.insert(communicator);
 }
 
 void NcclProcess::remove(const std::shared_ptr<NcclComm>& communicator) {
@@ -190,7 +191,6 @@ AbortSteps NcclProcess::abort_steps() {
                 },
             .deregister =
                 [this] {
-                    if (!use_device()) return;
                     for (const auto& communicator : communicators()) communicator->deregister_all();
                 },
             .abort_all = [this] { abort_all(); },
@@ -208,11 +208,19 @@ AbortSteps NcclProcess::abort_steps() {
 }
 
 void NcclProcess::abort_all() {
-    if (!use_device()) return;
-    const bool grouped = nccl_.features.group_abort;
-    if (grouped) nccl_.group_start();
-    for (const auto& communicator : communicators()) communicator->abort();
-    if (grouped) nccl_.group_end();
+    const auto used = use_device();
+    if (!used) return;
+    const auto abort_together = [this](const std::vector<std::shared_ptr<NcclComm>>& all) {
+        const bool grouped = nccl_.features.group_abort;
+        if (grouped) nccl_.group_start();
+        for (const auto& communicator : all) communicator->abort();
+        if (grouped) nccl_.group_end();
+    };
+    const auto all = communicators();
+    abort_together(all);
+    // One that was being split off is there now, or never will be.
+    for (const auto& communicator : all) communicator->adopt();
+    abort_together(all);
 }
 
 void NcclProcess::release() {
@@ -233,7 +241,7 @@ void NcclProcess::release() {
         }
         // The caller's own work may still go on in it. It is waited for without the mutex, and within the abort's
         // limit.
-        if (use_device()) (void)cuda_.check(cuda_.synchronize(), "wait for the GPU");
+        wait_for_gpu();
         for (const auto& [memory, use] : given_back) free_now(memory, use);
     }
 }
@@ -243,7 +251,8 @@ bool NcclProcess::is_of_nccl(MemoryUse use) const {
 }
 
 Result<void*> NcclProcess::allocate(std::size_t size_bytes, MemoryUse use) {
-    if (auto used = use_device(); !used) return used.error();
+    const auto used = use_device();
+    if (!used) return used.error();
     void* memory = nullptr;
     const auto size = std::max<std::size_t>(size_bytes, 1);
     const auto done = is_of_nccl(use) ? nccl_.check(nccl_.allocate(&memory, size), "ncclMemAlloc", nullptr)
@@ -258,7 +267,11 @@ void NcclProcess::wait_until_idle() {
         if (failed() && !released_) return;
     }
     // Not under the mutex, which an abort that begins meanwhile needs to end a kernel that is stuck.
-    if (use_device()) (void)cuda_.check(cuda_.synchronize(), "wait for the GPU");
+    wait_for_gpu();
+}
+
+void NcclProcess::wait_for_gpu() const {
+    if (const auto used = use_device()) (void)cuda_.check(cuda_.synchronize(), "wait for the GPU");
 }
 
 void NcclProcess::free(void* memory, MemoryUse use) {
@@ -276,7 +289,8 @@ void NcclProcess::free(void* memory, MemoryUse use) {
 
 void NcclProcess::free_now(void* memory, MemoryUse use) const {
     // What cannot be freed belongs to a context that is gone.
-    if (!use_device()) return;
+    const auto used = use_device();
+    if (!used) return;
     if (is_of_nccl(use)) {
         nccl_.free(memory);
     } else {

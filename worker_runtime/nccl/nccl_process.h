@@ -20,6 +20,7 @@
 #include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/nccl/abort_driver.h"
 #include "worker_runtime/nccl/cuda_table.h"
+#include "worker_runtime/nccl/device_scope.h"
 #include "worker_runtime/nccl/kernel_image.h"
 #include "worker_runtime/nccl/nccl_table.h"
 #include "worker_runtime/nccl/plugin.h"
@@ -56,14 +57,15 @@ class NcclProcess {
 
     // All from any thread.
 
-    /// CUDA keeps the current device for each thread: every thread calls this before it calls CUDA or NCCL.
-    [[nodiscard]] Result<void> use_device() const;
+    /// CUDA keeps the current device for each thread: whoever calls CUDA or NCCL keeps this meanwhile.
+    [[nodiscard]] Result<DeviceScope> use_device() const;
 
     /// Our kernels, loaded when they are asked for first.
     const Result<KernelImage>& kernels();
     /// One of them, which kernels() has.
     Result<void> launch(const KernelCall& call, cudaStream_t stream);
 
+    /// After a failure nothing is added, and no call on it gets as far as NCCL.
     void add(const std::shared_ptr<NcclComm>& communicator);
     /// Its NCCL communicator is gone, or about to be closed in order.
     void remove(const std::shared_ptr<NcclComm>& communicator);
@@ -93,6 +95,7 @@ class NcclProcess {
     void abort_all();
     void release();
     [[nodiscard]] bool is_of_nccl(MemoryUse use) const;
+    void wait_for_gpu() const;
     void free_now(void* memory, MemoryUse use) const;
     [[nodiscard]] std::vector<std::shared_ptr<NcclComm>> communicators() const;
 

@@ -10,7 +10,8 @@ namespace muster::runtime {
 Result<std::unique_ptr<NcclQueue>> NcclQueue::make(std::shared_ptr<NcclProcess> process) {
     std::unique_ptr<NcclQueue> queue(new NcclQueue(std::move(process)));
     const auto& cuda = queue->process_->cuda();
-    if (auto used = queue->process_->use_device(); !used) return used.error();
+    const auto used = queue->process_->use_device();
+    if (!used) return used.error();
     auto made = cuda.check(cuda.stream_create(&queue->stream_, cudaStreamNonBlocking), "make a CUDA stream");
     if (made) made = queue->make_event(queue->done_);
     if (!made) return made.error();
@@ -19,7 +20,8 @@ Result<std::unique_ptr<NcclQueue>> NcclQueue::make(std::shared_ptr<NcclProcess> 
 
 NcclQueue::~NcclQueue() {
     const auto& cuda = process_->cuda();
-    if (!process_->use_device()) return;
+    const auto used = process_->use_device();
+    if (!used) return;
     for (auto* const event : marks_) cuda.event_destroy(event);
     if (done_) cuda.event_destroy(done_);
     if (stream_) cuda.stream_destroy(stream_);
@@ -41,26 +43,30 @@ Result<void> NcclQueue::launch(const KernelCall& call) {
 
 Result<void> NcclQueue::wait_for(void* event) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
                       "wait for the caller's event");
 }
 
 Result<void> NcclQueue::copy(void* to, const void* from, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.copy(to, from, size_bytes, cudaMemcpyDefault, stream_), "copy between host and GPU");
 }
 
 Result<void> NcclQueue::fill_zero(void* memory, std::size_t size_bytes) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.fill(memory, 0, size_bytes, stream_), "zero memory of the GPU");
 }
 
 Result<void*> NcclQueue::mark(std::size_t number) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used.error();
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     const std::lock_guard lock(marks_mutex_);
     while (marks_.size() <= number) {
         cudaEvent_t event = nullptr;
@@ -75,7 +81,8 @@ Result<void*> NcclQueue::mark(std::size_t number) {
 
 Result<void> NcclQueue::finish(Duration limit) {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     if (auto marked = cuda.check(cuda.event_record(done_, stream_), "record a CUDA event"); !marked) return marked;
     const Instant deadline = std::chrono::steady_clock::now() + limit;
     Pace pace(Patience::eager);
@@ -94,7 +101,8 @@ Result<void> NcclQueue::finish(Duration limit) {
 
 Result<void> NcclQueue::settle() {
     const auto& cuda = process_->cuda();
-    if (auto used = process_->use_device(); !used) return used;
+    const auto used = process_->use_device();
+    if (!used) return used.error();
     return cuda.check(cuda.synchronize(), "wait for the GPU");
 }
 

@@ -18,6 +18,8 @@ Result<NcclTransport::Channel*> NcclTransport::channel(int from, int to, const N
     const std::string key = cat(group_.id, "/nccl/pair/", from, "-", to);
     ncclUniqueId id{};
     if (group_.rank == from) {
+        const auto used = process_->use_device();
+        if (!used) return used.error();
         if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
         if (auto told = group_.place->publish(key, text_of(id), wait.terms.deadline); !told) return told.error();
     } else {

@@ -52,20 +52,22 @@ NcclTransport::~NcclTransport() {
 }
 
 Result<std::vector<ncclUniqueId>> NcclTransport::meet_at_roots(const NcclRoots& roots) {
-    const auto deadline = std::chrono::steady_clock::now() + group_.meeting_timeout;
+    const auto wait = group_.meeting_wait();
     std::vector<std::string> texts(1);
     if (const int root = roots.held_by(group_.rank); root >= 0) {
         ncclUniqueId id{};
         const auto& nccl = process_->nccl();
+        const auto used = process_->use_device();
+        if (!used) return used.error();
         if (auto made = nccl.check(nccl.unique_id(&id), "ncclGetUniqueId", nullptr); !made) return made.error();
         texts.front() = text_of(id);
         if (group_.place) {
-            auto told = group_.place->publish(nccl_root_key(group_.id, root), texts.front(), deadline);
+            auto told = group_.place->publish(nccl_root_key(group_.id, root), texts.front(), wait.deadline);
             if (!told) return told.error();
         }
     }
     if (group_.place) {
-        auto found = group_.place->collect(nccl_root_keys(group_.id, roots), deadline);
+        auto found = group_.place->collect(nccl_root_keys(group_.id, roots), wait);
         if (!found) return with_context(found.error(), "the unique ids of NCCL");
         texts = std::move(*found);
     }
@@ -92,8 +94,12 @@ Result<void> NcclTransport::connect() {
     };
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + group_.meeting_timeout,
                          .patience = Patience::frugal};
-    auto made = NcclComm::make(process_, cat(news_->here(), ": ncclCommInitRank"), init,
-                               wait_for("connecting the ranks", terms));
+    NcclWait wait = wait_for("connecting the ranks", terms);
+    wait.look = [meeting = group_.meeting_wait(), news = std::move(wait.look)] {
+        auto stands = meeting.look();
+        return stands ? news() : stands;
+    };
+    auto made = NcclComm::make(process_, cat(news_->here(), ": ncclCommInitRank"), init, wait);
     if (!made) return made.error();
     // The others are connected now, and must hear of what goes wrong here.
     if (auto ready = set_up(std::move(*made)); !ready) return end(ready.error());
@@ -262,6 +268,11 @@ Result<std::unique_ptr<Transport>> NcclTransport::split(const SplitTerms& split,
     if (ready) ready = child->set_up(std::move(*made));
     if (!ready) return end(ready.error());
     return std::unique_ptr<Transport>(std::move(child));
+}
+
+Result<void> NcclTransport::look(Instant since) {
+    if (process_->failed()) return process_->failure();
+    return news_->look(since);
 }
 
 void NcclTransport::abort(std::string_view why) {

@@ -41,6 +41,8 @@ class NcclTransport final : public Transport {
     Result<void> transfer(const Operation& operation, const RunTerms& terms) override;
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override;
     Result<std::unique_ptr<Transport>> split(const SplitTerms& split, const RunTerms& terms) override;
+    Result<void> look(Instant since) override;
+    Error fail(const Error& error) override { return end(error); }
     void abort(std::string_view why) override;
 
   private:

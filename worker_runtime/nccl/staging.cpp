@@ -14,7 +14,8 @@ Staging::~Staging() {
 
 bool Staging::on_host(const void* memory) const {
     // A lane's thread asks before it has used the GPU: CUDA would make a context on number 0 to answer.
-    return !process_->use_device() || !process_->cuda().is_of_device(memory);
+    const auto used = process_->use_device();
+    return !used || !process_->cuda().is_of_device(memory);
 }
 
 Result<void*> Staging::room(Room& room, std::size_t size_bytes) {

@@ -61,7 +61,7 @@ TEST_CASE("memory that cannot be pinned takes checkpoints all the same") {
               ::setenv("MUSTER_STANDIN_PINS", "0", 1);
               if (auto wrong = save_twice(world, scratch / "c", false); !wrong.empty()) return wrong;
               // It would be taken for one of the trainer's own, at its next launch of a kernel.
-              const int left = ask_stand_in<int>("cudaGetLastError");
+              const int left = call_stand_in<int>("cudaGetLastError");
               return left == 0 ? "" : cat("CUDA's last error is left behind: ", left);
           }) == "");
 }

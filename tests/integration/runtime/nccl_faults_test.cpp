@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <optional>
 #include <thread>
 
 #include "rendezvous/base/text.h"
@@ -17,25 +18,10 @@ using test::join_nccl_group;
 using test::NcclSetting;
 using test::RankProcesses;
 using test::run_nccl_ranks;
+using test::sum;
+using test::told;
 
 namespace {
-
-/// "" when `result` is a failure whose text has all of `words`.
-template <class T>
-std::string told(const Result<T>& result, const std::vector<std::string>& words) {
-    if (result) return "no error";
-    for (const auto& word : words) {
-        if (result.error().context.find(word) == std::string::npos) {
-            return cat("no \"", word, "\" in: ", result.error().context);
-        }
-    }
-    return "";
-}
-
-Result<void> sum(Communicator& world, std::size_t count = 100) {
-    std::vector<float> values(count, 1.0f);
-    return world.run(all_reduce(buffer(std::span(values)), ReduceOp::sum));
-}
 
 /// The first failure stays, whatever is asked for afterwards.
 std::string stays(Communicator& world, const Error& first) {
@@ -407,19 +393,9 @@ TEST_CASE("closing that hangs makes an abort of itself") {
     }
 }
 
-TEST_CASE("a child that cannot be split off ends the parent on all ranks") {
-    CHECK(run_nccl_ranks(
-              2,
-              [](Communicator& world, int rank) {
-                  return told(world.split(0, 0), {rank == 1 ? "ncclCommSplit: NCCL says" : "rank 1 (pid "});
-              },
-              on_rank_1("split_fails")) == "");
-}
-
 TEST_CASE("after a failure the same processes meet again, many times, and leave nothing behind") {
     const auto rebuild = [](const GroupTerms& group) -> std::string {
-        std::size_t descriptors = 0;
-        std::size_t thread_count = 0;
+        std::optional<test::Holdings> before;
         for (int round = 0; round < 20; ++round) {
             GroupTerms terms = group;
             terms.id = cat("round", round);
@@ -431,19 +407,10 @@ TEST_CASE("after a failure the same processes meet again, many times, and leave 
                 if (sum(*world)) return "the abort was not heard";
             }
             { const Communicator gone = std::move(*world); }
-            if (round == 1) descriptors = test::open_descriptors();
-            if (round == 1) thread_count = test::threads_alive();
+            if (round == 1) before.emplace();
         }
         // The stand-in's hubs may take a moment to notice that they are alone.
-        const auto limit = std::chrono::steady_clock::now() + 20s;
-        while ((test::open_descriptors() > descriptors || test::threads_alive() > thread_count) &&
-               std::chrono::steady_clock::now() < limit) {
-            std::this_thread::sleep_for(1ms);
-        }
-        if (test::open_descriptors() > descriptors)
-            return cat(test::open_descriptors(), " descriptors, ", descriptors, " before");
-        return test::threads_alive() > thread_count ? cat(test::threads_alive(), " threads, ", thread_count, " before")
-                                                    : std::string();
+        return before->left_over_by(std::chrono::steady_clock::now() + 20s);
     };
     RankProcesses ranks(2, [&](const GroupTerms& group) {
         const auto wrong = rebuild(group);

@@ -90,4 +90,9 @@ std::string run_nccl_ranks(int size, const std::function<std::string(Communicato
     return wrong_of(ranks, size, lost);
 }
 
+Result<void> sum(Communicator& world, std::size_t count) {
+    std::vector<float> values(count, 1.0f);
+    return world.run(all_reduce(buffer(std::span(values)), ReduceOp::sum));
+}
+
 }  // namespace muster::test

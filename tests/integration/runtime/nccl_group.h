@@ -9,6 +9,7 @@
 
 #include "muster/communicator.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/text.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/cpu/meeting_place.h"
 #include "worker_runtime/nccl/plugin.h"
@@ -37,11 +38,14 @@ std::string run_nccl_ranks(
     const std::function<NcclSetting(int rank)>& setting = [](int) { return NcclSetting{}; },
     const std::vector<int>& lost = {});
 
-/// Calls a function of the stand-in for CUDA that this process has loaded.
-template <class T>
-T ask_stand_in(const char* function) {
-    void* const cuda = ::dlopen(STANDIN_CUDA, RTLD_NOW | RTLD_NOLOAD);
-    return reinterpret_cast<T (*)()>(::dlsym(cuda, function))();
+/// Calls a function of a stand-in that this process has loaded.
+template <class T, class... Arguments>
+T call_stand_in(const char* function, Arguments... arguments) {
+    void* found = nullptr;
+    for (const char* const library : {STANDIN_CUDA, STANDIN_NCCL})
+        if (void* const loaded = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD); loaded != nullptr && found == nullptr)
+            found = ::dlsym(loaded, function);
+    return reinterpret_cast<T (*)(Arguments...)>(found)(arguments...);
 }
 
 /// Waits for the ranks' ends, and collects what they published as "wrong/RANK".
@@ -49,5 +53,20 @@ std::string wrong_of(RankProcesses& ranks, int size, const std::vector<int>& los
 
 /// What a rank published under `key`; empty when it did not.
 std::string read_published(const RankProcesses& ranks, std::string key);
+
+/// "" when `result` is a failure whose text has all of `words`.
+template <class T>
+std::string told(const Result<T>& result, const std::vector<std::string>& words) {
+    if (result) return "no error";
+    for (const auto& word : words) {
+        if (result.error().context.find(word) == std::string::npos) {
+            return cat("no \"", word, "\" in: ", result.error().context);
+        }
+    }
+    return "";
+}
+
+/// An all_reduce over `count` elements of host memory.
+Result<void> sum(Communicator& world, std::size_t count = 100);
 
 }  // namespace muster::test

@@ -6,6 +6,7 @@
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/nccl_group.h"
 #include "tests/support/catch.h"
+#include "worker_runtime/cpu/device_queue.h"
 
 namespace muster {
 
@@ -121,8 +122,61 @@ TEST_CASE("a rank uses its own GPU, and makes no context on another") {
             if (const auto done = work.wait(); !done) return done.error().context;
         }
         if (auto wrong = sum_up(world, rank); !wrong.empty()) return wrong;
-        const unsigned contexts = test::ask_stand_in<unsigned>("standin_contexts");
+        const unsigned contexts = test::call_stand_in<unsigned>("standin_contexts");
         return contexts == 1u << rank ? "" : cat("contexts, one bit for each GPU: ", contexts);
+    };
+    CHECK(run_nccl_ranks(3, use) == "");
+}
+
+TEST_CASE("a thread of the caller's uses the GPU that it used before, whatever it has asked of the runtime") {
+    const auto use = [](Communicator& made, int rank) -> std::string {
+        // Rank 0's thread has used none; the others have one of their own choice, which is not the rank's.
+        const int chosen = rank == 0 ? 0 : rank + 4;
+        const auto context = [] {
+            void* now = nullptr;
+            (void)test::call_stand_in<int>("cuCtxGetCurrent", &now);
+            return now;
+        };
+        if (context() != nullptr) return "making the communicator has left a context";
+        if (rank > 0) (void)test::call_stand_in<int>("cudaSetDevice", chosen);
+        void* const before = context();
+        std::string changes;
+        const auto look_after = [&](const char* what) {
+            int device = -1;
+            (void)test::call_stand_in<int>("cudaGetDevice", &device);
+            if (context() != before || (rank > 0 && device != chosen)) changes += cat(what, " ");
+        };
+        {
+            auto world = std::move(made);
+            std::vector<float> values(100, 1.0f);
+            const auto own = buffer(std::span(values));
+            if (!world.run(all_reduce(own, ReduceOp::sum))) return "no sum";
+            look_after("run");
+            auto memory = world.allocate(4000);
+            look_after("allocate");
+            const Buffer whole{.data = memory->data(), .count = 1000, .type = DataType::f32};
+            if (!world.start(all_reduce(whole, ReduceOp::sum)).wait()) return "no sum on the GPU";
+            auto* const queue = world.device();
+            bool queued = queue->fill_zero(memory->data(), 4000) && queue->copy(memory->data(), values.data(), 400);
+            const auto mark = queue->mark(0);
+            queued = queued && mark && queue->wait_for(*mark) && queue->finish(30s) && queue->settle();
+            if (!queued) return "the queue has failed";
+            look_after("queue");
+            const int peer = rank == 2 ? 0 : rank + 1;
+            auto sent = world.start(send(own, peer));
+            std::vector<float> received(100);
+            if (!world.run(receive(buffer(std::span(received)), (rank + 2) % 3)) || !sent.wait()) return "no message";
+            look_after("receive");
+            auto part = world.split(0, rank);
+            if (!part) return part.error().context;
+            look_after("split");
+            part->reset();
+            look_after("a part's end");
+            *memory = Memory();
+            look_after("memory's end");
+        }
+        look_after("the end");
+        return changes;
     };
     CHECK(run_nccl_ranks(3, use) == "");
 }
