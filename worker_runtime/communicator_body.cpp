@@ -216,7 +216,7 @@ Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms&
     auto made = transport_->split(split, {.deadline = now + terms_.timeout});
     if (!made || *made || split.color < 0) return made;
     auto group = split.group;
-    group.parent = std::make_shared<ParentGroup>([this, now] { return look(now); });
+    group.parent = std::make_shared<ParentGroup>([this, now] { return look(now); }, terms_.group.size);
     made = terms_.make_transport(group);
     group.parent->let_go();
     // Those who wait for this rank in the making of their part learn it here.

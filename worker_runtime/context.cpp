@@ -84,7 +84,8 @@ class RoundStore final : public Store, public MeetingPlace {
             if (!*there) return Error{Errc::timed_out, cat("nobody has published ", keys[i])};
         }
         const std::lock_guard lock(connection_->mutex);
-        return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - std::chrono::steady_clock::now(), 5s));
+        return connection_->client.multi_get(full,
+                                             std::max<Duration>(wait.deadline - std::chrono::steady_clock::now(), 5s));
     }
 
     [[nodiscard]] std::string address() const { return connection_->client.address(); }

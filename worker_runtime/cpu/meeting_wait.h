@@ -18,7 +18,8 @@ class ParentGroup {
   public:
     /// `look` returns at once; its error is the parent's end, which has `size` ranks.
     ParentGroup(std::function<Result<void>()> look, int size)
-        : look_interval(std::max(look_interval_min, size * look_interval_min / ranks_of_least)), look_(std::move(look)) {}
+        : look_interval(std::max(look_interval_min, size * look_interval_min / ranks_of_least)),
+          look_(std::move(look)) {}
     ParentGroup(const ParentGroup&) = delete;
     ParentGroup& operator=(const ParentGroup&) = delete;
 
@@ -32,8 +33,8 @@ class ParentGroup {
         look_ = nullptr;
     }
 
-    /// A third of what a death may take to be told on one host. Ranks that wait at the store ask it as often, so that in
-    /// large groups each asks less: all together some 13,000 times a second.
+    /// A third of what a death may take to be told on one host. Ranks that wait at the store ask it as often, so that
+    /// in large groups each asks less: all together some 13,000 times a second.
     const Duration look_interval;
 
   private:
