@@ -219,16 +219,20 @@ Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms&
     group.parent = std::make_shared<ParentGroup>([this, now] { return look(now); }, terms_.group.size);
     made = terms_.make_transport(group);
     group.parent->let_go();
+    if (made) return made;
+    const Error why = why_no_part(made.error());
+    // Whoever has ended the communicator tells the others, an abort() with the rank that asked for it.
+    if (auto stands = status(); !stands) return stands.error();
     // Those who wait for this rank in the making of their part learn it here.
-    if (!made) return transport_->fail(why_no_part(made.error()));
-    return made;
+    return transport_->fail(why);
 }
 
 /// Who makes a part may see a dying rank's connections end, or another give up for it, before this communicator has the
 /// news; and that says which rank was first.
 Error CommunicatorBody::why_no_part(const Error& error) {
     const Instant began = std::chrono::steady_clock::now();
-    const bool lacks = error.code == Errc::limit_exceeded;  // this rank does, whom its own words need not name
+    // This rank does, whom its own words need not name; on another's word they begin so.
+    const bool lacks = error.code == Errc::limit_exceeded && !error.context.starts_with("rank ");
     const bool is_end_of_another =
         error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;
     const Instant end = began + (is_end_of_another ? parents_word_timeout : Duration::zero());

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <mutex>
 #include <utility>
 
 #include "muster/section.h"
@@ -27,6 +26,7 @@
 #include "worker_runtime/notices.h"
 #include "worker_runtime/own_store.h"
 #include "worker_runtime/rank_claim.h"
+#include "worker_runtime/round_store.h"
 #include "worker_runtime/worker_voice.h"
 
 namespace muster {
@@ -34,85 +34,6 @@ namespace muster {
 namespace runtime {
 
 namespace {
-
-struct StoreConnection {
-    explicit StoreConnection(rendezvous::StoreClient connected) : client(std::move(connected)) {}
-    std::mutex mutex;
-    rendezvous::StoreClient client;
-};
-
-/// The store under a prefix of this round; also where ranks meet.
-class RoundStore final : public Store, public MeetingPlace {
-  public:
-    RoundStore(std::shared_ptr<StoreConnection> connection, std::string prefix)
-        : connection_(std::move(connection)), prefix_(std::move(prefix)) {}
-
-    /// Keys of their own over the same connection.
-    [[nodiscard]] std::unique_ptr<RoundStore> below(std::string_view more) const {
-        return std::make_unique<RoundStore>(connection_, cat(prefix_, more));
-    }
-
-    Result<void> set(std::string_view key, std::string_view value) override {
-        const std::lock_guard lock(connection_->mutex);
-        return connection_->client.set(cat(prefix_, key), value);
-    }
-    Result<std::string> get(std::string_view key, Duration timeout) override {
-        const std::lock_guard lock(connection_->mutex);
-        return connection_->client.get(cat(prefix_, key), timeout);
-    }
-    Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
-        const std::lock_guard lock(connection_->mutex);
-        return connection_->client.add(cat(prefix_, key), delta);
-    }
-    Result<bool> erase(std::string_view key) override {
-        const std::lock_guard lock(connection_->mutex);
-        return connection_->client.delete_key(cat(prefix_, key));
-    }
-
-    Result<void> publish(std::string_view key, std::string_view value, Instant /*deadline*/) override {
-        return set(cat("meeting/", key), value);
-    }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override {
-        std::vector<std::string> full;
-        for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
-        const auto come = await(full, wait);
-        if (!come && come.error().code != Errc::timed_out) return come.error();
-        // One after the other: a question about one key is short, however often it is asked.
-        for (std::size_t i = 0; !come && i < full.size(); ++i) {
-            const auto there = await_one(full[i], wait);
-            if (!there) return there.error();
-            if (!*there) return Error{Errc::timed_out, cat("nobody has published ", keys[i])};
-        }
-        const std::lock_guard lock(connection_->mutex);
-        return connection_->client.multi_get(full,
-                                             std::max<Duration>(wait.deadline - std::chrono::steady_clock::now(), 5s));
-    }
-
-    [[nodiscard]] std::string address() const { return connection_->client.address(); }
-
-  private:
-    /// Until the wait has to look again, or its end.
-    Result<void> await(const std::vector<std::string>& keys, const MeetingWait& wait) {
-        const auto now = std::chrono::steady_clock::now();
-        const std::lock_guard lock(connection_->mutex);
-        return connection_->client.wait(keys, std::max<Duration>(wait.next_look(now) - now, 1ms));
-    }
-    /// False at the deadline.
-    Result<bool> await_one(const std::string& key, const MeetingWait& wait) {
-        for (;;) {
-            const auto come = await({key}, wait);
-            if (come) return true;
-            if (come.error().code != Errc::timed_out) return come.error();
-            if (auto stands = wait.look(); !stands) return stands.error();
-            if (std::chrono::steady_clock::now() < wait.deadline) continue;
-            const std::lock_guard lock(connection_->mutex);
-            return connection_->client.check({key}, 5s);
-        }
-    }
-
-    const std::shared_ptr<StoreConnection> connection_;
-    const std::string prefix_;
-};
 
 std::optional<std::string> variable(const char* name) {
     const char* const value = ::getenv(name);
@@ -244,7 +165,7 @@ Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout)
     }
     const std::string prefix =
         cat("muster/", environment.job, "/", environment.round, "/", environment.restart_count, "/");
-    return std::make_unique<RoundStore>(std::make_shared<StoreConnection>(std::move(*client)), prefix);
+    return std::make_unique<RoundStore>(std::move(*client), prefix);
 }
 
 /// Keys of a worker's first program are not those of its second; nor are those of a world of another size.

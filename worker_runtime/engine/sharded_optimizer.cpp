@@ -101,14 +101,11 @@ Result<void> ShardedOptimizer::Body::take_piece(const GradientBucket& bucket, co
 }
 
 Result<void> ShardedOptimizer::Body::update() {
-    // After an update the buckets hold parameters, which would pass for gradients.
-    const auto steps = steps_of(reducer);
-    if (steps == taken) {
+    if (steps_of(reducer) == taken) {
         return Error{Errc::invalid_argument,
-                     "sharded optimizer: no step of gradients was finished since its last update, so there are none to "
-                     "take"};
+                     "sharded optimizer: no step of gradients was finished since it was made, updated or reloaded, so "
+                     "there are none to take"};
     }
-    taken = steps;
     for (std::size_t i = 0; i < updates.size(); ++i) {
         if (reducer.used(static_cast<int>(i))) ++updates[i];
     }
@@ -122,6 +119,8 @@ Result<void> ShardedOptimizer::Body::update() {
 /// The pieces of all ranks, through the buckets' memory, into the parameters.
 Result<void> ShardedOptimizer::Body::share() {
     auto& communicator = reducer.communicator();
+    // The buckets hold parameters from here on, which would pass for gradients.
+    taken = steps_of(reducer);
     std::vector<Work> works;
     Result<void> outcome;
     std::size_t next = 0;

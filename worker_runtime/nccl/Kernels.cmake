@@ -46,10 +46,11 @@ find_program(MUSTER_PTXAS NAMES ptxas HINTS ${_beside_nvcc} ${Nvidia_PACKAGES}/c
              NO_DEFAULT_PATH)
 find_program(MUSTER_PTXAS NAMES ptxas)
 file(GLOB _headers ${_kernels}/*.h)
-list(APPEND _headers ${PROJECT_SOURCE_DIR}/worker_runtime/core/optimizer_elements.h
+list(APPEND _headers ${PROJECT_SOURCE_DIR}/worker_runtime/core/always_inline.h
+     ${PROJECT_SOURCE_DIR}/worker_runtime/core/host_and_device.h ${PROJECT_SOURCE_DIR}/worker_runtime/core/optimizer_elements.h
      ${PROJECT_SOURCE_DIR}/worker_runtime/engine/half_formats.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_blocks.h
      ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_elements.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/one_nan.h
-     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/power_elements.h)
+     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/power_elements.h ${PROJECT_SOURCE_DIR}/worker_runtime/include/muster/data_type.h)
 set(_ptx ${_out}/kernels.ptx)
 add_custom_command(OUTPUT ${_ptx} COMMAND ${_compiler} -o ${_ptx} ${_kernels}/kernels.cu
                    DEPENDS ${_kernels}/kernels.cu ${_headers} COMMENT "Compiling kernels for GPUs" VERBATIM)

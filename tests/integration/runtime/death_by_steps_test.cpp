@@ -29,12 +29,14 @@ struct Phases {
     Operation operation;
     int steps;  ///< that a rank makes in it
     bool in_memory_of_ours = false;
-    bool copied = false;  ///< small: the data is there with the signature
+    bool copied = false;  ///< the data, or the first part of it, is there with the signature
 };
 
-void place_in(Operation& operation, Memory& memory) {
-    operation.input = memory.data();
-    if (operation.kind == OperationKind::all_reduce) operation.output = memory.data();
+void place_in(Operation& operation, Memory& memory, int rank) {
+    auto* const data = static_cast<float*>(memory.data());
+    const bool gathers = operation.kind == OperationKind::all_gather;
+    operation.input = gathers ? data + static_cast<std::size_t>(rank) * count : data;
+    if (gathers || operation.kind == OperationKind::all_reduce) operation.output = data;
 }
 
 std::unique_ptr<SharedGroup> join(const GroupTerms& terms) {
@@ -54,8 +56,8 @@ std::unique_ptr<SharedGroup> join(const GroupTerms& terms) {
     Operation operation = phases.operation;
     Memory memory;
     if (phases.in_memory_of_ours) {
-        memory = group->allocate(count * sizeof(float), limit).value();
-        place_in(operation, memory);
+        memory = group->allocate(size * count * sizeof(float), limit).value();
+        place_in(operation, memory, terms.rank);
     }
     for (int step = 0; step < steps; ++step)
         (void)(step == 0 ? group->meet(operation, phases.copied, limit) : group->step(limit));
@@ -69,8 +71,8 @@ int survive(const GroupTerms& terms, const Phases& phases) {
     Operation operation = phases.operation;
     Memory memory;
     if (phases.in_memory_of_ours) {
-        memory = world.allocate(count * sizeof(float)).value();
-        place_in(operation, memory);
+        memory = world.allocate(size * count * sizeof(float)).value();
+        place_in(operation, memory, terms.rank);
     }
     const auto done = world.run(operation);
     const auto after = done ? world.run(barrier()) : done;
@@ -94,9 +96,9 @@ TEST_CASE("a rank that dies is named by all others at every step of every collec
          {Phases{barrier(), 1}, Phases{all_reduce(small, ReduceOp::sum), 1, false, true},
           Phases{all_reduce(large, ReduceOp::sum), 5}, Phases{all_reduce(large, ReduceOp::avg), 2, true},
           Phases{reduce_scatter(wide, piece, ReduceOp::max), 5},
-          Phases{reduce_scatter(large, third, ReduceOp::sum), 2, true}, Phases{all_gather(large, out), 2},
-          Phases{broadcast(large, 0), 2}, Phases{broadcast(large, victim), 2},
-          Phases{all_to_all(wide, out, size), 4}}) {
+          Phases{reduce_scatter(large, third, ReduceOp::sum), 2, true}, Phases{all_gather(large, out), 2, false, true},
+          Phases{all_gather(large, out), 2, true}, Phases{broadcast(large, 0), 2}, Phases{broadcast(large, victim), 2},
+          Phases{all_to_all(wide, out, size), 4, false, true}, Phases{all_to_all(wide, out, size), 2, true}}) {
         for (int steps = 0; steps <= phases.steps; ++steps) {
             INFO(describe(phases.operation) << ", " << steps << " of " << phases.steps << " steps");
             test::RankProcesses ranks(size, [&](const GroupTerms& terms) {

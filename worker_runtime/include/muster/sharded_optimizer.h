@@ -75,7 +75,7 @@ class ShardedOptimizer {
 
     /// A collective, after the reducer's finish(): updates all parameters on all ranks. The buckets then hold
     /// parameters, so gradients mean nothing until the next backward pass has written them: invalid_argument where
-    /// nothing was averaged since the last call.
+    /// nothing was averaged since it was made, updated or reloaded.
     Result<void> step();
 
     void set_learning_rate(double learning_rate);
@@ -83,7 +83,8 @@ class ShardedOptimizer {
     /// After changing what a piece holds, call reload() on all ranks.
     [[nodiscard]] std::span<const OptimizerPiece> pieces() const;
 
-    /// A collective: makes the parameters on all ranks what the pieces say, without an update.
+    /// A collective: makes the parameters on all ranks what the pieces say, without an update. Takes the buckets' memory
+    /// as step() does, so not between the reducer's finish() and step().
     Result<void> reload();
 
   private:
