@@ -113,7 +113,7 @@ Result<bool> RoundStore::are_there(const Keys& keys) {
     auto come = connection_->client.check(keys, answer_timeout);
     if (come || come.error().code != Errc::timed_out) return come;
     return Error{Errc::unreachable, cat("the store at ", connection_->client.address(), " has not answered for ",
-                                        describe(answer_timeout))};
+                                        muster::describe(answer_timeout))};
 }
 
 }  // namespace muster::runtime
