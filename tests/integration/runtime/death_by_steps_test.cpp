@@ -33,9 +33,9 @@ struct Phases {
 };
 
 void place_in(Operation& operation, Memory& memory, int rank) {
-    auto* const data = static_cast<float*>(memory.data());
+    std::byte* const data = memory.data();
     const bool gathers = operation.kind == OperationKind::all_gather;
-    operation.input = gathers ? data + static_cast<std::size_t>(rank) * count : data;
+    operation.input = gathers ? data + static_cast<std::size_t>(rank) * count * sizeof(float) : data;
     if (gathers || operation.kind == OperationKind::all_reduce) operation.output = data;
 }
 
