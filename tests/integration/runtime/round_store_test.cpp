@@ -83,9 +83,9 @@ Instant in(Duration time) {
     return std::chrono::steady_clock::now() + time;
 }
 
-struct Store {
-    Store() : served(rendezvous::RoundStore::open(loop, {}).value()) { loop.start_thread(); }
-    ~Store() { served.reset(); }
+struct ServedStore {
+    ServedStore() : served(rendezvous::RoundStore::open(loop, {}).value()) { loop.start_thread(); }
+    ~ServedStore() { served.reset(); }
     rendezvous::EventLoop loop;
     std::unique_ptr<rendezvous::RoundStore> served;
 };
@@ -93,7 +93,7 @@ struct Store {
 }  // namespace
 
 TEST_CASE("ranks that make a part meet at a store whose answers take longer than they wait between two looks") {
-    Store store;
+    ServedStore store;
     LongWay way(store.served->port());
     auto far = client_of(way.port);
     auto near = client_of(store.served->port());
@@ -114,7 +114,7 @@ TEST_CASE("ranks that make a part meet at a store whose answers take longer than
 }
 
 TEST_CASE("ranks that make a part stop to wait for others when its communicator ends, and the store serves on") {
-    Store store;
+    ServedStore store;
     auto ranks = client_of(store.served->port());
     int looks = 0;
     const auto parent = std::make_shared<ParentGroup>(
@@ -129,7 +129,7 @@ TEST_CASE("ranks that make a part stop to wait for others when its communicator 
 }
 
 TEST_CASE("who does not come to a meeting at the store by its deadline is named, with a parent and without") {
-    Store store;
+    ServedStore store;
     auto ranks = client_of(store.served->port());
     REQUIRE(ranks.publish("0", "zero", {}).has_value());
     const auto quiet = std::make_shared<ParentGroup>([] { return Result<void>(); }, 2);
