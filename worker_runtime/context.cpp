@@ -112,7 +112,10 @@ class ContextBody {
     Environment environment;
     std::shared_ptr<RoundStore> store;  // null in a world of one, which has its own
     OwnStore own_store;
-    std::int64_t opening = 1;  // of a context by this rank, in this round and a world of this size
+    std::unique_ptr<RoundStore> claims;  // null without a store
+    RankClaim told;
+    HeldRank held;
+    pid_t holder = 0;  // a forked child may destroy this too, and holds nothing
     std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
     std::shared_ptr<Notices> notices = std::make_shared<Notices>();
     std::shared_ptr<WaitBoard> waits = std::make_shared<WaitBoard>();
@@ -121,6 +124,7 @@ class ContextBody {
     std::unique_ptr<AgentLink> agent;
 
     ~ContextBody() {
+        if (claims && ::getpid() == holder) claims->leave_word(held.key, claim_is_over);
         if (snapshots) snapshots->disconnect();  // a checkpointer may still have it
         if (agent) WorkerVoice::of_process().silent(*agent);
     }
@@ -132,6 +136,7 @@ class ContextBody {
 
     Result<void> reach_store(const ContextOptions& options);
     Result<void> claim(const ContextOptions& options);
+    [[nodiscard]] Error explained(Error error) const;
     /// All keys of the round.
     [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
     [[nodiscard]] std::string opening_prefix() const;
@@ -170,20 +175,36 @@ Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout)
 
 /// Keys of a worker's first program are not those of its second; nor are those of a world of another size.
 std::string ContextBody::opening_prefix() const {
-    return cat(environment.world_size, opening == 1 ? "/" : cat(".", opening, "/"));
+    return cat(environment.world_size, held.opening == 1 ? "/" : cat(".", held.opening, "/"));
 }
 
 Result<void> ContextBody::claim(const ContextOptions& options) {
     if (!store) return {};
     const auto transport = chosen_transport(options.transport);
     if (!transport) return transport.error();
-    const auto number = claim_rank(*store->below("claims/"), {.rank = environment.rank,
-                                                              .world_size = environment.world_size,
-                                                              .transport = std::string(name_of(*transport))});
-    if (!number) return number.error();
-    opening = *number;
+    const auto named = variable("MUSTER_TRANSPORT");
+    told = {.rank = environment.rank,
+            .world_size = environment.world_size,
+            .transport = std::string(name_of(*transport)),
+            .transport_name = named && !named->empty() ? "MUSTER_TRANSPORT" : "transport"};
+    auto below = store->below("claims/");
+    auto claimed = claim_rank(*below, told);
+    if (!claimed) return claimed.error();
+    held = std::move(*claimed);
+    claims = std::move(below);
+    holder = ::getpid();
     store = store->below(opening_prefix());
     return {};
+}
+
+/// A failure of the first meeting, with what the claims know of it.
+Error ContextBody::explained(Error error) const {
+    const bool is_of_meeting =
+        error.code == Errc::timed_out || error.code == Errc::unreachable || error.code == Errc::peer_closed;
+    if (!claims || !is_of_meeting) return error;
+    const auto why = obstacles_to_meeting(*claims, told, held);
+    if (!why.empty()) error.context = cat(error.context, "; ", why);
+    return error;
 }
 
 Result<void> ContextBody::open_flight_record() {
@@ -230,7 +251,7 @@ Result<void> ContextBody::meet(const ContextOptions& options) {
         .flight = flight,
         .groups = groups};
     auto transport = body.make_transport(body.group);
-    if (!transport) return transport.error();
+    if (!transport) return explained(transport.error());
     world = std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
     return {};
 }

@@ -63,6 +63,13 @@ Result<std::vector<std::string>> RoundStore::collect(const std::vector<std::stri
     return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - Clock::now(), answer_timeout));
 }
 
+void RoundStore::leave_word(std::string_view key, std::string_view value) {
+    const std::unique_lock lock(connection_->mutex, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    const std::string full = cat(prefix_, key);
+    if (connection_->client.set(full, value, 1s)) (void)connection_->client.check({full}, 1s);
+}
+
 std::string RoundStore::address() const {
     return connection_->client.address();
 }

@@ -31,6 +31,9 @@ class RoundStore final : public Store, public MeetingPlace {
     Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override;
     Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override;
 
+    /// Sets it and sees it there, in two seconds at most; not at all while another thread waits at the store.
+    void leave_word(std::string_view key, std::string_view value);
+
     [[nodiscard]] std::string address() const;
 
   private:

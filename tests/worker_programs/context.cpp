@@ -9,13 +9,17 @@
 //   context split      rank 1 is killed in a split, before it has told the store who it is; the others print when that
 //                      failed, on the monotonic clock, and why. Exit 3
 //   context meet       gives the others 3 s to come, and prints who did not
+//   context driver     opens a context, closes it, and runs "context" as its child
 #include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "muster/context.h"
 
@@ -84,6 +88,15 @@ int split_until_death(muster::Context& context) {
     return 3;
 }
 
+int run_as_child(char* program) {
+    char* const arguments[] = {program, nullptr};
+    pid_t child = 0;
+    if (::posix_spawn(&child, program, nullptr, nullptr, arguments, environ) != 0) return fail("no child");
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -94,6 +107,10 @@ int main(int argc, char** argv) {
     if (mode == "meet" || mode == "reduce") ::signal(SIGTERM, SIG_IGN);  // each rank is to say what it saw
     auto context = muster::Context::from_environment(options);
     if (!context) return fail(context.error().context);
+    if (mode == "driver") {
+        { const auto closed = std::move(*context); }
+        return run_as_child(argv[0]);
+    }
     if (mode == "outlive") return outlive(*context);
     if (mode == "absent") return absent(*context);
     if (mode == "reduce") return reduce_until_failure(*context);

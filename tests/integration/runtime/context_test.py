@@ -136,7 +136,8 @@ class Context(unittest.TestCase):
     def test_ranks_that_were_told_different_things_say_so_at_once(self):
         for lie, words in (("RANK=0 LOCAL_RANK=0", r"RANK=0 is the rank of two processes of this round, this one \(pid \d+ on .*\) and pid"),
                            ("WORLD_SIZE=3", r"WORLD_SIZE=[23] on rank \d \(pid \d+ on .*\) contradicts WORLD_SIZE=[23] on rank \d"),
-                           ("MUSTER_TRANSPORT=tcp", r"MUSTER_TRANSPORT=\w+ on rank \d .* contradicts MUSTER_TRANSPORT=\w+ on rank \d")):
+                           ("MUSTER_TRANSPORT=tcp", r"(MUSTER_TRANSPORT=tcp on rank 1 .* contradicts transport=automatic on rank 0|"
+                                                   r"transport=automatic on rank 0 .* contradicts MUSTER_TRANSPORT=tcp on rank 1)")):
             with self.subTest(lie):
                 done = self.under_a_lie(lie)
                 self.assertNotEqual(done.returncode, 0)
@@ -148,6 +149,24 @@ class Context(unittest.TestCase):
                        WORKER, MUSTER_TRANSPORT=transport)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(len(re.findall(r"^rank=\d world=2 .* sum=3 ", done.stdout, re.MULTILINE)), 6, done.stdout)
+
+    def test_programs_of_a_worker_may_have_a_transport_each(self):
+        done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c",
+                   'MUSTER_TRANSPORT=tcp "$0" && MUSTER_TRANSPORT=shared_memory "$0"', WORKER)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(re.findall(r"transport=(.*)", done.stdout)), ["shared memory"] * 2 + ["tcp"] * 2)
+
+    def test_a_driver_that_has_closed_its_context_leaves_its_rank_to_its_child(self):
+        self.check_lines(under_muster(2, "driver"), 2, "shared memory")
+
+    def test_ranks_that_do_not_meet_are_told_who_is_at_another_context(self):
+        shell = ('until_there() { until test -e "$1"; do sleep 0.05; done; }\n'
+                 'if test "$RANK" = 1; then "$0" meet; touch "$1/once"; until_there "$1/twice"\n'
+                 'else until_there "$1/once"; "$0" meet; "$0" meet; touch "$1/twice"; fi; exit 3')
+        with tempfile.TemporaryDirectory() as marks:
+            done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", shell, WORKER, marks)
+        self.assertEqual(done.returncode, 3, done.stderr)
+        self.assertIn("rank 1 is at its context 1 of this round, this one at its 2", done.stderr)
 
     def test_the_rounds_end_ends_a_wait_that_no_dead_peer_would(self):
         done = run(BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=1",

@@ -1,5 +1,7 @@
-// The round's key-value store, as all workers of the round see it. Fresh in every round under muster; under torchrun
-// the keys are kept apart by the restart count. A world of one has a store of its own, with or without a launcher.
+// The round's key-value store, as all workers of the round see it that have met in one context: what a worker's first
+// program (or context) stores its second does not find, nor does a world of another size. Fresh in every round under
+// muster; under torchrun the keys are kept apart by the restart count. A world of one has a store of its own, with or
+// without a launcher.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""Store: keys and values that all workers of the round see (store.h)."""
+"""Store: keys and values that all workers of the round see that have met in one context (store.h)."""
 
 import ctypes
 
