@@ -33,7 +33,14 @@ class Holdings {
   public:
     Holdings() : descriptors_(open_descriptors()), threads_(threads_alive()) {}
 
-    /// "" where nothing is left over.
+    /// "" once nothing is left over, else what is at `limit`: a thread that was joined may still be on the kernel's list.
+    [[nodiscard]] std::string left_over_by(std::chrono::steady_clock::time_point limit) const {
+        while (!left_over().empty() && std::chrono::steady_clock::now() < limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return left_over();
+    }
+
+  private:
     [[nodiscard]] std::string left_over() const {
         std::string text;
         const auto compare = [&text](const char* what, std::size_t now, std::size_t before) {
@@ -43,14 +50,7 @@ class Holdings {
         compare(" threads, ", threads_alive(), threads_);
         return text + (maps_shared_memory() ? "shared memory is mapped" : "");
     }
-    /// The same where some of it goes by itself, by `limit` at the latest.
-    [[nodiscard]] std::string left_over_by(std::chrono::steady_clock::time_point limit) const {
-        while (!left_over().empty() && std::chrono::steady_clock::now() < limit)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        return left_over();
-    }
 
-  private:
     std::size_t descriptors_;
     std::size_t threads_;
 };

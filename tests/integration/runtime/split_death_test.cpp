@@ -224,7 +224,7 @@ bool aborted_after(int calls, const Case& one) {
             });
             if (aborter.joinable()) aborter.join();
         }
-        if (wrong.empty()) wrong = before.left_over();
+        if (wrong.empty()) wrong = before.left_over_by(std::chrono::steady_clock::now() + 5s);
         const int code = complain(terms, wrong);
         return code == 0 && late ? is_late : code;
     });
