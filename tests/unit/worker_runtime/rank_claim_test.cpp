@@ -96,7 +96,7 @@ TEST_CASE("a rank is free once its holder has closed its context, is a zombie, o
 
 TEST_CASE("a holder that cannot be seen is no error, and told of where ranks do not meet") {
     OwnStore store;
-    claim_as(store, process(17, "1", "another kernel"), of_two);
+    claim_as(store, process(17, "1", "another-kernel"), of_two);
     const auto held = claim_rank(store, of_two);
     REQUIRE(held.has_value());
     CHECK(held->opening == 2);
@@ -146,7 +146,7 @@ TEST_CASE("a world or a transport that differs is told with both, where the othe
     claim_as(store, ended_process(), of_two);
     CHECK(complaint(store, wider) == "number 1");
     OwnStore elsewhere;
-    claim_as(elsewhere, process(1, "1", "another kernel"), of_two);
+    claim_as(elsewhere, process(1, "1", "another-kernel"), of_two);
     CHECK(complaint(elsewhere, wider) == "number 1");
     OwnStore closed;
     REQUIRE(closed.set(claim_as(closed, alive, of_two), claim_is_over).has_value());
