@@ -77,7 +77,10 @@ TEST_CASE("programs of a worker have numbers, and another process that lives kee
 TEST_CASE("a rank is free once its holder has closed its context, is a zombie, or was another process of that number") {
     OwnStore closed;
     REQUIRE(closed.set(claim_as(closed, parent(), of_two), claim_is_over).has_value());
-    CHECK(complaint(closed, of_two) == "number 2");
+    const auto held = claim_rank(closed, of_two);
+    REQUIRE(held.has_value());
+    CHECK(held->opening == 2);
+    CHECK(held->before.empty());
 
     OwnStore reused;
     claim_as(reused, process(::getppid(), "1"), of_two);
