@@ -32,29 +32,60 @@ struct Served {
     bool other_jobs = false;
 };
 
-/// The daemon's status page, or whatever else is said at the address until `deadline`, which may be nothing;
-/// nullopt if nobody listens there. In haste nothing more is waited for.
-std::optional<std::string> ask_for_status(const SocketAddress& address, Instant deadline, const InHaste& in_haste) {
-    constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+constexpr std::string_view status_begin = "HTTP/1.1 200";
+
+/// How long the one who is asked is waited for.
+struct Patience {
+    Instant deadline;
+    Instant stranger_deadline;  ///< once something was said that no muster says
+    const InHaste& in_haste;
+
+    [[nodiscard]] Instant next_look(Instant until) const { return std::min(until, Clock::now() + pause); }
+};
+
+/// What is said to the question for the status, which may be nothing, as far as it may be a status.
+std::string hear_status(BlockingSocket& socket, const Patience& patience) {
     constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
-    auto socket = BlockingSocket::connect(address, deadline);
+    constexpr std::size_t head_bytes_max = 1024;
     std::string answer;
-    if (!socket) return socket.error().code == Errc::timed_out ? std::optional(answer) : std::nullopt;
-    if (!socket->send(question, deadline)) return answer;
-    while (answer.size() < answer_bytes_max && !in_haste()) {
-        const auto piece = socket->receive(std::min(deadline, Clock::now() + pause));
-        if (piece)
+    const auto may_be_status = [&answer] { return answer.starts_with(status_begin.substr(0, answer.size())); };
+    auto until = patience.deadline;
+    while (answer.size() < answer_bytes_max && may_be_status() && !patience.in_haste()) {
+        const auto piece = socket.receive(patience.next_look(until));
+        if (piece) {
             answer.append(*piece);
-        else if (piece.error().code != Errc::timed_out || Clock::now() >= deadline)
+            // A muster names itself in its first bytes, and may be slow with the rest; others may never close.
+            const auto head = std::string_view(answer).substr(0, head_bytes_max);
+            const bool is_muster = head.find("\r\nServer: muster\r\n") != std::string_view::npos;
+            until = is_muster ? patience.deadline : std::min(patience.deadline, patience.stranger_deadline);
+        } else if (piece.error().code != Errc::timed_out || Clock::now() >= until) {
             break;
+        }
     }
     return answer;
+}
+
+/// The daemon's status page, or the beginning of whatever else is said at the address, which may be nothing; nullopt if
+/// nobody listens there. In haste nothing more is waited for.
+std::optional<std::string> ask_for_status(const SocketAddress& address, const Patience& patience) {
+    constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    auto socket = BlockingSocket::begin_to_connect(address);
+    if (!socket) return std::nullopt;
+    // Who accepts nothing, and has its queue full, leaves a connection without an answer.
+    for (;;) {
+        const auto connected = socket->wait_until_connected(patience.next_look(patience.deadline));
+        if (connected) break;
+        if (connected.error().code != Errc::timed_out) return std::nullopt;
+        if (patience.in_haste() || Clock::now() >= patience.deadline) return std::string();
+    }
+    if (!socket->send(question, patience.deadline)) return std::string();
+    return hear_status(*socket, patience);
 }
 
 Served read_status(std::string_view answer, const std::string& job) {
     const auto body = answer.find("\r\n\r\n");
     const Served other{.is_silent = answer.empty()};
-    if (!answer.starts_with("HTTP/1.1 200") || body == std::string_view::npos) return other;
+    if (!answer.starts_with(status_begin) || body == std::string_view::npos) return other;
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
     if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return other;
     // A musterd serves any job; a muster that hosts for another one ends with it.
@@ -65,7 +96,7 @@ Served read_status(std::string_view answer, const std::string& job) {
 }
 
 /// What the first muster among the addresses says, else that of a stranger; nothing if nobody listens at any.
-std::optional<Served> served_at(const PortQuestion& question, Instant deadline) {
+std::optional<Served> served_at(const PortQuestion& question, Instant deadline, Instant stranger_deadline) {
     std::vector<std::string> addresses{"127.0.0.1", "::1"};
     for (const auto& address : question.addresses)
         if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);
@@ -75,7 +106,8 @@ std::optional<Served> served_at(const PortQuestion& question, Instant deadline) 
         // A silent stranger at one address must not use up the time of the others.
         const auto until = Clock::now() + (deadline - Clock::now()) / left_count--;
         const auto address = SocketAddress::from_numeric(text, question.port);
-        const auto answer = address ? ask_for_status(*address, until, question.in_haste) : std::nullopt;
+        const auto answer =
+            address ? ask_for_status(*address, {until, stranger_deadline, question.in_haste}) : std::nullopt;
         if (!answer) continue;
         served = read_status(*answer, question.job);
         if (served->is_muster) return served;
@@ -144,7 +176,7 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
     const auto stranger_deadline = std::min(deadline, Clock::now() + stranger_wait);
     std::optional<Served> muster;
     for (;;) {
-        auto served = served_at(question, deadline);
+        auto served = served_at(question, deadline, stranger_deadline);
         if (question.in_haste()) return PortOwner::unknown;
         if (!served) return PortOwner::nobody;
         // The last question may have no time left for its answer: what a muster said before still holds.

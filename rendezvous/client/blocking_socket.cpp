@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "rendezvous/base/tcp_options.h"
@@ -33,20 +34,30 @@ BlockingSocket::~BlockingSocket() {
 }
 
 Result<BlockingSocket> BlockingSocket::connect(const SocketAddress& address, Instant deadline) {
+    auto socket = begin_to_connect(address);
+    if (!socket) return socket;
+    if (const auto done = socket->wait_until_connected(deadline); !done)
+        return Error{done.error().code, cat(address.numeric(), ": ", done.error().context)};
+    return socket;
+}
+
+Result<BlockingSocket> BlockingSocket::begin_to_connect(const SocketAddress& address) {
     const int descriptor = ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (descriptor < 0) return error_from_errno(errno, "socket");
     BlockingSocket socket(descriptor);
     tune_stream(descriptor, store_silence_max);
-    if (::connect(descriptor, address.data(), address.size()) != 0) {
-        if (errno != EINPROGRESS) return Error{Errc::unreachable, error_from_errno(errno, address.numeric()).context};
-        if (auto ready = socket.wait_for(POLLOUT, deadline); !ready)
-            return Error{Errc::timed_out, cat(address.numeric(), ": no answer")};
-        int failure = 0;
-        socklen_t size = sizeof failure;
-        getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &failure, &size);
-        if (failure != 0) return Error{Errc::unreachable, error_from_errno(failure, address.numeric()).context};
-    }
+    if (::connect(descriptor, address.data(), address.size()) != 0 && errno != EINPROGRESS)
+        return Error{Errc::unreachable, error_from_errno(errno, address.numeric()).context};
     return socket;
+}
+
+Result<void> BlockingSocket::wait_until_connected(Instant deadline) const {
+    if (!wait_for(POLLOUT, deadline)) return Error{Errc::timed_out, "no answer"};
+    int failure = 0;
+    socklen_t size = sizeof failure;
+    getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &failure, &size);
+    if (failure != 0) return Error{Errc::unreachable, std::generic_category().message(failure)};
+    return {};
 }
 
 Result<void> BlockingSocket::wait_for(short events, Instant deadline) const {

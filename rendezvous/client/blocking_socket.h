@@ -19,6 +19,10 @@ class BlockingSocket {
 
     /// Connects with TCP_NODELAY and keepalive on. unreachable or timed_out.
     static Result<BlockingSocket> connect(const SocketAddress& address, Instant deadline);
+    /// The same in two parts, for whoever looks at something else meanwhile: begins to connect. unreachable.
+    static Result<BlockingSocket> begin_to_connect(const SocketAddress& address);
+    /// Waits for the end of that. unreachable; after timed_out it may be called again.
+    Result<void> wait_until_connected(Instant deadline) const;
 
     /// Returns when the kernel has all of it.
     Result<void> send(std::string_view bytes, Instant deadline);

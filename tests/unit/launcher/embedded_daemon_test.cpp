@@ -1,7 +1,9 @@
 #include "launcher/embedded_daemon.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <thread>
 
 #include "launcher/scheduler/mpi_process.h"
@@ -15,21 +17,34 @@ using namespace muster::launcher;
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+/// For what must not take until the deadline of a question: far less than an address's part of `patience`.
+constexpr Duration soon = 10s;
+constexpr Duration patience = 60s;
+
 enum class Then { leaves, falls_silent };
+enum class Calls { hung_up, kept };
+
+FileDescriptor listen_at(const std::string& address, int queue_length) {
+    FileDescriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int yes = 1;
+    const auto name = SocketAddress::from_numeric(address, 0);
+    ::setsockopt(listener.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    REQUIRE(::bind(listener.get(), name->data(), name->size()) == 0);
+    REQUIRE(::listen(listener.get(), queue_length) == 0);
+    return listener;
+}
 
 /// Has a port of `address` and says `answer` to each of `count` callers, then leaves the port or keeps it and is
 /// silent.
 class Holder {
   public:
-    Holder(const std::string& address, std::string answer, int count, Then then = Then::leaves)
-        : listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        const int yes = 1;
-        const auto name = SocketAddress::from_numeric(address, 0);
-        ::setsockopt(listener_.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-        REQUIRE(::bind(listener_.get(), name->data(), name->size()) == 0);
-        REQUIRE(::listen(listener_.get(), 8) == 0);
+    Holder(const std::string& address, std::string answer, int count, Then then = Then::leaves,
+           Calls calls = Calls::hung_up)
+        : listener_(listen_at(address, 8)) {
         port_ = SocketAddress::local_of(listener_.get()).port();
-        thread_ = std::thread([this, answer = std::move(answer), count, then] {
+        thread_ = std::thread([this, answer = std::move(answer), count, then, calls] {
             for (int i = 0; i < count; ++i) {
                 const FileDescriptor caller(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
                 if (!caller.valid()) return;
@@ -37,7 +52,7 @@ class Holder {
                 if (i + 1 == count && then == Then::leaves) listener_.reset();
                 ::send(caller.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
                 char question[512];
-                ::shutdown(caller.get(), SHUT_WR);
+                if (calls == Calls::hung_up) ::shutdown(caller.get(), SHUT_WR);
                 while (::recv(caller.get(), question, sizeof question, 0) > 0) {
                 }
             }
@@ -56,6 +71,28 @@ class Holder {
     FileDescriptor listener_;
     std::uint16_t port_ = 0;
     std::thread thread_;
+};
+
+/// Has a port of 127.0.0.1 and accepts nothing, with no room for another connection.
+class FullQueue {
+  public:
+    FullQueue() : listener_(listen_at("127.0.0.1", 0)), port_(SocketAddress::local_of(listener_.get()).port()) {
+        const auto name = SocketAddress::from_numeric("127.0.0.1", port_);
+        for (auto& waiting : waiting_) {
+            waiting = FileDescriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            // There is room for the first.
+            if (&waiting != waiting_.data()) ::fcntl(waiting.get(), F_SETFL, O_NONBLOCK);
+            const int done = ::connect(waiting.get(), name->data(), name->size());
+            REQUIRE((done == 0 || (&waiting != waiting_.data() && errno == EINPROGRESS)));
+        }
+    }
+
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  private:
+    FileDescriptor listener_;
+    std::uint16_t port_;
+    std::array<FileDescriptor, 4> waiting_;
 };
 
 std::string status(const std::string& jobs) {
@@ -124,8 +161,7 @@ TEST_CASE("a muster that ends while it is asked for its jobs leaves the port to 
 
 TEST_CASE("whoever has the port and is no muster of this job is named for what it is") {
     const Holder stranger("127.0.0.1", "SSH-2.0-x\r\n", 1000);
-    CHECK(port_owner({{}, stranger.port(), "j", no_haste}, std::chrono::steady_clock::now() + 1h) ==
-          PortOwner::stranger);
+    CHECK(port_owner({{}, stranger.port(), "j", no_haste}, Clock::now() + 1h) == PortOwner::stranger);
     const auto no_muster = part_at(stranger.port());
     CHECK(no_muster.find("cannot listen on port") != std::string::npos);
     CHECK(no_muster.find("it is no muster, so choose another port") != std::string::npos);
@@ -137,11 +173,48 @@ TEST_CASE("whoever has the port and is no muster of this job is named for what i
     CHECK(part_at(elsewhere.port()).find("nobody answers there") != std::string::npos);
 }
 
+TEST_CASE("a stranger that says something and does not hang up is named soon, too") {
+    for (const std::string answer : {"SSH-2.0-x\r\n", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"}) {
+        INFO(answer);
+        const Holder stranger("127.0.0.1", answer, 1000, Then::leaves, Calls::kept);
+        const auto begin = Clock::now();
+        CHECK(port_owner({{}, stranger.port(), "j", no_haste}, begin + patience) == PortOwner::stranger);
+        CHECK(Clock::now() - begin < soon);
+    }
+}
+
+TEST_CASE("what no muster says is not listened to further: the port may pass to one meanwhile") {
+    const Holder stranger("127.0.0.1", "SSH-2.0-x\r\n", 1, Then::leaves, Calls::kept);
+    CHECK(port_owner({{}, stranger.port(), "j", no_haste}, Clock::now() + patience) == PortOwner::nobody);
+}
+
+TEST_CASE("a muster that is slow to say all of its status has the whole time") {
+    const FileDescriptor listener = listen_at("127.0.0.1", 8);
+    const auto port = SocketAddress::local_of(listener.get()).port();
+    const std::string all =
+        "HTTP/1.1 200 OK\r\nServer: muster\r\n\r\n{\"embedded\": true, \"jobs\": [{\"id\": \"j\"}]}";
+    std::thread slow([&] {
+        const FileDescriptor caller(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        ::send(caller.get(), all.data(), all.size() / 2, MSG_NOSIGNAL);
+        std::this_thread::sleep_for(1500ms);  // past a stranger's second
+        ::send(caller.get(), all.data() + all.size() / 2, all.size() - all.size() / 2, MSG_NOSIGNAL);
+    });
+    CHECK(port_owner({{}, port, "j", no_haste}, Clock::now() + patience) == PortOwner::this_job);
+    slow.join();
+}
+
+TEST_CASE("whoever is in haste waits for no place in a port's full queue") {
+    const FullQueue full;
+    int looks = 0;
+    const auto begin = Clock::now();
+    CHECK(port_owner({{}, full.port(), "j", [&] { return ++looks > 3; }}, begin + patience) == PortOwner::unknown);
+    CHECK(Clock::now() - begin < soon);
+}
+
 TEST_CASE("whoever is in haste waits for nobody at the port, and leaves it") {
     const Holder silent("127.0.0.1", "", 1, Then::falls_silent);
     int looks = 0;
-    const auto owner =
-        port_owner({{}, silent.port(), "j", [&] { return ++looks > 3; }}, std::chrono::steady_clock::now() + 1h);
+    const auto owner = port_owner({{}, silent.port(), "j", [&] { return ++looks > 3; }}, Clock::now() + 1h);
     CHECK(owner == PortOwner::unknown);
     LaunchConfig config;
     config.backend = Backend::c10d;
