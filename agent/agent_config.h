@@ -21,7 +21,7 @@ struct NetworkFacts {
 struct AgentConfig {
     SupervisorConfig supervisor;  ///< the join, this host's name, the grace
     WorkerSpec workers;
-    std::string shown_job = "none";  ///< as people know it: in the log directories' names, and where commands are taken
+    std::string shown_job = "none";  ///< as people know it: where commands are taken
     LogChoices logs;
     NetworkFacts network;
     std::vector<int> handled_signals;  ///< forwarded to the workers, then the agent leaves

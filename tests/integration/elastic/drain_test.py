@@ -65,15 +65,14 @@ class Drain(unittest.TestCase):
             job.finish()
             job.expect_exit(node, 0)
 
-    def test_a_job_of_one_node_is_found_by_its_name_as_are_its_logs(self):
+    def test_a_job_of_one_node_is_found_by_its_name(self):
         with Job() as job, Job() as other:
-            alone = {one: one.spawn("muster", "--rdzv-id", one.id, "--log-dir", one.directory / "logs", "--no-python",
+            alone = {one: one.spawn("muster", "--rdzv-id", one.id, "--no-python",
                                     WORKERS / "elastic", "--until", "done") for one in (job, other)}
             for one, node in alone.items():
                 one.round(0, 1)
                 wrong = drain(one, "gpu99", "--job", one.id)
                 self.assertIn(f"the job has no node 'gpu99'; it has {node_name(one, node)}", wrong.stderr)
-                self.assertTrue(list((one.directory / "logs").glob(f"{one.id}_*")), os.listdir(one.directory / "logs"))
             which = drain(job, "gpu99")
             self.assertIn("which job?", which.stderr)
             for one, node in alone.items():

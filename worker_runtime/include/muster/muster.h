@@ -117,9 +117,9 @@ void muster_section_leave(uint64_t section);
 
 // ---- the round's store, since version 2 ----
 //
-// Keys and values that all workers of the round see that have met in this context, fresh in every round: what a worker's
-// first program (or context) stores its second does not find. Values are bytes, at most 8 MiB. A world of one has keys
-// of its own, in its process.
+// Keys and values that all workers of the round see that have met in this context, fresh in every round: what a
+// worker's first program (or context) stores its second does not find. Values are bytes, at most 8 MiB. A world of one
+// has keys of its own, in its process.
 
 muster_status muster_store_set(muster_context* context, const char* key, const void* value, size_t size);
 // Waits until the key exists; `timeout_ms` 0: the 300,000 of a context. At most `capacity` bytes are copied; `needed`,

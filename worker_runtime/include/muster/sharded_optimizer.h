@@ -83,8 +83,8 @@ class ShardedOptimizer {
     /// After changing what a piece holds, call reload() on all ranks.
     [[nodiscard]] std::span<const OptimizerPiece> pieces() const;
 
-    /// A collective: makes the parameters on all ranks what the pieces say, without an update. Takes the buckets' memory
-    /// as step() does, so not between the reducer's finish() and step().
+    /// A collective: makes the parameters on all ranks what the pieces say, without an update. Takes the buckets'
+    /// memory as step() does, so not between the reducer's finish() and step().
     Result<void> reload();
 
   private:
