@@ -33,7 +33,8 @@ class Holdings {
   public:
     Holdings() : descriptors_(open_descriptors()), threads_(threads_alive()) {}
 
-    /// "" once nothing is left over, else what is at `limit`: a thread that was joined may still be on the kernel's list.
+    /// "" once nothing is left over, else what is at `limit`: a thread that was joined may still be on the kernel's
+    /// list.
     [[nodiscard]] std::string left_over_by(std::chrono::steady_clock::time_point limit) const {
         while (!left_over().empty() && std::chrono::steady_clock::now() < limit)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));

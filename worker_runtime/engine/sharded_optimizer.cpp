@@ -57,7 +57,7 @@ struct ShardedOptimizer::Body {
 
     GradientReducer& reducer;
     OptimizerRule rule;
-    std::uint64_t taken = steps_of(reducer);  ///< steps whose gradients are no longer there
+    std::uint64_t spent = steps_of(reducer);  ///< steps whose gradients are no longer there
     std::vector<std::uint64_t> updates;       ///< of each parameter; the same on all ranks
     std::unique_ptr<runtime::ShardMath> math;
     std::vector<Place> places;           ///< by bucket
@@ -101,7 +101,7 @@ Result<void> ShardedOptimizer::Body::take_piece(const GradientBucket& bucket, co
 }
 
 Result<void> ShardedOptimizer::Body::update() {
-    if (steps_of(reducer) == taken) {
+    if (steps_of(reducer) == spent) {
         return Error{Errc::invalid_argument,
                      "sharded optimizer: no step of gradients was finished since it was made, updated or reloaded, so "
                      "there are none to take"};
@@ -120,7 +120,7 @@ Result<void> ShardedOptimizer::Body::update() {
 Result<void> ShardedOptimizer::Body::share() {
     auto& communicator = reducer.communicator();
     // The buckets hold parameters from here on, which would pass for gradients.
-    taken = steps_of(reducer);
+    spent = steps_of(reducer);
     std::vector<Work> works;
     Result<void> outcome;
     std::size_t next = 0;
