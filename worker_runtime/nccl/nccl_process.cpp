@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "rendezvous/base/text.h"
@@ -210,17 +211,29 @@ AbortSteps NcclProcess::abort_steps() {
 void NcclProcess::abort_all() {
     const auto used = use_device();
     if (!used) return;
-    const auto abort_together = [this](const std::vector<std::shared_ptr<NcclComm>>& all) {
-        const bool grouped = nccl_.features.group_abort;
-        if (grouped) nccl_.group_start();
-        for (const auto& communicator : all) communicator->abort();
-        if (grouped) nccl_.group_end();
-    };
     const auto all = communicators();
     abort_together(all);
     // One that was being split off is there now, or never will be.
     for (const auto& communicator : all) communicator->adopt();
     abort_together(all);
+}
+
+/// Each abort frees memory of the GPU, which waits for all work there, that of the other communicators too: one after
+/// the other the first would wait for ever. Before it could be done in a group (2.22), by a thread for each.
+void NcclProcess::abort_together(const std::vector<std::shared_ptr<NcclComm>>& all) {
+    if (nccl_.features.group_abort) {
+        nccl_.group_start();
+        for (const auto& communicator : all) communicator->abort();
+        nccl_.group_end();
+        return;
+    }
+    std::vector<std::thread> threads;
+    for (const auto& communicator : all) {
+        threads.emplace_back([this, communicator] {
+            if (const auto used = use_device()) communicator->abort();
+        });
+    }
+    for (auto& thread : threads) thread.join();
 }
 
 void NcclProcess::release() {

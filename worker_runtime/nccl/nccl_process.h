@@ -93,6 +93,7 @@ class NcclProcess {
     Result<void> find_device();
     AbortSteps abort_steps();
     void abort_all();
+    void abort_together(const std::vector<std::shared_ptr<NcclComm>>& all);
     void release();
     [[nodiscard]] bool is_of_nccl(MemoryUse use) const;
     void wait_for_gpu() const;
