@@ -212,6 +212,12 @@ int standin_device_of(cudaStream_t stream) {
     return stream_of(stream).device;
 }
 
+/// As a free does it, for an abort: that has told its kernels to end before.
+void standin_wait_until_idle() {
+    use_current_device();
+    wait_until_all_streams_are_idle();
+}
+
 int standin_frees_waiting() {
     return frees_waiting;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 extern "C" int standin_frees_waiting();
+extern "C" void standin_wait_until_idle();
 
 namespace muster::stand_ins {
 
@@ -74,11 +75,6 @@ ncclResult_t in_progress(const CommPointer& comm) {
     comm->state = ncclInProgress;
     comm->polls = polls_needed;
     return ncclInProgress;
-}
-
-void wait_until_the_gpu_is_idle() {
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, 1) == cudaSuccess) cudaFree(memory);
 }
 
 struct Job {
@@ -224,7 +220,7 @@ void abort_together(const std::vector<CommPointer>& all) {
         comm->link.end();
         comm->changed.notify_all();
     }
-    wait_until_the_gpu_is_idle();
+    standin_wait_until_idle();
     for (const auto& comm : all) forget(comm);
 }
 
