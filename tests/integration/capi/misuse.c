@@ -219,6 +219,14 @@ static int fail_together(struct job job, const char* how) {
     }
     muster_communicator* aside = NULL;  // where rank 1 waits until the others have given it up
     GOOD(muster_communicator_split(job.world, 0, 0, &aside));
+    // Not before the others have theirs: a rank's end in a split would be the split's.
+    char key[] = "split/0";
+    key[6] = (char)('0' + job.place.rank);
+    GOOD(muster_store_set(job.context, key, "", 0));
+    for (int rank = 0; job.place.rank == 1 && rank < job.place.size; ++rank) {
+        key[6] = (char)('0' + rank);
+        GOOD(muster_store_get(job.context, key, 30000, NULL, 0, NULL));
+    }
     const int late = strcmp(how, "late") == 0, dies = strcmp(how, "death") == 0;
     if (job.place.rank == 1) {
         if (dies) _exit(0);
