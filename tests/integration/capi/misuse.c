@@ -223,9 +223,10 @@ static int fail_together(struct job job, const char* how) {
     char key[] = "split/0";
     key[6] = (char)('0' + job.place.rank);
     GOOD(muster_store_set(job.context, key, "", 0));
-    for (int rank = 0; job.place.rank == 1 && rank < job.place.size; ++rank) {
+    for (int rank = 0; job.place.rank == 1 && rank < job.place.world_size; ++rank) {
         key[6] = (char)('0' + rank);
-        GOOD(muster_store_get(job.context, key, 30000, NULL, 0, NULL));
+        size_t needed = 0;
+        GOOD(muster_store_get(job.context, key, 30000, NULL, 0, &needed));
     }
     const int late = strcmp(how, "late") == 0, dies = strcmp(how, "death") == 0;
     if (job.place.rank == 1) {
