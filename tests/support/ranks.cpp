@@ -38,6 +38,20 @@ Result<std::vector<std::string>> MeetingInMemory::collect(const std::vector<std:
     return found;
 }
 
+Result<void> CountedPlace::publish(std::string_view key, std::string_view value, Instant deadline) {
+    count_();
+    auto published = place_->publish(key, value, deadline);
+    count_();
+    return published;
+}
+
+Result<std::vector<std::string>> CountedPlace::collect(const std::vector<std::string>& keys,
+                                                       const runtime::MeetingWait& wait) {
+    auto found = place_->collect(keys, wait);
+    count_();
+    return found;
+}
+
 namespace {
 
 std::string as_file_name(std::string_view key) {

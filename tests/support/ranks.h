@@ -40,6 +40,21 @@ class MeetingInFolder final : public runtime::MeetingPlace {
     std::string folder_;
 };
 
+/// Another store, which calls `count` as often as a store's client calls the kernel: before it has told and after, and
+/// when it has heard.
+class CountedPlace final : public runtime::MeetingPlace {
+  public:
+    CountedPlace(std::shared_ptr<runtime::MeetingPlace> place, std::function<void()> count)
+        : place_(std::move(place)), count_(std::move(count)) {}
+    Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override;
+    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys,
+                                             const runtime::MeetingWait& wait) override;
+
+  private:
+    const std::shared_ptr<runtime::MeetingPlace> place_;
+    const std::function<void()> count_;
+};
+
 /// Runs `body(terms)` for each rank in a thread, and waits for all. Catch2's assertions are not thread-safe: let the
 /// body return what is to be looked at.
 void run_as_threads(int size, const std::function<void(const runtime::GroupTerms&)>& body);

@@ -25,33 +25,17 @@ using test::told;
 
 namespace {
 
-/// A store in which this process dies after so many calls of the thread that says so.
-class DeadlyPlace final : public MeetingPlace {
-  public:
-    explicit DeadlyPlace(std::shared_ptr<MeetingPlace> place) : place_(std::move(place)) {}
-    void die_after(int calls) {
-        calls_left_ = calls;
-        dying_ = std::this_thread::get_id();
+/// Ends this process after so many calls of the store by the thread that says so.
+struct Death {
+    void come_after(int calls) {
+        calls_left = calls;
+        dying = std::this_thread::get_id();
     }
-    Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override {
-        count();
-        auto published = place_->publish(key, value, deadline);
-        count();
-        return published;
-    }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override {
-        auto found = place_->collect(keys, wait);
-        count();
-        return found;
-    }
-
-  private:
     void count() {
-        if (dying_ == std::this_thread::get_id() && calls_left_-- == 0) ::raise(SIGKILL);
+        if (dying == std::this_thread::get_id() && calls_left-- == 0) ::raise(SIGKILL);
     }
-    const std::shared_ptr<MeetingPlace> place_;
-    std::atomic<std::thread::id> dying_{};
-    int calls_left_ = 0;
+    std::atomic<std::thread::id> dying{};
+    int calls_left = 0;
 };
 
 }  // namespace
@@ -88,11 +72,11 @@ TEST_CASE("a rank that dies where a part is made anew, for a library without spl
         RankProcesses ranks(3, [&](const GroupTerms& given) {
             ::setenv("MUSTER_STANDIN_NCCL_VERSION", "21703", 1);
             GroupTerms group = given;
-            const auto place = std::make_shared<DeadlyPlace>(given.place);
-            group.place = place;
+            const auto death = std::make_shared<Death>();
+            group.place = std::make_shared<test::CountedPlace>(given.place, [death] { death->count(); });
             auto world = join_nccl_group(group, {.timeout = 100s, .meeting_timeout = 100s});
             if (!world) return 1;
-            if (group.rank == 1) place->die_after(steps);
+            if (group.rank == 1) death->come_after(steps);
             auto part = world->split(0, group.rank);
             if (group.rank == 1) {
                 [[maybe_unused]] const auto told_it = given.place->publish("lived", "1", no_deadline);

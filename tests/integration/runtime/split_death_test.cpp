@@ -86,26 +86,6 @@ namespace {
 
 constexpr int victim = 1;
 
-/// Counts as a store's client does: before it has told and after.
-class CountedPlace final : public MeetingPlace {
-  public:
-    explicit CountedPlace(std::shared_ptr<MeetingPlace> place) : place_(std::move(place)) {}
-    Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override {
-        count();
-        auto published = place_->publish(key, value, deadline);
-        count();
-        return published;
-    }
-    Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override {
-        auto found = place_->collect(keys, wait);
-        count();
-        return found;
-    }
-
-  private:
-    const std::shared_ptr<MeetingPlace> place_;
-};
-
 struct Case {
     const char* name;
     int size;
@@ -124,7 +104,7 @@ Case of_two_parts(TransportChoice choice) {
 }
 
 Communicator join(GroupTerms group, const Case& one) {
-    group.place = std::make_shared<CountedPlace>(group.place);
+    group.place = std::make_shared<test::CountedPlace>(group.place, count);
     group.waits = std::make_shared<WaitBoard>();
     TransportTerms terms{.choice = one.choice,
                          .addresses = {"127.0.0.1"},
