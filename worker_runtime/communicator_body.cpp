@@ -100,8 +100,7 @@ CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
 
 Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience) {
     if (failed_.load(std::memory_order_acquire)) return status();
-    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + std::min(timeout, timeout_max),
-                         .patience = patience};
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
     const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
     const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, operation) : 0;
     const ProfileRange range([&] { return range_name(operation); });
@@ -112,6 +111,7 @@ Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, D
 }
 
 Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout) {
+    timeout = std::min(timeout, timeout_max);
     if (auto checked = check(operation); !checked) return checked;
     Lane& lane = lane_of(operation);
     {
@@ -131,6 +131,7 @@ Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout)
 }
 
 Work CommunicatorBody::start(const Operation& operation, Duration timeout) {
+    timeout = std::min(timeout, timeout_max);
     auto state = std::make_shared<WorkState>();
     if (auto checked = check(operation); !checked) {
         finish(*state, checked);

@@ -82,11 +82,10 @@ void CommunicatorBody::launch_next(Lane& lane, std::unique_lock<std::mutex>& loc
     const Instant began = now();
     auto launched = status();
     if (launched) {
-        launched = transport_->launch(
-            next.operation, {.deadline = began + std::min(next.timeout, timeout_max), .patience = Patience::frugal});
+        launched = transport_->launch(next.operation, {.deadline = began + next.timeout, .patience = Patience::frugal});
     }
     lock.lock();
-    lane.launched.push_back({.timeout = std::min(next.timeout, timeout_max),
+    lane.launched.push_back({.timeout = next.timeout,
                              .state = next.state,
                              .flight_entry = entry,
                              .range = std::move(range),

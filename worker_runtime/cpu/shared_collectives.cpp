@@ -213,7 +213,8 @@ Result<void> Collective::all_gather() {
     }
     std::size_t done = 0;
     for (;;) {
-        for (std::size_t rank = 0; rank < ranks_; ++rank) take(done, rank, windows(0)[rank], part(done));
+        const auto from = windows(0);
+        for (std::size_t rank = 0; rank < ranks_; ++rank) take(done, rank, from[rank], part(done));
         done += chunk;
         if (done >= operation_.count) return {};
         group_.turn();
