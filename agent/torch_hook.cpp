@@ -47,8 +47,16 @@ def start():
     """At the end of `import torch`, which fails if this does."""
     try:
         path = os.environ.get("MUSTER_TORCH_SOCKET")
-        if path and not served(path):
-            serve(path)
+        if not path:
+            return
+        # By its directory's descriptor: a socket's own path may have 107 bytes only.
+        directory = os.open(os.path.dirname(path), os.O_PATH)
+        try:
+            near = f"/proc/self/fd/{directory}/{os.path.basename(path)}"
+            if not served(near):
+                serve(near)
+        finally:
+            os.close(directory)
     except Exception:
         pass
 )";
@@ -70,11 +78,6 @@ Result<void> TorchHook::lay(const std::string& parent) {
     remove();
     if (parent.empty())
         return Error{Errc::unsupported, "torch's flight recorder cannot be asked: there is no log directory"};
-    constexpr std::size_t socket_path_max = 107;  // sun_path
-    constexpr std::size_t longest_name = sizeof "/torch/4294967295.sock" - 1;
-    if (parent.size() + longest_name > socket_path_max)
-        return Error{Errc::unsupported, cat("torch's flight recorder cannot be asked: ", parent,
-                                            " is too long for a socket below it; choose a shorter --log-dir")};
     const auto directory = cat(parent, "/torch");
     const auto facts = cat(directory, "/muster_torch_hook-1.dist-info");
     std::error_code failure;

@@ -27,12 +27,13 @@ class TorchHook {
 
     [[nodiscard]] bool wanted() const { return wanted_; }
     /// Writes it into "<parent>/torch". What was there of a round before is gone then, its sockets too. With an empty
-    /// `parent`, or one too long for a socket's path, fails (unsupported), and says so.
+    /// `parent`, or where nothing can be written, fails (unsupported), and says so.
     Result<void> lay(const std::string& parent);
     void remove();
     /// For PYTHONPATH; empty: it is not laid.
     [[nodiscard]] const std::string& directory() const { return directory_; }
-    /// Where that worker is to serve; empty if it is not laid.
+    /// Where that worker is to serve; empty if it is not laid. It may be longer than a socket's address
+    /// (torch_server.h).
     [[nodiscard]] std::string socket(std::uint32_t local_rank) const;
 
   private:

@@ -1,5 +1,7 @@
 #include "agent/torch_server.h"
 
+#include <fcntl.h>
+
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -8,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -30,11 +33,16 @@ class TorchServer::Question : public std::enable_shared_from_this<Question> {
         : socket_(loop), late_(loop), rank_(rank), file_(std::move(file)), done_(std::move(done)) {}
 
     void start(const std::string& path) {
+        // By its directory's descriptor: log directories may be deeper than the 107 bytes of a socket's address.
+        const auto slash = path.rfind('/');
+        const FileDescriptor directory(::open(path.substr(0, slash).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+        if (!directory.valid()) return;
+        const auto near = cat("/proc/self/fd/", directory.get(), path.substr(slash));
         boost::system::error_code failure;
         // On one host: it is there, or it is not. A full queue of connections counts as nobody.
         socket_.open(stream_protocol(), failure);
         if (!failure) socket_.non_blocking(true, failure);
-        if (!failure) socket_.connect(stream_protocol::endpoint(path), failure);
+        if (!failure) socket_.connect(stream_protocol::endpoint(near), failure);
         if (failure) return;
         late_.expires_after(limit);
         late_.async_wait([self = shared_from_this()](boost::system::error_code cancelled) {

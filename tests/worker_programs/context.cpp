@@ -10,8 +10,10 @@
 //                      failed, on the monotonic clock, and why. Exit 3
 //   context meet       gives the others 3 s to come, and prints who did not
 //   context driver     opens a context, closes it, and runs "context" as its child
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,13 +36,27 @@ double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Until that process has ended.
+void await_end(int pid) {
+    const int process = static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+    pollfd end{process, POLLIN, 0};
+    if (process >= 0) ::poll(&end, 1, -1);
+}
+
 int outlive(muster::Context& context) {
     ::signal(SIGTERM, SIG_IGN);  // what is looked at is the message, not the signal that follows it
+    int pids[3] = {};
+    const int own = ::getpid();
+    const auto told = context.world().run(
+        muster::all_gather({&own, 1, muster::DataType::i32}, {pids, 3, muster::DataType::i32}));
+    if (!told) return fail(told.error().context);
     auto pair = context.world().split(context.rank() < 2 ? 0 : -1, 0);
     if (!pair) return fail(pair.error().context);
-    if (context.rank() == 2) return 3;
+    // Rank 2 goes when the others have their pair: its end in their split would be that one's.
+    const auto all_have = context.world().run(muster::barrier());
+    if (context.rank() == 2) return all_have ? 3 : 1;
     if (context.rank() == 1) {
-        ::pause();
+        await_end(pids[0]);
         return 0;
     }
     const auto done = (*pair)->run(muster::barrier());

@@ -169,7 +169,7 @@ class Context(unittest.TestCase):
         self.assertIn("rank 1 is at its context 1 of this round, this one at its 2", done.stderr)
 
     def test_the_rounds_end_ends_a_wait_that_no_dead_peer_would(self):
-        done = run(BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=1",
+        done = run(BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=20",
                    "--no-python", WORKER, "outlive")
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("the round ended", done.stdout)

@@ -1,12 +1,17 @@
 #include "agent/torch_server.h"
 
+#include <fcntl.h>
+
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/streambuf.hpp>
 #include <boost/asio/write.hpp>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 
@@ -28,6 +33,10 @@ struct Server {
             });
         });
     }
+    static FileDescriptor make(const std::string& path) {
+        std::filesystem::create_directory(path);
+        return FileDescriptor(::open(path.c_str(), O_PATH));
+    }
     /// The line that came of it.
     std::string ask() {
         TorchServer asks(loop);
@@ -38,9 +47,12 @@ struct Server {
 
     boost::asio::io_context loop;
     test::ScratchFolder folder;
-    std::string path = folder / "torch.sock";
+    // A log directory deeper than the address of a socket may be long.
+    std::string deep = folder / std::string(120, 'x');
+    std::string path = deep + "/torch.sock";
     std::string file = folder / "dump.json";
-    stream_protocol::acceptor acceptor{loop, stream_protocol::endpoint(path)};
+    FileDescriptor directory = make(deep);
+    stream_protocol::acceptor acceptor{loop, cat("/proc/self/fd/", directory.get(), "/torch.sock")};
     std::unique_ptr<stream_protocol::socket> peer;
     boost::asio::streambuf request;
     std::string answer;
