@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -67,6 +68,16 @@ Result<Enumeration> read_enumerator(int value, int count, std::string_view noun)
 
 inline Result<DataType> read_type(int type) {
     return read_enumerator<DataType>(type, data_type_count, "data type");
+}
+
+inline Result<ReduceOp> read_reduce(int reduce) {
+    return read_enumerator<ReduceOp>(reduce, 4, "reduction");
+}
+
+/// No memory is larger than that, on any rank.
+inline Result<void> check_count(std::size_t count, DataType type, int world) {
+    if (count <= static_cast<std::size_t>(PTRDIFF_MAX) / size_of(type) / static_cast<std::size_t>(world)) return {};
+    return invalid(cat(count, " elements are more than any memory holds"));
 }
 
 /// `otherwise` for 0. A longer time than a year would overflow some clock.

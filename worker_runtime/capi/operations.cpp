@@ -19,11 +19,6 @@ struct Call {
     muster_work** work;
 };
 
-/// No memory is as large as that, on any rank.
-bool too_large(size_t count, DataType type, int world) {
-    return count > static_cast<size_t>(PTRDIFF_MAX) / size_of(type) / static_cast<size_t>(world);
-}
-
 Result<void> perform(const Call& call, Communicator& communicator, const Operation& operation) {
     const auto timeout = read_timeout(call.timeout_ms, Duration::zero());
     if (!timeout) return timeout.error();
@@ -44,16 +39,10 @@ muster_status operate(const Call& call, Make&& make) {
         const auto type = read_type(call.type);
         if (!type) return type.error();
         auto& communicator = (*found)->get();
-        if (too_large(call.count, *type, communicator.size())) {
-            return invalid(cat(call.count, " elements are more than any memory holds"));
-        }
+        if (auto fits = check_count(call.count, *type, communicator.size()); !fits) return fits;
         const Result<Operation> operation = make(*type, communicator.size());
         return operation ? perform(call, communicator, *operation) : operation.error();
     });
-}
-
-Result<ReduceOp> read_reduce(int reduce) {
-    return read_enumerator<ReduceOp>(reduce, 4, "reduction");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "muster/gradient_reducer.h"
 
 #include "worker_runtime/capi/arguments.h"
+#include "worker_runtime/capi/exchange.h"
 #include "worker_runtime/capi/objects.h"
 
 namespace muster::capi {
@@ -44,6 +45,8 @@ Result<ReducerOptions> read_options(const muster_reducer_options* options) {
     if (!check) return check.error();
     const auto result = read_enumerator<GradientResult>(given->own_piece, 2, "value of own_piece");
     if (!result) return result.error();
+    auto exchange = read_exchange(given->exchange);
+    if (!exchange) return exchange.error();
     ReducerOptions chosen{.wire = *wire, .order = *order, .result = *result, .inputs = *inputs, .finite_check = *check};
     if (given->bucket_cap_mb == MUSTER_BUCKET_AUTOMATIC) {
         chosen.bucket_cap_mb = ReducerOptions::automatic;
@@ -54,6 +57,7 @@ Result<ReducerOptions> read_options(const muster_reducer_options* options) {
     if (given->last_bucket_mb != 0) chosen.last_bucket_mb = given->last_bucket_mb;
     if (given->power_rank != 0) chosen.power_rank = given->power_rank;
     if (given->power_start_step != 0) chosen.power_start_step = given->power_start_step;
+    chosen.exchange = std::move(*exchange);
     return chosen;
 }
 

@@ -76,12 +76,12 @@ Result<void> BucketPipeline::start_due(std::size_t launch_number) {
 
 Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
     auto operation = exchange_->advance(*flight.bucket, flight.stage);
-    if (!operation) return in_bucket(operation.error(), *flight.bucket);
+    if (!operation) return give_up(in_bucket(operation.error(), *flight.bucket));
     const bool last = flight.stage == flight.collective_count;
     if (operation->has_value() == last) {
-        return Error{Errc::invalid_argument,
-                     cat("exchange ", exchange_->name(), " said that bucket ", flight.bucket->index, " takes ",
-                         flight.collective_count, " collectives, and gave ", last ? "more" : "fewer")};
+        return give_up({Errc::invalid_argument,
+                        cat("exchange ", exchange_->name(), " said that bucket ", flight.bucket->index, " takes ",
+                            flight.collective_count, " collectives, and gave ", last ? "more" : "fewer")});
     }
     ++flight.stage;
     if (last) return {};
@@ -138,6 +138,12 @@ Result<void> BucketPipeline::complete(const Operation& operation) {
     meter_.add_exposed(took);
     meter_.add_communication(took);
     return done;
+}
+
+/// The other ranks wait for this one's next collective: they learn why it does not come.
+Error BucketPipeline::give_up(Error error) {
+    communicator_.abort(error.context);
+    return error;
 }
 
 Error BucketPipeline::in_bucket(Error error, const GradientBucket& bucket) {

@@ -68,6 +68,7 @@ class BucketPipeline {
     Result<void> await(Flight& flight);
     Result<void> await(Work& work, const GradientBucket& bucket);
     Result<void> complete(const Operation& operation);
+    Error give_up(Error error);
     static Error in_bucket(Error error, const GradientBucket& bucket);
 
     Communicator& communicator_;

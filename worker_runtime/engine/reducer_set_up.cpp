@@ -216,7 +216,11 @@ Result<void> ReducerBody::take_order(ParameterOrder order) {
     if (device_ && options_.finite_check == FiniteCheck::on) {
         if (auto ready = device_check_.prepare(exchange_terms(), arena_.buckets()); !ready) return ready;
     }
-    return exchange_->prepare(exchange_terms(), arena_.buckets());
+    auto ready = exchange_->prepare(exchange_terms(), arena_.buckets());
+    // Those of our own fail on all ranks alike. Of a trainer's the other ranks have to be told.
+    if (!ready && options_.exchange)
+        communicator_.abort(cat("exchange ", exchange_->name(), ": ", ready.error().context));
+    return ready;
 }
 
 ExchangeTerms ReducerBody::exchange_terms() const {

@@ -43,6 +43,14 @@ class CApi(unittest.TestCase):
             with self.subTest(ranks=ranks):
                 self.check_ranks(on_ranks(ranks, WORKERS / "c_api_optimizer"), ranks)
 
+    def test_an_exchange_of_the_program_s_own(self):
+        self.check_ranks(run(WORKERS / "c_api_exchange"), 1)
+        for ranks, transport in ((2, "shared_memory"), (3, "tcp")):
+            with self.subTest(ranks=ranks):
+                self.check_ranks(on_ranks(ranks, WORKERS / "c_api_exchange", MUSTER_TRANSPORT=transport), ranks)
+                for how in ("status", "unknown"):
+                    self.check_ranks(on_ranks(ranks, WORKERS / "c_api_exchange", how, MUSTER_TRANSPORT=transport), ranks)
+
     def test_the_store_and_batch_statistics(self):
         self.check_ranks(run(WORKERS / "c_api_store"), 1)
         self.check_ranks(on_ranks(3, WORKERS / "c_api_store"), 3)

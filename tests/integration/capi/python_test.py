@@ -56,6 +56,11 @@ class Module(OnRanks):
             with self.subTest(ranks=ranks):
                 self.check(ranks, "train")
 
+    def test_an_exchange_of_the_program_s_own(self):
+        for ranks in (1, 2, 3):
+            with self.subTest(ranks=ranks):
+                self.check(ranks, "exchange")
+
     def test_the_sharded_optimizer(self):
         for ranks in (1, 3):
             with self.subTest(ranks=ranks):

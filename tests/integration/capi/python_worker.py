@@ -167,6 +167,88 @@ def train(context):
     view[0] = 5  # an array keeps the reducer that it points into
 
 
+class InPieces(muster.Exchange):
+    """Each rank adds up its piece in f64, and sends it to all."""
+    name = "in pieces"
+
+    def __init__(self, world, fails=False):
+        self.world = world
+        self.fails = fails
+        self.prepared = []
+        self.remembers = b"nothing yet"
+
+    def prepare(self, buckets):
+        self.prepared = [(bucket.index, tuple(bucket.slices)) for bucket in buckets]
+
+    def collective_count(self, bucket):
+        return 2
+
+    def average(self, bucket):
+        size = self.world.size
+        count = -(-len(bucket.gradients) // size)
+        weighted = array.array("d", [bucket.samples * value for value in bucket.gradients] + [0] * (count * size))
+        pieces, own = weighted[:count * size], array.array("d", [0] * count)
+        yield muster.Collective.reduce_scatter(pieces, own)
+        if self.fails:
+            raise ZeroDivisionError("division by zero")
+        yield muster.Collective.all_gather(own, pieces)
+        for i in range(len(bucket.gradients)):
+            bucket.gradients[i] = pieces[i] / (size * (size + 1) / 2)
+        self.remembers = f"step {bucket.step}".encode()
+
+    def keep(self):
+        return self.remembers
+
+    def restore(self, kept):
+        self.remembers = kept
+        return True
+
+
+def exchange(context):
+    world = context.world
+    rank, size = context.rank, context.world_size
+    weight, bias = array.array("f", [0] * 300), array.array("f", [0] * 5)
+
+    def make(own, **options):
+        return muster.GradientReducer(world, {"weight": weight, "bias": bias}, exchange=own, order="registered",
+                                      bucket_cap_mb=0.001, first_bucket_mb=0.0001, **options)
+
+    def step(reducer):
+        reducer.begin_step(samples=rank + 1)
+        for name in ("bias", "weight"):
+            gradient = reducer.gradient(name)
+            for i in range(len(gradient)):
+                gradient[i] = rank + 1 + i
+            reducer.mark_ready(name)
+        reducer.finish()
+
+    own = InPieces(world)
+    reducer = make(own)
+    assert "wire in pieces" in reducer.description, reducer.description
+    assert own.prepared == [(0, ((1, 0, 5),)), (1, ((0, 0, 300),))], own.prepared
+    for _ in range(2):
+        step(reducer)
+        for name in ("bias", "weight"):
+            gradient = reducer.gradient(name)
+            for i in range(len(gradient)):
+                assert abs(gradient[i] - ((2 * size + 1) / 3 + i)) < 1e-4, (name, i, gradient[i])
+    kept = reducer.keep()
+    assert kept.own.startswith(b"step 1"), kept
+    other = InPieces(world)
+    make(other).restore(kept.plan, kept.own)
+    assert other.remembers == b"step 1"
+
+    raises(TypeError, "with a name", make, object())
+    raises(muster.MusterError, "either `exchange` or `wire`", make, InPieces(world), wire="bf16")
+    raises(ValueError, "op is 'median'", muster.Collective.all_reduce, weight, "median")
+    # What is raised on one rank ends the reducer on all.
+    reducer = make(InPieces(world, fails=rank == size - 1))
+    if rank == size - 1:
+        raises(ZeroDivisionError, "division", step, reducer)
+    else:
+        raises(muster.MusterError, f"rank {size - 1}", step, reducer)
+
+
 def shard(context):
     """ZeRO-1: the same as an optimizer of one's own, and pieces that make up a checkpoint."""
     world, rank, size = context.world, context.rank, context.world_size
@@ -307,6 +389,22 @@ def packages(context):
     layer = torch.nn.Linear(3, 2)
     reducer = muster.GradientReducer(world, layer.named_parameters())
     assert isinstance(reducer.gradient("weight"), torch.Tensor) and reducer.gradient("weight").shape == (2, 3)
+
+    class Halves(muster.Exchange):
+        name = "halves"
+
+        def average(self, bucket):
+            half = bucket.gradients.to(torch.bfloat16)
+            yield muster.Collective.all_reduce_weighted(half, bucket.samples)
+            bucket.gradients.copy_(half)
+
+    reducer = muster.GradientReducer(world, layer.named_parameters(), exchange=Halves())
+    reducer.begin_step()
+    for name in ("bias", "weight"):
+        reducer.gradient(name).fill_(1 + 2 * context.rank)
+        reducer.mark_ready(name)
+    reducer.finish()
+    assert (reducer.gradient("weight") == size).all()
     try:
         import numpy
     except ImportError:

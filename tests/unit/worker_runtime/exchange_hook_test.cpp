@@ -1,5 +1,6 @@
 // An exchange of the trainer's own, in the place of a wire: what it is told, what becomes of its result, and what is
 // said of its mistakes.
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -66,8 +67,9 @@ Result<void> take_step(GradientReducer& reducer, float samples = 1) {
     return reducer.finish();
 }
 
-/// What the first rank of two is told that trains one step with such an exchange.
-std::string told(const std::function<void(HalfOfSum&, int rank)>& change, WireFormat wire = WireFormat::same) {
+/// What the two ranks are told that train one step with such an exchange.
+std::vector<std::string> told(const std::function<void(HalfOfSum&, int rank)>& change,
+                              WireFormat wire = WireFormat::same) {
     ThreadGroup group(2);
     std::vector<std::string> errors(2);
     (void)group.run([&](Communicator& communicator) -> std::string {
@@ -82,7 +84,18 @@ std::string told(const std::function<void(HalfOfSum&, int rank)>& change, WireFo
             reducer ? complaint(take_step(*reducer)) : complaint(reducer);
         return {};
     });
-    return errors[0];
+    return errors;
+}
+
+/// A mistake of rank 0's exchange: it says `why`, with `where` before it, and so does rank 1, which waits for it.
+void check_mistake(const std::function<void(HalfOfSum&)>& mistake, const std::string& where, const std::string& why) {
+    const auto errors = told([&mistake](HalfOfSum& exchange, int rank) {
+        if (rank == 0) mistake(exchange);
+    });
+    CHECK(errors[0] == cat(where, why));
+    INFO(errors[1]);
+    CHECK(errors[1].starts_with(where));
+    CHECK(errors[1].ends_with(why));
 }
 
 }  // namespace
@@ -138,23 +151,23 @@ TEST_CASE("an exchange is prepared anew for new buckets") {
     CHECK(wrong == "");
 }
 
-TEST_CASE("mistakes of an exchange are errors that name it and the bucket") {
-    CHECK(told([](HalfOfSum& exchange, int) { exchange.given = 1; }) ==
-          "gradient step 0: exchange half of the sum said that bucket 0 takes 2 collectives, and gave fewer");
-    CHECK(told([](HalfOfSum& exchange, int) { exchange.said = 1; }) ==
-          "gradient step 0: exchange half of the sum said that bucket 0 takes 1 collectives, and gave more");
-    CHECK(told([](HalfOfSum& exchange, int) {
-              exchange.trouble = Error{Errc::io, "no room"};
-          }) == "gradient step 0: gradients of bucket 0: no room");
-    CHECK(told([](HalfOfSum& exchange, int) {
-              exchange.ready = Error{Errc::io, "no room"};
-          }) == "make a gradient reducer: no room");
+TEST_CASE("mistakes of an exchange are errors that name it and the bucket, on all ranks at once") {
+    check_mistake([](HalfOfSum& exchange) { exchange.given = 1; }, "gradient step 0: ",
+                  "exchange half of the sum said that bucket 0 takes 2 collectives, and gave fewer");
+    check_mistake([](HalfOfSum& exchange) { exchange.trouble = Error{Errc::io, "no room"}; }, "gradient step 0: ",
+                  "gradients of bucket 0: no room");
+    check_mistake([](HalfOfSum& exchange) { exchange.ready = Error{Errc::io, "no room"}; },
+                  "make a gradient reducer: ", "no room");
+    const auto more = told([](HalfOfSum& exchange, int) { exchange.said = 1; });
+    CHECK(std::count(more.begin(), more.end(),
+                     "gradient step 0: exchange half of the sum said that bucket 0 takes 1 collectives, and gave "
+                     "more") > 0);
 }
 
 TEST_CASE("an exchange beside a wire is refused, and so are ranks whose exchanges have different names") {
-    CHECK(told([](HalfOfSum&, int) {}, WireFormat::bf16) ==
+    CHECK(told([](HalfOfSum&, int) {}, WireFormat::bf16)[0] ==
           "make a gradient reducer: give either `exchange` or `wire`: an exchange decides what travels");
-    CHECK(told([](HalfOfSum& exchange, int rank) { exchange.label = cat("of rank ", rank); }) ==
+    CHECK(told([](HalfOfSum& exchange, int rank) { exchange.label = cat("of rank ", rank); })[0] ==
           "make a gradient reducer: the setting \"exchange\" is of rank 0 on rank 0 but of rank 1 on rank 1: give all "
           "ranks the same");
 }

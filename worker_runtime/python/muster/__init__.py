@@ -8,6 +8,7 @@ imported. PYTHON.md has examples.
 
 from muster.checkpoint import Checkpointer, Loaded, SaveReport
 from muster.communicator import Communicator, Context, Place, Work
+from muster.exchange import Bucket, BucketSlice, Collective, Exchange
 from muster.library import MusterError
 from muster.optimizer import OptimizerPiece, ShardedOptimizer
 from muster.preemption import EXIT_SAVED_AND_LEFT, PreemptionNotice
@@ -18,7 +19,7 @@ from muster.section import heartbeat, section
 from muster.store import Store
 from muster.tensors import Shard
 
-__all__ = ["EXIT_SAVED_AND_LEFT", "Checkpointer", "Communicator", "Context", "DistributedSampler", "ElasticSampler",
-           "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
+__all__ = ["Bucket", "BucketSlice", "Checkpointer", "Collective", "Communicator", "Context", "DistributedSampler",
+           "EXIT_SAVED_AND_LEFT", "ElasticSampler", "Exchange", "GradientReducer", "Loaded", "MusterError", "OptimizerPiece", "Place", "PreemptionNotice", "ReducerState",
            "SaveReport", "ScalingReport", "Shard", "ShardedOptimizer", "StepCost", "Store", "Work", "heartbeat",
            "random_state", "section", "set_random_state"]

@@ -9,7 +9,7 @@ from muster.library import ContextOptions, Handle, PlaceFields, ask, call, make,
 from muster.store import Store
 
 _TRANSPORTS = ("automatic", "shared_memory", "tcp", "hierarchical", "nccl")
-_REDUCTIONS = ("sum", "avg", "min", "max")
+REDUCTIONS = ("sum", "avg", "min", "max")
 
 
 def number_of(value, names, noun):
@@ -126,7 +126,7 @@ class Communicator:
     def all_reduce(self, data, op="sum", *, type=None, timeout=None, wait=True):
         """In place: every rank's array becomes the same result."""
         own = arrays.elements(data, type)
-        return self._run("all_reduce", own.address, own.count, own.type_number, number_of(op, _REDUCTIONS, "op"),
+        return self._run("all_reduce", own.address, own.count, own.type_number, number_of(op, REDUCTIONS, "op"),
                          timeout=timeout, wait=wait, memory=own)
 
     def all_reduce_weighted(self, data, weight, *, type=None, timeout=None, wait=True):
@@ -137,15 +137,17 @@ class Communicator:
 
     def reduce_scatter(self, input, output, op="sum", *, type=None, timeout=None, wait=True):
         """`input` holds a piece for each rank; `output` becomes this rank's, of all ranks together."""
-        pieces, own = self._pieces_and_piece(input, output, type, pieces_written=False)
-        return self._run("reduce_scatter", pieces.address, own.address, own.count, own.type_number,
-                         number_of(op, _REDUCTIONS, "op"), timeout=timeout, wait=wait, memory=(pieces, own))
+        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
+        count = self.piece_count("reduce_scatter", given, taken)
+        return self._run("reduce_scatter", given.address, taken.address, count, taken.type_number,
+                         number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait, memory=(given, taken))
 
     def all_gather(self, input, output, *, type=None, timeout=None, wait=True):
         """`output` becomes all ranks' inputs, in rank order."""
-        pieces, own = self._pieces_and_piece(output, input, type, pieces_written=True)
-        return self._run("all_gather", own.address, pieces.address, own.count, own.type_number, timeout=timeout,
-                         wait=wait, memory=(pieces, own))
+        given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
+        count = self.piece_count("all_gather", given, taken)
+        return self._run("all_gather", given.address, taken.address, count, taken.type_number, timeout=timeout,
+                         wait=wait, memory=(given, taken))
 
     def broadcast(self, data, root, *, type=None, timeout=None, wait=True):
         """Every rank gets root's elements."""
@@ -156,11 +158,9 @@ class Communicator:
     def all_to_all(self, input, output, *, type=None, timeout=None, wait=True):
         """Both hold a piece for each rank: piece r of `input` goes to rank r, piece r of `output` comes from it."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        self._check_alike(given, taken, taken.count)
-        if taken.count % self.size:
-            raise ValueError(f"{taken.count} elements cannot be divided among {self.size} ranks")
-        return self._run("all_to_all", given.address, taken.address, taken.count // self.size, taken.type_number,
-                         timeout=timeout, wait=wait, memory=(given, taken))
+        count = self.piece_count("all_to_all", given, taken)
+        return self._run("all_to_all", given.address, taken.address, count, taken.type_number, timeout=timeout, wait=wait,
+                         memory=(given, taken))
 
     def send(self, data, peer, *, type=None, timeout=None, wait=True):
         """To `peer`, which receives as many elements of the same type."""
@@ -220,6 +220,20 @@ class Communicator:
     def close(self):
         self._handle.release()
 
+    def piece_count(self, kind, input, output):
+        """Elements of one rank's piece in that operation of `arrays.elements()`, which the library cannot check."""
+        if kind == "reduce_scatter":
+            self._check_alike(input, output, output.count * self.size)
+        elif kind == "all_gather":
+            self._check_alike(output, input, input.count * self.size)
+            return input.count
+        elif kind == "all_to_all":
+            self._check_alike(input, output, output.count)
+            if output.count % self.size:
+                raise ValueError(f"{output.count} elements cannot be divided among {self.size} ranks")
+            return output.count // self.size
+        return output.count
+
     def _run(self, name, *arguments, timeout, wait, memory):
         limit = milliseconds(timeout)
         if wait:
@@ -237,12 +251,6 @@ class Communicator:
         if pair[0].type_name != "f32":
             raise TypeError(f"arrays of {pair[0].type_name}; statistics are f32")
         return pair
-
-    def _pieces_and_piece(self, pieces, piece, type, pieces_written):
-        many = arrays.elements(pieces, type, written=pieces_written)
-        one = arrays.elements(piece, type, written=not pieces_written)
-        self._check_alike(many, one, one.count * self.size)
-        return many, one
 
     @staticmethod
     def _check_alike(left, right, count):

@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 4  # of the header that the structures below follow
+API_VERSION = 5  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -37,10 +37,38 @@ class ParameterFields(ctypes.Structure):
                 ("data", c_void_p)]
 
 
+class SliceFields(ctypes.Structure):
+    _fields_ = [("parameter", c_int), ("offset", c_size_t), ("count", c_size_t)]
+
+
+class BucketFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("index", c_size_t), ("gradients", c_void_p), ("count", c_size_t), ("type", c_int),
+                ("samples", c_float), ("step", c_uint64), ("slices", POINTER(SliceFields)), ("slice_count", c_size_t),
+                ("ready", c_void_p)]
+
+
+class NextFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("collective", c_int), ("type", c_int), ("input", c_void_p), ("output", c_void_p),
+                ("count", c_size_t), ("reduce", c_int), ("root", c_int), ("weight", c_float), ("after", c_void_p)]
+
+
+ADVANCE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields), c_int, POINTER(NextFields))
+COLLECTIVE_COUNT = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields))
+PREPARE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields), c_size_t)
+KEEP = ctypes.CFUNCTYPE(c_size_t, c_void_p, c_void_p)
+RESTORE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
+
+
+class ExchangeFields(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("name", c_char_p), ("argument", c_void_p), ("advance", ADVANCE),
+                ("collective_count", COLLECTIVE_COUNT), ("prepare", PREPARE), ("keep", KEEP), ("restore", RESTORE)]
+
+
 class ReducerOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("bucket_cap_mb", c_double), ("first_bucket_mb", c_double),
                 ("last_bucket_mb", c_double), ("wire", c_int), ("power_rank", c_int), ("power_start_step", c_uint64),
-                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("padding", c_int), ("own_piece", c_int)]
+                ("order", c_int), ("uneven_inputs", c_int), ("finite_check", c_int), ("padding", c_int), ("own_piece", c_int),
+                ("exchange", POINTER(ExchangeFields))]
 
 
 class ReducerStateFields(ctypes.Structure):

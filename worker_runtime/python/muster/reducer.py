@@ -6,6 +6,7 @@ from typing import NamedTuple, Optional
 
 from muster import arrays
 from muster.communicator import number_of
+from muster.exchange import Calls
 from muster.library import (APPLY, BaselineFields, Handle, MusterError, ParameterFields, ReducerOptions, ScalingFields,
                             ReducerStateFields, StepCostFields, ask, call, make, text_of)
 
@@ -60,12 +61,13 @@ class GradientReducer:
 
     `parameters`: (name, array) pairs or a dict of them, in the order of the forward pass; equal on all ranks. Rank 0's
     values go to all. Their gradients live in the reducer: write them where gradient() says. Parameters are named, or
-    counted from 0. `own_piece`: each rank gets the averages of its piece only, for a ShardedOptimizer. `types` says what an array holds where its format does not: {"weight": "bf16"}.
+    counted from 0. `exchange`: a muster.Exchange in place of `wire`. `own_piece`: each rank gets the averages of its piece
+    only, for a ShardedOptimizer. `types` says what an array holds where its format does not: {"weight": "bf16"}.
     """
 
     def __init__(self, communicator, parameters, *, types=None, bucket_cap_mb=25, first_bucket_mb=1, last_bucket_mb=1,
                  wire="same", power_rank=2, power_start_step=10, order="observed", uneven_inputs=False,
-                 finite_check=False, own_piece=False):
+                 finite_check=False, own_piece=False, exchange=None):
         self._communicator = communicator
         try:
             pairs = list(parameters.items() if hasattr(parameters, "items") else parameters)
@@ -74,16 +76,24 @@ class GradientReducer:
             self._elements = [arrays.elements(array, (types or {}).get(name)) for name, array in pairs]
             self._index = {name: index for index, name in enumerate(self.names)}
             cap = -1 if bucket_cap_mb == "auto" else bucket_cap_mb
+            self._exchange = None if exchange is None else Calls(exchange, communicator, self._arrays)
             options = ReducerOptions(ctypes.sizeof(ReducerOptions), cap, first_bucket_mb, last_bucket_mb,
                                      number_of(wire, _WIRES, "wire"), power_rank, power_start_step,
                                      number_of(order, _ORDERS, "order"), bool(uneven_inputs), bool(finite_check),
-                                     0, bool(own_piece))
+                                     0, bool(own_piece),
+                                     ctypes.pointer(self._exchange.fields) if self._exchange else None)
             fields, _keep = _parameter_fields(list(zip(self.names, self._elements)))
         except Exception:
             self._refuse()
             raise
-        self._handle = Handle("reducer", make("reducer_make", communicator._handle.value, fields, len(fields),
-                                              ctypes.byref(options)))
+        with self._hooked():
+            self._handle = Handle("reducer", make("reducer_make", communicator._handle.value, fields, len(fields),
+                                                  ctypes.byref(options)))
+        self._handle.exchange = self._exchange  # which the library has until the handle is released
+
+    def _hooked(self):
+        """Around calls in which the library may call an exchange."""
+        return contextlib.nullcontext() if self._exchange is None else self._exchange.raised()
 
     def _refuse(self):
         """Tells the other ranks, which wait in the library, that this one does not come."""
@@ -110,11 +120,13 @@ class GradientReducer:
 
     def mark_ready(self, parameter):
         """Its gradient is complete."""
-        call("reducer_mark_ready", self._handle.value, self._index_of(parameter))
+        with self._hooked():
+            call("reducer_mark_ready", self._handle.value, self._index_of(parameter))
 
     def finish(self):
         """Returns when every gradient is the average."""
-        call("reducer_finish", self._handle.value)
+        with self._hooked():
+            call("reducer_finish", self._handle.value)
 
     def join(self, apply):
         """With uneven_inputs: this rank has no more batches. Calls `apply()` after each step of the others."""
@@ -129,7 +141,8 @@ class GradientReducer:
                 return 1
 
         try:
-            call("reducer_join", self._handle.value, APPLY(guarded), None)
+            with self._hooked():
+                call("reducer_join", self._handle.value, APPLY(guarded), None)
         except MusterError:
             if failures:
                 raise failures[0] from None
@@ -156,7 +169,8 @@ class GradientReducer:
         """Between steps that average: a ReducerState, with which a training that goes on has the bits of one that never
         stopped."""
         fields = ReducerStateFields(ctypes.sizeof(ReducerStateFields))
-        call("reducer_keep", self._handle.value, ctypes.byref(fields))
+        with self._hooked():
+            call("reducer_keep", self._handle.value, ctypes.byref(fields))
         return ReducerState((fields.plan or b"").decode(), ctypes.string_at(fields.own, fields.own_size))
 
     def restore(self, plan, own=b""):
@@ -164,7 +178,8 @@ class GradientReducer:
         another size. Ask gradient() again, and never use the old arrays."""
         state = ReducerStateFields(ctypes.sizeof(ReducerStateFields), plan.encode(),
                                    ctypes.cast(ctypes.c_char_p(own), ctypes.c_void_p), len(own))
-        call("reducer_restore", self._handle.value, ctypes.byref(state))
+        with self._hooked():
+            call("reducer_restore", self._handle.value, ctypes.byref(state))
 
     def add_data_wait(self, seconds):
         """The trainer waited so long for its input."""
@@ -209,7 +224,8 @@ class GradientReducer:
         return StepCost(*(time / 1e9 for time in times), fields.bytes, fields.samples)
 
     def _begin(self, name, *arguments):
-        return ask(name, ctypes.c_int, self._handle.value, *arguments) == 1
+        with self._hooked():
+            return ask(name, ctypes.c_int, self._handle.value, *arguments) == 1
 
     def _index_of(self, parameter):
         if isinstance(parameter, str):
