@@ -56,8 +56,8 @@ Result<Member*> Job::find_rank(std::uint32_t rank) {
         if (rank < base + member->join.slots) return &members_.at(member->node.incarnation);
         base += member->join.slots;
     }
-    return Error{Errc::not_found, cat("round ", round_.number, " of job '", id_, "' has no rank ", rank,
-                                      "; it has 0 to ", base == 0 ? 0 : base - 1)};
+    return Error{Errc::not_found, cat("the job's round ", round_.number, " has no rank ", rank, "; it has 0 to ",
+                                      base == 0 ? 0 : base - 1)};
 }
 
 void Job::on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer, const Turn& turn) {

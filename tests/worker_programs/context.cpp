@@ -47,8 +47,8 @@ int outlive(muster::Context& context) {
     ::signal(SIGTERM, SIG_IGN);  // what is looked at is the message, not the signal that follows it
     int pids[3] = {};
     const int own = ::getpid();
-    const auto told = context.world().run(
-        muster::all_gather({&own, 1, muster::DataType::i32}, {pids, 3, muster::DataType::i32}));
+    const auto told =
+        context.world().run(muster::all_gather({&own, 1, muster::DataType::i32}, {pids, 3, muster::DataType::i32}));
     if (!told) return fail(told.error().context);
     auto pair = context.world().split(context.rank() < 2 ? 0 : -1, 0);
     if (!pair) return fail(pair.error().context);

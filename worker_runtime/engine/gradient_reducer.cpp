@@ -79,6 +79,10 @@ const StepCost& GradientReducer::last_step() const {
     return body_->meter().last();
 }
 
+std::uint64_t GradientReducer::step_count() const {
+    return body_->step_count();
+}
+
 CostSummary GradientReducer::costs() const {
     return body_->costs();
 }

@@ -65,6 +65,7 @@ class ReducerBody {
     [[nodiscard]] std::span<const Parameter> parameters() const { return parameters_; }
     [[nodiscard]] const ReducerOptions& options() const { return options_; }
     [[nodiscard]] Communicator& communicator() const { return communicator_; }
+    [[nodiscard]] std::uint64_t step_count() const { return step_ - first_step_; }
     [[nodiscard]] StepMeter& meter() { return meter_; }
     [[nodiscard]] CostSummary costs() const;
     [[nodiscard]] std::string description() const;

@@ -21,12 +21,6 @@ Buffer own_piece(const GradientBucket& bucket, const Communicator& communicator)
     return piece;
 }
 
-/// That were averaged so far.
-std::uint64_t steps_of(const GradientReducer& reducer) {
-    const auto costs = reducer.costs();
-    return costs.step_count + costs.left_out_count;
-}
-
 }  // namespace
 
 struct ShardedOptimizer::Body {
@@ -57,8 +51,8 @@ struct ShardedOptimizer::Body {
 
     GradientReducer& reducer;
     OptimizerRule rule;
-    std::uint64_t spent = steps_of(reducer);  ///< steps whose gradients are no longer there
-    std::vector<std::uint64_t> updates;       ///< of each parameter; the same on all ranks
+    std::uint64_t spent = reducer.step_count();  ///< steps whose gradients are no longer there
+    std::vector<std::uint64_t> updates;          ///< of each parameter; the same on all ranks
     std::unique_ptr<runtime::ShardMath> math;
     std::vector<Place> places;           ///< by bucket
     std::vector<OptimizerPiece> pieces;  ///< of the same
@@ -101,7 +95,7 @@ Result<void> ShardedOptimizer::Body::take_piece(const GradientBucket& bucket, co
 }
 
 Result<void> ShardedOptimizer::Body::update() {
-    if (steps_of(reducer) == spent) {
+    if (reducer.step_count() == spent) {
         return Error{Errc::invalid_argument,
                      "sharded optimizer: no step of gradients was finished since it was made, updated or reloaded, so "
                      "there are none to take"};
@@ -120,7 +114,7 @@ Result<void> ShardedOptimizer::Body::update() {
 Result<void> ShardedOptimizer::Body::share() {
     auto& communicator = reducer.communicator();
     // The buckets hold parameters from here on, which would pass for gradients.
-    spent = steps_of(reducer);
+    spent = reducer.step_count();
     std::vector<Work> works;
     Result<void> outcome;
     std::size_t next = 0;

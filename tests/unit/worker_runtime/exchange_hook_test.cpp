@@ -154,10 +154,16 @@ TEST_CASE("an exchange is prepared anew for new buckets") {
 TEST_CASE("mistakes of an exchange are errors that name it and the bucket, on all ranks at once") {
     check_mistake([](HalfOfSum& exchange) { exchange.given = 1; }, "gradient step 0: ",
                   "exchange half of the sum said that bucket 0 takes 2 collectives, and gave fewer");
-    check_mistake([](HalfOfSum& exchange) { exchange.trouble = Error{Errc::io, "no room"}; }, "gradient step 0: ",
-                  "gradients of bucket 0: no room");
-    check_mistake([](HalfOfSum& exchange) { exchange.ready = Error{Errc::io, "no room"}; },
-                  "make a gradient reducer: ", "no room");
+    check_mistake(
+        [](HalfOfSum& exchange) {
+            exchange.trouble = Error{Errc::io, "no room"};
+        },
+        "gradient step 0: ", "gradients of bucket 0: no room");
+    check_mistake(
+        [](HalfOfSum& exchange) {
+            exchange.ready = Error{Errc::io, "no room"};
+        },
+        "make a gradient reducer: ", "no room");
     const auto more = told([](HalfOfSum& exchange, int) { exchange.said = 1; });
     CHECK(std::count(more.begin(), more.end(),
                      "gradient step 0: exchange half of the sum said that bucket 0 takes 1 collectives, and gave "

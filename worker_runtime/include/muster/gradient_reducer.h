@@ -46,6 +46,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -194,6 +195,8 @@ class GradientReducer {
     /// The trainer waited so long for its input.
     void add_data_wait(Duration wait);
 
+    /// Steps that averaged, since it was made or restored.
+    [[nodiscard]] std::uint64_t step_count() const;
     [[nodiscard]] const StepCost& last_step() const;
     /// For scaling_report().
     [[nodiscard]] CostSummary costs() const;

@@ -320,8 +320,9 @@ typedef struct muster_exchange {
     // New buckets, at the beginning and whenever they were made anew: take memory here (muster_allocate(), equally on
     // all ranks). What is remembered of gradients should be kept by parameter, since buckets change. NULL: nothing.
     muster_status (*prepare)(void* argument, const muster_bucket* buckets, size_t bucket_count);
-    // For checkpoints (muster_reducer_keep()): writes what this rank remembers of the gradients, unless `to` is NULL, and
-    // returns its size; and takes it back, 0 where it is of another size. Both or neither. NULL: nothing is remembered.
+    // For checkpoints (muster_reducer_keep()): writes what this rank remembers of the gradients, unless `to` is NULL,
+    // and returns its size; and takes it back, 0 where it is of another size. Both or neither. NULL: nothing is
+    // remembered.
     size_t (*keep)(void* argument, void* to);
     int (*restore)(void* argument, const void* from, size_t size);
 } muster_exchange;
