@@ -1,5 +1,6 @@
-// A wait for other ranks while a group is made: it ends at its deadline, and for a part of another communicator as soon
-// as that one has failed. Nobody else tells: a rank that dies here is in none of the new group's connections yet.
+// A wait for other ranks while a group is made, or takes memory: it ends at its deadline, and for a part of another
+// communicator as soon as that one has failed. Nobody else tells: a rank that dies here is in none of the new group's
+// connections yet.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +14,8 @@
 
 namespace muster::runtime {
 
-/// The communicator that a part is being split from, as those see it who make the part. From any thread.
+/// The communicator that a part is being split from, as those see it who make the part; or the group itself, once it
+/// stands. From any thread.
 class ParentGroup {
   public:
     /// `look` returns at once; its error is the parent's end, which has `size` ranks.

@@ -303,8 +303,10 @@ Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& ter
     const Operation request{.kind = OperationKind::barrier, .count = size_bytes};
     if (auto met = meet(request, false, terms); !met) return met.error();
     const std::size_t mapped_bytes = std::max<std::size_t>((size_bytes + 4095) / 4096 * 4096, 4096);
+    // Sockets are waited for here, which know nothing of an abort() or of what another rank has found.
+    const MeetingWait wait(terms.deadline, std::make_shared<ParentGroup>([this] { return look(); }, size_));
     auto segments = share_memory(mapped_bytes, std::vector(static_cast<std::size_t>(size_), mapped_bytes),
-                                 cat("buffers of communicator ", id_), terms.deadline);
+                                 cat("buffers of communicator ", id_), wait);
     if (!segments && segments.error().code != Errc::limit_exceeded)
         return fail(segments.error().code, segments.error().context);
     if (!segments) return segments.error();

@@ -1,8 +1,10 @@
 // A rank dies in each phase of each collective over shared memory: after each number of steps that it can have made.
 // The others learn of it there and then, wherever they wait; who has all that it needs still ends the collective well.
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -140,6 +142,36 @@ TEST_CASE("a rank that dies where all take memory is named by all others, before
             }
         }
     }
+}
+
+TEST_CASE("an abort ends the taking of memory that a rank holds up") {
+    int all_there[2];
+    REQUIRE(::pipe(all_there) == 0);
+    const auto limit = test::within(100s);
+    test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
+        const auto group = join(terms);
+        if (terms.rank == victim) {  // it comes, and shares nothing
+            (void)group->meet({.count = 100'000}, false, limit);
+            if (::write(all_there[1], "", 1) != 1) return 3;
+            while (group->look()) std::this_thread::sleep_for(1ms);
+            return 0;
+        }
+        std::thread aborter;
+        if (terms.rank == 2)
+            aborter = std::thread([&] {
+                char byte = 0;
+                (void)!::read(all_there[0], &byte, 1);
+                while (group->awaited() != std::vector{0}) std::this_thread::sleep_for(1ms);  // it shares
+                group->fail(Errc::cancelled, "enough");
+            });
+        const auto memory = group->allocate(100'000, limit);
+        if (aborter.joinable()) aborter.join();
+        if (memory || memory.error().context != "enough") return 2;
+        return std::chrono::steady_clock::now() + 50s < limit.deadline ? 0 : 1;
+    });
+    for (const auto& end : ranks.join()) CHECK((end.exited && end.code == 0));
+    ::close(all_there[0]);
+    ::close(all_there[1]);
 }
 
 TEST_CASE("a rank that dies before a split is named by all others") {
