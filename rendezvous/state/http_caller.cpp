@@ -108,7 +108,7 @@ class HttpCaller::Shared : public std::enable_shared_from_this<Shared> {
 
 class HttpCaller::Call : public std::enable_shared_from_this<Call> {
   public:
-    Call(std::shared_ptr<Shared> shared, HttpRequest request, Handler handler)
+    Call(std::shared_ptr<Shared> shared, HttpPost request, Handler handler)
         : shared_(std::move(shared)),
           server_(shared_->servers[request.server]),
           handler_(std::move(handler)),
@@ -303,7 +303,7 @@ HttpCaller::~HttpCaller() {
     stop();
 }
 
-void HttpCaller::post(HttpRequest request, Duration timeout, Handler handler) {
+void HttpCaller::post(HttpPost request, Duration timeout, Handler handler) {
     std::make_shared<Call>(shared_, std::move(request), std::move(handler))->start(timeout);
 }
 

@@ -20,7 +20,7 @@
 
 namespace muster::rendezvous {
 
-struct HttpRequest {
+struct HttpPost {
     std::size_t server = 0;
     std::string path;
     std::string body;           ///< JSON, posted
@@ -45,7 +45,7 @@ class HttpCaller {
     /// Calls `handler` once from the io_context. timed_out, unreachable, peer_closed, refused (one of
     /// the two did not accept the other's certificate); the context names the server. A request may reach the server
     /// twice, where the connection that was kept for it ends under it.
-    void post(HttpRequest request, Duration timeout, Handler handler);
+    void post(HttpPost request, Duration timeout, Handler handler);
     /// The addresses of a server whose name somebody has looked up already, as Endpoint::host lists them: used until
     /// the name service has answered, for which nothing waits then. Before the first request.
     void know(std::size_t server, const std::string& addresses);

@@ -115,6 +115,22 @@ class Tidy(unittest.TestCase):
                            "// if (co_await x) is what the rule is about\n",
         })
 
+    def test_a_type_that_two_files_define_is_found(self):
+        def space(name, text):
+            return f"namespace {name} {{\n{text}\n}}  // namespace {name}\n"
+
+        first = {"agent/a.h": space("muster::agent", "struct Call {\n    int a;\n};"),
+                 "agent/d.h": space("muster::agent", "class Taken;\nclass Outer {\n    struct Call {};\n};")}
+        for again in ("struct Call {};", "class Call final : public Base {\n};", "enum class Call { a };",
+                      "template <class T>\nstruct Call {\n};"):
+            line = 3 if again.startswith("template") else 2
+            self.assertEqual(findings("one_type", first | {"agent/b.cpp": space("muster::agent", again)}),
+                             [f"agent/b.cpp:{line}"], again)
+        for good in (space("muster::agent", "\n" + space("", "struct Call {};")), space("muster::launcher", "struct Call {};"),
+                     space("muster::agent", "struct Call;\nclass Outer::Call {\n};\nvoid f(struct Call a) {}\n"
+                                            "template <>\nstruct Call<int> {\n};\nCall g() {\n}\n// struct Call {\n")):
+            self.assertEqual(findings("one_type", first | {"agent/b.cpp": good}), [], good)
+
     def test_vague_names_are_found(self):
         self.expect("names", {"agent/utils.h": ("", [1]), "tests/helpers/a.h": ("", [1]), "rendezvous/common.cpp": ("", [1])},
                     {"agent/uncommon.h": "", "agent/process/helper_process.h": ""})

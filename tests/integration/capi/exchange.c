@@ -27,9 +27,19 @@ struct sparse {
     muster_status fail_with;  // at stage 1, unless MUSTER_OK
 };
 
+static void give_back(struct sparse* own) {
+    for (size_t i = 0; i < own->bucket_count; ++i) {
+        free(own->places[i].rest);
+        GOOD(muster_memory_release(own->places[i].memory));
+        free(own->places[i].where);
+    }
+    own->bucket_count = 0;
+}
+
 static muster_status prepare(void* argument, const muster_bucket* buckets, size_t bucket_count) {
     struct sparse* const own = argument;
     if (bucket_count > BUCKETS_MAX) return MUSTER_LIMIT_EXCEEDED;
+    give_back(own);  // what it had for other buckets
     own->bucket_count = bucket_count;
     const size_t world = (size_t)own->world_size;
     for (size_t i = 0; i < bucket_count; ++i) {
@@ -46,14 +56,6 @@ static muster_status prepare(void* argument, const muster_bucket* buckets, size_
         place->where = calloc(place->sent * world, sizeof *place->where);
     }
     return MUSTER_OK;
-}
-
-static void give_back(struct sparse* own) {
-    for (size_t i = 0; i < own->bucket_count; ++i) {
-        free(own->places[i].rest);
-        GOOD(muster_memory_release(own->places[i].memory));
-        free(own->places[i].where);
-    }
 }
 
 static int two(void* argument, const muster_bucket* bucket) {

@@ -256,76 +256,7 @@ enum { MUSTER_ORDER_OBSERVED = 0, MUSTER_ORDER_REGISTERED = 1 };
 
 #define MUSTER_BUCKET_AUTOMATIC (-1.0)
 
-// An exchange of your own (a hook), in place of `wire`: how a bucket's gradients become the average. It does not
-// communicate itself, but says which collective comes next, and does the arithmetic around it; bucket_exchange.h has
-// the whole story. Since version 5.
-
-// Where a parameter's gradient lies in its bucket, in elements. This structure never grows.
-typedef struct muster_bucket_slice {
-    int parameter;
-    size_t offset;
-    size_t count;
-} muster_bucket_slice;
-
-typedef struct muster_bucket {
-    size_t size;
-    size_t index;     // in the order of launches, the same on all ranks
-    void* gradients;  // `count` elements of `type`; between slices lies padding, which is zero
-    size_t count;
-    int type;
-    float samples;  // this rank's weight in the average; 0 when it only keeps the others company
-    uint64_t step;  // steps before this one
-    const muster_bucket_slice* slices;
-    size_t slice_count;
-    void* ready;  // on a GPU: a CUDA event behind the work that makes the gradients; the first collective waits for it
-} muster_bucket;
-
-enum {
-    MUSTER_NEXT_NONE = 0,  // the bucket is done
-    MUSTER_NEXT_ALL_REDUCE = 1,
-    MUSTER_NEXT_ALL_REDUCE_WEIGHTED = 2,
-    MUSTER_NEXT_REDUCE_SCATTER = 3,
-    MUSTER_NEXT_ALL_GATHER = 4,
-    MUSTER_NEXT_BROADCAST = 5,
-    MUSTER_NEXT_ALL_TO_ALL = 6,
-};
-
-// A collective with the arguments of the function of its name: `output` is its `data` where it has no other memory. The
-// memory must stay valid, and untouched, until the bucket's next stage.
-typedef struct muster_next {
-    size_t size;
-    int collective;
-    int type;
-    const void* input;
-    void* output;
-    size_t count;
-    int reduce;
-    int root;
-    float weight;
-    void* after;  // on a GPU: the CUDA event behind which the input is complete; NULL: it is, or is the gradients
-} muster_next;
-
-// Functions get `argument`, are called by one thread at a time, and must not let a C++ exception out. What they return,
-// unless MUSTER_OK, ends the reducer on all ranks.
-typedef struct muster_exchange {
-    size_t size;
-    const char* name;  // with all settings, equal on all ranks: "top 1 %"
-    void* argument;
-    // All of a step's stages, for each bucket: with 0 when its gradients are ready, with k when its k-th collective is
-    // over. Says in `next`, which is zero but for its size, what comes then; at MUSTER_NEXT_NONE the bucket holds the
-    // average.
-    muster_status (*advance)(void* argument, const muster_bucket* bucket, int stage, muster_next* next);
-    // How many collectives this bucket takes, at most 64; the same on all ranks. NULL: one.
-    int (*collective_count)(void* argument, const muster_bucket* bucket);
-    // New buckets, at the beginning and whenever they were made anew: take memory here (muster_allocate(), equally on
-    // all ranks). What is remembered of gradients should be kept by parameter, since buckets change. NULL: nothing.
-    muster_status (*prepare)(void* argument, const muster_bucket* buckets, size_t bucket_count);
-    // For checkpoints (muster_reducer_keep()): writes what this rank remembers of the gradients, unless `to` is NULL,
-    // and returns its size; and takes it back, 0 where it is of another size. Both or neither. NULL: nothing is
-    // remembered.
-    size_t (*keep)(void* argument, void* to);
-    int (*restore)(void* argument, const void* from, size_t size);
-} muster_exchange;
+typedef struct muster_exchange muster_exchange;
 
 typedef struct muster_reducer_options {
     size_t size;
@@ -340,7 +271,8 @@ typedef struct muster_reducer_options {
     int finite_check;           // 1: finish() names a gradient that is NaN or infinite, and its rank
     int padding;                // ignored: version 1 ended before it, and a program of that time may have anything here
     int own_piece;  // 1: each rank gets the averages of its piece only, for muster_optimizer; since version 2
-    // Copied, but for what `argument` points to, which must live until the reducer is released; since version 5.
+    // A hook, in place of `wire` (muster_exchange.h). Copied, but for what its `argument` points to, which must live
+    // until the reducer is released. Since version 5.
     const muster_exchange* exchange;
 } muster_reducer_options;
 
@@ -527,6 +459,7 @@ muster_status muster_batch_gradients(muster_communicator* communicator, float* s
 #endif
 
 #include "muster/muster_checkpoint.h"
+#include "muster/muster_exchange.h"
 #include "muster/muster_sampler.h"
 
 #endif
