@@ -145,33 +145,32 @@ TEST_CASE("a rank that dies where all take memory is named by all others, before
 }
 
 TEST_CASE("an abort ends the taking of memory that a rank holds up") {
-    int all_there[2];
+    int all_there[2], over[2];
     REQUIRE(::pipe(all_there) == 0);
+    REQUIRE(::pipe(over) == 0);
     const auto limit = test::within(100s);
     test::RankProcesses ranks(size, [&](const GroupTerms& terms) {
         const auto group = join(terms);
-        if (terms.rank == victim) {  // it comes, and shares nothing
+        char byte = 0;
+        if (terms.rank == victim) {  // it comes, shares nothing, and stays until the others have given up
             (void)group->meet({.count = 100'000}, false, limit);
-            if (::write(all_there[1], "", 1) != 1) return 3;
-            while (group->look()) std::this_thread::sleep_for(1ms);
-            return 0;
+            const bool told = ::write(all_there[1], "", 1) == 1;
+            return told && ::read(over[0], &byte, 1) == 1 && ::read(over[0], &byte, 1) == 1 ? 0 : 3;
         }
         std::thread aborter;
         if (terms.rank == 2)
             aborter = std::thread([&] {
-                char byte = 0;
                 (void)!::read(all_there[0], &byte, 1);
                 while (group->awaited() != std::vector{0}) std::this_thread::sleep_for(1ms);  // it shares
                 group->fail(Errc::cancelled, "enough");
             });
         const auto memory = group->allocate(100'000, limit);
         if (aborter.joinable()) aborter.join();
-        if (memory || memory.error().context != "enough") return 2;
+        if (::write(over[1], "", 1) != 1 || memory || memory.error().context != "enough") return 2;
         return std::chrono::steady_clock::now() + 50s < limit.deadline ? 0 : 1;
     });
     for (const auto& end : ranks.join()) CHECK((end.exited && end.code == 0));
-    ::close(all_there[0]);
-    ::close(all_there[1]);
+    for (const int end : {all_there[0], all_there[1], over[0], over[1]}) ::close(end);
 }
 
 TEST_CASE("a rank that dies before a split is named by all others") {
