@@ -76,14 +76,18 @@ std::string RoundStore::address() const {
 
 /// How many of the keys are there at the deadline, before the first that is not.
 Result<std::size_t> RoundStore::wait_for(const Keys& keys, Instant deadline) {
-    Result<void> come;
-    {
-        const std::lock_guard lock(connection_->mutex);
-        come = connection_->client.wait(keys, std::max<Duration>(deadline - Clock::now(), 1ms));
-    }
+    const std::lock_guard lock(connection_->mutex);
+    auto& client = connection_->client;
+    const auto come = client.wait(keys, std::max<Duration>(deadline - Clock::now(), 1ms));
     if (come) return keys.size();
     if (come.error().code != Errc::timed_out) return come.error();
-    return watch_for(keys, deadline);  // which is over: it only asks for the first that is missing
+    std::size_t there = 0;
+    for (; there < keys.size(); ++there) {
+        const auto is_there = client.check({keys[there]}, answer_timeout);
+        if (!is_there) return is_there.error();
+        if (!*is_there) break;
+    }
+    return there;
 }
 
 /// The same, but looks at the parent meanwhile. It asks again and again what the store can say at once: to break off a

@@ -1,6 +1,6 @@
 #include "worker_runtime/capi/exchange.h"
 
-#include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,21 +64,29 @@ class CallersExchange final : public BucketExchange {
         if (given_.prepare == nullptr) return {};
         std::vector<muster_bucket> all;
         for (std::size_t i = 0; i < buckets.size(); ++i) all.push_back(shown(buckets[i], slices_[i]));
-        return done("prepare", given_.prepare(given_.argument, all.data(), all.size()));
+        std::vector<const muster_bucket*> pointers;
+        for (const auto& one : all) pointers.push_back(&one);
+        return done("prepare()", given_.prepare(given_.argument, pointers.data(), pointers.size()));
     }
 
     [[nodiscard]] int collective_count(const GradientBucket& bucket) const override {
         if (given_.collective_count == nullptr) return 1;
         const auto own = shown(bucket, slices_[bucket.index]);
-        return std::clamp(given_.collective_count(given_.argument, &own), 0, collective_count_max);
+        const int count = given_.collective_count(given_.argument, &own);
+        if (count >= 0 && count <= collective_count_max) return count;
+        wrong_count_ = count;  // which advance() refuses
+        return 0;
     }
 
     Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) override {
+        if (wrong_count_)
+            return Error{Errc::invalid_argument, cat("collective_count() of exchange ", name_, " returned ",
+                                                     *wrong_count_, "; 0 to ", collective_count_max, " are possible")};
         const auto own = shown(bucket, slices_[bucket.index]);
         muster_next next = {};
         next.size = sizeof next;
         const auto status = given_.advance(given_.argument, &own, stage, &next);
-        if (auto good = done("advance", status); !good) return good.error();
+        if (auto good = done(cat("advance() of exchange ", name_), status); !good) return good.error();
         if (next.collective == MUSTER_NEXT_NONE) return std::optional<Operation>();
         auto operation = read_collective(next, world_);
         if (!operation) return with_context(operation.error(), cat("exchange ", name_, ", stage ", stage));
@@ -99,15 +107,16 @@ class CallersExchange final : public BucketExchange {
     }
 
   private:
-    [[nodiscard]] Result<void> done(std::string_view function, muster_status status) const {
+    [[nodiscard]] static Result<void> done(std::string_view function, muster_status status) {
         if (status == MUSTER_OK) return {};
-        return Error{Errc::cancelled, cat(function, "() of exchange ", name_, " returned ", status)};
+        return Error{Errc::cancelled, cat(function, " returned ", status, " (", muster_status_name(status), ")")};
     }
 
     muster_exchange given_;
     const std::string name_;
     int world_ = 1;
     std::vector<Slices> slices_;  ///< by bucket
+    mutable std::optional<int> wrong_count_{};
 };
 
 }  // namespace

@@ -34,7 +34,11 @@ void BucketPipeline::begin(std::uint64_t plan_hash) {
 }
 
 Result<void> BucketPipeline::launch(const GradientBucket& bucket, Launch how) {
-    flights_.push_back({.bucket = &bucket, .collective_count = exchange_->collective_count(bucket)});
+    const auto count = [&] {
+        const InExchange within(*this);
+        return exchange_->collective_count(bucket);
+    }();
+    flights_.push_back({.bucket = &bucket, .collective_count = count});
     auto& flight = flights_.back();
     if (auto begun = advance(flight, how); !begun) return begun;
     if (!exchange_->chained()) return start_due(flights_.size() - 1);
@@ -54,6 +58,7 @@ Result<void> BucketPipeline::drain() {
         if (auto started = start_due(number); !started) return started;
     }
     for (auto& flight : flights_) {
+        if (flight.stage > flight.collective_count) continue;  // it took none
         if (auto over = await(flight); !over) return over;
         if (auto written = advance(flight, Launch::start); !written) return written;
     }
@@ -75,7 +80,10 @@ Result<void> BucketPipeline::start_due(std::size_t launch_number) {
 }
 
 Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
-    auto operation = exchange_->advance(*flight.bucket, flight.stage);
+    auto operation = [&] {
+        const InExchange within(*this);
+        return exchange_->advance(*flight.bucket, flight.stage);
+    }();
     if (!operation) return give_up(in_bucket(operation.error(), *flight.bucket));
     const bool last = flight.stage == flight.collective_count;
     if (operation->has_value() == last) {
@@ -91,11 +99,13 @@ Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
     if (next.weighted && next.weights == nullptr && next.weight == flight.bucket->samples) next.weights = weights_;
     if (how == Launch::inline_) {
         auto done = complete(next);
-        if (!done) return in_bucket(done.error(), *flight.bucket);
+        if (!done) return give_up(in_bucket(done.error(), *flight.bucket));
         return {};
     }
     meter_.add_bytes(input_bytes(next, communicator_.size()));
     flight.work = communicator_.start(next);
+    if (!flight.work.done()) return {};
+    if (auto refused = flight.work.wait(); !refused) return give_up(in_bucket(refused.error(), *flight.bucket));
     return {};
 }
 
@@ -140,9 +150,9 @@ Result<void> BucketPipeline::complete(const Operation& operation) {
     return done;
 }
 
-/// The other ranks wait for this one's next collective: they learn why it does not come.
+/// Where the communicator stands, the other ranks wait for this one's next collective: they learn why it does not come.
 Error BucketPipeline::give_up(Error error) {
-    communicator_.abort(error.context);
+    if (communicator_.status()) communicator_.abort(error.context);
     return error;
 }
 

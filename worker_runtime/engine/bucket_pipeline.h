@@ -33,6 +33,9 @@ class BucketPipeline {
     BucketPipeline(const BucketPipeline&) = delete;
     BucketPipeline& operator=(const BucketPipeline&) = delete;
 
+    /// Does this thread come out of the exchange, which must leave its reducer alone?
+    [[nodiscard]] bool is_inside() const { return inside_ == this; }
+
     /// Before the first launch.
     void use(BucketExchange& exchange) { exchange_ = &exchange; }
 
@@ -63,6 +66,15 @@ class BucketPipeline {
         std::vector<Work> earlier{};  ///< of the same bucket, where the exchange is chained
     };
 
+    /// While the exchange is called, in this thread.
+    class InExchange {
+      public:
+        explicit InExchange(const BucketPipeline& pipeline) { inside_ = &pipeline; }
+        ~InExchange() { inside_ = nullptr; }
+        InExchange(const InExchange&) = delete;
+        InExchange& operator=(const InExchange&) = delete;
+    };
+
     Result<void> start_due(std::size_t launch_number);
     Result<void> advance(Flight& flight, Launch how);
     Result<void> await(Flight& flight);
@@ -70,6 +82,8 @@ class BucketPipeline {
     Result<void> complete(const Operation& operation);
     Error give_up(Error error);
     static Error in_bucket(Error error, const GradientBucket& bucket);
+
+    static inline thread_local const BucketPipeline* inside_ = nullptr;
 
     Communicator& communicator_;
     BucketExchange* exchange_ = nullptr;

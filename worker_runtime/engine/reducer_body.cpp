@@ -9,6 +9,7 @@
 namespace muster::runtime {
 
 Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
+    if (auto outside = check_outside(); !outside) return outside.error();
     if (!failure_) return failure_.error();
     if (in_pass_) return in_step({Errc::invalid_argument, "it has begun, and needs finish() before the next begins"});
     if (!(samples >= 0) || std::isinf(samples)) {
@@ -45,6 +46,8 @@ Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
 }
 
 Result<void> ReducerBody::mark_ready(std::int32_t parameter, void* after) {
+    if (auto outside = check_outside(); !outside) [[unlikely]]
+        return outside;
     if (!in_pass_.load(std::memory_order_relaxed) || parameter < 0 ||
         static_cast<std::size_t>(parameter) >= parameters_.size()) [[unlikely]] {
         return marked_wrongly(parameter);
@@ -97,6 +100,7 @@ Result<void> ReducerBody::launch(BucketRange range) {
 }
 
 Result<void> ReducerBody::finish() {
+    if (auto outside = check_outside(); !outside) return outside;
     if (!failure_) return failure_;
     if (!in_pass_) return in_step({Errc::invalid_argument, "finish() needs a begin_step() first"});
     in_pass_ = false;
@@ -259,6 +263,12 @@ Result<void> ReducerBody::fail(Error error) {
     in_pass_ = false;
     step_range_.end();
     return failure_;
+}
+
+Result<void> ReducerBody::check_outside() const {
+    if (!pipeline_.is_inside()) [[likely]]
+        return {};
+    return in_step({Errc::invalid_argument, "an exchange must not call the reducer that calls it"});
 }
 
 Error ReducerBody::in_step(Error error) const {

@@ -104,6 +104,8 @@ class ReducerBody {
     Result<void> marked_wrongly(std::int32_t parameter) const;
     Result<void> fail(Error error);
     [[nodiscard]] Error in_step(Error error) const;
+    /// Calls that an exchange must not make.
+    [[nodiscard]] Result<void> check_outside() const;
 
     Communicator& communicator_;
     std::vector<Parameter> parameters_;

@@ -217,10 +217,11 @@ Result<void> ReducerBody::take_order(ParameterOrder order) {
         if (auto ready = device_check_.prepare(exchange_terms(), arena_.buckets()); !ready) return ready;
     }
     auto ready = exchange_->prepare(exchange_terms(), arena_.buckets());
+    if (ready || !options_.exchange) return ready;
     // Those of our own fail on all ranks alike. Of a trainer's the other ranks have to be told.
-    if (!ready && options_.exchange)
-        communicator_.abort(cat("exchange ", exchange_->name(), ": ", ready.error().context));
-    return ready;
+    const auto why = with_context(ready.error(), cat("exchange ", exchange_->name()));
+    if (communicator_.status()) communicator_.abort(why.context);
+    return why;
 }
 
 ExchangeTerms ReducerBody::exchange_terms() const {

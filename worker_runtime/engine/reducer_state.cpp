@@ -49,6 +49,7 @@ void ReducerBody::keep(ReducerState& to) const {
 }
 
 Result<void> ReducerBody::restore(const ReducerState& from) {
+    if (auto outside = check_outside(); !outside) return outside;
     if (!failure_) return failure_.error();
     const auto refuse = [](std::string_view why) {
         return Error{Errc::invalid_argument, cat("a gradient reducer's saved state ", why)};

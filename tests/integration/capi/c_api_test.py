@@ -48,7 +48,7 @@ class CApi(unittest.TestCase):
         for ranks, transport in ((2, "shared_memory"), (3, "tcp")):
             with self.subTest(ranks=ranks):
                 self.check_ranks(on_ranks(ranks, WORKERS / "c_api_exchange", MUSTER_TRANSPORT=transport), ranks)
-                for how in ("status", "unknown"):
+                for how in ("status", "unknown", "root", "count"):
                     self.check_ranks(on_ranks(ranks, WORKERS / "c_api_exchange", how, MUSTER_TRANSPORT=transport), ranks)
 
     def test_the_store_and_batch_statistics(self):

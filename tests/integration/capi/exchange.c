@@ -36,7 +36,7 @@ static void give_back(struct sparse* own) {
     own->bucket_count = 0;
 }
 
-static muster_status prepare(void* argument, const muster_bucket* buckets, size_t bucket_count) {
+static muster_status prepare(void* argument, const muster_bucket* const* buckets, size_t bucket_count) {
     struct sparse* const own = argument;
     if (bucket_count > BUCKETS_MAX) return MUSTER_LIMIT_EXCEEDED;
     give_back(own);  // what it had for other buckets
@@ -44,9 +44,9 @@ static muster_status prepare(void* argument, const muster_bucket* buckets, size_
     const size_t world = (size_t)own->world_size;
     for (size_t i = 0; i < bucket_count; ++i) {
         struct place* const place = &own->places[i];
-        EXPECT(buckets[i].index == i && buckets[i].type == MUSTER_F32 && buckets[i].slice_count > 0);
-        EXPECT(buckets[i].slices[0].count <= buckets[i].count);
-        place->count = buckets[i].count;
+        EXPECT(buckets[i]->index == i && buckets[i]->type == MUSTER_F32 && buckets[i]->slice_count > 0);
+        EXPECT(buckets[i]->slices[0].count <= buckets[i]->count);
+        place->count = buckets[i]->count;
         place->sent = (size_t)ceil(own->share * (double)place->count);
         place->rest = calloc(place->count, sizeof *place->rest);
         void* memory = NULL;
@@ -69,6 +69,12 @@ static void choose(const struct sparse* own, const muster_bucket* bucket, const 
     float* const values = place->values + (size_t)own->rank * (place->sent + 1);
     int32_t* const where = place->where + (size_t)own->rank * place->sent;
     const float* const gradients = bucket->gradients;
+    values[place->sent] = bucket->samples;
+    if (bucket->samples == 0) {  // nothing of this rank counts, so the rest stays
+        memset(values, 0, place->sent * sizeof *values);
+        memset(where, 0, place->sent * sizeof *where);
+        return;
+    }
     for (size_t i = 0; i < place->count; ++i) place->rest[i] += gradients[i];
     for (size_t k = 0; k < place->sent; ++k) {
         size_t largest = 0;
@@ -78,7 +84,6 @@ static void choose(const struct sparse* own, const muster_bucket* bucket, const 
         where[k] = (int32_t)largest;
         place->rest[largest] = 0;
     }
-    values[place->sent] = bucket->samples;
 }
 
 // The average of what came, weighted by samples.
@@ -251,9 +256,52 @@ static void go_on(struct job job) {
 }
 
 static muster_status ask_for_the_unknown(void* argument, const muster_bucket* bucket, int stage, muster_next* next) {
-    if (stage == 0) return advance(argument, bucket, stage, next);  // with which the others have left their make()
+    if (stage == 0) return advance(argument, bucket, stage, next);
     next->collective = 9;
     return MUSTER_OK;
+}
+
+static muster_status ask_for_a_strangers_values(void* argument, const muster_bucket* bucket, int stage,
+                                                muster_next* next) {
+    if (stage == 0) return advance(argument, bucket, stage, next);
+    next->collective = MUSTER_NEXT_BROADCAST;
+    next->output = bucket->gradients;
+    next->count = bucket->count;
+    next->root = 99;
+    return MUSTER_OK;
+}
+
+static int far_too_many(void* argument, const muster_bucket* bucket) {
+    return bucket->index == 0 ? two(argument, bucket) : 1000;
+}
+
+static int none(void* argument, const muster_bucket* bucket) {
+    (void)argument;
+    (void)bucket;
+    return 0;
+}
+
+static muster_status leave_it(void* argument, const muster_bucket* bucket, int stage, muster_next* next) {
+    (void)argument;
+    (void)bucket;
+    (void)next;
+    EXPECT(stage == 0);
+    return MUSTER_OK;
+}
+
+// Where a bucket takes no collective its gradients stay this rank's.
+static void send_nothing(struct job job) {
+    muster_exchange exchange = {
+        .size = sizeof exchange, .name = "nothing", .advance = leave_it, .collective_count = none};
+    muster_reducer* reducer = NULL;
+    void* data = NULL;
+    GOOD(make(job, &exchange, MUSTER_WIRE_SAME, &reducer));
+    for (int step = 0; step < 2; ++step) {
+        GOOD(take_step(job, reducer, step));
+        GOOD(muster_reducer_gradient(reducer, 1, &data, NULL));
+        for (size_t i = 0; i < COUNT; ++i) EXPECT(((float*)data)[i] == made_up(job.place.rank, step, 1, i));
+    }
+    GOOD(muster_reducer_release(reducer));
 }
 
 // What cannot be is refused on all ranks, before anybody trains.
@@ -277,25 +325,42 @@ static void be_refused(struct job job) {
     EXPECT(reducer == NULL);
 }
 
+// The guilty rank may be in its step before the others have left their make().
+static muster_status train(struct job job, const muster_exchange* exchange) {
+    muster_reducer* reducer = NULL;
+    muster_status status = make(job, exchange, MUSTER_WIRE_SAME, &reducer);
+    if (status == MUSTER_OK) status = take_step(job, reducer, 0);
+    GOOD(muster_reducer_release(reducer));
+    return status;
+}
+
 // What fails on one rank is told to all. Leaves a dead communicator.
 static void fail_on_one(struct job job, const char* how) {
     const int guilty = job.place.rank == job.place.world_size - 1;
     struct sparse own = make_sparse(job, 1);
     muster_exchange exchange = exchange_of(&own);
     if (guilty && strcmp(how, "status") == 0) own.fail_with = MUSTER_NOT_FOUND;
-    if (guilty && strcmp(how, "unknown") == 0) exchange.advance = ask_for_the_unknown;
-    muster_reducer* reducer = NULL;
-    GOOD(make(job, &exchange, MUSTER_WIRE_SAME, &reducer));
-    const char* const words = strcmp(how, "status") == 0 ? "advance() of exchange largest values returned 8"
-                                                         : "9 is no collective; MUSTER_NEXT_... are 0 to 6";
-    const muster_status expected = !guilty || strcmp(how, "status") == 0 ? MUSTER_CANCELLED : MUSTER_INVALID_ARGUMENT;
-    BAD(take_step(job, reducer, 0), expected, words);
+    const char* words = "advance() of exchange largest values returned 8 (not_found)";
+    muster_status own_status = MUSTER_INVALID_ARGUMENT;
+    if (strcmp(how, "status") == 0) own_status = MUSTER_CANCELLED;
+    if (strcmp(how, "unknown") == 0) {
+        if (guilty) exchange.advance = ask_for_the_unknown;
+        words = "9 is no collective; MUSTER_NEXT_... are 0 to 6";
+    }
+    if (strcmp(how, "root") == 0) {
+        if (guilty) exchange.advance = ask_for_a_strangers_values;
+        words = "the ranks are 0 to ";
+    }
+    if (strcmp(how, "count") == 0) {
+        if (guilty) exchange.collective_count = far_too_many;
+        words = "collective_count() of exchange largest values returned 1000; 0 to 64 are possible";
+    }
+    BAD(train(job, &exchange), guilty ? own_status : MUSTER_CANCELLED, words);
     if (!guilty) {
         char rank[20];
         snprintf(rank, sizeof rank, "rank %d", job.place.world_size - 1);
         EXPECT(strstr(muster_last_error(), rank) != NULL);
     }
-    GOOD(muster_reducer_release(reducer));
     give_back(&own);
 }
 
@@ -306,6 +371,7 @@ int main(int argc, char** argv) {
     } else {
         send_all(job);
         go_on(job);
+        send_nothing(job);
         be_refused(job);
     }
     return close_job(job);

@@ -60,6 +60,7 @@ class Module(OnRanks):
         for ranks in (1, 2, 3):
             with self.subTest(ranks=ranks):
                 self.check(ranks, "exchange")
+                self.check(ranks, "exchange_mistakes")
 
     def test_the_sharded_optimizer(self):
         for ranks in (1, 3):

@@ -171,13 +171,14 @@ class InPieces(muster.Exchange):
     """Each rank adds up its piece in f64, and sends it to all."""
     name = "in pieces"
 
-    def __init__(self, world, fails=False):
+    def __init__(self, world, fails=None):
         self.world = world
         self.fails = fails
         self.prepared = []
         self.remembers = b"nothing yet"
 
     def prepare(self, buckets):
+        assert all(bucket.gradients is None and bucket.samples is None and bucket.step is None for bucket in buckets)
         self.prepared = [(bucket.index, tuple(bucket.slices)) for bucket in buckets]
 
     def collective_count(self, bucket):
@@ -189,8 +190,6 @@ class InPieces(muster.Exchange):
         weighted = array.array("d", [bucket.samples * value for value in bucket.gradients] + [0] * (count * size))
         pieces, own = weighted[:count * size], array.array("d", [0] * count)
         yield muster.Collective.reduce_scatter(pieces, own)
-        if self.fails:
-            raise ZeroDivisionError("division by zero")
         yield muster.Collective.all_gather(own, pieces)
         for i in range(len(bucket.gradients)):
             bucket.gradients[i] = pieces[i] / (size * (size + 1) / 2)
@@ -201,7 +200,6 @@ class InPieces(muster.Exchange):
 
     def restore(self, kept):
         self.remembers = kept
-        return True
 
 
 def exchange(context):
@@ -241,12 +239,88 @@ def exchange(context):
     raises(TypeError, "with a name", make, object())
     raises(muster.MusterError, "either `exchange` or `wire`", make, InPieces(world), wire="bf16")
     raises(ValueError, "op is 'median'", muster.Collective.all_reduce, weight, "median")
-    # What is raised on one rank ends the reducer on all.
-    reducer = make(InPieces(world, fails=rank == size - 1))
-    if rank == size - 1:
-        raises(ZeroDivisionError, "division", step, reducer)
-    else:
-        raises(muster.MusterError, f"rank {size - 1}", step, reducer)
+    parameter = weakref.ref(weight := Floats([1]))
+    reducer = muster.GradientReducer(world, {"weight": weight}, exchange=InPieces(world))
+    del reducer, weight
+    assert parameter() is None, "it goes with its reducer"
+
+
+class Floats(array.array):
+    """One that can be watched."""
+
+    def __new__(cls, values):
+        return super().__new__(cls, "f", values)
+
+
+def exchange_mistakes(context):
+    """What goes wrong in one rank's exchange is raised there, and told to the others, at once."""
+    world, rank, size = context.world, context.rank, context.world_size
+
+    class Wrong(InPieces):
+        def average(self, bucket):
+            return self.fails(bucket, super().average(bucket)) if self.fails else super().average(bucket)
+
+    class WrongCount(InPieces):
+        def collective_count(self, bucket):
+            return self.fails() if self.fails else 2
+
+    class WrongStart(InPieces):
+        def prepare(self, buckets):
+            if self.fails:
+                raise OSError("no room")
+
+    def then(second):
+        def average(bucket, right):
+            yield next(right)
+            yield second(bucket)
+        return average
+
+    def calls(what):
+        def average(bucket, right):
+            yield next(right)
+            reducers[-1].mark_ready(what) if what is not None else reducers[-1].finish()
+        return average
+
+    def nothing(bucket, right):
+        return iter(())
+
+    def none_at_last(bucket, right):
+        yield from right
+        yield
+
+    reducers = []
+    number = "muster.Collective, not 5"
+    for group_number, (kind, fails, error, words, there) in enumerate([
+            (Wrong, then(lambda _: 5), TypeError, number, number),
+            (Wrong, then(lambda bucket: muster.Collective.broadcast(bucket.gradients, 99)), muster.MusterError,
+             "the ranks are 0 to", "the ranks are 0 to"),
+            (Wrong, then(lambda bucket: muster.Collective.all_reduce_weighted(bucket.gradients, -1)), muster.MusterError,
+             "a weight is a finite number", "a weight is a finite number"),
+            (Wrong, nothing, muster.MusterError, "takes 2 collectives, and gave fewer", "gave fewer"),
+            *([(Wrong, none_at_last, TypeError, "not None", None)] if size == 1 else []),  # others need no more of this rank
+            (Wrong, calls("weight"), muster.MusterError, "must not call the reducer", "must not call the reducer"),
+            (Wrong, calls(None), muster.MusterError, "must not call the reducer", "must not call the reducer"),
+            (WrongCount, lambda: 1000, muster.MusterError, "returned 1000; 0 to 64", "returned 1000; 0 to 64"),
+            (WrongCount, lambda: None, TypeError, "", "TypeError"),
+            (WrongCount, lambda: 1 / 0, ZeroDivisionError, "division", "ZeroDivisionError: division"),
+            (WrongStart, True, OSError, "no room", "OSError: no room")]):
+        group = world.split(0)
+        weight, bias = array.array("f", [0] * 300), array.array("f", [0] * 5)
+
+        def train():
+            own = kind(group, fails=fails if rank == size - 1 else False)
+            reducer = muster.GradientReducer(group, {"weight": weight, "bias": bias}, exchange=own, order="registered",
+                                             bucket_cap_mb=0.001, first_bucket_mb=0.0001)
+            reducers.append(reducer)
+            reducer.begin_step(samples=rank + 1)
+            reducer.mark_ready("bias")
+            reducer.mark_ready("weight")
+            reducer.finish()
+
+        guilty = rank == size - 1
+        raised = raises(error if guilty else muster.MusterError, words if guilty else there, train)
+        assert guilty or f"rank {size - 1}" in str(raised), (group_number, raised)
+        world.barrier()  # which stands
 
 
 def shard(context):

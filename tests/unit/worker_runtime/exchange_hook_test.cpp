@@ -163,7 +163,7 @@ TEST_CASE("mistakes of an exchange are errors that name it and the bucket, on al
         [](HalfOfSum& exchange) {
             exchange.ready = Error{Errc::io, "no room"};
         },
-        "make a gradient reducer: ", "no room");
+        "make a gradient reducer: ", "exchange half of the sum: no room");
     const auto more = told([](HalfOfSum& exchange, int) { exchange.said = 1; });
     CHECK(std::count(more.begin(), more.end(),
                      "gradient step 0: exchange half of the sum said that bucket 0 takes 1 collectives, and gave "

@@ -10,6 +10,10 @@
 //
 // An example, plain averaging, is `return stage == 0 ? std::optional(all_reduce_weighted(...)) : std::nullopt`.
 //
+// An error of advance() or prepare(), or a collective that cannot be, ends the communicator, so that all ranks learn of
+// it: give a reducer with a hook a communicator of its own (split()) where more than training hangs on it. An exchange
+// must not call its reducer.
+//
 // advance() is called by one thread at a time: that of begin_step(), mark_ready() or finish(). The reducer calls it in
 // an order of buckets that is the same on all ranks, so the collectives are too, as long as advance() gives equal ones.
 #pragma once
@@ -41,7 +45,9 @@ struct GradientBucket {
     std::size_t index = 0;  ///< in the order of launches, the same on all ranks
     Buffer gradients;       ///< the bucket's memory; between slices lies padding, which is zero
     std::span<const BucketSlice> slices;
-    float samples = 1;       ///< this rank's weight in the average; 0 when it only keeps the others company
+    /// This rank's weight in the average; 0 when it only keeps the others company: what an exchange holds back should
+    /// stay with it then. Means nothing in prepare(), nor does `step`.
+    float samples = 1;
     std::uint64_t step = 0;  ///< steps before this one
     /// Where the bucket lies on a GPU: a cudaEvent_t behind the work that makes its gradients. The first collective
     /// waits for it there, unless it names an event of its own. Arithmetic of an exchange belongs on a stream that
@@ -74,7 +80,7 @@ class BucketExchange {
     /// What is remembered of the gradients (error feedback) should be kept by parameter, since buckets change.
     virtual Result<void> prepare(const ExchangeTerms& terms, std::span<const GradientBucket> buckets) = 0;
 
-    /// How many collectives this bucket takes; the same on all ranks.
+    /// How many collectives this bucket takes, 0 too; the same on all ranks.
     [[nodiscard]] virtual int collective_count(const GradientBucket& bucket) const = 0;
 
     virtual Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) = 0;

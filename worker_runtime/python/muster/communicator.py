@@ -19,6 +19,28 @@ def number_of(value, names, noun):
     return names.index(value)
 
 
+def _check_alike(left, right, count):
+    """The library is told one count and one type, so it cannot see where the arrays differ."""
+    if left.type_name != right.type_name or left.count != count:
+        raise ValueError(f"one array has {left.count} {left.type_name}, the other {right.count} {right.type_name}: "
+                         f"expected {count} {right.type_name} in the first")
+
+
+def piece_count(kind, input, output, world_size):
+    """Elements of one rank's piece in that operation on `arrays.elements()`."""
+    if kind == "reduce_scatter":
+        _check_alike(input, output, output.count * world_size)
+    elif kind == "all_gather":
+        _check_alike(output, input, input.count * world_size)
+        return input.count
+    elif kind == "all_to_all":
+        _check_alike(input, output, output.count)
+        if output.count % world_size:
+            raise ValueError(f"{output.count} elements cannot be divided among {world_size} ranks")
+        return output.count // world_size
+    return output.count
+
+
 class Place(NamedTuple):
     """Who this process is."""
     rank: int
@@ -138,14 +160,14 @@ class Communicator:
     def reduce_scatter(self, input, output, op="sum", *, type=None, timeout=None, wait=True):
         """`input` holds a piece for each rank; `output` becomes this rank's, of all ranks together."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        count = self.piece_count("reduce_scatter", given, taken)
+        count = piece_count("reduce_scatter", given, taken, self.size)
         return self._run("reduce_scatter", given.address, taken.address, count, taken.type_number,
                          number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait, memory=(given, taken))
 
     def all_gather(self, input, output, *, type=None, timeout=None, wait=True):
         """`output` becomes all ranks' inputs, in rank order."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        count = self.piece_count("all_gather", given, taken)
+        count = piece_count("all_gather", given, taken, self.size)
         return self._run("all_gather", given.address, taken.address, count, taken.type_number, timeout=timeout,
                          wait=wait, memory=(given, taken))
 
@@ -158,7 +180,7 @@ class Communicator:
     def all_to_all(self, input, output, *, type=None, timeout=None, wait=True):
         """Both hold a piece for each rank: piece r of `input` goes to rank r, piece r of `output` comes from it."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
-        count = self.piece_count("all_to_all", given, taken)
+        count = piece_count("all_to_all", given, taken, self.size)
         return self._run("all_to_all", given.address, taken.address, count, taken.type_number, timeout=timeout, wait=wait,
                          memory=(given, taken))
 
@@ -220,20 +242,6 @@ class Communicator:
     def close(self):
         self._handle.release()
 
-    def piece_count(self, kind, input, output):
-        """Elements of one rank's piece in that operation of `arrays.elements()`, which the library cannot check."""
-        if kind == "reduce_scatter":
-            self._check_alike(input, output, output.count * self.size)
-        elif kind == "all_gather":
-            self._check_alike(output, input, input.count * self.size)
-            return input.count
-        elif kind == "all_to_all":
-            self._check_alike(input, output, output.count)
-            if output.count % self.size:
-                raise ValueError(f"{output.count} elements cannot be divided among {self.size} ranks")
-            return output.count // self.size
-        return output.count
-
     def _run(self, name, *arguments, timeout, wait, memory):
         limit = milliseconds(timeout)
         if wait:
@@ -247,14 +255,7 @@ class Communicator:
 
     def _channels(self, one, other):
         pair = arrays.elements(one), arrays.elements(other)
-        self._check_alike(*pair, pair[1].count)
+        _check_alike(*pair, pair[1].count)
         if pair[0].type_name != "f32":
             raise TypeError(f"arrays of {pair[0].type_name}; statistics are f32")
         return pair
-
-    @staticmethod
-    def _check_alike(left, right, count):
-        """The library is told one count and one type, so it cannot see where the arrays differ."""
-        if left.type_name != right.type_name or left.count != count:
-            raise ValueError(f"one array has {left.count} {left.type_name}, the other {right.count} {right.type_name}: "
-                             f"expected {count} {right.type_name} in the first")

@@ -2,13 +2,16 @@
 
 import contextlib
 import ctypes
-from typing import Any, NamedTuple
+import threading
+import weakref
+from typing import Any, NamedTuple, Optional
 
 from muster import arrays
-from muster.communicator import REDUCTIONS, Communicator, number_of
-from muster.library import (ADVANCE, COLLECTIVE_COUNT, KEEP, PREPARE, RESTORE, ExchangeFields, MusterError)
+from muster.communicator import REDUCTIONS, number_of, piece_count
+from muster.library import ADVANCE, COLLECTIVE_COUNT, KEEP, PREPARE, RESTORE, ExchangeFields, MusterError
 
 _OK, _INTERNAL = 0, 15
+_END = object()  # of average()
 _KINDS = (None, "all_reduce", "all_reduce_weighted", "reduce_scatter", "all_gather", "broadcast", "all_to_all")
 
 
@@ -20,12 +23,14 @@ class BucketSlice(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """Some gradients that travel together. Valid while they do."""
+    """Some gradients that travel together. Use it no longer than they do."""
     index: int
-    gradients: Any  # a flat array like the parameters; between slices lies padding, which is zero
+    count: int  # elements
     slices: tuple
-    samples: float  # this rank's weight in the average
-    step: int
+    # Not in prepare():
+    gradients: Any  # a flat array like the parameters; between slices lies padding, which is zero
+    samples: Optional[float]  # this rank's weight in the average; 0 where it has run out of batches: hold back nothing new then
+    step: Optional[int]
 
 
 class Collective:
@@ -63,13 +68,13 @@ class Collective:
     def all_to_all(cls, input, output, *, type=None):
         return cls("all_to_all", arrays.elements(input, type, written=False), arrays.elements(output, type))
 
-    def tell(self, fields, communicator):
+    def tell(self, fields, world_size):
         """Fills in the library's structure."""
         fields.collective = _KINDS.index(self._kind)
         fields.type = self._output.type_number
         fields.input = self._input and self._input.address
         fields.output = self._output.address
-        fields.count = communicator.piece_count(self._kind, self._input, self._output)
+        fields.count = piece_count(self._kind, self._input, self._output, world_size)
         fields.reduce = self._reduce
         fields.root = self._root
         fields.weight = self._weight
@@ -86,7 +91,8 @@ class Exchange:
                 yield muster.Collective.all_reduce_weighted(half, bucket.samples)
                 bucket.gradients[:] = half
 
-    Equal on all ranks: the name, and the collectives. An exception ends the reducer on all ranks."""
+    Equal on all ranks: the name, and the collectives. An exception ends the communicator, so that all ranks learn of it;
+    give the reducer one of its own (split()) where more than training hangs on it. The reducer must not be called."""
 
     name = None  # with all settings
 
@@ -95,12 +101,12 @@ class Exchange:
         raise NotImplementedError
 
     def collective_count(self, bucket):
-        """How many average() yields, at most 64."""
+        """How many average() yields, 0 to 64."""
         return 1
 
     def prepare(self, buckets):
-        """New buckets, at the beginning and whenever they were made anew. What is remembered of gradients should be kept
-        by parameter, since buckets change."""
+        """New buckets, at the beginning and whenever they were made anew: take memory here (allocate(), equally on all
+        ranks). What is remembered of gradients should be kept by parameter, since buckets change."""
 
     def keep(self):
         """For checkpoints: bytes, what this rank remembers of the gradients."""
@@ -112,81 +118,90 @@ class Exchange:
 
 
 class Calls:
-    """An Exchange as the library calls it."""
+    """An Exchange as the library calls it. `with` it around calls of the library: what an exchange raised in them is raised
+    again."""
 
     def __init__(self, exchange, communicator, parameters):
         if not isinstance(exchange, Exchange) or not isinstance(exchange.name, str):
             raise TypeError("`exchange` is a muster.Exchange with a name")
+        if communicator.transport == "nccl":
+            raise TypeError("an exchange of Python's works on memory of the host; on GPUs write it in C or C++")
         self._exchange = exchange
         self._communicator = communicator
+        self._world_size = communicator.size
         self._parameters = parameters  # arrays
         self._passes = {}  # by bucket: average(), and the collective that it waits for
-        self._failure = None
+        self._raised = threading.local()  # the library calls in the thread that has called it
         self._kept = b""
+        # Without a cycle, so that the parameters go with the reducer.
+        own = weakref.ref(self)
+
+        def called(name, failed, tells=False):
+            return lambda _, *arguments: own()._call(name, failed, tells, arguments)
+
         self.fields = ExchangeFields(ctypes.sizeof(ExchangeFields), exchange.name.encode(), None,
-                                     ADVANCE(self._guarded(self._advance, _INTERNAL)),
-                                     COLLECTIVE_COUNT(self._guarded(self._collective_count, 0)),
-                                     PREPARE(self._guarded(self._prepare, _INTERNAL)),
-                                     KEEP(self._guarded(self._keep, 0)),
-                                     RESTORE(self._guarded(self._restore, 0)))
+                                     ADVANCE(called("_advance", _INTERNAL, tells=True)),
+                                     COLLECTIVE_COUNT(called("_collective_count", -1, tells=True)),
+                                     PREPARE(called("_prepare", _INTERNAL, tells=True)),
+                                     KEEP(called("_keep", 0)),
+                                     RESTORE(called("_restore", 0)))
 
-    @contextlib.contextmanager
-    def raised(self):
-        """Around calls of the library: what an exchange raised in them is raised again."""
-        try:
-            yield
-        except MusterError:
-            self._raise()
-            raise
-        self._raise()
+    def __enter__(self):
+        return self
 
-    def _raise(self):
-        failure, self._failure = self._failure, None
-        if failure is not None:
+    def __exit__(self, kind, error, trace):
+        failure = getattr(self._raised, "failure", None)
+        self._raised.failure = None
+        if failure is not None and (error is None or isinstance(error, MusterError)):
             raise failure from None
 
-    def _guarded(self, function, failed):
-        """Nothing may leave through C."""
-        def guarded(_, *arguments):
-            try:
-                return function(*arguments)
-            except BaseException as failure:
-                self._failure = self._failure or failure
-                return failed
-        return guarded
+    def _call(self, name, failed, tells, arguments):
+        """Nothing may leave through C. The other ranks learn the reason, where they wait for this one."""
+        try:
+            return getattr(self, name)(*arguments)
+        except BaseException as failure:
+            self._raised.failure = getattr(self._raised, "failure", None) or failure
+            if tells:
+                with contextlib.suppress(MusterError):
+                    self._communicator.abort(f"exchange {self._exchange.name}: {type(failure).__name__}: {failure}")
+            return failed
 
     def _bucket(self, fields):
         slices = tuple(BucketSlice(one.parameter, one.offset, one.count) for one in fields.slices[:fields.slice_count])
         like = self._parameters[slices[0].parameter] if slices else None
         gradients = arrays.view_of(fields.gradients, arrays.TYPES[fields.type], (fields.count,), self, like)
-        return Bucket(fields.index, gradients, slices, fields.samples, fields.step)
+        return Bucket(fields.index, fields.count, slices, gradients, fields.samples, fields.step)
 
     def _prepare(self, buckets, count):
         self._passes.clear()
-        self._exchange.prepare([self._bucket(fields) for fields in buckets[:count]])
+        known = (self._bucket(one.contents) for one in buckets[:count])
+        self._exchange.prepare([bucket._replace(gradients=None, samples=None, step=None) for bucket in known])
         return _OK
 
     def _collective_count(self, bucket):
-        return self._exchange.collective_count(self._bucket(bucket.contents))
+        return ctypes.c_int(self._exchange.collective_count(self._bucket(bucket.contents))).value
 
     def _advance(self, bucket, stage, following):
         index = bucket.contents.index
         if stage == 0:
-            self._passes[index] = [self._exchange.average(self._bucket(bucket.contents)), None]
+            self._passes[index] = [iter(self._exchange.average(self._bucket(bucket.contents))), None]
         going = self._passes[index]
-        going[1] = next(going[0], None)
-        if going[1] is None:
+        going[1] = next(going[0], _END)
+        if going[1] is _END:
             del self._passes[index]
+        elif isinstance(going[1], Collective):
+            going[1].tell(following.contents, self._world_size)
         else:
-            going[1].tell(following.contents, self._communicator)
+            raise TypeError(f"average() of exchange {self._exchange.name} yields muster.Collective, not {going[1]!r}")
         return _OK
 
     def _keep(self, to):
         if to is None:
-            self._kept = bytes(self._exchange.keep())
-        else:
-            ctypes.memmove(to, self._kept, len(self._kept))
-        return len(self._kept)
+            self._kept = memoryview(self._exchange.keep()).tobytes()
+            return len(self._kept)
+        kept, self._kept = self._kept, b""
+        ctypes.memmove(to, kept, len(kept))
+        return len(kept)
 
     def _restore(self, kept, size):
-        return 1 if self._exchange.restore(ctypes.string_at(kept, size)) else 0
+        return 0 if self._exchange.restore(ctypes.string_at(kept, size)) is False else 1

@@ -54,7 +54,7 @@ class NextFields(ctypes.Structure):
 
 ADVANCE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields), c_int, POINTER(NextFields))
 COLLECTIVE_COUNT = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields))
-PREPARE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(BucketFields), c_size_t)
+PREPARE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(POINTER(BucketFields)), c_size_t)
 KEEP = ctypes.CFUNCTYPE(c_size_t, c_void_p, c_void_p)
 RESTORE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 
