@@ -90,12 +90,25 @@ std::optional<LastWord> import_error(std::string_view words) {
     return std::nullopt;
 }
 
+constexpr std::string_view traceback = "Traceback (most recent call last)";
+
+/// A thread that waits for Python's lock while the interpreter ends is ended there, and C++ does not bear it. PyTorch's
+/// gloo comes to that after work that was done well: github.com/pytorch/pytorch/issues/190489.
+std::optional<LastWord> thread_at_the_end(std::string_view words) {
+    if (words.find("terminate called without an active exception") == std::string_view::npos) return std::nullopt;
+    if (words.find(traceback) != std::string_view::npos) return std::nullopt;  // that goes before
+    return LastWord{
+        CauseKind::unknown,
+        "a C++ thread was at work when the program ended; in Python with gloo it is mostly PyTorch's own (its "
+        "issue 190489), after all work was done: end the script with os._exit(0), its output flushed"};
+}
+
 }  // namespace
 
 std::string_view last_words(std::string_view message, std::string_view stderr_tail) {
     if (!message.empty()) return message;
-    const auto traceback = stderr_tail.rfind("Traceback (most recent call last)");
-    if (traceback != std::string_view::npos) return stderr_tail.substr(traceback);
+    const auto at = stderr_tail.rfind(traceback);
+    if (at != std::string_view::npos) return stderr_tail.substr(at);
     return stderr_tail.substr(stderr_tail.size() - std::min(stderr_tail.size(), end_bytes));
 }
 
@@ -111,7 +124,8 @@ std::optional<LastWord> last_word(std::string_view words) {
         const bool quote = known.kind == CauseKind::collective_mismatch;
         return LastWord{known.kind, quote ? cat(known.advice, ": ", line_from(words, at)) : std::string(known.advice)};
     }
-    return import_error(words);
+    if (auto failed = import_error(words)) return failed;
+    return thread_at_the_end(words);
 }
 
 }  // namespace muster::agent

@@ -24,9 +24,10 @@ MUSTER = BUILD / "bin/muster"
 BESIDE = ("limited", "warned")  # jobs that run beside the tests
 SAY = "echo rank $RANK of $WORLD_SIZE on $SLURMD_NODENAME"
 # Says so when it is told, and runs until the file is there. (A shell could not handle what it started to ignore.)
-TOLD = """
+TOLD = r"""
 import os, pathlib, signal, sys, time
-say = lambda word: print(os.environ["RANK"], word, flush=True)
+# In one write: where Python does not buffer, print() writes word by word, and workers that share a pipe would mix.
+say = lambda word: os.write(1, f"{os.environ['RANK']} {word}\n".encode())
 signal.signal(signal.SIGUSR1, lambda *_: say("told"))
 say("ready")
 while not pathlib.Path(sys.argv[1]).exists():

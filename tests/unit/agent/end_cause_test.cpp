@@ -2,6 +2,7 @@
 
 #include "agent/core/core_dump.h"
 #include "agent/core/failure_kind.h"
+#include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -216,6 +217,15 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
         // These are the worker's own errors: a signal elsewhere goes before them.
         CHECK_FALSE(is_from_outside(cause.kind));
     }
+}
+
+TEST_CASE("a thread that outlived Python is told, but not where an exception went before") {
+    constexpr std::string_view left = "terminate called without an active exception\n";
+    const auto cause = end_cause(facts_of(Signaled{6, true}, left));
+    CHECK(cause.kind == CauseKind::unknown);  // nobody's blame is known by it
+    CHECK(says(cause, "a C++ thread was at work when the program ended"));
+    const auto after = cat("Traceback (most recent call last):\nValueError: x\n", left);
+    CHECK(end_cause(facts_of(Signaled{6, true}, after)) == FailureCause{});
 }
 
 TEST_CASE("an old warning is no last word, and the address-space limit is named") {
