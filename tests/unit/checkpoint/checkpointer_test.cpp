@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <barrier>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <future>
+#include <thread>
 
 #include "rendezvous/base/text.h"
 #include "tests/support/catch.h"
@@ -259,6 +261,12 @@ TEST_CASE("a disk that hangs in a save keeps nobody for longer than a save may t
         CheckpointState state = model.state();
         const auto loaded = opened->load(state);
         disk->answers.set_value();
+        // The writer goes on with folder and store, so this stays until it is through.
+        const auto end = std::chrono::steady_clock::now() + 30s;
+        for (auto rest = opened->finish(); !rest && rest.error().code == Errc::timed_out; rest = opened->finish()) {
+            if (std::chrono::steady_clock::now() > end) return "the writer does not come back";
+            std::this_thread::sleep_for(1ms);
+        }
         if (done || loaded) return "a disk that hangs is not told of";
         for (const auto& error : {done.error(), loaded.error()}) {
             if (error.code != Errc::timed_out || error.context.find("hang") == std::string::npos) return error.context;
