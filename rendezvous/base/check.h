@@ -18,10 +18,9 @@ std::string check_values(const Values&... values) {
 
 }  // namespace muster::detail
 
-/// Aborts with the condition, the place and the given values (text or numbers) when `condition` is false.
-#define MUSTER_CHECK(condition, ...)                                                     \
-    do {                                                                                 \
-        if (!(condition)) [[unlikely]]                                                   \
-            ::muster::detail::check_failed(#condition, __FILE__, __LINE__,               \
-                                           ::muster::detail::check_values(__VA_ARGS__)); \
-    } while (false)
+/// Aborts with the condition, the place and the given values (text or numbers) when `condition` is false. An
+/// expression, because g++ without optimisation does not see that a statement with `false` never goes on.
+#define MUSTER_CHECK(condition, ...)                                              \
+    ((condition) ? static_cast<void>(0)                                           \
+                 : ::muster::detail::check_failed(#condition, __FILE__, __LINE__, \
+                                                  ::muster::detail::check_values(__VA_ARGS__)))
