@@ -62,7 +62,6 @@ class Journal {
     std::deque<std::string> waiting_;
     std::size_t waiting_bytes_ = 0;
     std::uint64_t skipped_count_ = 0;
-    bool on_thread_ = false;
     bool sending_ = false;
     std::thread thread_;
 };

@@ -78,3 +78,4 @@ def main():
 
 
 main()
+os._exit(0)  # while Python ends, gloo's threads under DDP may abort it: PyTorch's issue 190489
