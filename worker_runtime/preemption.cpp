@@ -24,9 +24,13 @@ void note(int signal) {
     auto* const notices = watched.load();
     if (notices == nullptr) return;
     const bool in_child = ::getpid() != watcher.load();
+    // A notice and never a stop: not after the round's end, and not in a data loader, as a scheduler sends it to all
+    // processes of the job.
+    if (signal == launchers_signal.load()) {
+        if (!in_child) notices->add();
+        return;
+    }
     if (!in_child && notices->add_signal(signal)) return;
-    // A scheduler sends it to all processes of the job: a notice, which a data loader must not end by.
-    if (in_child && signal == launchers_signal.load()) return;
     // A stop, or a child that has inherited this handler: let the signal do what it would have done.
     struct sigaction usual {};
     usual.sa_handler = SIG_DFL;

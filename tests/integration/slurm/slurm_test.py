@@ -304,7 +304,7 @@ class Slurm(unittest.TestCase):
     def test_requeued_and_resumed(self):
         folder = pathlib.Path(self.folder.name) / "requeue"
         folder.mkdir()
-        out = folder / "out"
+        out = pathlib.Path(self.folder.name) / "requeue.out"  # of which a failure tells
         done = self.slurm.run(
             "env", f"MUSTER={MUSTER}", f"CHECKPOINTS={folder}/checkpoints", "sbatch", "--parsable", "-N2",
             "-c1", "--gpus-per-node=0", "-o", out, SOURCE / "scripts/slurm/requeue.sh", "--no-python",
