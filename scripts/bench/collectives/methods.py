@@ -29,15 +29,16 @@ class Machine:
 
     def compiled(self, name, compiler, packages, *libraries):
         """A peer's rank program, compiled where its library is installed, which is in these packages."""
+        advice = f"install {packages} (scripts/setup --benchmarks)"
         if not shutil.which(compiler):
-            raise NotThere(f"no {compiler}: install {packages} (scripts/setup --benchmarks)")
+            raise NotThere(f"no {compiler}: {advice}")
         program = self.bench / name
         command = [compiler, "-O2", "-std=c++17", "-I", str(REPOSITORY), str(SOURCES / f"{name}.cpp"), "-o", str(program),
                    *libraries]
         made = subprocess.run(command, capture_output=True, text=True)
         missing = re.search(r"fatal error: (\S+): No such file|cannot find (-l\w+)", made.stderr)
         if missing:
-            raise NotThere(f"no {missing[1] or missing[2]}: install {packages} (scripts/setup --benchmarks)")
+            raise NotThere(f"no {missing[1] or missing[2]}: {advice}")
         if made.returncode != 0:
             raise NotThere(made.stderr.strip().splitlines()[0] if made.stderr else "it does not compile")
         return program
