@@ -63,6 +63,8 @@ Result<CheckpointOptions> read_options(const muster_checkpointer_options* option
     chosen.copy_bytes_per_second = given->copy_bytes_per_second;
     if (given->local_directory != nullptr) chosen.local_directory = given->local_directory;
     if (given->shared_every != 0) chosen.shared_every = given->shared_every;
+    chosen.replicas = given->spread_replicas == 0 ? Replicas::rank_0 : Replicas::spread;
+    chosen.verify_replicas = given->verify_replicas != 0;
     return chosen;
 }
 

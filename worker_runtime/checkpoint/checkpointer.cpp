@@ -181,15 +181,16 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     return {};
 }
 
-/// A collective: the same tiers on all ranks, or none would know where a save is.
+/// A collective: the same tiers on all ranks, or none would know where a save is; and the same writer of each tensor.
 Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::string& identity) {
-    const auto own = cat(options_.local_directory.empty() ? 0 : options_.shared_every);
+    const auto own =
+        cat(options_.local_directory.empty() ? 0 : options_.shared_every, ' ', static_cast<int>(options_.replicas));
     auto first = hear_rank_0(own);
     if (!first) return first.error();
     Result<void> fine;
     if (own != *first) {
         fine = Error{Errc::invalid_argument,
-                     "local_directory or shared_every is not what rank 0 has; all ranks need the same"};
+                     "local_directory, shared_every or replicas is not what rank 0 has; all ranks need the same"};
     }
     auto agreed = agree(fine);
     if (!agreed) return agreed.error();

@@ -80,7 +80,7 @@ class CheckpointerBody {
     [[nodiscard]] bool copies_idle() const { return !copies_ || copies_->idle(); }
     /// That memory is still on its way to the next node, and must not be written or unmapped.
     [[nodiscard]] bool is_sent(std::size_t memory) const { return memory == sent_ && !copies_idle(); }
-    Result<Go> may_begin(const Result<void>& arguments, bool busy);
+    Result<Go> may_begin(std::int64_t step, const CheckpointState& state, bool busy);
     [[nodiscard]] bool shared_is_due() const;
     void hand_over(Snapshot snapshot, const CheckpointState& state, Instant began);
     Result<bool> try_near(const MemoryTier& tier, Nearness nearness, CheckpointState& state, const PlaceTensors& place,

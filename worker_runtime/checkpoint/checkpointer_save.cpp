@@ -7,6 +7,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
+#include "worker_runtime/checkpoint/replicas.h"
 #include "worker_runtime/checkpoint/safetensors.h"
 
 namespace muster::runtime {
@@ -54,7 +55,7 @@ RankFile CheckpointerBody::plan(std::int64_t step, const CheckpointState& state)
     file.save = saves_;
     file.directory_word = word_;
     if (world_.rank() == 0) file.values = state.values;
-    lay_out(file, own_pieces(tensors_of(state, world_.rank()), world_.rank(), world_.size()));
+    lay_out(file, own_pieces(tensors_of(state, world_.rank()), options_.replicas, world_.rank(), world_.size()));
     return file;
 }
 
@@ -87,18 +88,24 @@ Result<void> CheckpointerBody::choose_room(std::uint64_t bytes) {
 
 /// A collective: whether all ranks may begin a save, and send copies of it; no where one is busy. For a save also
 /// whether it goes to the shared directory: yes where one rank finds that it has to. An error where one cannot: its own
-/// on that rank, and on the others that there is one.
-Result<CheckpointerBody::Go> CheckpointerBody::may_begin(const Result<void>& arguments, bool busy) {
+/// on that rank, and on the others that there is one; and where replicas that are to be compared differ.
+Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, const CheckpointState& state, bool busy) {
     enum : std::uint8_t { go_on = 0, leave_out = 1, refuse = 2 };
-    std::array<std::uint8_t, 3> votes{!arguments ? refuse
+    const auto arguments = check_save(step, state);
+    std::array<std::uint8_t, 4> votes{!arguments ? refuse
                                       : busy     ? leave_out
                                                  : go_on,
-                                      copies_idle() ? go_on : leave_out, shared_is_due() ? leave_out : go_on};
+                                      copies_idle() ? go_on : leave_out, shared_is_due() ? leave_out : go_on,
+                                      options_.verify_replicas ? leave_out : go_on};
     auto shared = world_.run(all_reduce(buffer(std::span<std::uint8_t>(votes)), ReduceOp::max));
     if (!shared) return shared.error();
     if (!arguments) return arguments.error();
     if (votes[0] == refuse)
         return Error{Errc::invalid_argument, "another rank's state cannot be saved; its error says why"};
+    if (votes[0] == go_on && votes[3] != go_on) {
+        auto same = compare_replicas(world_, state.tensors, options_.persist_timeout);
+        if (!same) return same.error();
+    }
     return Go{.begin = votes[0] == go_on, .copy = votes[1] == go_on, .shared = votes[2] != go_on};
 }
 
@@ -115,7 +122,7 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
     // save: where every step has one, all saves might be left out.
     if (when_busy == WhenBusy::wait || worker_->in_memory_only()) (void)worker_->finish();
     if (when_busy == WhenBusy::wait && !shared_is_due() && copies_) copies_->finish();
-    auto begin = may_begin(check_save(step, state), !worker_->idle());
+    auto begin = may_begin(step, state, !worker_->idle());
     if (!begin) return begin.error();
     until_shared_ = std::max(0, until_shared_ - 1);
     // One that goes no further than the local disks needs its copy on the next node as a snapshot does: a node that is
@@ -145,7 +152,7 @@ Result<void> CheckpointerBody::snapshot(std::int64_t step, const CheckpointState
     // Each one goes to the next node, or a survivor would no longer have the step of which that has a lost rank's part.
     const bool busy =
         !snapshots_ || !worker_->idle() || !copies_idle() || began < last_snapshot_ + options_.snapshot_interval;
-    auto begin = may_begin(check_save(step, state), busy);
+    auto begin = may_begin(step, state, busy);
     if (!begin) return begin.error();
     if (!begin->begin) return {};
     last_snapshot_ = began;

@@ -32,9 +32,6 @@ namespace {
 
 constexpr std::string_view rank_bytes_prefix = "muster.rank_bytes.";
 
-/// Cuts fall on a page of the tensor where they can, so that copies and direct writes stay aligned.
-constexpr std::uint64_t cut_alignment = 4096;
-
 bool is_utf8(const std::string& text) {
     try {
         (void)nlohmann::json(text).dump();
@@ -76,25 +73,35 @@ Result<void> check_tensor(const StateTensor& tensor) {
     return {};
 }
 
-/// Where the shares of ranks before `rank` end: bytes into all replicated tensors, taken one behind the other.
-class Cuts {
-  public:
-    Cuts(std::uint64_t total, int world) : total_(total), world_(static_cast<std::uint64_t>(world)) {}
+std::uint64_t size_bytes(const StateTensor& tensor) {
+    return *element_count(tensor.shape) * size_of(tensor.type);
+}
 
-    /// The elements of a tensor that begins at `offset` which belong to ranks before `rank`.
-    [[nodiscard]] std::uint64_t elements_before(int rank, std::uint64_t offset, const Piece& tensor) const {
-        const auto share = static_cast<std::uint64_t>(static_cast<unsigned __int128>(total_) *
-                                                      static_cast<std::uint64_t>(rank) / world_);
-        const auto bytes = tensor.size_bytes();
-        if (static_cast<std::uint64_t>(rank) == world_ || share >= offset + bytes) return tensor.count;
-        if (share <= offset) return 0;
-        const auto inside = share - offset;
-        if (bytes < cut_bytes_min) return 2 * inside > bytes ? tensor.count : 0;
-        return inside / cut_alignment * cut_alignment / size_of(tensor.type);
+bool is_spread(const StateTensor& tensor, Replicas replicas) {
+    return replicas == Replicas::spread && tensor.placement == Placement::replicated &&
+           size_bytes(tensor) >= spread_bytes_min;
+}
+
+/// Which rank writes each replicated tensor, asked for one after the other. Those that are spread lie one behind the
+/// other, are divided into `world` equal parts, and belong to the rank in whose part their middle is.
+class Writers {
+  public:
+    Writers(const std::vector<StateTensor>& tensors, Replicas replicas, int world) : replicas_(replicas) {
+        std::uint64_t total = 0;
+        for (const auto& tensor : tensors) total += is_spread(tensor, replicas) ? size_bytes(tensor) : 0;
+        part_ = total / static_cast<std::uint64_t>(world) + 1;  // so that the last middle is in the last part
+    }
+    [[nodiscard]] int next(const StateTensor& tensor) {
+        if (!is_spread(tensor, replicas_)) return 0;
+        const auto middle = begin_ + size_bytes(tensor) / 2;
+        begin_ += size_bytes(tensor);
+        return static_cast<int>(middle / part_);
     }
 
   private:
-    std::uint64_t total_, world_;
+    Replicas replicas_;
+    std::uint64_t part_ = 1;
+    std::uint64_t begin_ = 0;
 };
 
 }  // namespace
@@ -123,33 +130,20 @@ bool Piece::whole() const {
     return begin == 0 && element_count(shape) == count;
 }
 
-std::vector<Piece> own_pieces(const std::vector<StateTensor>& tensors, int rank, int world) {
+std::vector<Piece> own_pieces(const std::vector<StateTensor>& tensors, Replicas replicas, int rank, int world) {
     MUSTER_CHECK(rank >= 0 && rank < world, rank, world);
-    std::uint64_t total = 0;
-    for (const auto& tensor : tensors) {
-        if (tensor.placement == Placement::replicated) total += *element_count(tensor.shape) * size_of(tensor.type);
-    }
-    const Cuts cuts(total, world);
+    Writers writers(tensors, replicas, world);
     std::vector<Piece> pieces;
-    std::uint64_t offset = 0;
     for (const auto& tensor : tensors) {
         Piece piece{.tensor = tensor.name, .type = tensor.type, .shape = tensor.shape};
         if (tensor.placement == Placement::sharded) {
             piece.begin = tensor.begin;
             piece.count = tensor.count;
             if (piece.count > 0) pieces.push_back(std::move(piece));
-            continue;
+        } else if (writers.next(tensor) == rank) {
+            piece.count = *element_count(tensor.shape);
+            pieces.push_back(std::move(piece));
         }
-        piece.count = *element_count(tensor.shape);
-        const auto bytes = piece.size_bytes();
-        const auto begin = cuts.elements_before(rank, offset, piece),
-                   end = cuts.elements_before(rank + 1, offset, piece);
-        offset += bytes;
-        // A tensor without elements is nobody's by size: rank 0 writes its name and shape.
-        const bool empty = piece.count == 0;
-        piece.begin = begin;
-        piece.count = end - begin;
-        if (piece.count > 0 || (empty && rank == 0)) pieces.push_back(std::move(piece));
     }
     return pieces;
 }

@@ -23,12 +23,13 @@ struct Piece {
     friend bool operator==(const Piece&, const Piece&) = default;
 };
 
-/// A replicated tensor below this size is written by one rank; a larger one may be cut where shares meet.
-inline constexpr std::uint64_t cut_bytes_min = 1u << 20;
+/// A replicated tensor below this size is always rank 0's.
+inline constexpr std::uint64_t spread_bytes_min = 1u << 20;
 
-/// What `rank` writes: all of its sharded pieces, and of the replicated tensors, taken one behind the other, the
-/// rank-th of `world` shares of equal size. The shares of all ranks make up each replicated tensor exactly once.
-std::vector<Piece> own_pieces(const std::vector<StateTensor>& tensors, int rank, int world);
+/// What `rank` writes: all of its sharded pieces, and the replicated tensors that are its own. Each replicated tensor
+/// is written by one rank, whole: by rank 0. With Replicas::spread the tensors of spread_bytes_min and more are divided
+/// among the ranks, in parts of about equal size.
+std::vector<Piece> own_pieces(const std::vector<StateTensor>& tensors, Replicas replicas, int rank, int world);
 
 /// The tensor that holds a rank's own bytes; nobody's model has one of that name.
 std::string rank_bytes_name(int rank);

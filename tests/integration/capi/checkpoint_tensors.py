@@ -126,3 +126,21 @@ def check_training(context, folder, torch):
     assert all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())
     error = raises(muster.MusterError, "which is not asked for", checkpointer.load, {"model": model.state_dict()})
     assert error.code == "invalid_argument"
+
+
+def check_batch_norm(context, folder, torch):
+    """Ranks that saw different samples have different statistics: what comes back is rank 0's model, and not a mixture."""
+    torch.manual_seed(context.rank)
+    model = torch.nn.Sequential(*(layer for _ in range(4) for layer in (torch.nn.Linear(64, 64), torch.nn.BatchNorm1d(64))))
+    model(torch.rand(32, 64))
+    checkpointer = muster.Checkpointer(context, f"{folder}/norm", verify_replicas=False)
+    checkpointer.save(1, model.state_dict())
+    checkpointer.finish()
+    loaded = checkpointer.load_state().state
+    for name, tensor in model.state_dict().items():
+        context.world.broadcast(tensor, 0)
+        assert torch.equal(loaded[name], tensor), f"{name} is not rank 0's"
+    strict = muster.Checkpointer(context, f"{folder}/strict", verify_replicas=True)
+    error = raises(muster.MusterError, "tensor '0.bias' is not the same on all ranks: rank 1 differs from rank 0", strict.save, 1,
+                   {name: tensor + context.rank if tensor.is_floating_point() else tensor for name, tensor in loaded.items()})
+    assert error.code == "invalid_argument"

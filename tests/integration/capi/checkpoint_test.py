@@ -57,6 +57,17 @@ class Module(OnRanks):
     def test_a_reducer_goes_on_from_what_was_kept_of_it(self):
         self.check(2, "reducer_state")
 
+    def test_what_is_no_shard_is_rank_0s_whatever_the_others_have(self):
+        self.check(3, "replicas")
+
+    def test_debugging_compares_replicas(self):
+        self.check_debug({"PYTHONDEVMODE": "1"})
+        self.check_debug({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+
+    def check_debug(self, variables):
+        done = self.start(2, self.python, WORKER, "debug", self.folder, **variables)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_mistakes_are_exceptions_with_a_sentence(self):
         self.check(1, "mistakes")
 

@@ -15,7 +15,7 @@ FOLDER = sys.argv[2]
 
 
 def model(step, rank, size):
-    """One replicated tensor that is cut (2 MiB), one that is sharded, and what is no tensor."""
+    """One replicated tensor of 2 MiB, one that is sharded, and what is no tensor."""
     weight = array.array("f", [step + i % 1000 for i in range(1 << 19)])
     begin, end = 1003 * rank // size, 1003 * (rank + 1) // size
     part = array.array("d", [step + i for i in range(begin, end)])
@@ -161,6 +161,66 @@ def reducer_state(context):
            copy_bytes_per_second=5)
 
 
+def own_model(rank):
+    """What no two ranks have alike: statistics as BatchNorm layers keep them, and a large tensor."""
+    state = {"step": 1, "large": array.array("f", [rank]) * (1 << 20)}
+    for layer in range(8):
+        state[f"layer{layer}"] = {"weight": array.array("f", [rank]) * 4096, "running_mean": array.array("f", [rank] * 64),
+                                  "running_var": array.array("f", [rank + 0.5] * 64)}
+    return state
+
+
+def replicas(context):
+    """What is no Shard comes back as rank 0 had it, every bit of it; a difference can be made an error."""
+    rank = context.rank
+    saved = own_model(rank)
+    for folder, terms in (("rank 0", {}), ("spread", {"spread_replicas": True})):
+        checkpointer = muster.Checkpointer(context, f"{FOLDER}/{folder}", verify_replicas=False, **terms)
+        checkpointer.save(1, saved)
+        checkpointer.finish()
+        loaded = checkpointer.load_state("array").state
+        large = set(loaded.pop("large"))
+        expected = own_model(0)
+        expected.pop("large")
+        for layer, tensors in expected.items():
+            for name in tensors if isinstance(tensors, dict) else ():
+                assert loaded[layer][name] == memoryview(tensors[name]), f"{layer}.{name} of {folder} is not rank 0's"
+        assert len(large) == 1 if terms else large == {0}, f"{folder}: the large tensor has elements of {large}"
+        checkpointer.close()
+    verify_replicas(context, saved)
+
+
+def verify_replicas(context, saved):
+    checkpointer = muster.Checkpointer(context, f"{FOLDER}/verified", verify_replicas=context.rank == 1 or None)
+    for call in (checkpointer.save, checkpointer.snapshot):
+        error = raises(muster.MusterError, "tensor 'large' is not the same on all ranks: ranks 1, 2 differ from rank 0, and so in "
+                       "24 other tensors; ", call, 1, saved)
+        assert error.code == "invalid_argument"
+    same = own_model(0)
+    if context.rank == 2:
+        same["layer3"]["running_var"][63] = 7
+    raises(muster.MusterError, "tensor 'layer3.running_var' is not the same on all ranks: rank 2 differs from rank 0; ",
+           checkpointer.save, 1, same)
+    if context.rank == 2:
+        same["more"] = array.array("f", [0])
+    raises(muster.MusterError, "rank 2 differs from rank 0, which has 25; rank 2 has 26", checkpointer.save, 1, same)
+    checkpointer.save(1, own_model(0))
+    checkpointer.finish()
+    raises(muster.MusterError, "rank 1: local_directory, shared_every or replicas is not what rank 0 has", muster.Checkpointer, context,
+           f"{FOLDER}/mixed", spread_replicas=context.rank == 1)
+
+
+def debug(context):
+    """Python's development mode compares replicas unless told otherwise."""
+    state = {"w": array.array("f", [context.rank])}
+    checkpointer = muster.Checkpointer(context, FOLDER)
+    raises(muster.MusterError, "tensor 'w' is not the same on all ranks: rank 1 differs from rank 0", checkpointer.save, 1, state)
+    checkpointer.close()
+    checkpointer = muster.Checkpointer(context, FOLDER, verify_replicas=False)
+    checkpointer.save(1, state)
+    checkpointer.finish()
+
+
 def mistakes(context):
     raises(ValueError, "keep_last is 0", muster.Checkpointer, context, FOLDER, keep_last=0)
     raises(ValueError, "when_busy is 'later'", muster.Checkpointer, context, FOLDER, when_busy="later")
@@ -263,9 +323,10 @@ def packages(context):
     """Tensors and arrays of every kind that torch and numpy have for them, there and back, in place and new."""
     import numpy
     import torch
-    from checkpoint_tensors import check_tensors, check_training
+    from checkpoint_tensors import check_batch_norm, check_tensors, check_training
     check_tensors(context, FOLDER, torch, numpy)
     check_training(context, FOLDER, torch)
+    check_batch_norm(context, FOLDER, torch)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ struct Tensor {
 
 const std::vector<Tensor>& tensors() {
     static const std::vector<Tensor> all = {
-        {"net.weight", TensorType::f32, {600, 500}, Placement::replicated},  // large enough to be cut
+        {"net.weight", TensorType::f32, {600, 500}, Placement::replicated},  // rank 0 writes it, whole
         {"net.bias", TensorType::bf16, {33}, Placement::replicated},
         {"half", TensorType::f16, {5, 7}, Placement::replicated},
         {"steps", TensorType::i64, {}, Placement::replicated},

@@ -26,7 +26,7 @@ std::vector<RankFile> files_of(int world) {
         file.world = world;
         file.rank_value = cat("rng of ", rank);
         if (rank == 0) file.values = {{"epoch", "2"}, {"sampler", R"({"cursor": 7})"}};
-        lay_out(file, own_pieces(tensors, rank, world));
+        lay_out(file, own_pieces(tensors, Replicas::rank_0, rank, world));
         for (std::size_t i = 0; i < file.pieces.size(); ++i)
             file.pieces[i].crc32c = static_cast<std::uint32_t>(rank * 100 + i);
         files.push_back(std::move(file));

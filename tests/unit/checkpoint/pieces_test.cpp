@@ -21,53 +21,49 @@ StateTensor random_tensor(std::mt19937& random, int number) {
 
 }  // namespace
 
-TEST_CASE("the ranks' shares make up every replicated tensor exactly once, in equal sizes") {
-    for (unsigned seed = 0; seed < 300; ++seed) {
-        std::mt19937 random(seed);
-        std::vector<StateTensor> tensors;
-        std::uint64_t total = 0, largest_whole = 0;
-        for (int i = 0, count = static_cast<int>(random() % 30); i < count; ++i) {
-            tensors.push_back(random_tensor(random, i));
-            const auto bytes = *element_count(tensors.back().shape) * size_of(tensors.back().type);
-            total += bytes;
-            if (bytes < cut_bytes_min) largest_whole = std::max(largest_whole, bytes);
-        }
-        const int world = 1 + static_cast<int>(random() % 8);
-        std::map<std::string, std::uint64_t> next;  // the element that must come next
-        std::map<std::string, int> writers;
+TEST_CASE("a tensor that is no shard is rank 0's, whole, whatever its size") {
+    const auto tensors = std::vector{StateTensor::whole("large", TensorType::f32, {1 << 20}, memory),
+                                     StateTensor::whole("mean", TensorType::f32, {64}, memory),
+                                     StateTensor::whole("count", TensorType::i64, {}, memory),
+                                     StateTensor::whole("none", TensorType::f32, {0}, memory)};
+    for (const int world : {1, 2, 5}) {
         for (int rank = 0; rank < world; ++rank) {
-            std::uint64_t mine = 0;
-            for (const auto& piece : own_pieces(tensors, rank, world)) {
-                INFO("seed " << seed << ", rank " << rank << ", " << piece.tensor);
-                CHECK(piece.begin == next[piece.tensor]);
-                next[piece.tensor] += piece.count;
-                ++writers[piece.tensor];
-                mine += piece.size_bytes();
-            }
-            const auto fair = total / static_cast<std::uint64_t>(world);
-            CHECK(mine <= fair + largest_whole + 4096 + 8);
-        }
-        for (const auto& tensor : tensors) {
-            INFO("seed " << seed << ", " << tensor.name);
-            CHECK(next[tensor.name] == *element_count(tensor.shape));
-            CHECK(writers[tensor.name] >= 1);
-            if (*element_count(tensor.shape) * size_of(tensor.type) < cut_bytes_min) CHECK(writers[tensor.name] == 1);
+            const auto pieces = own_pieces(tensors, Replicas::rank_0, rank, world);
+            REQUIRE(pieces.size() == (rank == 0 ? tensors.size() : 0));
+            for (const auto& piece : pieces) CHECK(piece.whole());
         }
     }
 }
 
-TEST_CASE("a large tensor is cut where shares meet, on a page") {
-    const auto tensors = std::vector{StateTensor::whole("w", TensorType::f32, {1 << 20}, memory)};
-    for (const int world : {2, 3, 5}) {
-        std::uint64_t next = 0;
-        for (int rank = 0; rank < world; ++rank) {
-            const auto pieces = own_pieces(tensors, rank, world);
-            REQUIRE(pieces.size() == 1);
-            CHECK(pieces[0].begin == next);
-            CHECK(pieces[0].begin * 4 % 4096 == 0);
-            next += pieces[0].count;
+TEST_CASE("replicas that are spread are each written by one rank, whole, in parts of about equal size") {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        std::mt19937 random(seed);
+        std::vector<StateTensor> tensors;
+        std::uint64_t total = 0, largest = 0;
+        for (int i = 0, count = static_cast<int>(random() % 30); i < count; ++i) {
+            tensors.push_back(random_tensor(random, i));
+            const auto bytes = *element_count(tensors.back().shape) * size_of(tensors.back().type);
+            if (bytes < spread_bytes_min) continue;
+            total += bytes;
+            largest = std::max(largest, bytes);
         }
-        CHECK(next == 1 << 20);
+        const int world = 1 + static_cast<int>(random() % 8);
+        std::map<std::string, int> writers;
+        for (int rank = 0; rank < world; ++rank) {
+            std::uint64_t mine = 0;
+            for (const auto& piece : own_pieces(tensors, Replicas::spread, rank, world)) {
+                INFO("seed " << seed << ", rank " << rank << ", " << piece.tensor);
+                CHECK(piece.whole());
+                CHECK((rank == 0 || piece.size_bytes() >= spread_bytes_min));
+                ++writers[piece.tensor];
+                if (piece.size_bytes() >= spread_bytes_min) mine += piece.size_bytes();
+            }
+            CHECK(mine <= total / static_cast<std::uint64_t>(world) + 1 + largest);
+        }
+        for (const auto& tensor : tensors) {
+            INFO("seed " << seed << ", " << tensor.name);
+            CHECK(writers[tensor.name] == 1);
+        }
     }
 }
 
@@ -75,7 +71,7 @@ TEST_CASE("shards are written by the rank that has them") {
     const std::vector tensors{StateTensor::shard("m", TensorType::f32, {10}, memory, 4, 3),
                               StateTensor::shard("m", TensorType::f32, {10}, memory, 9, 1),
                               StateTensor::shard("v", TensorType::f32, {10}, memory, 0, 0)};
-    const auto pieces = own_pieces(tensors, 1, 4);
+    const auto pieces = own_pieces(tensors, Replicas::rank_0, 1, 4);
     REQUIRE(pieces.size() == 2);
     CHECK((pieces[0].begin == 4 && pieces[0].count == 3));
     CHECK((pieces[1].begin == 9 && pieces[1].count == 1));

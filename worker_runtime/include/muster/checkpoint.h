@@ -37,7 +37,7 @@ class SnapshotLink;
 }  // namespace runtime
 
 enum class Placement {
-    replicated,  ///< every rank has all of it; the ranks share the writing
+    replicated,  ///< every rank has all of it; one rank's is saved, whole (Replicas)
     sharded,     ///< every rank has a part, and the parts make up the whole (ZeRO-1)
 };
 
@@ -80,6 +80,14 @@ enum class WhenBusy {
     wait,  ///< so that none is left out
 };
 
+/// Whose elements are saved of a replicated tensor. It is always written by one rank, whole; `manifest.json` names the
+/// rank's file.
+enum class Replicas {
+    rank_0,  ///< rank 0's, whatever the other ranks have: the state that comes back is one that rank 0 had
+    spread,  ///< those of 1 MiB and more are divided among the ranks, so that all write at once: only for replicas that
+             ///< are equal to the last bit, or the state that comes back is a mixture that no rank had
+};
+
 /// Slower than this the next node would have to take a copy for dead.
 inline constexpr std::uint64_t copy_bytes_per_second_min = 64u << 10;
 
@@ -105,6 +113,12 @@ struct CheckpointOptions {
     /// What a rank sends of them at most; 0: as fast as the network takes them, else copy_bytes_per_second_min at
     /// least. The next snapshot() waits for its turn.
     std::uint64_t copy_bytes_per_second = 0;
+    /// The same on all ranks.
+    Replicas replicas = Replicas::rank_0;
+    /// Each save() and snapshot() compares checksums of the replicated tensors of all ranks first. A difference is an
+    /// error (invalid_argument) on all ranks that names the tensor and the ranks, and nothing is saved. It reads all of
+    /// the state once, about 20 GB/s. True on one rank is true on all.
+    bool verify_replicas = false;
 };
 
 /// How a save ended.

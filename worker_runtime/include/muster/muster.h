@@ -30,7 +30,7 @@ extern "C" {
 
 // Grows by one when something is added. A program needs muster_api_version() >= the MUSTER_API_VERSION it was made
 // with.
-#define MUSTER_API_VERSION 5
+#define MUSTER_API_VERSION 6
 int muster_api_version(void);
 
 typedef int muster_status;

@@ -22,7 +22,7 @@ enum {
     MUSTER_F8_E5M2 = 14,
 };
 enum {
-    MUSTER_REPLICATED = 0,  // every rank has all of it; the ranks share the writing
+    MUSTER_REPLICATED = 0,  // every rank has all of it; rank 0's is saved, whole (`spread_replicas`)
     MUSTER_SHARDED = 1,     // every rank has a part, and the parts make up the whole
 };
 // While the save before is still being written.
@@ -76,6 +76,12 @@ typedef struct muster_checkpointer_options {
     // which muster --checkpoint-local-dir sets.
     const char* local_directory;
     int shared_every;  // with one: of that many saves the first goes to `directory` too; 0: 1, all of them
+    // Since version 6. 1: each replicated tensor of 1 MiB and more is one rank's, whole, and all ranks write at once.
+    // Only for replicas that are equal to the last bit. The same on all ranks.
+    int spread_replicas;
+    // 1: save and snapshot compare the replicated tensors of all ranks by checksums first. MUSTER_INVALID_ARGUMENT
+    // names the first tensor that differs, and the ranks.
+    int verify_replicas;
 } muster_checkpointer_options;
 
 // A collective. MUSTER_ALREADY_EXISTS: another job has the directory. `options` may be NULL.

@@ -2,6 +2,8 @@
 
 import ctypes
 import json
+import os
+import sys
 from typing import NamedTuple, Optional
 
 from muster import nested, tensors
@@ -38,6 +40,10 @@ class Loaded(NamedTuple):
 
 def _busy(when_busy):
     return 0 if when_busy is None else 1 + number_of(when_busy, ("skip", "wait"), "when_busy")
+
+
+def _debugs():
+    return sys.flags.dev_mode or os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL"
 
 
 def _bytes(text, what):
@@ -94,10 +100,17 @@ class Checkpointer:
     copy_to_next_node: snapshots also go to another node, at copy_bytes_per_second at most (0: no limit). local_directory:
     on a disk of this host, where each rank's part goes first (None: MUSTER_CHECKPOINT_LOCAL_DIR); with shared_every=k the
     first of every k saves goes to `directory` too.
+
+    Tensors that are not Shards are saved as rank 0 has them, whatever the other ranks have. verify_replicas: save() and
+    snapshot() compare all ranks' checksums of them first; a difference is a MusterError ("invalid_argument") that names
+    the tensor and the ranks (None: only in Python's development mode and with TORCH_DISTRIBUTED_DEBUG=DETAIL; True on one
+    rank is True on all). spread_replicas: each of them of 1 MiB and more is saved by one rank, whole, so that all ranks
+    write at once; only for replicas that are equal to the last bit, the same on all ranks.
     """
 
     def __init__(self, context, directory=None, keep_last=2, keep_every=0, when_busy="skip", persist_timeout=None,
-                 copy_to_next_node=True, copy_bytes_per_second=0, local_directory=None, shared_every=1):
+                 copy_to_next_node=True, copy_bytes_per_second=0, local_directory=None, shared_every=1,
+                 spread_replicas=False, verify_replicas=None):
         if keep_last < 1:
             raise ValueError(f"keep_last is {keep_last}; at least 1 must be kept")
         if shared_every < 1:
@@ -107,7 +120,9 @@ class Checkpointer:
         options = CheckpointerOptions(ctypes.sizeof(CheckpointerOptions), place, keep_last, keep_every,
                                       _busy(when_busy),
                                       0 if persist_timeout is None else max(1, round(persist_timeout * 1000)),
-                                      0 if copy_to_next_node else 1, copy_bytes_per_second, near, shared_every)
+                                      0 if copy_to_next_node else 1, copy_bytes_per_second, near, shared_every,
+                                      1 if spread_replicas else 0,
+                                      1 if (_debugs() if verify_replicas is None else verify_replicas) else 0)
         self._handle = Handle("checkpointer", make("checkpointer_open", context._handle.value, ctypes.byref(options)))
 
     def save(self, step, state, values=None, rank_value=None, when_busy=None, rank_bytes=None):

@@ -10,7 +10,7 @@ import weakref
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint64, c_void_p
 from pathlib import Path
 
-API_VERSION = 5  # of the header that the structures below follow
+API_VERSION = 6  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
@@ -118,7 +118,8 @@ class PieceFields(ctypes.Structure):
 class CheckpointerOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("directory", c_char_p), ("keep_last", c_int), ("keep_every", c_int64),
                 ("when_busy", c_int), ("persist_timeout_ms", c_int64), ("no_copies", c_int),
-                ("copy_bytes_per_second", c_uint64), ("local_directory", c_char_p), ("shared_every", c_int)]
+                ("copy_bytes_per_second", c_uint64), ("local_directory", c_char_p), ("shared_every", c_int),
+                ("spread_replicas", c_int), ("verify_replicas", c_int)]
 
 
 class TensorFields(ctypes.Structure):

@@ -1,0 +1,107 @@
+#include "worker_runtime/checkpoint/replicas.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/checkpoint/crc32c.h"
+#include "worker_runtime/checkpoint/safetensors.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr std::size_t named_ranks_max = 8;
+constexpr std::string_view advice =
+    "; make it the same before the save (broadcast it from rank 0), give each rank's part as a shard, or leave "
+    "verify_replicas off to save rank 0's";
+
+struct Replica {
+    std::string name;
+    std::uint32_t checksum = 0;  ///< of name, type, shape and elements
+};
+
+std::uint32_t checksum_of(const StateTensor& tensor) {
+    std::string head = cat(tensor.name, '\n', name(tensor.type));
+    for (const auto size : tensor.shape) head += cat(' ', size);
+    const auto bytes = *element_count(tensor.shape) * size_of(tensor.type);
+    return crc32c({static_cast<const std::byte*>(tensor.data), bytes}, crc32c(std::as_bytes(std::span(head))));
+}
+
+/// Sorted by name: the order of the tensors may differ between ranks.
+std::vector<Replica> replicas_of(const std::vector<StateTensor>& tensors) {
+    std::vector<Replica> replicas;
+    for (const auto& tensor : tensors) {
+        if (tensor.placement == Placement::replicated) replicas.push_back({tensor.name, checksum_of(tensor)});
+    }
+    std::ranges::sort(replicas, {}, &Replica::name);
+    return replicas;
+}
+
+std::string in_words(const std::vector<std::size_t>& ranks) {
+    std::vector<std::string> named;
+    for (const auto rank : ranks) {
+        if (named.size() < named_ranks_max) named.push_back(cat(rank));
+    }
+    const auto more = ranks.size() - named.size();
+    return cat(ranks.size() == 1 ? "rank " : "ranks ", join(named, ", "), more > 0 ? cat(" and ", more, " more") : "",
+               ranks.size() == 1 ? " differs" : " differ", " from rank 0");
+}
+
+/// `all`: what each rank has, one rank behind the other.
+template <class Value>
+std::vector<std::size_t> unlike_rank_0(std::span<const Value> all, std::size_t stride, std::size_t at) {
+    std::vector<std::size_t> ranks;
+    for (std::size_t rank = 1; rank * stride < all.size(); ++rank) {
+        if (all[rank * stride + at] != all[at]) ranks.push_back(rank);
+    }
+    return ranks;
+}
+
+template <class Value>
+Result<std::vector<Value>> gather(Communicator& world, std::vector<Value> mine, Duration timeout) {
+    std::vector<Value> all(mine.size() * static_cast<std::size_t>(world.size()));
+    auto gathered = world.run(
+        all_gather(buffer(bytes_of(std::span<Value>(mine))), buffer(bytes_of(std::span<Value>(all)))), timeout);
+    return gathered ? Result<std::vector<Value>>(std::move(all)) : gathered.error();
+}
+
+}  // namespace
+
+Result<void> compare_replicas(Communicator& world, const std::vector<StateTensor>& tensors, Duration timeout) {
+    const auto replicas = replicas_of(tensors);
+    std::vector<std::uint32_t> checksums;
+    for (const auto& replica : replicas) checksums.push_back(replica.checksum);
+    const auto sum = crc32c(std::as_bytes(std::span(checksums)));
+    const auto sums = gather<std::uint64_t>(world, {checksums.size(), sum}, timeout);
+    if (!sums) return sums.error();
+    const std::span<const std::uint64_t> summary(*sums);
+    if (const auto ranks = unlike_rank_0(summary, 2, 0); !ranks.empty()) {
+        return Error{Errc::invalid_argument,
+                     cat("the ranks have different numbers of replicated tensors: ", in_words(ranks), ", which has ",
+                         summary[0], "; rank ", ranks[0], " has ", summary[2 * ranks[0]])};
+    }
+    if (unlike_rank_0(summary, 2, 1).empty()) return {};
+    const auto all = gather(world, checksums, timeout);
+    if (!all) return all.error();
+    std::string first;
+    std::size_t more = 0;
+    for (std::size_t i = 0; i < replicas.size(); ++i) {
+        const auto ranks = unlike_rank_0(std::span<const std::uint32_t>(*all), replicas.size(), i);
+        if (ranks.empty()) continue;
+        more += first.empty() ? 0 : 1;
+        if (first.empty())
+            first = cat("tensor '", replicas[i].name, "' is not the same on all ranks: ", in_words(ranks));
+    }
+    const auto others =
+        more == 0 ? std::string() : cat(", and so in ", more, more == 1 ? " other tensor" : " other tensors");
+    return Error{Errc::invalid_argument, cat("checkpoint state: ", first, others, advice)};
+}
+
+}  // namespace muster::runtime
