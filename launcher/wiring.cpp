@@ -13,6 +13,7 @@
 #include "agent/core/report_file.h"
 #include "launcher/absent_ranks.h"
 #include "launcher/checkpoint_command.h"
+#include "launcher/checkpoint_place.h"
 #include "launcher/complaint.h"
 #include "launcher/config_command.h"
 #include "launcher/drain_command.h"
@@ -73,6 +74,12 @@ std::string log_dir_trouble(const LaunchConfig& config) {
                "it is missing, or /dev/null for no files");
 }
 
+std::string checkpoint_trouble(const LaunchConfig& config) {
+    auto checked = check_checkpoint_place("--checkpoint-dir", config.checkpoint_dir);
+    if (checked) checked = check_checkpoint_place("--checkpoint-local-dir", config.checkpoint_local_dir);
+    return checked ? std::string() : checked.error().context;
+}
+
 /// Absolute, because nothing says that the launcher stays where it is; empty: none is wanted.
 std::string report_file_path(const LaunchConfig& config) {
     if (config.report.empty()) return {};
@@ -124,15 +131,19 @@ void log_what_is_known(const Launch& launch, const Environment& environment) {
         log(LogLevel::info, "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not overload the node");
 }
 
+void open_log(const LaunchConfig& config, const Environment& environment) {
+    set_log_level(config.log_level);
+    set_log_name(cat("muster[", host_name(), "]"));
+    if (open_journal("muster", value_or_empty(environment, "JOURNAL_STREAM")))
+        set_journal_field("MUSTER_JOB", shown_job(config));
+}
+
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
     const auto style = config.exit_codes;
     leave_ignored_hang_up(config);
-    set_log_level(config.log_level);
-    set_log_name(cat("muster[", host_name(), "]"));
-    if (open_journal("muster", value_or_empty(environment, "JOURNAL_STREAM")))
-        set_journal_field("MUSTER_JOB", shown_job(config));
+    open_log(config, environment);
     if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
         return refuse(exit_codes::usage, checked.error().context, style);
     if (const auto trouble = first_host_trouble(launch.own_addresses); !trouble.empty())
@@ -171,6 +182,8 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::usage, placed.error().context, style);
     if (const auto enough = check_open_files(config.workers_per_node); !enough)
         return refuse(exit_codes::internal, enough.error().context, style);
+    if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
+        return refuse(exit_codes::configuration, trouble, style);
     log_what_is_known(launch, environment);
 
     NodeRun run(config, std::get<Entry>(entry), environment, unit);

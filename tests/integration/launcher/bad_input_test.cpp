@@ -132,6 +132,11 @@ TEST_CASE("a program that cannot be started is refused before any rendezvous") {
                    {.environment = {{"PYTHON_EXEC", "/no/python"}}}});
     check_refused({with({"--exit-code=torchrun", folder / "none.py"}), 1, "No such file"});
     check_refused({with({"--log-dir", folder / "plain", "--no-python", "true"}), 2, "--log-dir"});
+    check_refused(
+        {with({"--checkpoint-dir", folder / "plain/x/y", "--no-python", "true"}), 78, folder / "plain is not one"});
+    check_refused({with({"--checkpoint-dir", folder / "plain", "--no-python", "true"}), 78, "--checkpoint-dir"});
+    check_refused(
+        {with({"--checkpoint-local-dir", folder / "plain/x", "--no-python", "true"}), 78, "--checkpoint-local-dir"});
 }
 
 TEST_CASE("a port that somebody else uses is refused, and the holder is named") {
