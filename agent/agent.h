@@ -33,6 +33,9 @@ class Agent {
 
     /// Called once, from the loop, when the workers are gone, the link is closed and nothing is left to wait for.
     std::function<void(Ending)> on_end;
+    /// Called before on_end where a step that this node's memory had at the end is not on the disk: which one, why, and
+    /// which step is safe. A job that succeeded has not kept its word then.
+    std::function<void(std::string)> on_unsaved;
     /// A handled signal, or the preemption signal, has come. May be empty.
     std::function<void(int)> on_signal;
     /// Lines for the person at the launcher: "waiting for 1 more node ...", "round 0 ended: ...". May be empty.

@@ -1,5 +1,5 @@
 // Runs muster-persist (worker_runtime/checkpoint) when this node's memory would otherwise be the only place of the
-// newest step: between two rounds beside everything else, and at the job's end, which waits for it.
+// newest step: between two rounds beside everything else, and at the job's end, however it ends, which waits for it.
 //
 // One process for each checkpoint directory, in a session of its own: a terminal's Ctrl-C is not for it, and it goes on
 // when this agent has to end first. It is bounded by `limit` itself.
@@ -20,7 +20,8 @@ namespace muster::agent {
 
 class AgentPersister {
   public:
-    /// `limit`, in whole seconds, is how long one may take; zero: none is ever started. `loop` outlives it.
+    /// `limit`, in whole seconds, is how long one may take; zero: none is started but after success, where it finds out
+    /// whether the disk has the newest step already. `loop` outlives it.
     AgentPersister(boost::asio::io_context& loop, Duration limit);
     /// Waits for nothing: what runs ends by itself.
     ~AgentPersister();
@@ -28,15 +29,18 @@ class AgentPersister {
     AgentPersister& operator=(const AgentPersister&) = delete;
 
     enum class When {
-        between_rounds,  ///< that the next round was faster is no news
+        between_rounds,  ///< the step is elsewhere too: that the next round was faster is no news, a failure a warning
         at_the_end,      ///< whatever comes of it is told to the person
+        after_success,   ///< the same; all nodes bring their parts, and each waits for those of the others
     };
     /// Brings these snapshots to the disk; `round` is the last one whose workers have ended. Returns at once. Where one
     /// runs that was started for the same snapshots, it goes on.
     void start(const std::map<std::uint32_t, std::vector<Gift>>& snapshots, Round round, When when);
 
-    /// Calls `done` from the loop once nothing runs any more: in `limit` and a few seconds at most, or at hurry().
-    void when_done(std::function<void()> done);
+    /// Calls `done` from the loop once nothing runs any more: in `limit` and a few seconds at most, or at hurry(). It
+    /// is told which step that was in memory at the end is not on the disk, why, and what is safe; empty: all of them
+    /// are.
+    void when_done(std::function<void(std::string unsaved)> done);
     /// Waits no longer.
     void hurry();
 

@@ -91,6 +91,11 @@ std::int64_t WorkerCommands::snapshot_step() const {
     return newest;
 }
 
+bool WorkerCommands::newest_is_on_local_disk() {
+    const auto kept = snapshot_step();
+    return kept >= 0 && local_step() >= kept;
+}
+
 std::int64_t WorkerCommands::checkpoint_step() {
     const auto& directory = config_.workers.checkpoint_dir;
     const auto newest = directory.empty() ? std::nullopt : progress_.newest(directory);

@@ -44,6 +44,8 @@ class WorkerCommands {
     /// Of the newest checkpoint in --checkpoint-dir, in this node's memory or on its --checkpoint-local-dir; -1: there
     /// is none.
     [[nodiscard]] std::int64_t checkpoint_step();
+    /// It is as new as what this node's memory has.
+    [[nodiscard]] bool newest_is_on_local_disk();
     /// By local rank: what workers of rounds that ended have given.
     [[nodiscard]] const std::map<std::uint32_t, std::vector<Gift>>& snapshots() const { return snapshots_; }
     /// The last round that make() was for.

@@ -10,7 +10,9 @@ namespace {
 constexpr std::array exit_code_rows{
     ExitCodeRow{"0", "every worker of the last round exited 0"},
     ExitCodeRow{"2", "usage: an option or a variable is wrong; one line names it"},
-    ExitCodeRow{"70", "muster itself broke: a bug, or the operating system refused what it needs"},
+    ExitCodeRow{"70",
+                "muster itself broke: a bug, or the operating system refused what it needs; also when all workers "
+                "exited 0 and their last checkpoint did not come to the disk"},
     ExitCodeRow{"75", "nothing is wrong with the job: no rendezvous in time, daemon lost, or too few nodes left"},
     ExitCodeRow{"76", "saved and left: this node was asked to leave, or the workers did of their own"},
     ExitCodeRow{"77", "not to be started again: a crash loop, or a worker said so"},
@@ -62,8 +64,9 @@ int exit_code(int code, ExitCodeStyle style) {
     return 1;
 }
 
-int exit_code(const agent::Ending& ending, ExitCodeStyle style) {
-    const int code = std::visit(OfEnding{}, ending);
+int exit_code(const agent::Ending& ending, ExitCodeStyle style, std::string_view unsaved) {
+    int code = std::visit(OfEnding{}, ending);
+    if (code == exit_codes::success && !unsaved.empty()) code = exit_codes::internal;
     // A worker's own 2 is a failure like any other to whoever asked for torchrun's codes.
     if (style == ExitCodeStyle::torchrun) return code == exit_codes::success ? 0 : 1;
     return code;

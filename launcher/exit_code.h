@@ -32,8 +32,9 @@ struct ExitCodeRow {
 /// whose it is.
 std::span<const ExitCodeRow> exit_code_table();
 
-/// --exit-code=torchrun: 0 stays 0, everything else is 1.
-int exit_code(const agent::Ending& ending, ExitCodeStyle style);
+/// `unsaved`: which step did not come to the disk; success is then `internal`. --exit-code=torchrun: 0 stays 0,
+/// everything else is 1.
+int exit_code(const agent::Ending& ending, ExitCodeStyle style, std::string_view unsaved = {});
 
 /// For ends that no agent had: `code` is one of exit_codes. --exit-code=torchrun: 0 and 2 stay, everything else is 1.
 int exit_code(int code, ExitCodeStyle style);

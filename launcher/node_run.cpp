@@ -95,6 +95,7 @@ class NodeRun::Body {
             print_notice(cat("muster: ", line, "\n"));
             unit_.status(line);
         };
+        agent.on_unsaved = [this](std::string unsaved) { unsaved_ = std::move(unsaved); };
         agent.on_end = [this](agent::Ending ending) {
             ending_ = std::move(ending);
             reason_.when_known([this] { linger(); });
@@ -111,6 +112,7 @@ class NodeRun::Body {
 
     [[nodiscard]] const std::string& host() const { return facts_.identity.host; }
     [[nodiscard]] const std::string& signal_reason() const { return reason_.text(); }
+    [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
 
   private:
     /// A signal that comes before the agent's handlers are there waits for them, and is then a stop in order. Threads
@@ -307,6 +309,7 @@ class NodeRun::Body {
     boost::asio::signal_set haste_{io_};
     bool in_haste_ = false;
     std::optional<agent::Ending> ending_;
+    std::string unsaved_;
 };
 
 NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
@@ -324,6 +327,10 @@ const std::string& NodeRun::host() const {
 
 const std::string& NodeRun::signal_reason() const {
     return body_->signal_reason();
+}
+
+const std::string& NodeRun::unsaved() const {
+    return body_->unsaved();
 }
 
 agent::GuardianConfig guardian_config(const LaunchConfig& config) {

@@ -35,6 +35,8 @@ class NodeRun {
     [[nodiscard]] const std::string& host() const;
     /// Why the scheduler has sent a signal; empty: it has not, or does not say.
     [[nodiscard]] const std::string& signal_reason() const;
+    /// Of a step that is not on the disk although it was saved (agent.h: on_unsaved); empty: there is none.
+    [[nodiscard]] const std::string& unsaved() const;
 
   private:
     class Body;

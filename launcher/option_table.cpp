@@ -308,8 +308,8 @@ constexpr std::array rows{
               "A node that is the first cause of M of the last N rounds' ends is left out of the next ones (a spare takes its place), "
               "unless fewer nodes than the minimum would be left. 0: none. Default: 2/5 with --spares, else 0.", "", accept_node_failures},
     OptionRow{"restart-early-failures", 0, Kind::flag, Group::restarts, From::muster, true, "",
-              "Restart also where a worker failed before its first step by a mistake that a restart only repeats: a missing module, "
-              "a syntax error, a bad option.", "",
+              "Restart also where a restart only repeats a worker's failure: a missing module, a syntax error or a bad option before "
+              "its first step, a full disk that took no checkpoint.", "",
               [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
     OptionRow{"checkpoint-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
               "Where the workers keep their checkpoints (MUSTER_CHECKPOINT_DIR); restarts say from which step they go on.", "",
@@ -321,7 +321,7 @@ constexpr std::array rows{
               "With --checkpoint-dir: restarts in a row without a newer checkpoint, before the job ends with 77. 0: any number.",
               "3", [](auto value, auto& to) { return whole(value, 0, to.config.stalled_restarts_max); }},
     OptionRow{"persist-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
-              "How long the job's end may take to bring a newer step from the agents' memory to its checkpoints. 0: it stays there.",
+              "How long the job's end may take to bring a newer step from the agents' memory to its checkpoints. 0: it is lost.",
               "60", accept_persist_timeout},
     OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
               "From the stop signal to SIGKILL, whatever the stop is for. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",

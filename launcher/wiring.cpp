@@ -191,6 +191,7 @@ int launch(Launch launch, Environment environment) {
     const agent::ReportContext context{.job = shown_job(config),
                                        .host = run.host(),
                                        .signal_reason = run.signal_reason(),
+                                       .unsaved = run.unsaved(),
                                        .job_is_named = config.named_job != "none"};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
@@ -198,7 +199,7 @@ int launch(Launch launch, Environment environment) {
         return code;
     }
     const auto& ending = std::get<agent::Ending>(result);
-    const int code = exit_code(ending, style);
+    const int code = exit_code(ending, style, run.unsaved());
     const auto text = agent::report(ending, context);
     leave_report(report_file, agent::report_file(ending, context, code, text));
     leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),

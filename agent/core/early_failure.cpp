@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "agent/core/last_words.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -75,6 +76,16 @@ bool repeats_itself(const WorkerEnd& end, std::string_view message, std::string_
         case 127: return words.find("error while loading shared libraries") != std::string_view::npos;
         default: return false;
     }
+}
+
+bool is_full_of_checkpoints(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail) {
+    if (!std::holds_alternative<Exited>(end)) return false;
+    const auto words = last_words(message, stderr_tail);
+    const auto at = words.rfind("the newest checkpoint was not saved: ");
+    if (at == std::string_view::npos) return false;
+    const auto line = words.substr(at, words.find('\n', at) - at);
+    return line.find("No space left on device") != std::string_view::npos ||
+           line.find("Disk quota exceeded") != std::string_view::npos;
 }
 
 }  // namespace muster::agent

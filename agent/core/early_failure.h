@@ -22,8 +22,13 @@ inline constexpr Duration start_up_max = 5min;
 ///   exit 2  with a line "usage: ..." or "...: error: ..." of an argument parser, or Python's "can't open file"
 ///   exit 127 with the loader's "error while loading shared libraries"
 ///
-/// Anything else may be healed by a restart: also what looks like a missing GPU, a full disk or a file that is not
-/// there, because a node's trouble shows itself in these ways too. `message` is the error file's and is asked first.
+/// Anything else may be healed by a restart: also what looks like a missing GPU, a node's full disk or a file that is
+/// not there, because a node's trouble shows itself in these ways too. `message` is the error file's and is asked
+/// first.
 bool repeats_itself(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail);
+
+/// The end's own words are of our runtime: the newest checkpoint was not saved because the disk, or a quota of it, is
+/// full. All ranks share that disk, so a restart goes on from the same step and meets the same disk. At any step.
+bool is_full_of_checkpoints(const WorkerEnd& end, std::string_view message, std::string_view stderr_tail);
 
 }  // namespace muster::agent

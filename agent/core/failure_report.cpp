@@ -155,7 +155,13 @@ struct Reporter {
         return cat(context.program, ": ", context.job_is_named ? cat(job(), ": ") : std::string(), text, '\n');
     }
 
-    std::string operator()(const JobSucceeded&) const { return {}; }
+    std::string operator()(const JobSucceeded&) const {
+        return context.unsaved.empty()
+                   ? std::string()
+                   : line(
+                         "every worker exited 0, but the newest step is not on the disk; mend or empty the "
+                         "disk and start the job again: it goes on from the step that is safe");
+    }
     std::string operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
         if (end.verdict.first && saved_and_left(end.verdict.first->end)) {
@@ -196,12 +202,14 @@ struct Reporter {
 
 bool failed_alike_at_start(const Verdict& verdict) {
     const auto& first = verdict.first;
-    return first && first->rank >= 0 && first->early && verdict.stopped_count == 0 && verdict.groups.size() == 1 &&
-           verdict.groups[0].count > 1 && verdict.groups[0].count == verdict.other_failure_count + 1;
+    return first && first->rank >= 0 && first->early && first->cause.kind != CauseKind::disk_full &&
+           verdict.stopped_count == 0 && verdict.groups.size() == 1 && verdict.groups[0].count > 1 &&
+           verdict.groups[0].count == verdict.other_failure_count + 1;
 }
 
 std::string report(const Ending& ending, const ReportContext& context) {
-    return std::visit(Reporter{context}, ending);
+    const auto text = std::visit(Reporter{context}, ending);
+    return context.unsaved.empty() ? text : cat(text, "  checkpoint: ", context.unsaved, '\n');
 }
 
 }  // namespace muster::agent

@@ -19,10 +19,11 @@ struct ReportContext {
     std::string program = "muster";
     std::size_t stderr_lines_max = 20;  ///< of the first failure's stderr
     std::string signal_reason = {};     ///< why the scheduler has sent its signal, where it says
+    std::string unsaved = {};           ///< which step did not come from memory to the disk, and which one is safe
     bool job_is_named = true;           ///< else its id is left out: "none", or a random one, tells nobody anything
 };
 
-/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded).
+/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say: JobSucceeded, and all is saved.
 std::string report(const Ending& ending, const ReportContext& context);
 
 /// Every worker that there was failed in the same way before its first step: that is the program's own doing, or that

@@ -125,6 +125,9 @@ std::string report_file(const Ending& ending, const ReportContext& context, int 
     json file = head(context, exit_code);
     std::visit(Outcome{file}, ending);
     if (!context.signal_reason.empty()) file["signal_reason"] = context.signal_reason;
+    if (!context.unsaved.empty()) file["unsaved"] = context.unsaved;
+    if (!context.unsaved.empty() && std::holds_alternative<JobSucceeded>(ending))
+        Outcome{file}.tell("unsaved", context.unsaved);
     file["text"] = text;
     return written(file);
 }

@@ -8,10 +8,11 @@
 //    "groups": [{"kind": "killed", "error": "...", "ranks": "5", "count": 1}, ...],
 //    "other_failure_count": 2, "stopped_count": 5, "text": "..."}
 //
-// outcome: succeeded, failed, crash_loop, cancelled, no_rendezvous, refused, agent_failed, set_up_failed, drained,
-// not_launched. Beyond the first line above a field stands where it has a meaning: first, groups and the counts in
-// "failed" and "crash_loop"; signal_reason where a scheduler has sent a signal and says why. Bytes that are no UTF-8
-// become U+FFFD.
+// outcome: succeeded, unsaved (every worker exited 0, and a step did not come to the disk), failed, crash_loop,
+// cancelled, no_rendezvous, refused, agent_failed, set_up_failed, drained, not_launched. Beyond the first line above a
+// field stands where it has a meaning: first, groups and the counts in "failed" and "crash_loop"; signal_reason where a
+// scheduler has sent a signal and says why; unsaved, a text, where a step that was in memory at the end is not on the
+// disk. Bytes that are no UTF-8 become U+FFFD.
 #pragma once
 
 #include <string>

@@ -322,8 +322,9 @@ Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& no
     failure.at_ns = notes.at_ns;
     failure.wall_time_s = notes.wall_time_s;
     failure.cause = notes.cause;
-    failure.early = !notes.stepped && ended.at < round_->assigned_at + start_up_max &&
-                    repeats_itself(ended.end, notes.message, ended.stderr_tail);
+    failure.early = (!notes.stepped && ended.at < round_->assigned_at + start_up_max &&
+                     repeats_itself(ended.end, notes.message, ended.stderr_tail)) ||
+                    is_full_of_checkpoints(ended.end, notes.message, ended.stderr_tail);
     return failure;
 }
 

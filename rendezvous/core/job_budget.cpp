@@ -60,7 +60,8 @@ bool Job::told_to_stop() const {
     return !round_.failures.empty() && is_last_word(round_.failures.first_cause(config_.victim_window));
 }
 
-/// The first cause is a mistake that the next start would only repeat: a missing module, a bad option.
+/// The first cause is one that the next start would only repeat: a missing module, a bad option, a checkpoint that
+/// finds the disk full.
 bool Job::failed_early() const {
     return !terms_.restart_early_failures && round_.failures.first_cause(config_.victim_window).early;
 }
@@ -71,6 +72,10 @@ std::string Job::why_no_restart() const {
     if (told_to_stop())
         return cat(who, saved_and_left(first.end) ? " saved and left" : " asked not to be started again", " (",
                    describe(first.end), ")");
+    if (failed_early() && first.cause.kind == CauseKind::disk_full)
+        return cat(who,
+                   " could not save its checkpoint on a full disk, and a restart makes no room "
+                   "(--restart-early-failures restarts all the same)");
     if (failed_early())
         return cat(who,
                    " failed before its first step, by a mistake that a restart would only repeat "

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <span>
 #include <thread>
 #include <tuple>
@@ -82,6 +84,27 @@ std::map<SaveKey, Save> examine(const std::vector<KeptCopy>& copies) {
     return saves;
 }
 
+/// Of the heads alone. Nothing where one cannot be read: it may be of any step.
+std::optional<std::int64_t> newest_step_of(const std::vector<KeptCopy>& copies) {
+    std::int64_t newest = -1;
+    for (const auto& copy : copies) {
+        const auto memory = Mapping::of(copy);
+        if (!memory) return std::nullopt;
+        const auto bytes = memory->bytes().first(copy.size_bytes);
+        const auto file = parse_rank_file({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, bytes.size());
+        if (!file) return std::nullopt;
+        newest = std::max(newest, file->step);
+    }
+    return newest;
+}
+
+/// -1: there is none.
+Result<std::int64_t> newest_on_disk(const std::string& directory) {
+    auto listing = list_directory(directory);
+    if (!listing) return listing.error();
+    return listing->checkpoints.empty() ? -1 : listing->checkpoints.front().step;
+}
+
 /// One save on its way to the disk.
 class Bringer {
   public:
@@ -92,8 +115,6 @@ class Bringer {
 
   private:
     Result<void> make_draft(const std::string& folder);
-    /// -1: there is none.
-    [[nodiscard]] Result<std::int64_t> newest_on_disk() const;
     Result<void> write(const Part& part, const std::string& folder);
     /// The deadline, and whether the directory is still this round's: a job that goes on must not wait for the disk.
     Result<void> go_on();
@@ -105,12 +126,6 @@ class Bringer {
 Result<void> Bringer::go_on() {
     if (now() >= terms_.deadline) return Error{Errc::timed_out, "the disk is too slow for the time that there is"};
     return claim_.exclusively([] { return Result<void>(); });
-}
-
-Result<std::int64_t> Bringer::newest_on_disk() const {
-    auto listing = list_directory(terms_.directory);
-    if (!listing) return listing.error();
-    return listing->checkpoints.empty() ? -1 : listing->checkpoints.front().step;
 }
 
 /// Rank 0 may end a little later than the workers of this node, and until then it is its draft.
@@ -135,7 +150,7 @@ Result<void> Bringer::write(const Part& part, const std::string& folder) {
 
 Result<Persisted> Bringer::bring(const Save& save) {
     const auto& file = save.begin()->second.file;
-    auto newest = newest_on_disk();
+    auto newest = newest_on_disk(terms_.directory);
     if (!newest) return newest.error();
     if (*newest >= file.step) return Persisted();
     const DraftName draft{.step = file.step, .round = file.round, .nonce = file.opening};
@@ -148,7 +163,7 @@ Result<Persisted> Bringer::bring(const Save& save) {
     auto finished = finish_draft(terms_.directory, draft, claim_, [this] { return go_on(); });
     if (finished) return Persisted{.step = file.step, .checkpoint = *finished};
     // Another node's parts are missing or half written, or it has just finished the draft.
-    newest = newest_on_disk();
+    newest = newest_on_disk(terms_.directory);
     if (newest && *newest > file.step) return Persisted();
     if (newest && *newest == file.step)
         return Persisted{.step = file.step, .checkpoint = CheckpointName{.step = file.step}};
@@ -157,9 +172,7 @@ Result<Persisted> Bringer::bring(const Save& save) {
     return finished.error();
 }
 
-}  // namespace
-
-Result<Persisted> persist_copies(const PersistTerms& terms, std::vector<KeptCopy> copies) {
+Result<Persisted> bring_newest(const PersistTerms& terms, std::vector<KeptCopy> copies) {
     auto saves = examine(copies);
     copies.clear();
     if (saves.empty()) return Error{Errc::bad_frame, "no copy in memory is whole"};
@@ -181,6 +194,32 @@ Result<Persisted> persist_copies(const PersistTerms& terms, std::vector<KeptCopy
         if (best.step < 0) best = *brought;
     }
     return best;
+}
+
+/// Until the nodes with the other parts have brought theirs; the last of them makes the checkpoint.
+Result<Persisted> wait_for_others(const PersistTerms& terms, const Persisted& own) {
+    while (true) {
+        const auto newest = newest_on_disk(terms.directory);
+        if (newest && *newest > own.step) return Persisted();
+        if (newest && *newest == own.step)
+            return Persisted{.step = own.step, .checkpoint = CheckpointName{.step = own.step}};
+        if (now() >= terms.deadline)
+            return Error{Errc::timed_out,
+                         cat("this node's part of step ", own.step, " is there, and those of other nodes are not")};
+        std::this_thread::sleep_for(look_interval);
+    }
+}
+
+}  // namespace
+
+Result<Persisted> persist_copies(const PersistTerms& terms, std::vector<KeptCopy> copies) {
+    const auto in_memory = newest_step_of(copies);
+    const auto on_disk = newest_on_disk(terms.directory);
+    if (in_memory && on_disk && *on_disk >= *in_memory) return Persisted();
+    if (now() >= terms.deadline) return Error{Errc::timed_out, "no time is left for it (--persist-timeout)"};
+    auto brought = bring_newest(terms, std::move(copies));
+    const bool in_part = brought && brought->step >= 0 && !brought->checkpoint;
+    return in_part && terms.wait_for_others ? wait_for_others(terms, *brought) : brought;
 }
 
 }  // namespace muster::runtime

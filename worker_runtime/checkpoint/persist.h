@@ -29,6 +29,8 @@ struct PersistTerms {
     std::string directory;
     std::int64_t round = 0;  ///< the last one whose workers ended here: what later ones have claimed is theirs
     Instant deadline{};
+    /// The job succeeded, so the other nodes bring their parts too: they are waited for until the deadline.
+    bool wait_for_others = false;
 };
 
 struct Persisted {
@@ -39,7 +41,8 @@ struct Persisted {
 /// Brings the newest save to the disk that is newer than every checkpoint there. Of several saves those go first that
 /// are whole in `copies`, then the newest. Copies that are damaged are left out, with a warning. Errors: refused (the
 /// directory is another job's or a later round's by now), already_exists (who claimed it has not ended by the
-/// deadline), bad_frame (no copy is whole), timed_out, io. Whatever is left half done is a draft.
+/// deadline), bad_frame (no copy is whole), timed_out, io. Whatever is left half done is a draft. Where the disk has a
+/// step as new as the heads of all copies name, nothing else of them is read.
 Result<Persisted> persist_copies(const PersistTerms& terms, std::vector<KeptCopy> copies);
 
 }  // namespace muster::runtime

@@ -1,8 +1,9 @@
 // muster-persist: what an agent runs when its memory would otherwise be the only place of the newest step.
 //
-//   muster-persist DIRECTORY ROUND SECONDS DESCRIPTOR:BYTES...
+//   muster-persist [--whole] DIRECTORY ROUND SECONDS DESCRIPTOR:BYTES...
 //
-// The descriptors are inherited, each the copy of one rank (persist.h). One line on stdout says what became of it.
+// The descriptors are inherited, each the copy of one rank (persist.h). --whole: it also waits for the parts of other
+// nodes, and fails where they do not come. One line on stdout says what became of it.
 // Exit codes: 0 the line says what was done, no line: there was nothing to do; 1 it failed, and why; 2 the arguments
 // are wrong; 3 the directory is another job's or a later round's by now.
 #include <signal.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "rendezvous/base/text.h"
+#include "worker_runtime/checkpoint/folders.h"
 #include "worker_runtime/checkpoint/persist.h"
 
 using namespace muster;
@@ -40,11 +42,21 @@ bool parse_copy(std::string_view text, KeptCopy& copy) {
     return true;
 }
 
+/// What there is to go on from.
+std::string safe_in(const std::string& directory) {
+    const auto listing = list_directory(directory);
+    if (!listing) return cat("what is safe there is not known: ", listing.error().context);
+    if (listing->checkpoints.empty()) return cat("there is no checkpoint in ", directory);
+    const auto& newest = listing->checkpoints.front();
+    return cat("step ", newest.step, " is safe in ", directory, '/', to_string(newest));
+}
+
 int run(const PersistTerms& terms, std::vector<KeptCopy> copies) {
     const auto done = persist_copies(terms, std::move(copies));
     if (!done) {
         return say(done.error().code == Errc::refused ? 3 : 1,
-                   cat("the copies in memory did not come to the disk: ", done.error().context));
+                   cat("the copies in memory did not come to the disk: ", done.error().context, "; ",
+                       safe_in(terms.directory)));
     }
     if (done->step < 0) return 0;
     if (done->checkpoint) {
@@ -60,13 +72,14 @@ int run(const PersistTerms& terms, std::vector<KeptCopy> copies) {
 int main(int argc, char** argv) {
     // Whoever stops the job, or gives it notice, signals its agent, and this is what the agent does about it.
     for (const int stop : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(stop, SIG_IGN);
-    const std::vector<std::string_view> words(argv + 1, argv + argc);
+    std::vector<std::string_view> words(argv + 1, argv + argc);
     PersistTerms terms;
+    terms.wait_for_others = std::erase(words, "--whole") > 0;
     unsigned seconds = 0;
     bool fine = words.size() > 3 && parse_number(words[1], terms.round) && parse_number(words[2], seconds);
     std::vector<KeptCopy> copies;
     for (std::size_t i = 3; fine && i < words.size(); ++i) fine = parse_copy(words[i], copies.emplace_back());
-    if (!fine) return say(2, "usage: muster-persist DIRECTORY ROUND SECONDS DESCRIPTOR:BYTES...");
+    if (!fine) return say(2, "usage: muster-persist [--whole] DIRECTORY ROUND SECONDS DESCRIPTOR:BYTES...");
     terms.directory = words[0];
     terms.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     ::alarm(seconds + hang_seconds);

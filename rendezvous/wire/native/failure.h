@@ -40,7 +40,8 @@ struct Failure {
     std::int64_t uncertainty_ns = 0;  ///< the error of `at_ns` (RTT/2 of the ping that set the offset)
     std::int64_t wall_time_s = 0;     ///< seconds since 1970 on `host`'s own clock; for people only
     FailureCause cause;               ///< what its agent found out right after the end
-    bool early = false;               ///< before its first step, by a mistake that a restart only repeats
+    bool early = false;               ///< a restart only repeats it: a mistake before its first step, or (disk_full)
+                                      ///< a checkpoint for which the disk has no room
 
     friend bool operator==(const Failure&, const Failure&) = default;
 };

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The newest step lies in the memory of agents alone when their job ends: the next start finds it on the disk."""
+import json
 import os
 import shutil
 import signal
@@ -10,8 +11,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "elastic"))
 from job import BIN, WORKERS, Job, wait_for  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
+from fault_job import REPOSITORY, ROOT, keep_mounts_private, small_disk  # noqa: E402
 
 KEPT = "step 20 was brought from memory to "
+DIGITS = REPOSITORY / "worker_runtime/examples/data/digits.csv"
+
+
+def setUpModule():
+    if ROOT:
+        keep_mounts_private()
 
 
 class Persist(unittest.TestCase):
@@ -101,20 +110,67 @@ class Persist(unittest.TestCase):
         self.assertIn(f"{KEPT}{other}", self.ends(process, 3))
         self.assertTrue((other / "step_00000020/manifest.json").exists())
 
-    def test_a_full_disk_is_one_warning_and_the_checkpoint_before_stays(self):
-        small = self.job.directory / "small"
-        small.mkdir()
-        if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small]).returncode:
-            self.skipTest("skipped: no file system can be mounted")
-        try:
-            told = self.ends(self.launch("exit", directory=small), 3)
-            self.assertEqual(told.count("did not come to the disk"), 1, told)
-            self.assertIn("No space left on device", told)
+    @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
+    def test_on_a_full_disk_the_report_names_the_step_that_is_lost_and_the_one_that_is_safe(self):
+        small, report = self.job.directory / "small", self.job.directory / "report.json"
+        with small_disk(small, "2m"):
+            told = self.ends(self.launch("exit", "--report", report, directory=small), 3)
+            self.assert_lost(told, json.loads(report.read_text()), 20, f"step 10 is safe in {small}/step_00000010")
             process = self.launch("load", directory=small)
             self.job.expect_exit(process, 0)
             self.assertIn("loaded 10 from disk", process.out.read_text())
-        finally:
-            subprocess.run(["umount", "-l", small], check=True)
+
+    def assert_lost(self, told, report, step, safe):
+        """The report's last line, for people and for programs."""
+        last = told.splitlines()[-1]
+        self.assertRegex(last, rf"^  checkpoint: step {step} is lost, it was in memory alone: .* did not come to the disk: .*: "
+                         "No space left on device; ")
+        self.assertIn(safe, last)
+        self.assertEqual(last, f"  checkpoint: {report['unsaved']}")
+        self.assertTrue(report["text"].endswith(last + "\n"), report)
+
+    def test_a_job_that_succeeds_brings_a_step_that_only_its_memory_has_to_the_disk(self):
+        self.assertIn(f"{KEPT}{self.directory}/step_00000020", self.ends(self.launch("ends"), 0))
+        self.loads(20)
+
+    def test_two_agents_whose_job_succeeds_bring_their_halves_and_wait_for_the_other(self):
+        daemon = self.job.daemon()
+        nodes = [self.node("ends"), self.node("ends")]
+        for each in nodes:
+            self.job.expect_exit(each, 0)
+        self.job.expect_gone(but=[daemon])
+        self.assertTrue(all(f"{KEPT}{self.directory}/step_00000020" in each.err.read_text() for each in nodes), self.job.story())
+        self.loads(20, nproc=3)
+
+    @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
+    def test_success_is_never_less_on_the_disk_than_in_memory(self):
+        small, report = self.job.directory / "small", self.job.directory / "report.json"
+        with small_disk(small, "2m"):
+            told = self.ends(self.launch("ends", "--report", report, directory=small), 70)
+            found = json.loads(report.read_text())
+            self.assertEqual((found["outcome"], found["exit_code"]), ("unsaved", 70))
+            self.assertIn("every worker exited 0, but the newest step is not on the disk", told)
+            self.assert_lost(told, found, 20, f"step 10 is safe in {small}/step_00000010")
+
+    def test_success_without_time_for_it_is_none_where_the_step_stays_in_memory(self):
+        told = self.ends(self.launch("ends", "--persist-timeout", 0), 70)
+        self.assertIn("--persist-timeout", told.splitlines()[-1])
+        self.loads(10)
+
+    @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
+    def test_a_disk_that_is_too_full_for_a_checkpoint_is_no_reason_for_a_restart(self):
+        disk, report = self.job.directory / "disk", self.job.directory / "report.json"
+        with small_disk(disk, "160k"):
+            process = self.job.spawn("muster", "--standalone", "--nproc-per-node", 2, "--max-restarts=1", "--checkpoint-dir", disk,
+                                     "--report", report, "--no-python", BIN / "digits_trainer", "--data", DIGITS, "--epochs", 6,
+                                     "--checkpoint-every", 10)
+            told = self.ends(process, 1)
+            found = json.loads(report.read_text())
+            steps = sorted(disk.glob("step_????????"))
+        self.assertNotIn("round 1", told)
+        self.assertIn("could not save its checkpoint on a full disk, and a restart makes no room", told)
+        self.assertEqual((found["restart_count"], found["first"]["cause"]["kind"]), (0, "disk_full"))
+        self.assert_lost(told, found, 90, f"is safe in {steps[-1]}")
 
     def test_a_directory_that_another_job_has_taken_is_left_alone(self):
         process = self.launch("wait")
@@ -130,15 +186,14 @@ class Persist(unittest.TestCase):
         self.assertIn(f"{self.directory} is by now that of round 0 of job", told)
         self.assertEqual(sorted(path.name for path in self.directory.iterdir()), before)
 
-    def test_two_agents_with_half_of_the_ranks_each(self):
-        options = ("--checkpoint-dir", self.directory)
+    def node(self, way):
+        return self.job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+                              f"127.0.0.1:{self.job.port}", "--rdzv-id", self.job.id, "--checkpoint-dir", self.directory, "--no-python",
+                              WORKERS / "persist_worker", way)
 
-        def node(way):
-            return self.job.spawn("muster", "--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint",
-                                  f"127.0.0.1:{self.job.port}", "--rdzv-id", self.job.id, *options, "--no-python",
-                                  WORKERS / "persist_worker", way)
+    def test_two_agents_with_half_of_the_ranks_each(self):
         daemon = self.job.daemon()
-        nodes = [node("kill-writer"), node("kill-writer")]
+        nodes = [self.node("kill-writer"), self.node("kill-writer")]
         told = [self.job.exit_code(each) and each.err.read_text() for each in nodes]
         self.job.expect_gone(but=[daemon])
         self.assertTrue(all(KEPT in each for each in told), told)

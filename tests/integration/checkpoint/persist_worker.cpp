@@ -5,6 +5,7 @@
 // load         says what it loaded: "loaded 20 from disk"
 // kill-writer  save(20): rank 0 dies by SIGKILL when all ranks' agents have their copies, and no writer has begun
 // exit         snapshot(20), then rank 0 exits 3
+// ends         snapshot(20), then all ranks exit 0
 // wait         snapshot(20), then a file "ready" in TMPDIR, and waits for its end
 // stubborn     the same, and SIGTERM does not end it
 // notified     knows nothing of SIGTERM; a file "ready", then exits 76 when it has been told to leave
@@ -131,6 +132,7 @@ int train(Checkpointer& checkpointer, Context& context, const std::string& way) 
     if (done) done = meet(context.store(), context.world().size(), "kept");
     if (!done) return fail(done.error());
     if (way == "exit" && context.rank() == 0) return 3;
+    if (way == "ends") return 0;
     if (way == "wait" || way == "stubborn") std::ofstream(cat(std::getenv("TMPDIR"), "/ready")) << "1";
     while (true) ::pause();
 }

@@ -61,3 +61,18 @@ TEST_CASE("a mistake that the next start repeats is told from what a restart may
         CHECK(repeats_itself(row.end, row.message, row.stderr_tail) == row.repeats);
     }
 }
+
+TEST_CASE("a checkpoint for which the disk has no room is repeated at any step, and nothing else that is about it") {
+    const std::string unsaved = "MusterError: the newest checkpoint was not saved: rank 1: write /c/x: ";
+    const auto is_full = [](const std::string& tail, WorkerEnd end = Exited{1}, const char* message = "") {
+        return is_full_of_checkpoints(end, message, tail);
+    };
+    CHECK(is_full(unsaved + "No space left on device\n"));
+    CHECK(is_full(unsaved + "Disk quota exceeded\n"));
+    CHECK(is_full("", Exited{1}, (unsaved + "No space left on device").c_str()));
+    CHECK_FALSE(is_full(unsaved + "Input/output error\nNo space left on device\n"));
+    CHECK_FALSE(is_full("OSError: [Errno 28] No space left on device: '/tmp/x'\n"));
+    CHECK_FALSE(is_full("checkpoint of step 30 was not saved: rank 0: write /c/x: No space left on device\n"));
+    CHECK_FALSE(is_full(unsaved + "No space left on device\n", Signaled{9, false}));
+    CHECK_FALSE(is_full(unsaved + "No space left on device\nTraceback (most recent call last):\nValueError: x\n"));
+}

@@ -77,6 +77,22 @@ TEST_CASE("every ending has its outcome") {
     CHECK(json::parse(report_file(at_gpu01, 78, "port taken"))["outcome"] == "not_launched");
 }
 
+TEST_CASE("success with a step that is not on the disk is no success, and both reports name it") {
+    ReportContext context{.job = "job7", .host = "gpu01", .unsaved = "step 9 is lost: no room; step 5 is safe in /c"};
+    const auto file = json::parse(report_file(JobSucceeded{}, context, 70, "words\n"));
+    CHECK(file["outcome"] == "unsaved");
+    CHECK(file["why"] == context.unsaved);
+    CHECK(file["unsaved"] == context.unsaved);
+    const auto failed = json::parse(report_file(JobFailed{failed_end()}, context, 137, "words\n"));
+    CHECK(failed["outcome"] == "failed");
+    CHECK(failed["unsaved"] == context.unsaved);
+    CHECK_FALSE(parsed(JobSucceeded{}, 0).contains("unsaved"));
+    const auto last = "  checkpoint: " + context.unsaved + "\n";
+    CHECK(report(JobSucceeded{}, context).starts_with("muster: job job7: every worker exited 0, but the newest step"));
+    CHECK(report(JobSucceeded{}, context).ends_with(last));
+    CHECK(report(JobFailed{failed_end()}, context).ends_with(last));
+}
+
 TEST_CASE("a lost node has no end and no rank, an exit has its code, a start that failed its errno") {
     auto end = failed_end();
     auto& first = *end.verdict.first;

@@ -78,7 +78,8 @@ TEST_CASE("reports tell of each save once, with its folder and times") {
             if (reports.size() != 2 || !checkpointer.reports().empty()) return cat(reports.size(), " reports");
             for (const auto& report : reports) {
                 if (!report.persisted || !report.trouble.empty()) return report.trouble;
-                if (report.bytes < (model.rank == 0 ? 1'000'000U : 1'000U) || report.persist_ms <= 0) return "no figures";
+                if (report.bytes < (model.rank == 0 ? 1'000'000U : 1'000U) || report.persist_ms <= 0)
+                    return "no figures";
             }
             return reports[1].path == scratch / "c/step_00000002" ? "" : reports[1].path;
         });

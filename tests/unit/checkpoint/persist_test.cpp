@@ -217,8 +217,41 @@ TEST_CASE("a directory that cannot be written, or has gone, is an error that nam
     CHECK_FALSE(std::filesystem::exists(scratch / "c"));
     std::filesystem::rename(scratch / "away", scratch / "c");
     CHECK_THAT(told(persist_copies(terms(scratch / "c", 3, Duration::zero()), keepers.copies({0}))),
-               Catch::Contains("too slow"));
+               Catch::Contains("no time is left for it (--persist-timeout)"));
     CHECK(load_in(scratch / "c", 1, 4) == "step 10");
+}
+
+TEST_CASE("after success the parts of other nodes are waited for, and their absence is an error") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 2, keepers, {15}) == "");
+    auto waiting = terms(scratch / "c", 3, 100ms);
+    waiting.wait_for_others = true;
+    CHECK_THAT(told(persist_copies(waiting, keepers.copies({0}))),
+               Catch::Contains("this node's part of step 15 is there, and those of other nodes are not"));
+    waiting.deadline = std::chrono::steady_clock::now() + 20s;
+    const pid_t other = ::fork();  // in one process the directory is opened by one at a time
+    REQUIRE(other >= 0);
+    if (other == 0) ::_exit(told(persist_copies(terms(scratch / "c"), keepers.copies({1}))) == "step_00000015" ? 0 : 1);
+    CHECK(told(persist_copies(waiting, keepers.copies({0}))) == "step_00000015");
+    int status = 0;
+    REQUIRE(::waitpid(other, &status, 0) == other);
+    CHECK(status == 0);
+}
+
+TEST_CASE("where the disk is as new as the copies their heads are enough") {
+    const ScratchFolder scratch;
+    Keepers keepers;
+    REQUIRE(train(scratch / "c", 1, keepers, {15}) == "");
+    REQUIRE(told(persist_copies(terms(scratch / "c"), keepers.copies({0}))) == "step_00000015");
+    for (const auto& kept : keepers.of(0)) {
+        char byte = 0;
+        const auto last = static_cast<off_t>(kept.size_bytes - 1);
+        REQUIRE(::pread(kept.memory.get(), &byte, 1, last) == 1);
+        byte = static_cast<char>(byte ^ 1);
+        REQUIRE(::pwrite(kept.memory.get(), &byte, 1, last) == 1);
+    }
+    CHECK(told(persist_copies(terms(scratch / "c", 3, Duration::zero()), keepers.copies({0}))) == "nothing");
 }
 
 namespace {

@@ -52,6 +52,9 @@ TEST_CASE("each kind of end has its exit code, and torchrun's style knows 1 alon
         CHECK(exit_code(one.ending, ExitCodeStyle::muster) == one.expected);
         CHECK(exit_code(one.ending, ExitCodeStyle::torchrun) == (one.expected == 0 ? 0 : 1));
     }
+    CHECK(exit_code(agent::JobSucceeded{}, ExitCodeStyle::muster, "step 9 is lost") == exit_codes::internal);
+    CHECK(exit_code(agent::JobSucceeded{}, ExitCodeStyle::torchrun, "step 9 is lost") == 1);
+    CHECK(exit_code(failed_with(Exited{7}), ExitCodeStyle::muster, "step 9 is lost") == 7);
     CHECK(exit_code(exit_codes::usage, ExitCodeStyle::torchrun) == 2);
     CHECK(exit_code(exit_codes::not_found, ExitCodeStyle::torchrun) == 1);
     CHECK(exit_code(exit_codes::not_found, ExitCodeStyle::muster) == 127);

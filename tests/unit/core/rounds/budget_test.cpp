@@ -48,6 +48,15 @@ TEST_CASE("a mistake that a restart would only repeat ends the job at once, with
                "mistake that a restart would only repeat (--restart-early-failures restarts all the same)"));
 }
 
+TEST_CASE("a checkpoint for which the disk has no room ends the job at once, with the reason") {
+    Story story("min=1 max=1 restarts=3");
+    story.answers("join n0\nfail n0 early full");
+    CHECK(
+        says(story.answers("report n0"),
+             "n0 <- JobEnded failed after 0 restarts: rank 0 on n0 could not save its checkpoint on a full disk, and a "
+             "restart makes no room (--restart-early-failures restarts all the same)"));
+}
+
 TEST_CASE("who asked for it gets the restart after an early failure") {
     Story story("min=1 max=1 restarts=1 restart_early");
     story.answers("join n0\nfail n0 early");
