@@ -112,7 +112,9 @@ Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
 
 std::string status_of(const rendezvous::Daemon& daemon) {
     const auto agents = daemon.agent_count();
-    return cat("serving ", agents, agents == 1 ? " agent on " : " agents on ", daemon.address());
+    const auto trouble = daemon.state_trouble();
+    return cat("serving ", agents, agents == 1 ? " agent on " : " agents on ", daemon.address(),
+               trouble.empty() ? "" : "; ", trouble);
 }
 
 int exit_code_of(const Error& error) {
