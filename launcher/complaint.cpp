@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
@@ -21,7 +21,7 @@ int answer(std::string_view command, std::string_view text, int code) {
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     // An earlier piece may have failed, of which nobody knows why any more.
     return complain(command, exit_codes::internal,
-                    cat("cannot write to stdout", errno == 0 ? "" : cat(": ", std::strerror(errno))));
+                    cat("cannot write to stdout", errno == 0 ? "" : cat(": ", errno_text(errno))));
 }
 
 bool asks_for_help(const std::vector<std::string>& words) {

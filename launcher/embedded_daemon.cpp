@@ -115,12 +115,47 @@ std::optional<Served> served_at(const PortQuestion& question, Instant deadline, 
     return served;
 }
 
+/// Empty: all. An endpoint on loopback is for this host alone; its nodes may write it as 127.0.0.1, ::1 or localhost.
+std::vector<std::string> addresses_to_serve(const LaunchConfig& config) {
+    const auto& host = config.endpoint.host;
+    if (config.standalone) return {"127.0.0.1"};
+    if (!is_loopback(host)) return {""};
+    std::vector<std::string> addresses{"127.0.0.1", "::1"};
+    const bool is_numeric = SocketAddress::from_numeric(host, 0).has_value();
+    if (is_numeric && std::ranges::find(addresses, host) == addresses.end()) addresses.push_back(host);
+    return addresses;
+}
+
+using Listeners = std::vector<std::unique_ptr<rendezvous::Listener>>;
+
+/// At all of these addresses that this host has, on one port.
+Result<Listeners> open_listeners(const LaunchConfig& config) {
+    Listeners listeners;
+    auto port = config.endpoint.port;
+    for (const auto& address : addresses_to_serve(config)) {
+        auto opened = rendezvous::Listener::open({.address = address, .ports = {port, port}});
+        if (opened) {
+            port = (*opened)->port();
+            listeners.push_back(*std::move(opened));
+        } else if (listeners.empty() || opened.error().code == Errc::already_exists) {
+            return opened.error();
+        }
+    }
+    return listeners;
+}
+
+Result<std::unique_ptr<rendezvous::Daemon>> open_daemon_once(const LaunchConfig& config, rendezvous::EventLoop& loop,
+                                                             rendezvous::DaemonConfig daemon) {
+    auto listeners = open_listeners(config);
+    if (!listeners) return listeners.error();
+    auto first = std::move(listeners->front());
+    listeners->erase(listeners->begin());
+    return rendezvous::Daemon::open(loop, std::move(daemon), nullptr, std::move(first), *std::move(listeners));
+}
+
 rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
                                        const std::function<void(const std::string& job)>& on_job_forgotten) {
     rendezvous::DaemonConfig daemon;
-    // A standalone job is nobody else's business; the name "localhost" would need a look-up.
-    if (config.standalone) daemon.listen.address = "127.0.0.1";
-    daemon.listen.ports = {config.endpoint.port, config.endpoint.port};
     // A daemon at a known endpoint may be the second one of a job whose other nodes still run a round. Those that lack
     // nothing but this node cannot, because this node was in that round.
     daemon.server.quiet_start = config.standalone ? rendezvous::QuietStart::none : rendezvous::QuietStart::until_full;
@@ -198,7 +233,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
                                                         std::function<void(const std::string& job)> on_job_forgotten) {
     const auto deadline = Clock::now() + answer_wait;
     for (;;) {
-        auto opened = rendezvous::Daemon::open(loop, daemon_config(config, on_job_forgotten));
+        auto opened = open_daemon_once(config, loop, daemon_config(config, on_job_forgotten));
         if (opened) {
             config.endpoint.port = (*opened)->port();
             return opened;

@@ -26,11 +26,11 @@ Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_hos
 /// Does a signal wait that ends the job? Then whoever waits for others goes on with what it has. Asked every 20 ms.
 using InHaste = std::function<bool()>;
 
-/// Binds the endpoint's port on all addresses (standalone: on loopback alone). Empty without an error: the port belongs
-/// to another muster or musterd of this host, which answers, or whose it is was not waited for in haste; then this node
-/// is a client. The error names the port's holder where that can be known. `config.endpoint.port` 0 is replaced by the
-/// port that was bound.
-/// `endpoint_addresses`: the endpoint's host, resolved, for asking the holder of a port; may be empty.
+/// Binds the endpoint's port on all addresses, or on loopback alone (standalone, and an endpoint on loopback). Empty
+/// without an error: the port belongs to another muster or musterd of this host, which answers, or whose it is was not
+/// waited for in haste; then this node is a client. The error names the port's holder where that can be known.
+/// `config.endpoint.port` 0 is replaced by the port that was bound. `endpoint_addresses`: the endpoint's host,
+/// resolved, for asking the holder of a port; may be empty.
 Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
                                                         const std::vector<std::string>& endpoint_addresses,
                                                         rendezvous::EventLoop& loop, const InHaste& in_haste,

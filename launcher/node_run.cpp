@@ -80,7 +80,8 @@ class NodeRun::Body {
         RoundStores stores(config_,
                            {.loop = net_loop_,
                             .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
-                            .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); }});
+                            .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); },
+                            .addresses = facts_.addresses});
         agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
         if (daemon_ == nullptr) host.set_testament(testament({}));
         link.on_connected = [this, &host](const Endpoint& daemon) {

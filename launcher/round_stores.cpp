@@ -7,7 +7,10 @@ namespace muster::launcher {
 RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbing_(std::move(plumbing)) {
     probes_ = config.backend == Backend::c10d && !config.share_store;
     serves_workers_ = config.backend == Backend::c10d && config.share_store;
-    if (config.standalone) listen_.address = "127.0.0.1";  // all that may use it runs here
+    // Where the other nodes know this one by a loopback address alone, all that may use it runs here.
+    const auto& addresses = plumbing_.addresses;
+    const bool is_private = addresses.size() == 1 && is_loopback(addresses.front());
+    if (config.standalone || is_private) listen_.address = config.standalone ? "127.0.0.1" : addresses.front();
     if (serves_workers_) listen_.ports = config.store_ports;
 }
 

@@ -3,6 +3,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "agent/round_store_host.h"
 #include "launcher/launch_config.h"
@@ -16,6 +18,7 @@ class RoundStores final : public agent::RoundStoreHost {
         rendezvous::EventLoop& loop;  ///< outlives this
         rendezvous::PostToOwner post;
         std::function<native::PeerAnswer(const native::PeerAsk&)> answer;  ///< on the owner's thread
+        std::vector<std::string> addresses;                                ///< at which the other nodes know this one
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);
 

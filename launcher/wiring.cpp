@@ -32,6 +32,7 @@
 #include "launcher/scheduler/slurm_task.h"
 #include "launcher/service_unit.h"
 #include "rendezvous/base/absolute_path.h"
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/read_file.h"
@@ -211,6 +212,7 @@ int launch(Launch launch, Environment environment) {
 }  // namespace
 
 int run(int argc, const char* const* argv) {
+    survive_file_size_limit();  // workers start with every signal at its default
     open_missing_standard_streams();
     if (argc > 1 && std::string_view(argv[1]) == "flight") return run_flight({argv + 2, argv + argc});
     if (argc > 1 && std::string_view(argv[1]) == "checkpoint") return run_checkpoint({argv + 2, argv + argc});

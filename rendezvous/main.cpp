@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -20,6 +19,7 @@
 
 #include "rendezvous/base/build_facts.h"
 #include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/nearest.h"
@@ -62,7 +62,7 @@ int complain(std::string_view line) {
 /// To stdout; a failure where it does not take all of it.
 int answer(std::string_view text) {
     if (std::cout << text << std::flush) return 0;
-    complain(cat("cannot write to stdout: ", std::strerror(errno)));
+    complain(cat("cannot write to stdout: ", errno_text(errno)));
     return exit_internal;
 }
 
@@ -112,7 +112,9 @@ Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
 
 std::string status_of(const rendezvous::Daemon& daemon) {
     const auto agents = daemon.agent_count();
-    return cat("serving ", agents, agents == 1 ? " agent on " : " agents on ", daemon.address());
+    const auto trouble = daemon.state_trouble();
+    return cat("serving ", agents, agents == 1 ? " agent on " : " agents on ", daemon.address(),
+               trouble.empty() ? "" : "; ", trouble);
 }
 
 int exit_code_of(const Error& error) {
@@ -236,6 +238,7 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
 }  // namespace
 
 int main(int argc, char** argv) {
+    survive_file_size_limit();
     open_missing_standard_streams();
     const auto known = rendezvous::describe_options();
     options::variables_map given;

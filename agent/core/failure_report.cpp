@@ -20,6 +20,7 @@ std::string_view meaning(const WorkerEnd& end) {
             case 9: return "killed from outside, most often because memory ran out: look at dmesg and the memory limit";
             case 11: return "a memory access that is not allowed";
             case 15: return "asked to end by somebody other than muster";
+            case 25: return "a file grew beyond the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
             default: return {};
         }
     }

@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <utility>
 
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/text.h"
 
@@ -32,7 +32,7 @@ void LogFile::append(std::string_view bytes) {
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             if (!told_.exchange(true)) {
-                log(LogLevel::error, "cannot write the log file ", path_, ": ", ::strerror(errno),
+                log(LogLevel::error, "cannot write the log file ", path_, ": ", errno_text(errno),
                     "; the worker goes on, and what it prints now is missing there");
             }
             return;

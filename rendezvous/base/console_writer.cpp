@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <poll.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <mutex>
 #include <utility>
 
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread_start.h"
 
@@ -105,7 +105,7 @@ bool ConsoleWriter::Shared::write_before(Instant deadline) {
 void ConsoleWriter::Shared::broken(int error_number) {
     closed = error_number == EPIPE || error_number == EBADF;
     if (std::exchange(failing, true) || closed) return;  // a closed pipe is the wish of `muster ... | head`
-    log(LogLevel::warning, "cannot write to ", name, ": ", ::strerror(error_number), "; the job goes on without it");
+    log(LogLevel::warning, "cannot write to ", name, ": ", errno_text(error_number), "; the job goes on without it");
 }
 
 void ConsoleWriter::Shared::accept(std::string_view text) {

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <system_error>
 
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -58,6 +58,7 @@ Errc code_of_errno(int number) {
         case EMFILE:
         case ENFILE:
         case ENOSPC:
+        case EFBIG:
         case ENOMEM: return Errc::limit_exceeded;
         case EINVAL: return Errc::invalid_argument;
         default: return Errc::io;
@@ -67,7 +68,7 @@ Errc code_of_errno(int number) {
 }  // namespace
 
 Error error_from_errno(int number, std::string_view what) {
-    return Error{code_of_errno(number), cat(what, ": ", std::generic_category().message(number))};
+    return Error{code_of_errno(number), cat(what, ": ", errno_text(number))};
 }
 
 std::string_view advice_on_shortage(int number) {
@@ -75,6 +76,7 @@ std::string_view advice_on_shortage(int number) {
         case EAGAIN: return "this user or its control group has no process left: raise ulimit -u or pids.max";
         case ENOMEM: return "this host or its control group has no memory left for it";
         case EMFILE: return "this process has no descriptor left: raise ulimit -n";
+        case EFBIG: return "this process may write no larger file: raise ulimit -f (RLIMIT_FSIZE)";
         case ENFILE: return "this host has no descriptor left: raise fs.file-max";
         default: return {};
     }

@@ -160,6 +160,8 @@ void ClientCore::on(const ConnectionOpened&, Instant now) {
     opened_at_ = now;
     link_heard_at_ = now;
     link_answered_ = false;
+    held_back_since_.reset();  // this daemon, or this one again, will say so anew
+    lines_.stalled({});
     offset_.forget_at_next_sample();
     ++connection_count_;
     greet();

@@ -172,6 +172,7 @@ class ClientCore {
     void on_assigned(const native::Assigned& assigned, Instant now);
     void on_round_ended(const native::RoundEnded& ended, Instant now);
     void on_job_over(native::Message message);
+    void on_state_stalled(const native::StateStalled& stalled, Instant now);
     void on_command_answer(const native::CommandAnswer& answer);
 
     // Every verb and step ends here: what is due now, derived from the state.
@@ -212,6 +213,10 @@ class ClientCore {
     [[nodiscard]] std::string_view what_would_help() const;
     [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
     [[nodiscard]] Instant patience_ends() const;
+    [[nodiscard]] Instant owed_until() const;
+    [[nodiscard]] Instant decision_due() const {
+        return held_back_since_ ? *held_back_since_ + config_.lost_timeout : no_deadline;
+    }
     /// A daemon that was heard and falls silent is given up sooner than one that may only start later.
     [[nodiscard]] Instant lost_while_joining_at() const {
         return ever_heard_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline;
@@ -299,6 +304,9 @@ class ClientCore {
     ClockOffset offset_;
     Fencing fencing_;
     Instant promised_until_ = Instant::min();
+    /// Since when the daemon has said that it holds a decision for this node back. Waited for no longer than for a
+    /// daemon that is gone.
+    std::optional<Instant> held_back_since_;
 
     // the wait
     Instant joining_since_;  ///< or since when a spare has been without word

@@ -61,12 +61,17 @@ void ClientCore::settle_fencing(Instant now) {
                     tried_.empty() ? "" : "; last tried: ", tried_, what_would_help()));
 }
 
-/// How long this agent waits for what the daemon owes it.
+/// How long this agent waits for what the daemon owes it, or says that it holds back.
 Instant ClientCore::patience_ends() const {
+    const bool waits =
+        standing_ == Standing::joining || standing_ == Standing::in_round || standing_ == Standing::drained;
+    return waits && !end_known_ ? std::min(owed_until(), decision_due()) : no_deadline;
+}
+
+Instant ClientCore::owed_until() const {
     switch (standing_) {
         case Standing::joining: return std::min(joining_since_ + config_.join_timeout, lost_while_joining_at());
         case Standing::drained:
-            if (end_known_) return no_deadline;
             // After the last round the daemon waits at most lost_timeout for the slowest node, then says how it ended.
             return final_ ? std::max(heard_until_ + config_.lost_timeout, drained_at_ + 2 * config_.lost_timeout)
                           : heard_until_ + config_.lost_timeout;
@@ -76,7 +81,11 @@ Instant ClientCore::patience_ends() const {
 
 void ClientCore::settle_patience(Instant now) {
     if (now < patience_ends()) return;
-    if (standing_ == Standing::joining) {
+    if (now >= decision_due()) {
+        give_up(cat("no decision within ", describe(config_.lost_timeout), ": ", lines_.state(),
+                    "; make room on the daemon's disk, or mend it, and start this node again (--rdzv-lost-timeout sets "
+                    "how long a node waits)"));
+    } else if (standing_ == Standing::joining) {
         // Who has heard it knows name and port; what it lacks is a rendezvous that outlives its host.
         const auto advice = now >= lost_while_joining_at() ? std::string(what_would_help()) : lines_.hint();
         give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state(), advice));
@@ -103,9 +112,10 @@ void ClientCore::give_up(std::string why) {
 }
 
 void ClientCore::settle_lines(Instant now) {
-    if (standing_ != Standing::joining) return;
+    if (standing_ != Standing::joining && !held_back_since_) return;
     // While the daemon is there it is the join time-out that counts; a daemon that is gone is given up sooner.
-    const auto gives_up_at = link_ == Link::open ? joining_since_ + config_.join_timeout : patience_ends();
+    const bool joins = standing_ == Standing::joining && link_ == Link::open;
+    const auto gives_up_at = joins ? std::min(joining_since_ + config_.join_timeout, decision_due()) : patience_ends();
     if (auto line = lines_.line(now, gives_up_at)) out_.push_back(Progress{*std::move(line)});
 }
 
@@ -123,7 +133,7 @@ Instant ClientCore::deadline() const {
     }
     consider(fencing_.deadline(heard_until_));
     consider(patience_ends());
-    if (standing_ == Standing::joining) consider(lines_.deadline());
+    if (standing_ == Standing::joining || held_back_since_) consider(lines_.deadline());
     return first;
 }
 

@@ -47,6 +47,8 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         if (standing_ == Standing::joining) out_.push_back(Deliver{message});
     } else if (std::holds_alternative<native::JobEnded>(message) || std::holds_alternative<native::Refused>(message))
         on_job_over(message);
+    else if (const auto* stalled = std::get_if<native::StateStalled>(&message))
+        on_state_stalled(*stalled, now);
     else if (const auto* seen = std::get_if<native::JobSeen>(&message)) {
         if (standing_ == Standing::in_round && assigned_ && seen->round == assigned_->round)
             out_.push_back(Deliver{message});
@@ -117,6 +119,19 @@ void ClientCore::on_job_over(native::Message message) {
     fencing_.stop();
     if (std::holds_alternative<native::Refused>(message)) standing_ = Standing::over;
     out_.push_back(Deliver{std::move(message)});
+}
+
+/// A node whose workers run on, and for which nothing is decided, has nothing to wait for.
+void ClientCore::on_state_stalled(const native::StateStalled& stalled, Instant now) {
+    const bool waited = standing_ == Standing::joining || held_back_since_;
+    if (!stalled.decided)
+        held_back_since_.reset();
+    else if (!held_back_since_)
+        held_back_since_ = now;
+    const bool waits = standing_ == Standing::joining || held_back_since_;
+    if (waits && !waited) lines_.begin(now);
+    lines_.stalled(stalled.why);
+    if (!waits) lines_.end();
 }
 
 }  // namespace muster::rendezvous

@@ -58,6 +58,12 @@ void WaitingLines::parked(const native::Parked& parked) {
     changed_ = true;
 }
 
+void WaitingLines::stalled(const std::string& why) {
+    if (stalled_ == why) return;
+    stalled_ = why;
+    changed_ = true;
+}
+
 std::string WaitingLines::state() const {
     const auto where = cat(is_etcd_ ? "etcd " : "", describe(endpoint_));
     if (!answering_) {
@@ -65,6 +71,8 @@ std::string WaitingLines::state() const {
         if (reached_ == Reached::somebody) return cat(where, ": ", tried_);
         return cat(where, " did not answer", tried_.empty() ? "" : " (", tried_, tried_.empty() ? "" : ")");
     }
+    if (!stalled_.empty())
+        return cat("the daemon at ", where, " tells no decision, because it cannot keep its state: ", stalled_);
     if (parked_ && !parked_->why.empty()) return cat(parked_->why, "; waiting at ", where);
     if (parked_ && parked_->position == 0) return cat("this node is a spare at ", where, ", the next to be taken");
     if (parked_) return cat("this node is a spare at ", where, " (", parked_->position, " before it)");
@@ -78,7 +86,7 @@ std::string WaitingLines::state() const {
 
 std::string WaitingLines::text(Instant now, Instant gives_up_at) const {
     auto line = state();
-    if (gathering_ && answering_ && gathering_->last_call_left_ms >= 0) {
+    if (gathering_ && answering_ && stalled_.empty() && gathering_->last_call_left_ms >= 0) {
         const Duration left = std::chrono::milliseconds(gathering_->last_call_left_ms) - (now - gathering_at_);
         line += cat("; last call ends in ", seconds(left), " s");
     }
@@ -90,7 +98,8 @@ std::string WaitingLines::text(Instant now, Instant gives_up_at) const {
 /// When it is time for advice, if nothing moves until then. Who waits for enough nodes, or for the daemon, may have
 /// made a mistake; a spare, and who waits out the last call, has not.
 Instant WaitingLines::advice_at() const {
-    const bool stuck = !answering_ || (!parked_ && gathering_ && gathering_->joined < gathering_->nodes_min);
+    const bool stuck =
+        !answering_ || (stalled_.empty() && !parked_ && gathering_ && gathering_->joined < gathering_->nodes_min);
     return stuck ? stands_since_ + advice_after : no_deadline;
 }
 

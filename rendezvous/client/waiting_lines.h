@@ -31,6 +31,8 @@ class WaitingLines {
     void no_answer(Reached reached, std::string what, Instant now);
     void gathering(const native::Gathering& news, Instant now);
     void parked(const native::Parked& parked);
+    /// The daemon cannot keep its state for the reason `why`, and tells no decision; empty: it can again.
+    void stalled(const std::string& why);
 
     /// The line that is due now, if any: on change, at most once a second; with advice when nothing has moved for
     /// 10 s; and every 30 s without a change. `gives_up_at`: when the wait ends if nothing changes.
@@ -57,6 +59,7 @@ class WaitingLines {
     std::optional<native::Gathering> gathering_;
     Instant gathering_at_;
     std::optional<native::Parked> parked_;
+    std::string stalled_;  ///< Why the daemon cannot keep its state.
     bool changed_ = false;
     Instant next_line_ = no_deadline;  ///< not before
     Instant repeat_at_ = no_deadline;  ///< said again then, although nothing has changed

@@ -70,8 +70,10 @@ class Job {
     void on_heard(Incarnation incarnation, const Turn& turn);
     void on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn);
     /// The daemon's own loop was late by so much: beyond a fifth of the lease, nobody's silence until now means
-    /// anything.
-    void on_stall(Duration late, const Turn& turn);
+    /// anything. `what` is the log line's subject and verb.
+    void on_stall(Duration late, std::string_view what, const Turn& turn);
+    /// For so long nobody was told what was decided: the times in which agents answer it begin now.
+    void on_decisions_freed(Duration held, const Turn& turn);
     /// Deadlines that have passed take effect.
     void on_elapsed(const Turn& turn);
     /// After each of these: records of what has changed, and the deletion of all where the job is forgotten.

@@ -162,13 +162,18 @@ void Job::tell_of_lost_workers(const Member& member, Instant now) {
     }
 }
 
-void Job::on_stall(Duration late, const Turn& turn) {
+void Job::on_decisions_freed(Duration held, const Turn& turn) {
+    if (ending_) ended_at_ = turn.now;
+    if (round_.ended) reports_awaited_since_ = turn.now;
+    on_stall(held, "this daemon could not keep its state", turn);
+}
+
+void Job::on_stall(Duration late, std::string_view what, const Turn& turn) {
     if (late <= lease() / 5 || members_.empty() || ending_) return;
     rearm_leases(turn.now);
     // The time in which a taught round's other members may come back was not theirs either.
     if (quiet_until_ >= turn.now - late) quiet_until_ = turn.now + lease();
-    turn.step.why.push_back(
-        cat("job '", id_, "': this daemon stood still for ", describe(late), "; all leases begin anew"));
+    turn.step.why.push_back(cat("job '", id_, "': ", what, " for ", describe(late), "; all leases begin anew"));
 }
 
 void Job::on_elapsed(const Turn& turn) {

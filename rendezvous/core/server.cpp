@@ -24,7 +24,9 @@ class Server::Implementation {
     Implementation(ServerConfig config, Instant started, KeptState kept);
 
     ServerStep step(const ServerEvent& event, Instant now);
-    [[nodiscard]] Instant deadline() const { return agenda_.empty() ? no_deadline : agenda_.begin()->first; }
+    [[nodiscard]] Instant deadline() const {
+        return agenda_.empty() || held_since_ ? no_deadline : agenda_.begin()->first;
+    }
     [[nodiscard]] std::string status_json(Instant now) const;
 
   private:
@@ -46,6 +48,8 @@ class Server::Implementation {
     void on(const ConnectionEnded& event, const Turn& turn);
     void on(const Received& event, const Turn& turn);
     void on(const Elapsed& event, const Turn& turn);
+    void on(const DecisionsHeld& event, const Turn& turn);
+    void on(const DecisionsFreed& event, const Turn& turn);
 
     void hello(Connections::iterator from, const native::Hello& hello, const Turn& turn);
     void challenge(Connections::iterator from, const Turn& turn);
@@ -77,6 +81,7 @@ class Server::Implementation {
     Connections connections_;
     std::map<std::string, Entry> jobs_;
     std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
+    std::optional<Instant> held_since_;                 ///< DecisionsHeld
 };
 
 /// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
@@ -99,7 +104,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     const Turn turn{now, out};
     // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
     if (const auto promised = deadline(); promised != no_deadline && now > promised)
-        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, turn);
+        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, "this daemon stood still", turn);
     std::visit([&](const auto& happened) { on(happened, turn); }, event);
     note_complete(turn);
     for (const auto& action : out.actions) {
@@ -136,6 +141,17 @@ void Server::Implementation::on(const Elapsed&, const Turn& turn) {
         entry.job.on_elapsed(turn);
         update(entry, turn);
     }
+}
+
+void Server::Implementation::on(const DecisionsHeld&, const Turn& turn) {
+    held_since_ = turn.now;
+}
+
+void Server::Implementation::on(const DecisionsFreed&, const Turn& turn) {
+    if (!held_since_) return;
+    const auto held = turn.now - *std::exchange(held_since_, std::nullopt);
+    for (auto& [id, entry] : jobs_) entry.job.on_decisions_freed(held, turn);
+    on(Elapsed{}, turn);
 }
 
 void Server::Implementation::on(const Received& event, const Turn& turn) {

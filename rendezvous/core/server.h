@@ -62,7 +62,10 @@ struct Received {
     native::Message message;
 };
 struct Elapsed {};
-using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, Elapsed>;
+/// The records cannot be kept, so actions do not go out: no deadline takes effect until DecisionsFreed.
+struct DecisionsHeld {};
+struct DecisionsFreed {};
+using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, Elapsed, DecisionsHeld, DecisionsFreed>;
 
 // ---- actions ----
 struct SendTo {

@@ -18,6 +18,14 @@ bool says_nothing_of_the_state(const ActionGate::Actions& actions) {
     });
 }
 
+/// An agent may wait for it without anything else to do.
+bool is_decision(const native::Message& message) {
+    return !std::holds_alternative<native::Pong>(message) && !std::holds_alternative<native::Challenge>(message) &&
+           !std::holds_alternative<native::Peers>(message) && !std::holds_alternative<native::JobSeen>(message) &&
+           !std::holds_alternative<native::CommandAnswer>(message) &&
+           !std::holds_alternative<native::FaultOrdered>(message);
+}
+
 }  // namespace
 
 ActionGate::Entered ActionGate::enter(Actions actions, bool has_records) {
@@ -43,6 +51,15 @@ ActionGate::Actions ActionGate::persisted(std::uint64_t sequence) {
         waiting_.pop_front();
     }
     return released;
+}
+
+std::set<ConnectionId> ActionGate::undecided() const {
+    std::set<ConnectionId> found;
+    for (const auto& step : waiting_)
+        for (const auto& action : step.actions)
+            if (const auto* send = std::get_if<SendTo>(&action); send != nullptr && is_decision(send->message))
+                found.insert(send->connections.begin(), send->connections.end());
+    return found;
 }
 
 }  // namespace muster::rendezvous

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "rendezvous/core/server.h"
@@ -29,6 +30,9 @@ class ActionGate {
     /// Everything up to and including `sequence` is persisted. The actions that this releases, in the steps' order.
     Actions persisted(std::uint64_t sequence);
 
+    /// The connections for which a decision waits here: not those that would only get news of a round or an answer to
+    /// a command.
+    [[nodiscard]] std::set<ConnectionId> undecided() const;
     [[nodiscard]] std::size_t waiting_count() const { return waiting_.size(); }
 
   private:

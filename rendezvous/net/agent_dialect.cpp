@@ -46,6 +46,7 @@ class AgentDialect::Talk final : public Session {
         }
     }
     void ended(std::string_view why, Instant now) override {
+        dialect_.agents_.erase(connection_.id());
         if (dialect_.shutting_down_ || dialect_.known_.erase(connection_.id()) == 0) return;
         dialect_.step(ConnectionEnded{.connection = connection_.id(), .why = std::string(why)}, now);
     }
@@ -56,7 +57,9 @@ class AgentDialect::Talk final : public Session {
         ++dialect_.message_count_;
         // Whoever says Hello and no more has not said anything yet.
         if (!std::holds_alternative<native::Hello>(message)) connection_.establish();
-        if (dialect_.gate_.waiting_count() >= dialect_.station_->limits().unpersisted_steps_max) {
+        // A ping waits for no disk: rounds that run are not harmed by those that wait.
+        if (dialect_.gate_.waiting_count() >= dialect_.station_->limits().unpersisted_steps_max &&
+            !std::holds_alternative<native::Ping>(message)) {
             dialect_.station_->refuse(connection_, "the state store does not keep up", now);
             return false;
         }
@@ -66,8 +69,9 @@ class AgentDialect::Talk final : public Session {
         }
         // One that was accepted while this daemon stood by.
         if (!dialect_.known_.contains(connection_.id())) dialect_.introduce(connection_, now);
-        if (std::holds_alternative<native::Join>(message) && !std::exchange(joins_, true))
-            dialect_.note_where(connection_);
+        const bool joins = std::holds_alternative<native::Join>(message);
+        if (joins && !std::exchange(joins_, true)) dialect_.note_where(connection_);
+        if (joins || std::holds_alternative<native::Resume>(message)) dialect_.agents_.insert(connection_.id());
         // The step may close this very connection; its object lives until the turn's end.
         dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
         return !connection_.closing();
@@ -82,7 +86,8 @@ class AgentDialect::Talk final : public Session {
 AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks,
                            Instant now)
     : config_(std::move(config)), state_(std::move(state)), hooks_(std::move(hooks)) {
-    state_->persisted = [this](std::uint64_t sequence) { carry_out(gate_.persisted(sequence)); };
+    state_->persisted = [this](std::uint64_t sequence) { persisted(sequence); };
+    state_->failing = [this](std::string why) { watch_.failed(std::move(why), std::chrono::steady_clock::now()); };
     state_->leads = [this](KeptState found) { lead(std::move(found), std::chrono::steady_clock::now()); };
     state_->stands_by = [this](std::string leader) { stand_by(std::move(leader)); };
     if (!state_->is_shared()) lead(std::move(kept), now);
@@ -96,7 +101,7 @@ void AgentDialect::lead(KeptState kept, Instant now) {
     // A nonce of the reign before would let its words be said again.
     if (config_.secret) config_.secret_seed = random_nonce();
     server_.emplace(config_, now, std::move(kept));
-    gate_ = {};
+    forget_steps();
     deadline_ = server_->deadline();
     leader_.clear();
     if (state_->is_shared()) hooks_.leading();
@@ -108,10 +113,17 @@ void AgentDialect::stand_by(std::string leader) {
     hooks_.standing_by(leader_);
     if (!server_) return;
     server_.reset();
-    gate_ = {};
+    forget_steps();
+    agents_.clear();
     deadline_ = no_deadline;
     for (const ConnectionId id : std::exchange(known_, {}))
         if (Connection* connection = station_->find(id)) turn_away(*connection);
+}
+
+void AgentDialect::forget_steps() {
+    gate_ = {};
+    watch_ = {};
+    is_held_ = false;
 }
 
 void AgentDialect::turn_away(Connection& connection) {
@@ -122,7 +134,14 @@ void AgentDialect::turn_away(Connection& connection) {
 }
 
 std::string AgentDialect::status_json(Instant now) const {
-    if (server_) return server_->status_json(now);
+    if (server_) {
+        const auto& stall = watch_.stall();
+        if (!stall) return server_->status_json(now);
+        auto status = nlohmann::json::parse(server_->status_json(now));
+        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - stall->since);
+        status["state_stalled"] = {{"why", stall->why}, {"for_ms", since.count()}, {"steps", gate_.waiting_count()}};
+        return status.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    }
     return nlohmann::json{{"jobs", nlohmann::json::array()}, {"standby", true}, {"leader", leader_}}.dump(
         -1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -140,8 +159,18 @@ std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now
 }
 
 Instant AgentDialect::turn(Instant now) {
+    for (const auto& word : watch_.turn(agents_, gate_, now)) carry_out(word);
+    const bool stalls = watch_.stall().has_value();
+    if (server_ && stalls != std::exchange(is_held_, stalls))
+        step(stalls ? ServerEvent(DecisionsHeld{}) : ServerEvent(DecisionsFreed{}), now);
     if (deadline_ <= now) step(Elapsed{}, now);
-    return deadline_;
+    return std::min(deadline_, watch_.deadline());
+}
+
+void AgentDialect::persisted(std::uint64_t sequence) {
+    const auto released = gate_.persisted(sequence);
+    watch_.kept(gate_.waiting_count() > 0, std::chrono::steady_clock::now());
+    carry_out(released);
 }
 
 void AgentDialect::note_where(const Connection& connection) {
@@ -167,7 +196,9 @@ void AgentDialect::step(const ServerEvent& event, Instant now) {
     const bool has_records = !step.records.empty();
     auto entered = gate_.enter(std::move(step.actions), has_records);
     carry_out(entered.released);
-    if (has_records) state_->write(entered.sequence, std::move(step.records));
+    if (!has_records) return;
+    watch_.given(now);
+    state_->write(entered.sequence, std::move(step.records));
 }
 
 void AgentDialect::carry_out(const ActionGate::Actions& actions) {

@@ -14,6 +14,7 @@
 #include "rendezvous/core/server.h"
 #include "rendezvous/net/action_gate.h"
 #include "rendezvous/net/session.h"
+#include "rendezvous/net/state_watch.h"
 #include "rendezvous/net/station.h"
 #include "rendezvous/state/state_store.h"
 
@@ -43,6 +44,8 @@ class AgentDialect final : public Dialect {
     Instant turn(Instant now);
 
     [[nodiscard]] std::string status_json(Instant now) const;
+    /// Why the state cannot be kept at this moment, and since when; empty: it can.
+    [[nodiscard]] const std::optional<StateWatch::Stall>& state_stall() const { return watch_.stall(); }
     [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
     [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
     /// The addresses of this host at which agents of other hosts have come to join, most used first. Who asks for a
@@ -58,6 +61,8 @@ class AgentDialect final : public Dialect {
     void introduce(Connection& connection, Instant now);
     void note_where(const Connection& connection);
     void step(const ServerEvent& event, Instant now);
+    void forget_steps();
+    void persisted(std::uint64_t sequence);
     void carry_out(const ActionGate::Actions& actions);
     void carry_out(const SendTo& send);
 
@@ -69,6 +74,9 @@ class AgentDialect final : public Dialect {
     std::unique_ptr<StateStore> state_;
     Hooks hooks_;
     ActionGate gate_;
+    StateWatch watch_;
+    std::set<ConnectionId> agents_;  ///< Those of known_ that have joined a job or resumed a round.
+    bool is_held_ = false;           ///< The server knows of the stall.
     Station* station_ = nullptr;
     Instant deadline_ = no_deadline;  // the server's, asked after every step
     std::uint64_t message_count_ = 0;

@@ -65,6 +65,11 @@ class Daemon::Implementation final : EventLoop::Ticker {
     [[nodiscard]] std::vector<std::string> reached_at() const { return agents_.reached_at(); }
     [[nodiscard]] std::string status_json() const { return agents_.status_json(std::chrono::steady_clock::now()); }
 
+    [[nodiscard]] std::string state_trouble() const {
+        const auto& stall = agents_.state_stall();
+        return stall ? cat("the state cannot be kept: ", stall->why) : std::string();
+    }
+
     Instant turn(Instant now) override { return std::min(store_.turn(now), agents_.turn(now)); }
 
   private:
@@ -73,10 +78,16 @@ class Daemon::Implementation final : EventLoop::Ticker {
     }
 
     std::optional<HttpPage> page(std::string_view path) const {
-        if (path == "/healthz") return HttpPage{.body = "ok\n"};
+        if (path == "/healthz") return health();
         if (path == "/status") return HttpPage{.type = "application/json", .body = status_json() + "\n"};
         if (path == "/metrics") return HttpPage{.type = "text/plain; version=0.0.4", .body = metrics()};
         return std::nullopt;
+    }
+
+    [[nodiscard]] HttpPage health() const {
+        const auto trouble = state_trouble();
+        if (trouble.empty()) return HttpPage{.body = "ok\n"};
+        return HttpPage{.status = 503, .body = cat(trouble, "\n")};
     }
 
     [[nodiscard]] std::string metrics() const {
@@ -96,6 +107,8 @@ class Daemon::Implementation final : EventLoop::Ticker {
         metric(out, "muster_agent_messages_total", "counter", "Messages of agents.", number(agents_.message_count()));
         metric(out, "muster_unpersisted_steps", "gauge", "Steps that wait until the state is kept.",
                number(agents_.unpersisted_count()));
+        metric(out, "muster_state_stalled", "gauge", "1 while the state cannot be kept.",
+               agents_.state_stall() ? 1 : 0);
         metric(out, "muster_store_keys", "gauge", "Keys with a value in the store.", number(usage.key_count));
         metric(out, "muster_store_bytes", "gauge", "Memory charged to the store.", number(usage.bytes));
         metric(out, "muster_store_waits", "gauge", "Parked waits of the store.", number(usage.wait_count));
@@ -151,6 +164,12 @@ std::string Daemon::address() const {
 std::string Daemon::status_json() const {
     std::string text;
     loop_.invoke([&] { text = implementation_->status_json(); });
+    return text;
+}
+
+std::string Daemon::state_trouble() const {
+    std::string text;
+    loop_.invoke([&] { text = implementation_->state_trouble(); });
     return text;
 }
 

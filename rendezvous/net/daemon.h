@@ -57,6 +57,8 @@ class Daemon {
     [[nodiscard]] std::string address() const;
     /// What GET /status answers.
     [[nodiscard]] std::string status_json() const;
+    /// Why the state cannot be kept at this moment; empty: it can. GET /healthz answers 503 with it.
+    [[nodiscard]] std::string state_trouble() const;
     /// Connections of agents.
     [[nodiscard]] std::size_t agent_count() const;
     /// The addresses of this host at which agents of other hosts have come to join, most used first.

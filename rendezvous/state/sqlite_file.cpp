@@ -2,15 +2,18 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::rendezvous {
@@ -32,6 +35,17 @@ pid_t holder_of(const std::string& path) {
     lock.l_whence = SEEK_SET;
     if (::fcntl(file.get(), F_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return 0;
     return lock.l_pid;
+}
+
+/// SQLite knows a full disk, and no other reason why a file cannot grow. A write beyond RLIMIT_FSIZE fills the file up
+/// to the limit before it fails.
+bool is_at_size_limit(const std::string& path) {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+    return std::ranges::any_of(std::array{"", "-wal", "-journal"}, [&](const char* ending) {
+        struct stat facts {};
+        return ::stat(cat(path, ending).c_str(), &facts) == 0 && static_cast<rlim_t>(facts.st_size) >= limit.rlim_cur;
+    });
 }
 
 Error cannot_open(const std::string& path, int number) {
@@ -73,13 +87,15 @@ SqliteFile::~SqliteFile() {
 
 Error SqliteFile::failure(const char* doing, int code) const {
     const auto text = cat("the state file ", path_, ": ", doing, ": ", sqlite3_errmsg(database_));
+    if ((code & 0xff) == SQLITE_IOERR && is_at_size_limit(path_))
+        return {Errc::limit_exceeded, cat(text, ": ", errno_text(EFBIG))};
     switch (code & 0xff) {
         case SQLITE_NOTADB:
         case SQLITE_CORRUPT: return {Errc::bad_frame, text};
         case SQLITE_READONLY:
         case SQLITE_PERM:
         case SQLITE_CANTOPEN: return {Errc::permission_denied, text};
-        case SQLITE_FULL: return {Errc::limit_exceeded, text};
+        case SQLITE_FULL: return {Errc::limit_exceeded, cat(text, ": make room on its disk")};
         case SQLITE_BUSY:
         case SQLITE_LOCKED: {
             const auto holder = holder_of(path_);

@@ -80,10 +80,16 @@ void SqliteState::work() {
             steps.swap(waiting_);
         }
         if (!write_all(steps)) return;
-        post_([self = self_, sequence = steps.back().sequence] {
-            if (*self != nullptr && (*self)->persisted) (*self)->persisted(sequence);
+        tell([sequence = steps.back().sequence](SqliteState& state) {
+            if (state.persisted) state.persisted(sequence);
         });
     }
+}
+
+void SqliteState::tell(std::function<void(SqliteState&)> what) {
+    post_([self = self_, what = std::move(what)] {
+        if (*self != nullptr) what(**self);
+    });
 }
 
 /// One transaction, as often as it takes. False when the state is to end and the disk does not take it.
@@ -96,7 +102,7 @@ bool SqliteState::write_all(std::deque<Step>& steps) {
         const auto now = std::chrono::steady_clock::now();
         if (done) {
             if (complained != Instant::min())
-                log(LogLevel::warning, "the state is kept again; what waited is said now");
+                log(LogLevel::warning, "the state is kept again; the decisions that waited are sent now");
             return true;
         }
         if (complained == Instant::min() || now - complained >= complaint_interval) {
@@ -104,6 +110,9 @@ bool SqliteState::write_all(std::deque<Step>& steps) {
             log(LogLevel::error, done.error().context,
                 "; running rounds go on, and nothing new is decided until the state can be kept (", steps.size(),
                 " steps wait)");
+            tell([why = done.error().context](SqliteState& state) {
+                if (state.failing) state.failing(why);
+            });
         }
         std::unique_lock lock(mutex_);
         if (changed_.wait_for(lock, retry_interval, [this] { return stopping_; })) return false;

@@ -8,6 +8,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -43,6 +44,8 @@ class SqliteState final : public StateStore {
     SqliteState(std::unique_ptr<SqliteFile> file, PostToDaemon post);
     void work();
     bool write_all(std::deque<Step>& steps);
+    /// Runs `what` on the daemon's thread, unless this is gone by then.
+    void tell(std::function<void(SqliteState&)> what);
 
     std::unique_ptr<SqliteFile> file_;
     PostToDaemon post_;

@@ -25,6 +25,9 @@ class StateStore {
     virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
 
     std::function<void(std::uint64_t sequence)> persisted;
+    /// A write has failed for the reason `why` and is tried again until it succeeds, which `persisted` tells. From the
+    /// daemon's own loop.
+    std::function<void(std::string why)> failing;
 
     // ---- where several daemons share the state, and one leads ----
 

@@ -86,6 +86,8 @@ void Story::run(std::string_view text) {
         now_ += duration_of(pieces.at(1));
         return step(Elapsed{});
     }
+    if (verb == "hold") return step(DecisionsHeld{});
+    if (verb == "free") return step(DecisionsFreed{});
     const bool known = run_agent(verb, puppet(pieces.at(1)), words);
     MUSTER_CHECK(known, text);
 }

@@ -22,6 +22,7 @@
 //   twin n0                                     another agent with n0's incarnation and connection number joins
 //   advance 500ms                               time passes; the daemon is called at its deadlines
 //   stall 3s                                    time passes; neither the daemon nor the agents' words are served
+//   hold | free                                 the records cannot be kept; they can again
 //   restart [30s]                               the daemon starts anew, after so long, from its records or knowing
 //   nothing; all
 //                                               connections break

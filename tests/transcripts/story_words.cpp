@@ -76,6 +76,7 @@ struct Words {
     std::string operator()(const native::FaultOrdered& m) const {
         return cat(" ", m.number, " round ", m.round, ": ", native::describe(m.fault));
     }
+    std::string operator()(const native::StateStalled& m) const { return cat(m.decided ? " decided: " : ": ", m.why); }
     std::string operator()(const native::JobSeen& m) const {
         auto text = cat(" ", m.round, ":");
         for (const auto& line : m.lines) text += cat(" [", line.text, "]");

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "rendezvous/base/file_size_limit.h"
 #include "rendezvous/base/text.h"
 #include "worker_runtime/checkpoint/folders.h"
 #include "worker_runtime/checkpoint/persist.h"
@@ -70,6 +71,7 @@ int run(const PersistTerms& terms, std::vector<KeptCopy> copies) {
 }  // namespace
 
 int main(int argc, char** argv) {
+    survive_file_size_limit();
     // Whoever stops the job, or gives it notice, signals its agent, and this is what the agent does about it.
     for (const int stop : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) ::signal(stop, SIG_IGN);
     std::vector<std::string_view> words(argv + 1, argv + argc);

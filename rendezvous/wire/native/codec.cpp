@@ -37,7 +37,7 @@ constexpr std::array<Kind, std::variant_size_v<Message>> kinds{{
     {0x0E, Sender::agent, "WorkersSeen"},     {0x1A, Sender::daemon, "Challenge"},
     {0x1B, Sender::daemon, "NoticeGiven"},    {0x1C, Sender::daemon, "CommandAnswer"},
     {0x1D, Sender::daemon, "NotLeader"},      {0x1E, Sender::daemon, "FaultOrdered"},
-    {0x1F, Sender::daemon, "JobSeen"},
+    {0x1F, Sender::daemon, "JobSeen"},        {0x20, Sender::daemon, "StateStalled"},
 }};
 
 constexpr std::size_t frame_bytes_max(Sender sender) {

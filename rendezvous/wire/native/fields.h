@@ -328,6 +328,11 @@ void fields(auto& v, Is<JobSeen> auto& m) {
     v.list(m.lines, groups_max);
 }
 
+void fields(auto& v, Is<StateStalled> auto& m) {
+    v.sentence(m.why);
+    v.flag(m.decided);
+}
+
 // ---- agent <-> agent ----
 
 void fields(auto& v, Is<PeerAsk> auto& m) {

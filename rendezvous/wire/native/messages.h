@@ -21,7 +21,7 @@
 
 namespace muster::native {
 
-inline constexpr std::uint32_t protocol_version = 3;
+inline constexpr std::uint32_t protocol_version = 4;
 
 /// What all agents of a job must agree on. The first join sets it; a later one that differs is refused with both
 /// values.
@@ -354,6 +354,13 @@ struct JobSeen {
     friend bool operator==(const JobSeen&, const JobSeen&) = default;
 };
 
+/// The daemon cannot keep its state, because its disk is full or does not answer. It tells no decision before it can.
+struct StateStalled {
+    std::string why;       ///< The reason. Empty: the state is kept again.
+    bool decided = false;  ///< A decision for this agent is made and held back.
+    friend bool operator==(const StateStalled&, const StateStalled&) = default;
+};
+
 // ---- agent <-> agent, on the peer port ----
 
 /// "Have you lost the daemon too?"
@@ -375,6 +382,6 @@ struct PeerAnswer {
 using Message = std::variant<Hello, Join, Resume, Ping, WorkersFailed, WorkersSucceeded, RoundReport, Leave,
                              EndAcknowledged, AgentDied, Pong, Gathering, Assigned, Parked, Peers, RoundEnded, Drain,
                              JobEnded, Refused, PeerAsk, PeerAnswer, Proof, Command, FaultAnswer, WorkersSeen,
-                             Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered, JobSeen>;
+                             Challenge, NoticeGiven, CommandAnswer, NotLeader, FaultOrdered, JobSeen, StateStalled>;
 
 }  // namespace muster::native

@@ -33,6 +33,9 @@ class Keeper {
         store_->persisted = [this](std::uint64_t sequence) {
             if (sequence >= awaited_) arrived_.set_value(sequence);
         };
+        store_->failing = [this](std::string why) {
+            if (!std::exchange(has_failed_, true)) failed_.set_value(std::move(why));
+        };
         REQUIRE(loop_.start_thread().has_value());
     }
     ~Keeper() {
@@ -57,9 +60,17 @@ class Keeper {
         return come;
     }
 
+    /// Waits for the first write that fails; why it did.
+    std::string failure() {
+        auto news = failed_.get_future();
+        return news.wait_for(patience) == std::future_status::ready ? news.get() : "no write failed";
+    }
+
     KeptState kept;
 
   private:
+    bool has_failed_ = false;
+    std::promise<std::string> failed_;
     EventLoop loop_;
     std::unique_ptr<StateStore> store_;
     std::uint64_t sequence_ = 0;
@@ -191,8 +202,10 @@ TEST_CASE("a full disk holds back what is not kept, and nothing is lost when the
         for (int i = 0; i < 20; ++i) keeper.write({{"large" + std::to_string(i), std::string(10'000, 'x')}});
         std::future<void> room;
         CHECK(keeper.settle({{"last", "1"}}, [&] {
+            // The limit is lifted once the writer has met it.
+            const auto why = keeper.failure();
+            CHECK(why.find("may write files of at most 16384 bytes; raise ulimit -f") != std::string::npos);
             room = std::async(std::launch::async, [&] {
-                // The limit is lifted once the writer has met it: the file has not grown beyond it by then.
                 CHECK(std::filesystem::file_size(path + "-wal") <= 16 * 1024);
                 ::setrlimit(RLIMIT_FSIZE, &before);
             });

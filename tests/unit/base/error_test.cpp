@@ -1,5 +1,7 @@
 #include "rendezvous/base/error.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
 
 #include "tests/support/catch.h"
@@ -15,4 +17,17 @@ TEST_CASE("an errno keeps its meaning and its text") {
 TEST_CASE("context is put in front") {
     CHECK(describe(with_context(Error{Errc::timed_out, "no answer within 5 s"}, "join job 7")) ==
           "timed_out: join job 7: no answer within 5 s");
+}
+
+TEST_CASE("a file that may not grow is told with the limit and what to do") {
+    rlimit before{};
+    REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+    const rlimit few{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &few) == 0);
+    const Error error = error_from_errno(EFBIG, "write the report r.json");
+    REQUIRE(::setrlimit(RLIMIT_FSIZE, &before) == 0);
+    CHECK(error.code == Errc::limit_exceeded);
+    CHECK(error.context ==
+          "write the report r.json: File too large: this process may write files of at most 4096 bytes; raise ulimit "
+          "-f (RLIMIT_FSIZE)");
 }

@@ -117,6 +117,36 @@ std::string part_at(std::uint16_t port, const std::vector<std::string>& addresse
 
 }  // namespace
 
+TEST_CASE("an endpoint on loopback is served on loopback alone, under each of its names") {
+    const auto reaches = [](const std::string& address, std::uint16_t port) {
+        const FileDescriptor socket(
+            ::socket(SocketAddress::from_numeric(address, 0)->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const auto name = SocketAddress::from_numeric(address, port);
+        return ::connect(socket.get(), name->data(), name->size()) == 0;
+    };
+    // On Linux all of 127/8 is this host: 127.0.0.9 stands for its addresses in other networks.
+    const std::string other = "127.0.0.9";
+    LaunchConfig config;
+    config.backend = Backend::c10d;
+    config.job = std::string("j");
+    for (const auto* host : {"127.0.0.1", "::1", "localhost", "127.0.0.5"}) {
+        CAPTURE(host);
+        if (host == std::string("::1") && !rendezvous::Listener::open({.address = "::1", .ports = {0, 0}})) continue;
+        config.endpoint = {host, 0};
+        rendezvous::EventLoop loop;
+        const auto opened = open_daemon(config, Hosting::told, {}, loop, no_haste, {});
+        REQUIRE(opened.has_value());
+        CHECK(reaches("127.0.0.1", config.endpoint.port));
+        if (host != std::string("localhost")) CHECK(reaches(host, config.endpoint.port));
+        CHECK_FALSE(reaches(other, config.endpoint.port));
+    }
+    config.endpoint = {"node1", 0};
+    rendezvous::EventLoop loop;
+    const auto opened = open_daemon(config, Hosting::told, {}, loop, no_haste, {});
+    REQUIRE(opened.has_value());
+    CHECK(reaches(other, config.endpoint.port));
+}
+
 TEST_CASE("who hosts: what is told, else static's rank 0, else whose address the endpoint has") {
     LaunchConfig config;
     config.backend = Backend::c10d;

@@ -82,3 +82,15 @@ TEST_CASE("a pong together with something else waits") {
     mixed.push_back(JobForgotten{.job = "b"});
     CHECK(gate.enter(std::move(mixed), false).released.empty());
 }
+
+TEST_CASE("the gate knows for whom a decision waits, and that news of a round is none") {
+    ActionGate gate;
+    (void)gate.enter({SendTo{.connections = {1, 2}, .message = native::RoundEnded{}}}, true);
+    (void)gate.enter({SendTo{.connections = {3}, .message = native::JobSeen{}},
+                      SendTo{.connections = {4}, .message = native::Peers{}},
+                      SendTo{.connections = {5}, .message = native::CommandAnswer{}}},
+                     false);
+    CHECK(gate.undecided() == std::set<ConnectionId>{1, 2});
+    (void)gate.persisted(1);
+    CHECK(gate.undecided().empty());
+}

@@ -264,4 +264,22 @@ TEST_CASE("text that is not UTF-8 does not break the status") {
     CHECK(says(story.answers("join n\xff\nshow job"), "\xef\xbf\xbd"));
 }
 
+TEST_CASE("no deadline takes effect while decisions cannot be told, and all begin anew when they are") {
+    Story story("min=2 max=2 lease=5s lost=20s restarts=0");
+    story.answers("join n0\njoin n1\nhold");
+    CHECK_FALSE(says(story.answers("silence n1\nadvance 300s"), "ended"));
+    const auto freed = story.answers("free");
+    CHECK(says(freed, "this daemon could not keep its state for 300 s; all leases begin anew"));
+    CHECK_FALSE(says(freed, "ended"));
+    CHECK(says(story.answers("advance 6s"), "round 0 ended: n1 (pid 102) was lost"));
+}
+
+TEST_CASE("a job whose end could not be told is known until its agents had the usual time to hear it") {
+    Story story("min=1 max=1");
+    story.answers("join n0\nhold\nsucceed n0");
+    CHECK_FALSE(says(story.answers("advance 300s"), "forgotten"));
+    CHECK_FALSE(says(story.answers("free\nadvance 9s"), "forgotten"));
+    CHECK(says(story.answers("advance 2s"), "forgotten"));
+}
+
 }  // namespace muster::test

@@ -107,7 +107,8 @@ std::vector<Message> samples() {
             CommandAnswer{1, true, "ok"},
             NotLeader{"n2:29400"},
             FaultOrdered{1, 7, {FaultKind::stop, FaultTarget::worker, 3, 10'000, 0}},
-            JobSeen{7, WaitingWorker{"n1", 9, 4711, "b"}, {{3, "it"}}}};
+            JobSeen{7, WaitingWorker{"n1", 9, 4711, "b"}, {{3, "it"}}},
+            StateStalled{"full", true}};
 }
 
 Sender sender_of(const Message& message) {
