@@ -155,7 +155,11 @@ struct Reporter {
         return cat(context.program, ": ", context.job_is_named ? cat(job(), ": ") : std::string(), text, '\n');
     }
 
-    std::string operator()(const JobSucceeded&) const { return {}; }
+    std::string operator()(const JobSucceeded& end) const {
+        return end.part == NodePart::ran
+                   ? std::string{}
+                   : cat(context.program, ": job '", context.job, "' succeeded; ", why_idle(end.part, context), '\n');
+    }
     std::string operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
         if (end.verdict.first && saved_and_left(end.verdict.first->end)) {
@@ -171,6 +175,7 @@ struct Reporter {
         if (failed_alike_at_start(end.verdict))
             out +=
                 "  every rank failed so, before its first step: look at the program, its options and its environment\n";
+        if (failed.part != NodePart::ran) out += cat("  ", why_idle(failed.part, context), '\n');
         return out;
     }
     std::string operator()(const Cancelled& cancelled) const {
@@ -198,6 +203,12 @@ bool failed_alike_at_start(const Verdict& verdict) {
     const auto& first = verdict.first;
     return first && first->rank >= 0 && first->early && verdict.stopped_count == 0 && verdict.groups.size() == 1 &&
            verdict.groups[0].count > 1 && verdict.groups[0].count == verdict.other_failure_count + 1;
+}
+
+std::string why_idle(NodePart part, const ReportContext& context) {
+    if (part == NodePart::ran) return {};
+    return cat(part == NodePart::spare ? "this node was a spare of it" : "this node came after its end",
+               " and has not run ", context.entry);
 }
 
 std::string report(const Ending& ending, const ReportContext& context) {

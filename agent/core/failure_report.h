@@ -20,10 +20,14 @@ struct ReportContext {
     std::size_t stderr_lines_max = 20;  ///< of the first failure's stderr
     std::string signal_reason = {};     ///< why the scheduler has sent its signal, where it says
     bool job_is_named = true;           ///< else its id is left out: "none", or a random one, tells nobody anything
+    std::string entry = "its program";  ///< what this node was to run
 };
 
-/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded).
+/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded by a node that ran).
 std::string report(const Ending& ending, const ReportContext& context);
+
+/// One sentence for a node that has not run its program, though the job is over; empty for one that has.
+std::string why_idle(NodePart part, const ReportContext& context);
 
 /// Every worker that there was failed in the same way before its first step: that is the program's own doing, or that
 /// of what was given to it, and no node's.

@@ -6,13 +6,10 @@
 //         window=10s node_failures=2 of_rounds=4 restart_early   --max-restarts 1/10s, --node-failures 2/4, ...
 //         quiet quiet_always embedded           what the daemon is (QuietStart; part of the node that hosts it)
 //         kept                                  its records are kept
-//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Join; Hello first on a new connection
-//   report n0 [stopped=2]                       RoundReport
-//   rejoin n0                                   report, join
-//   fail n0 [code=1|signal=9|comm] [early] [ago=20ms] [error=1ms]   WorkersFailed
-//   seen n0 [overdue|waiting] [round=0]         WorkersSeen
-//   succeed n0 | leave n0 | ack n0
-//   drain n0 node=n1 | notify n0                a command that n0 passes on
+//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0]   Join; Hello first on a
+//   new connection report n0 [stopped=2]                       RoundReport rejoin n0 report, join fail n0
+//   [code=1|signal=9|comm] [early] [ago=20ms] [error=1ms]   WorkersFailed seen n0 [overdue|waiting] [round=0]
+//   WorkersSeen succeed n0 | leave n0 | ack n0 drain n0 node=n1 | notify n0                a command that n0 passes on
 //   close n0                                    the connection breaks
 //   reconnect n0                                another connection, before the first one has ended
 //   resume n0 [done]                            a new connection, Hello and Resume
