@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "launcher/scheduler/slurm_task.h"
+#include "launcher/shown_arguments.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/text.h"
 
@@ -52,6 +53,9 @@ native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
     join.hosts_endpoint = node.hosts_endpoint;
     join.addresses = node.addresses;
     join.entry = std::string(base_name(config.script));
+    auto shown = shown_arguments(join.entry, config.arguments);
+    join.arguments = std::move(shown.text);
+    join.arguments_hash = shown.hash;
     return join;
 }
 

@@ -105,6 +105,11 @@ Error unknown_key(std::string_view name) {
 
 Result<RendezvousConf> parse_rendezvous_conf(std::string_view text) {
     RendezvousConf conf;
+    text = trim(text);
+    // From a YAML list or another program, with no shell in between that would have taken them away.
+    const bool is_quoted =
+        text.size() > 1 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
+    if (is_quoted) text = text.substr(1, text.size() - 2);
     if (trim(text).empty()) return conf;
     for (const auto piece : split(text, ',')) {
         const auto equals = piece.find('=');

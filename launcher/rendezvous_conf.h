@@ -25,7 +25,9 @@ struct RendezvousConf {
     std::string first_of_etcd;  ///< the first key that only etcd knows; empty: none was given
 };
 
-/// Reads the whole text, or says in one sentence (without the option's name) which key is wrong and what is accepted.
+/// Quotes round the whole text are taken off: arguments of a YAML file or a Python list may carry those that a shell
+/// would have taken. Reads the whole text, or says in one sentence (without the option's name) which key is wrong and
+/// what is accepted.
 Result<RendezvousConf> parse_rendezvous_conf(std::string_view text);
 
 }  // namespace muster::launcher

@@ -193,7 +193,8 @@ int launch(Launch launch, Environment environment) {
                                        .host = run.host(),
                                        .signal_reason = run.signal_reason(),
                                        .unsaved = run.unsaved(),
-                                       .job_is_named = config.named_job != "none"};
+                                       .job_is_named = config.named_job != "none",
+                                       .entry = std::string(base_name(config.script))};
     if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
         const int code = refuse(not_launched->exit_code, not_launched->why, style);
         leave_report(report_file, agent::report_file(context, code, not_launched->why));

@@ -156,7 +156,9 @@ struct Reporter {
         return cat(context.program, ": ", context.job_is_named ? cat(job(), ": ") : std::string(), text, '\n');
     }
 
-    std::string operator()(const JobSucceeded&) const {
+    std::string operator()(const JobSucceeded& end) const {
+        if (end.part != NodePart::ran)
+            return cat(context.program, ": job '", context.job, "' succeeded; ", why_idle(end.part, context), '\n');
         return context.unsaved.empty()
                    ? std::string()
                    : line(
@@ -178,6 +180,7 @@ struct Reporter {
         if (failed_alike_at_start(end.verdict))
             out +=
                 "  every rank failed so, before its first step: look at the program, its options and its environment\n";
+        if (failed.part != NodePart::ran) out += cat("  ", why_idle(failed.part, context), '\n');
         return out;
     }
     std::string operator()(const Cancelled& cancelled) const {
@@ -206,6 +209,12 @@ bool failed_alike_at_start(const Verdict& verdict) {
     return first && first->rank >= 0 && first->early && first->cause.kind != CauseKind::disk_full &&
            verdict.stopped_count == 0 && verdict.groups.size() == 1 && verdict.groups[0].count > 1 &&
            verdict.groups[0].count == verdict.other_failure_count + 1;
+}
+
+std::string why_idle(NodePart part, const ReportContext& context) {
+    if (part == NodePart::ran) return {};
+    return cat(part == NodePart::spare ? "this node was a spare of it" : "this node came after its end",
+               " and has not run ", context.entry);
 }
 
 std::string report(const Ending& ending, const ReportContext& context) {

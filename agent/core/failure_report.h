@@ -21,10 +21,15 @@ struct ReportContext {
     std::string signal_reason = {};     ///< why the scheduler has sent its signal, where it says
     std::string unsaved = {};           ///< which step did not come from memory to the disk, and which one is safe
     bool job_is_named = true;           ///< else its id is left out: "none", or a random one, tells nobody anything
+    std::string entry = "its program";  ///< what this node was to run
 };
 
-/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say: JobSucceeded, and all is saved.
+/// The report for stderr, lines ended by '\n'. Empty when there is nothing to report: JobSucceeded by a node that ran, and
+/// every step is on the disk.
 std::string report(const Ending& ending, const ReportContext& context);
+
+/// One sentence for a node that has not run its program, though the job is over; empty for one that has.
+std::string why_idle(NodePart part, const ReportContext& context);
 
 /// Every worker that there was failed in the same way before its first step: that is the program's own doing, or that
 /// of what was given to it, and no node's.

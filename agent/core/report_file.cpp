@@ -69,18 +69,32 @@ json as_json(const WhereaboutsGroup& group) {
             {"inside", one.inside}, {"place", one.place}};
 }
 
+std::string_view name(NodePart part) {
+    switch (part) {
+        case NodePart::ran: return "ran";
+        case NodePart::spare: return "spare";
+        case NodePart::late: return "late";
+    }
+    return "unknown";
+}
+
 struct Outcome {
     json& out;
+    const ReportContext& context;
 
     void tell(std::string_view outcome, std::string_view why) const {
         out["outcome"] = outcome;
         out["why"] = why;
     }
-    void operator()(const JobSucceeded&) const { tell("succeeded", ""); }
+    void operator()(const JobSucceeded& end) const {
+        tell("succeeded", why_idle(end.part, context));
+        out["part"] = name(end.part);
+    }
     void operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
         tell(end.outcome == native::JobOutcome::crash_loop ? "crash_loop" : "failed", end.why);
         const auto& verdict = end.verdict;
+        out["part"] = name(failed.part);
         out["round"] = verdict.round;
         out["restart_count"] = end.restart_count;
         if (verdict.first) out["first"] = as_json(*verdict.first);
@@ -123,7 +137,7 @@ std::string written(const json& file) {
 
 std::string report_file(const Ending& ending, const ReportContext& context, int exit_code, std::string_view text) {
     json file = head(context, exit_code);
-    std::visit(Outcome{file}, ending);
+    std::visit(Outcome{file, context}, ending);
     if (!context.signal_reason.empty()) file["signal_reason"] = context.signal_reason;
     if (!context.unsaved.empty()) file["unsaved"] = context.unsaved;
     if (!context.unsaved.empty() && std::holds_alternative<JobSucceeded>(ending))
@@ -134,7 +148,7 @@ std::string report_file(const Ending& ending, const ReportContext& context, int 
 
 std::string report_file(const ReportContext& context, int exit_code, std::string_view why) {
     json file = head(context, exit_code);
-    Outcome{file}.tell("not_launched", why);
+    Outcome{file, context}.tell("not_launched", why);
     file["text"] = cat(context.program, ": ", why, '\n');
     return written(file);
 }

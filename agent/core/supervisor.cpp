@@ -90,6 +90,7 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
     if (const auto* assigned = std::get_if<native::Assigned>(&event.message)) {
         on_assigned(*assigned, now);
     } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
+        parked_ = true;
         const auto before = parked->position;
         say(before == 0 ? "parked as a spare, the next one to be taken"
                         : cat("parked as a spare, behind ", before, before == 1 ? " other" : " others"));
@@ -180,10 +181,11 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
 void Supervisor::on_job_ended(const native::JobEnded& ended, Instant now) {
     say(cat("the job ended: ", ended.why));
     job_over_ = true;
+    const auto part = last_round_ != no_round ? NodePart::ran : parked_ ? NodePart::spare : NodePart::late;
     if (ended.outcome == native::JobOutcome::succeeded)
-        end(JobSucceeded{});
+        end(JobSucceeded{part});
     else
-        end(JobFailed{ended});
+        end(JobFailed{ended, part});
     begin_drain(sigterm, Tell::round_over, cat("the job ended: ", ended.why), now);
 }
 

@@ -54,11 +54,21 @@ struct RoundPorts {
     std::uint16_t peer = 0;   ///< 0: peers cannot ask this agent
 };
 
+/// What this node did of a job that is over.
+enum class NodePart {
+    ran,    ///< its program, in one round at least
+    spare,  ///< it stood by, and has not run its program
+    late,   ///< it came after the end, and has not run its program
+};
+
 /// Why this agent ended; launcher/exit_code turns it into a number.
-struct JobSucceeded {};
+struct JobSucceeded {
+    NodePart part = NodePart::ran;
+};
 /// The job is over and failed; `report` is the same on every node.
 struct JobFailed {
     native::JobEnded report;
+    NodePart part = NodePart::ran;
 };
 /// This agent was told to stop by a signal.
 struct Cancelled {
@@ -295,6 +305,7 @@ class Supervisor {
     bool store_open_ = false;
     RoundPorts ports_;
     bool joined_ = false;    // SendJoin was said and not yet answered by a round
+    bool parked_ = false;    // the daemon has answered it: a spare
     bool known_ = false;     // the daemon has heard of this agent
     bool job_over_ = false;  // JobEnded came
     bool deaf_ = false;      // nobody listens any more: no last words

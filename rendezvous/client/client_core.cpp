@@ -14,7 +14,7 @@ ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
       fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
-      lines_(config_.endpoint, config_.is_told_leader) {}
+      lines_(config_.endpoint, config_.job, config_.is_told_leader) {}
 
 // ---- the supervisor's verbs ----
 

@@ -1,6 +1,7 @@
 // What the daemon says, and what comes of it. Whatever is stale by its round or by this agent's state changes nothing.
 #include <utility>
 
+#include "rendezvous/base/text.h"
 #include "rendezvous/client/client_core.h"
 
 namespace muster::rendezvous {
@@ -41,7 +42,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
         parked_ = false;
         lines_.gathering(*news, now);
     } else if (const auto* parked = std::get_if<native::Parked>(&message)) {
-        lines_.parked(*parked);
+        lines_.parked(*parked, now);
         parked_ = true;
         joining_since_ = now;
         if (standing_ == Standing::joining) out_.push_back(Deliver{message});
@@ -117,7 +118,12 @@ void ClientCore::on_job_over(native::Message message) {
     lines_.end();
     // No round follows, so nobody can run one beside our last workers; they are stopped with their whole grace.
     fencing_.stop();
-    if (std::holds_alternative<native::Refused>(message)) standing_ = Standing::over;
+    if (auto* refused = std::get_if<native::Refused>(&message)) {
+        standing_ = Standing::over;
+        // The daemon knows the job, and this node by what name it meets it: the person needs both.
+        if (const auto job = cat("job '", config_.job, "'"); refused->why.starts_with(job))
+            refused->why.insert(job.size(), cat(" at ", describe(config_.endpoint)));
+    }
     out_.push_back(Deliver{std::move(message)});
 }
 

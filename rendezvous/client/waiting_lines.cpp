@@ -53,7 +53,8 @@ void WaitingLines::gathering(const native::Gathering& news, Instant now) {
     changed_ = true;
 }
 
-void WaitingLines::parked(const native::Parked& parked) {
+void WaitingLines::parked(const native::Parked& parked, Instant now) {
+    if (!parked_) next_line_ = std::min(next_line_, now);
     parked_ = parked;
     changed_ = true;
 }
@@ -74,8 +75,12 @@ std::string WaitingLines::state() const {
     if (!stalled_.empty())
         return cat("the daemon at ", where, " tells no decision, because it cannot keep its state: ", stalled_);
     if (parked_ && !parked_->why.empty()) return cat(parked_->why, "; waiting at ", where);
-    if (parked_ && parked_->position == 0) return cat("this node is a spare at ", where, ", the next to be taken");
-    if (parked_) return cat("this node is a spare at ", where, " (", parked_->position, " before it)");
+    if (parked_) {
+        const auto before = parked_->position;
+        return cat("this node is a spare of job '", job_, "' at ", where,
+                   before == 0 ? std::string(", the next to be taken") : cat(" (", before, " before it)"),
+                   ", and does not run its program unless it is needed");
+    }
     if (!gathering_) return cat("connected to ", where);
     const auto& news = *gathering_;
     const auto size =

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/time.h"
@@ -19,7 +20,8 @@ class WaitingLines {
     };
 
     /// `is_etcd`: the daemons of the job meet at the endpoint, and none of them listens there.
-    explicit WaitingLines(const Endpoint& endpoint, bool is_etcd = false) : endpoint_(endpoint), is_etcd_(is_etcd) {}
+    WaitingLines(const Endpoint& endpoint, std::string job, bool is_etcd = false)
+        : endpoint_(endpoint), job_(std::move(job)), is_etcd_(is_etcd) {}
 
     /// A wait begins. Nothing is said in its first second: most waits are shorter.
     void begin(Instant now);
@@ -30,7 +32,8 @@ class WaitingLines {
     /// was reached, "HOST:PORT: ...".
     void no_answer(Reached reached, std::string what, Instant now);
     void gathering(const native::Gathering& news, Instant now);
-    void parked(const native::Parked& parked);
+    /// Said at once: its program does not run, and the person may have meant another job.
+    void parked(const native::Parked& parked, Instant now);
     /// The daemon cannot keep its state for the reason `why`, and tells no decision; empty: it can again.
     void stalled(const std::string& why);
 
@@ -50,6 +53,7 @@ class WaitingLines {
     [[nodiscard]] Instant advice_at() const;
 
     Endpoint endpoint_;
+    std::string job_;
     bool is_etcd_ = false;
     std::optional<Instant> began_;
     bool answering_ = false;

@@ -5,6 +5,7 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/text.h"
+#include "rendezvous/core/launched.h"
 #include "rendezvous/wire/native/limits.h"
 
 namespace muster::rendezvous {
@@ -49,6 +50,7 @@ std::vector<native::Assigned> assignments(const std::vector<const Member*>& memb
                             .store_addresses = addresses_of(*members.front()),
                             .store_port = members.front()->join.store_port,
                             .notes = version_notes(members)};
+    for (auto& line : argument_notes(members)) common.notes.push_back(std::move(line));
     common.notes.insert(common.notes.end(), notes.begin(), notes.end());
     std::map<std::string, std::uint32_t> role_sizes;
     for (const auto* member : members) {
@@ -84,6 +86,36 @@ std::vector<std::string> version_notes(const std::vector<const Member*>& members
         std::vector<std::string> parts;
         for (const auto& [version, hosts] : versions) parts.push_back(cat(version, " on ", some_hosts(hosts)));
         notes.push_back(cat("versions of ", component, " differ: ", join(parts, "; ")));
+    }
+    return notes;
+}
+
+std::vector<std::string> argument_notes(const std::vector<const Member*>& members) {
+    struct Kind {
+        const native::Join* join = nullptr;
+        std::vector<std::string> hosts;
+    };
+    struct Role {
+        std::vector<Kind> kinds;  ///< in the order of the ranks
+        std::map<std::uint64_t, std::size_t> by_hash;
+    };
+    std::map<std::string, Role> roles;
+    for (const auto* member : members) {
+        if (member->join.arguments_hash == 0) continue;
+        auto& role = roles[member->join.role];
+        const auto [at, is_new] = role.by_hash.try_emplace(member->join.arguments_hash, role.kinds.size());
+        if (is_new) role.kinds.push_back({&member->join, {}});
+        role.kinds[at->second].hosts.push_back(member->node.host);
+    }
+    std::vector<std::string> notes;
+    for (const auto& [name, role] : roles) {
+        const auto& kinds = role.kinds;
+        if (kinds.size() < 2) continue;
+        const auto [one, other] = both_launched(*kinds[0].join, *kinds[1].join);
+        notes.push_back(cat("nodes of this round run different arguments: ", one, " on ", some_hosts(kinds[0].hosts),
+                            "; ", other, " on ", some_hosts(kinds[1].hosts),
+                            kinds.size() == 2 ? "" : cat("; and ", kinds.size() - 2, " more"),
+                            ". If these are two jobs, give each its own --rdzv-id or port"));
     }
     return notes;
 }

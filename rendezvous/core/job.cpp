@@ -226,6 +226,7 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
         return true;
     }
     if (ending_) {
+        if (refuse_late(arrival, join, turn)) return false;
         turn.send(arrival.connection, *ending_);  // resent, or a late joiner: the job is finished
         return true;
     }

@@ -207,6 +207,13 @@ class Job {
     void keep(std::string key, std::string value, std::string& known, const Turn& turn);
     void drop_records(const Turn& turn);
 
+    // job_full.cpp: nodes of another job
+    void refuse_others(const Turn& turn);
+    bool refuse_late(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    [[nodiscard]] std::string why_other(std::string_view what, const Member& here, const NodeIdentity& node,
+                                        const native::Join& join) const;
+    [[nodiscard]] bool was_here(const Member& member) const;
+
     // job_seen.cpp
     void tell_job_seen(const Turn& turn);
 
@@ -313,9 +320,10 @@ class Job {
 
     std::optional<native::JobEnded> ending_;
     Instant ended_at_;
-    Instant empty_since_ = no_deadline;  ///< when the last member was lost; no_deadline while there are members
-    bool left_ = false;                  ///< the last member to go left of its own will
-    std::vector<std::string> ended_on_;  ///< the hosts of those who were members then
+    Instant empty_since_ = no_deadline;      ///< when the last member was lost; no_deadline while there are members
+    bool left_ = false;                      ///< the last member to go left of its own will
+    std::vector<std::string> ended_on_;      ///< the hosts of those who were members then
+    std::vector<std::string> former_hosts_;  ///< of nodes that were in a round and are gone, oldest first
     std::map<ConnectionId, HeldJoin> held_;
     Instant noticed_at_ = no_deadline;        ///< the workers of the running round were told last
     std::string notice_why_;                  ///< with these words

@@ -204,6 +204,10 @@ bool Job::fails_too_often(const Member& member) const {
 void Job::remember_node(const Member& gone) {
     if (gone.round != no_round && gone.round == round_.number)
         gone_of_round_.push_back({gone.node.host, static_cast<std::int32_t>(gone.group_rank), gone.arrival});
+    if (gone.round != no_round && std::ranges::find(former_hosts_, gone.node.host) == former_hosts_.end()) {
+        if (former_hosts_.size() == former_hosts_max) former_hosts_.erase(former_hosts_.begin());
+        former_hosts_.push_back(gone.node.host);
+    }
     if (gone.first_cause_of.empty()) return;
     pasts_.push_back({gone.node.host, gone.first_cause_of});
     for (auto& [incarnation, member] : members_) {

@@ -40,7 +40,8 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
       ending_(std::move(kept.facts.ending)),
       empty_since_(kept.members.empty() ? now : no_deadline),
       left_(kept.facts.left),
-      ended_on_(std::move(kept.facts.ended_on)) {
+      ended_on_(std::move(kept.facts.ended_on)),
+      former_hosts_(std::move(kept.facts.former_hosts)) {
     // Never later than now: a wall clock may have been set back.
     const auto here = [&](std::int64_t at) {
         return std::min(now, Instant(std::chrono::nanoseconds(at) - config_.to_wall_clock));
@@ -98,6 +99,7 @@ JobFacts Job::facts() const {
             .ending = ending_,
             .ended_at_ns = ending_ ? on_wall_clock(ended_at_) : 0,
             .ended_on = ended_on_,
+            .former_hosts = former_hosts_,
             .noticed_at_ns = noticed_at_ == no_deadline ? 0 : on_wall_clock(noticed_at_),
             .notice_why = notice_why_};
 }

@@ -173,6 +173,7 @@ void fields(auto& v, Is<JobRow> auto& m) {
     v.optional(facts.ending);
     v.number(facts.ended_at_ns);
     v.names(facts.ended_on, native::peers_max);
+    v.names(facts.former_hosts, former_hosts_max);
     v.number(facts.noticed_at_ns);
     v.sentence(facts.notice_why);
     v.part(m.round);

@@ -25,7 +25,7 @@
 namespace muster::rendezvous {
 
 /// Of all records. One more for each change of a field, here or in a message that is part of a record.
-inline constexpr std::uint8_t record_version = 4;
+inline constexpr std::uint8_t record_version = 5;
 
 /// What is kept of a job itself, beside its round and its nodes.
 struct JobFacts {
@@ -46,10 +46,11 @@ struct JobFacts {
     bool short_of_nodes = true;
     bool left = false;
     std::optional<native::JobEnded> ending;
-    std::int64_t ended_at_ns = 0;       ///< beside `ending`: on the wall clock
-    std::vector<std::string> ended_on;  ///< the hosts of those who were members then
-    std::int64_t noticed_at_ns = 0;     ///< the last notice to all workers, on the wall clock; 0: none
-    std::string notice_why;             ///< its words
+    std::int64_t ended_at_ns = 0;           ///< beside `ending`: on the wall clock
+    std::vector<std::string> ended_on;      ///< the hosts of those who were members then
+    std::vector<std::string> former_hosts;  ///< of nodes that were in a round and are gone, oldest first
+    std::int64_t noticed_at_ns = 0;         ///< the last notice to all workers, on the wall clock; 0: none
+    std::string notice_why;                 ///< its words
 };
 
 /// A job without the connections and the clocks of the daemon that knew it: no instant in here means anything.

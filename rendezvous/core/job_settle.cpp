@@ -16,7 +16,10 @@ void Job::settle(const Turn& turn) {
     settled_at_ = turn.now;
     if (settle_over(turn)) return;
     if (!settle_running(turn) && !settle_ended(turn)) settle_gathering(turn);
-    if (!ending_) tell_waiting(turn);
+    if (!ending_) {
+        refuse_others(turn);
+        tell_waiting(turn);
+    }
     tell_job_seen(turn);
 }
 

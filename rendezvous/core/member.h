@@ -69,6 +69,9 @@ struct HeldJoin {
     bool anew = false;  ///< it is one: another job under this name, or the next run of it
 };
 
+/// Hosts of nodes that were in a round and are gone: each is written with every change of the job.
+inline constexpr std::size_t former_hosts_max = 100;
+
 /// Rounds that a node ended through its own failure, kept beyond its agent: what is broken is the host, and a new agent
 /// there does not mend it.
 struct NodePast {

@@ -80,6 +80,7 @@ class Mischief {
         if (dice_.below(16) == 0) join.terms.nodes_max += 1;
         join.last_round = static_cast<Round>(dice_.below(4)) - 1;
         join.slots = dice_.below(4);
+        join.arguments_hash = join.slots;  // drawn together, so that older inputs mean what they did
         join.node_rank = static_cast<std::int32_t>(dice_.below(5)) - 1;
         return join;
     }

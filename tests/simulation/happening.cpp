@@ -36,6 +36,7 @@ std::string_view name(Happening happening) {
                                                                             "node_joined_late",
                                                                             "terms_differed",
                                                                             "stranger_refused",
+                                                                            "surplus_refused",
                                                                             "twin_refused",
                                                                             "node_drained",
                                                                             "round_sealed",

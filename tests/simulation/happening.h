@@ -47,6 +47,7 @@ enum class Happening : std::uint8_t {
     node_joined_late,
     terms_differed,
     stranger_refused,
+    surplus_refused,
     twin_refused,
     node_drained,
     // -- marks: what the faults led to --

@@ -25,15 +25,16 @@ struct AgentTruth {
     std::uint32_t slots = 1;
     std::uint32_t restarts_max = 0;  ///< of its terms
     std::string role;
-    bool gone = false;          ///< finished, killed, or without power
-    bool parked = false;        ///< waits as a spare
-    bool left = false;          ///< was told to stop, or left
-    bool stranger = false;      ///< does not know the job's secret
-    Round knows = no_round;     ///< the last round it was told to be in
-    Moment last_trouble{-1};    ///< when something other than the daemon's end last befell it or its link
-    Moment heard_daemon{-1};    ///< when the daemon's last message reached it; negative: none has
-    Duration silence_before{};  ///< how long it had heard nothing until then
-    bool in_trouble = false;    ///< stopped or cut off right now
+    bool gone = false;            ///< finished, killed, or without power
+    bool parked = false;          ///< waits as a spare
+    bool left = false;            ///< was told to stop, or left
+    bool may_be_surplus = false;  ///< beside a full job of a fixed size it is refused: its arguments are its own
+    bool stranger = false;        ///< does not know the job's secret
+    Round knows = no_round;       ///< the last round it was told to be in
+    Moment last_trouble{-1};      ///< when something other than the daemon's end last befell it or its link
+    Moment heard_daemon{-1};      ///< when the daemon's last message reached it; negative: none has
+    Duration silence_before{};    ///< how long it had heard nothing until then
+    bool in_trouble = false;      ///< stopped or cut off right now
 };
 
 struct RoundTruth {

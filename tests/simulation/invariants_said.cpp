@@ -63,9 +63,15 @@ void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
     }
 }
 
-/// Whoever does not know the secret is asked for it, and turned away.
+/// Whoever does not know the secret is asked for it, and turned away. A node that runs what the job runs is no
+/// stranger.
 void Invariants::check_stranger(const Talk& talk, const native::Message& said) {
     const AgentTruth& agent = agents_.at(talk.incarnation);
+    const auto* refused = std::get_if<native::Refused>(&said);
+    if (refused != nullptr && refused->reason == native::RefusalReason::job_full) {
+        chronicle_.count(Happening::surplus_refused);
+        if (!agent.may_be_surplus) violated("refusal", cat(agent.name, " is refused: ", refused->why));
+    }
     if (!agent.stranger || std::holds_alternative<native::Challenge>(said)) return;
     if (std::holds_alternative<native::Refused>(said)) return chronicle_.count(Happening::stranger_refused);
     violated("secret", cat(agent.name, " does not know the secret, and is told ", native::name(said)));

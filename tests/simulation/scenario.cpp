@@ -148,6 +148,7 @@ Scenario draw_scenario(Random& random) {
     scenario.secret = aside.chance(200);
     if (scenario.secret) scenario.faults.twin = never;
     if (scenario.secret && aside.chance(500)) scenario.jobs.back().odd_one_out = true;
+    for (auto& job : scenario.jobs) job.numbered = aside.chance(300);
     return scenario;
 }
 
@@ -166,15 +167,15 @@ std::string story_of(const Scenario& scenario) {
                mean("daemon cut from etcd", faults.etcd_cut), mean("etcd away", faults.etcd_away));
     for (const JobScenario& job : scenario.jobs) {
         const native::JobTerms& terms = job.terms;
-        out += cat("\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(),
-                   ", spares ", terms.spares, ", restarts ", terms.restarts_max, ", last call ", terms.last_call_ms,
-                   " ms, lost time-out ", terms.lost_timeout_ms, " ms, work ", describe(job.work),
-                   terms.restarts_window_ms > 0 ? cat(" within ", terms.restarts_window_ms, " ms") : "",
-                   terms.node_failures_max > 0
-                       ? cat(", node failures ", terms.node_failures_max, '/', terms.node_failures_of)
-                       : "",
-                   terms.restart_early_failures ? ", early ones restarted" : "",
-                   terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "");
+        out += cat(
+            "\n  ", job.name, ": ", terms.nodes_min, ':', terms.nodes_max, " nodes of ", job.nodes.size(), ", spares ",
+            terms.spares, ", restarts ", terms.restarts_max, ", last call ", terms.last_call_ms, " ms, lost time-out ",
+            terms.lost_timeout_ms, " ms, work ", describe(job.work),
+            terms.restarts_window_ms > 0 ? cat(" within ", terms.restarts_window_ms, " ms") : "",
+            terms.node_failures_max > 0 ? cat(", node failures ", terms.node_failures_max, '/', terms.node_failures_of)
+                                        : "",
+            terms.restart_early_failures ? ", early ones restarted" : "", job.numbered ? ", arguments differ" : "",
+            terms.fixed_world ? ", fixed world" : "", job.endless ? ", endless" : "");
     }
     return out;
 }

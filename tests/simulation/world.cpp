@@ -95,6 +95,9 @@ agent::SupervisorConfig World::supervisor_config(const Node& node) const {
     config.join.node_rank = node.scenario.node_rank;
     config.join.addresses = {config.host};
     config.join.entry = "train.py";
+    const auto number = static_cast<std::uint64_t>(&node - nodes_.data());
+    config.join.arguments = job.numbered ? cat("--node=", number) : "";
+    config.join.arguments_hash = job.numbered ? number + 2 : 1;
     config.join.hosts_endpoint = hosts_daemon(node);
     return config;
 }
@@ -131,6 +134,9 @@ void World::start_agent(std::size_t index) {
     truth.restarts_max = setting.supervisor.join.terms.restarts_max;
     truth.role = node.scenario.role;
     truth.stranger = node.odd && scenario_.secret;
+    const auto& job = scenario_.jobs[node.job];
+    const bool fixed_size = job.terms.nodes_min == job.terms.nodes_max && job.terms.spares == 0;
+    truth.may_be_surplus = job.numbered && fixed_size;
     truth.in_trouble = trouble_count_[node.host] > 0;
     invariants_.newcomer(setting.client.node.incarnation, std::move(truth));
     node.agents.push_back(std::make_unique<AgentProcess>(surroundings_, random_.fork(), std::move(setting)));

@@ -6,7 +6,8 @@
 //         window=10s node_failures=2 of_rounds=4 restart_early   --max-restarts 1/10s, --node-failures 2/4, ...
 //         quiet quiet_always embedded           what the daemon is (QuietStart; part of the node that hosts it)
 //         kept                                  its records are kept
-//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [version=1.0]   Join; Hello first on a new connection
+//   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0]
+//                                               Join; Hello first on a new connection
 //   report n0 [stopped=2]                       RoundReport
 //   rejoin n0                                   report, join
 //   fail n0 [code=1|signal=9|comm] [early] [full] [ago=20ms] [error=1ms]   WorkersFailed

@@ -29,6 +29,7 @@ std::string_view word(native::RefusalReason reason) {
         case native::RefusalReason::limit: return "limit";
         case native::RefusalReason::malformed: return "malformed";
         case native::RefusalReason::secret: return "secret";
+        case native::RefusalReason::job_full: return "job_full";
     }
     return "?";
 }

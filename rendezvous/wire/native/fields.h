@@ -155,6 +155,8 @@ void fields(auto& v, Is<Join> auto& m) {
     v.number(m.store_port);
     v.number(m.peer_port);
     v.sentence(m.entry);
+    v.text(m.arguments, arguments_bytes_max, Keep::front);
+    v.number(m.arguments_hash);
 }
 
 void fields(auto& v, Is<Assigned> auto& m) {
@@ -281,7 +283,7 @@ void fields(auto& v, Is<JobEnded> auto& m) {
 }
 
 void fields(auto& v, Is<Refused> auto& m) {
-    v.choice(m.reason, RefusalReason::secret);
+    v.choice(m.reason, RefusalReason::job_full);
     v.sentence(m.why);
 }
 

@@ -29,6 +29,9 @@ inline constexpr std::size_t path_bytes_max = 4096;
 /// Sentences for people: `why`, notes, what is launched.
 inline constexpr std::size_t sentence_bytes_max = 4096;
 
+/// A program's arguments, for people: enough to tell two jobs apart. Each node's lie in the daemon's memory and state.
+inline constexpr std::size_t arguments_bytes_max = 512;
+
 /// An exception's message from the error file: a Python traceback fits.
 inline constexpr std::size_t failure_message_bytes_max = 16 * 1024;
 

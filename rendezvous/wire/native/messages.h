@@ -74,6 +74,8 @@ struct Join {
     std::uint16_t store_port = 0;        ///< the listener bound for the next round's store, 0: none (probed port)
     std::uint16_t peer_port = 0;         ///< where peers may ask this agent (PeerAsk); 0: nowhere
     std::string entry;                   ///< what is launched, for messages ("train.py")
+    std::string arguments;               ///< its arguments, for messages: without secrets and control characters, cut
+    std::uint64_t arguments_hash = 0;    ///< of the entry and of all arguments, without the secrets; 0: not told
     friend bool operator==(const Join&, const Join&) = default;
 };
 
@@ -288,7 +290,8 @@ enum class RefusalReason : std::uint8_t {
     job_in_use = 3,
     limit = 4,
     malformed = 5,
-    secret = 6,  ///< the job's secret is missing or wrong
+    secret = 6,    ///< the job's secret is missing or wrong
+    job_full = 7,  ///< the job has all of its nodes, or is over, and this node launches something else
 };
 
 struct Refused {

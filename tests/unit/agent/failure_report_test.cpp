@@ -162,6 +162,18 @@ TEST_CASE("every other ending is one line, and success is silent") {
           "muster: job job7: this node was asked to leave, and has left: maintenance\n");
 }
 
+TEST_CASE("a node that has not run its program says so at the end of the job, whatever the job's name is") {
+    auto spare = context;
+    spare.entry = "train.py";
+    spare.job_is_named = false;
+    CHECK(report(JobSucceeded{NodePart::spare}, spare) ==
+          "muster: job 'job7' succeeded; this node was a spare of it and has not run train.py\n");
+    CHECK(report(JobSucceeded{NodePart::late}, spare) ==
+          "muster: job 'job7' succeeded; this node came after its end and has not run train.py\n");
+    const auto lost = report(JobFailed{{}, NodePart::spare}, spare);
+    CHECK(lost.ends_with("\n  this node was a spare of it and has not run train.py\n"));
+}
+
 TEST_CASE("a job without a name is not called by an id that tells nobody anything") {
     ReportContext unnamed = context;
     unnamed.job_is_named = false;

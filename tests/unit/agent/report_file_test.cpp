@@ -62,6 +62,11 @@ TEST_CASE("the report file holds the verdict as fields") {
 
 TEST_CASE("every ending has its outcome") {
     CHECK(parsed(JobSucceeded{}, 0)["outcome"] == "succeeded");
+    CHECK(parsed(JobSucceeded{}, 0)["why"] == "");
+    CHECK(parsed(JobSucceeded{}, 0)["part"] == "ran");
+    CHECK(parsed(JobSucceeded{NodePart::spare}, 0)["part"] == "spare");
+    CHECK(parsed(JobSucceeded{NodePart::spare}, 0)["why"] == "this node was a spare of it and has not run its program");
+    CHECK(parsed(JobFailed{failed_end(), NodePart::late})["part"] == "late");
     auto loop = failed_end();
     loop.outcome = native::JobOutcome::crash_loop;
     CHECK(parsed(JobFailed{loop})["outcome"] == "crash_loop");

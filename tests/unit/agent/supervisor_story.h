@@ -96,6 +96,8 @@ class Story {
         return show(last_.actions);
     }
     const SupervisorStep& last() const { return last_; }
+    /// Of a step that held Finish.
+    const Ending& ending() const { return std::get<Finish>(last_.actions.back()).ending; }
     Phase phase() const { return supervisor_.phase(); }
     Duration time_left() const {
         return supervisor_.deadline() == no_deadline ? Duration::max() : supervisor_.deadline() - now;

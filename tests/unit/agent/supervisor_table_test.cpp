@@ -66,6 +66,24 @@ TEST_CASE("the end of the job ends the agent, after its workers") {
     CHECK(Story::joining().job_succeeded() == "AcknowledgeEnd; CloseStore; Finish(JobSucceeded)");
 }
 
+TEST_CASE("a node that has not run its program knows so at the job's end") {
+    Story late = Story::joining();
+    late.job_succeeded();
+    CHECK(std::get<JobSucceeded>(late.ending()).part == NodePart::late);
+    Story spare = Story::joining();
+    spare.step(DaemonSaid{native::Parked{}});
+    spare.job_failed();
+    CHECK(std::get<JobFailed>(spare.ending()).part == NodePart::spare);
+    Story taken = Story::joining();
+    taken.step(DaemonSaid{native::Parked{}});
+    taken.assigned(0);
+    taken.job_succeeded();
+    taken.ended(0, Exited{0});
+    taken.ended(1, Exited{0});
+    taken.tree_empty();
+    CHECK(std::get<JobSucceeded>(taken.ending()).part == NodePart::ran);
+}
+
 TEST_CASE("a drained node stops its workers and leaves") {
     const std::string leave = "SendLeave(maintenance); CloseStore; Finish(Drained maintenance)";
     CHECK(Story::joining().drain() == leave);

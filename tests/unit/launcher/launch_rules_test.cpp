@@ -52,6 +52,11 @@ TEST_CASE("static meets at the master address") {
     CHECK(config_of({"--nnodes=2", "--master-addr=gpu01"}).endpoint.port == 29500);
     CHECK(config_of({"--nnodes=2", "--rdzv-endpoint=gpu01:7"}).endpoint == Endpoint{"gpu01", 7});
     CHECK(config_of({"--master-port=1", "--rdzv-conf=timeout=30"}).join_timeout == 30s);
+    for (const char* quoted :
+         {"'join_timeout=7,timeout=30'", "\"join_timeout=7,timeout=30\"", " \" join_timeout=7 \" "})
+        CHECK(config_of({"--rdzv-backend=c10d", cat("--rdzv-conf=", quoted)}).join_timeout == 7s);
+    CHECK(config_of({"--master-port=1", "--rdzv-conf=\"\""}).join_timeout == 900s);
+    CHECK(contradiction({"--rdzv-conf=\"timeout=7"}).find("unknown key '\"timeout'") != std::string::npos);
     CHECK(config_of({"--max-restarts=1"}).stalled_restarts_max == 3);
     CHECK(config_of({"--max-restarts=3", "--max-stalled-restarts=3"}).stalled_restarts_max == 3);
     CHECK(config_of({"--max-restarts=1/1h", "--max-stalled-restarts=9"}).stalled_restarts_max == 9);

@@ -199,6 +199,19 @@ TEST_CASE("an endpoint that speaks another protocol is said to do so, at the rat
         "is in between");
 }
 
+TEST_CASE("a refusal that names the job says where that is, by the name that this node was given") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.daemon(native::Refused{native::RefusalReason::job_full, "job 'job' is full and runs x"});
+    CHECK(std::get<native::Refused>(talk.last_delivered).why == "job 'job' at gpu00:29400 is full and runs x");
+    Dialogue other;
+    other.join();
+    other.open();
+    other.daemon(native::Refused{native::RefusalReason::terms_differ, "the lease is 5 s"});
+    CHECK(std::get<native::Refused>(other.last_delivered).why == "the lease is 5 s");
+}
+
 TEST_CASE("a spare waits for ever as long as the daemon is there") {
     Dialogue talk;
     talk.join();

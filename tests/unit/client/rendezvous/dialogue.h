@@ -91,6 +91,7 @@ class Dialogue {
     native::Ping last_ping;
     native::Hello hello;
     native::Message last_sent;
+    native::Message last_delivered;
 
   private:
     std::string line(const Connect&) {
@@ -106,7 +107,10 @@ class Dialogue {
         return cat("send ", native::name(send.message));
     }
     std::string line(const AskPeer& ask) { return cat("ask ", ask.peer.group_rank); }
-    std::string line(const Deliver& deliver) { return cat("deliver ", native::name(deliver.message)); }
+    std::string line(const Deliver& deliver) {
+        last_delivered = deliver.message;
+        return cat("deliver ", native::name(deliver.message));
+    }
     std::string line(const Fenced& fenced) { return cat("fenced: ", fenced.why); }
     std::string line(const RendezvousLost& lost) { return cat("lost: ", lost.why); }
     std::string line(const Progress& progress) { return cat("progress: ", progress.line); }

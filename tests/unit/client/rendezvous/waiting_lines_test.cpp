@@ -6,7 +6,7 @@ namespace muster::rendezvous {
 namespace {
 
 struct Wait {
-    explicit Wait(const char* host = "gpu00") : lines({host, 29400}) { lines.begin(now); }
+    explicit Wait(const char* host = "gpu00") : lines({host, 29400}, "job7") { lines.begin(now); }
     /// Everything that is said until then, the last line.
     std::string until(Duration since_begin) {
         std::string last;
@@ -108,8 +108,10 @@ TEST_CASE("a loopback endpoint gets a hint after 10 s") {
 TEST_CASE("a spare is told its place") {
     Wait wait;
     wait.lines.answered(wait.now);
-    wait.lines.parked({2, ""});
-    CHECK(wait.until(1s) == "this node is a spare at gpu00:29400 (2 before it)");
+    wait.lines.parked({2, ""}, wait.now);
+    CHECK(wait.until(0s) ==
+          "this node is a spare of job 'job7' at gpu00:29400 (2 before it), and does not run its program unless it is "
+          "needed");
     CHECK(wait.until(40s).find("Check") == std::string::npos);
 }
 

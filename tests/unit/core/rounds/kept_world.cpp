@@ -101,6 +101,8 @@ void KeptWorld::appear(Agent& agent) {
     agent.join.role = below(4) == 0 ? "reader" : "default";
     agent.join.node_rank = terms_.fixed_world ? seat % static_cast<std::int32_t>(terms_.nodes_max) : -1;
     agent.join.entry = "train.py";
+    agent.join.arguments = cat("--half=", seat % 2);
+    agent.join.arguments_hash = 1 + static_cast<std::uint64_t>(seat % 2);
     if (below(2) == 0) agent.join.addresses = {cat("10.0.0.", seat)};
     agent.phase = Phase::waiting;
     connect(agent);

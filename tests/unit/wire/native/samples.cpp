@@ -18,6 +18,8 @@ Join join() {
     join.store_port = 4660;
     join.peer_port = 22136;
     join.entry = "a.py";
+    join.arguments = "-x";
+    join.arguments_hash = 0x0102030405060708;
     return join;
 }
 
