@@ -30,6 +30,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/socket_address.h"
+#include "rendezvous/base/start_up_signals.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/job_secret.h"
@@ -123,6 +124,7 @@ class NodeRun::Body {
         for (const int signal : config_.handled_signals) ::sigaddset(&held_signals_, signal);
         if (config_.preemption_signal != 0) ::sigaddset(&held_signals_, config_.preemption_signal);
         ::pthread_sigmask(SIG_BLOCK, &held_signals_, nullptr);
+        end_start_up_signals();
     }
 
     /// A stop signal ends the lingering; one that came earlier, while the agent was ending, means that there is to be

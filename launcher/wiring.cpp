@@ -37,6 +37,7 @@
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/standard_streams.h"
+#include "rendezvous/base/start_up_signals.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/job_secret.h"
 
@@ -210,19 +211,27 @@ int launch(Launch launch, Environment environment) {
     return code;
 }
 
+using Command = int (*)(const std::vector<std::string>& arguments);
+
+/// Null: `word` is no command.
+Command command_named(std::string_view word) {
+    if (word == "flight") return run_flight;
+    if (word == "checkpoint") return run_checkpoint;
+    if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
+    if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
+    if (word == "config") return [](const auto& arguments) { return run_config(arguments, process_environment()); };
+    return nullptr;
+}
+
 }  // namespace
 
 int run(int argc, const char* const* argv) {
     survive_file_size_limit();  // workers start with every signal at its default
     open_missing_standard_streams();
-    if (argc > 1 && std::string_view(argv[1]) == "flight") return run_flight({argv + 2, argv + argc});
-    if (argc > 1 && std::string_view(argv[1]) == "checkpoint") return run_checkpoint({argv + 2, argv + argc});
-    if (argc > 1 && std::string_view(argv[1]) == "drain")
-        return run_drain({argv + 2, argv + argc}, process_environment());
-    if (argc > 1 && std::string_view(argv[1]) == "fault")
-        return run_fault({argv + 2, argv + argc}, process_environment());
-    if (argc > 1 && std::string_view(argv[1]) == "config")
-        return run_config({argv + 2, argv + argc}, process_environment());
+    if (const auto command = argc > 1 ? command_named(argv[1]) : nullptr) {
+        end_start_up_signals();  // a signal ends a command as it ends any other program
+        return command({argv + 2, argv + argc});
+    }
     const auto environment = process_environment();
     const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
     const auto file = named_job_file(words);

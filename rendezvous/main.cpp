@@ -25,6 +25,7 @@
 #include "rendezvous/base/nearest.h"
 #include "rendezvous/base/own_addresses.h"
 #include "rendezvous/base/standard_streams.h"
+#include "rendezvous/base/start_up_signals.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/net/daemon.h"
 #include "rendezvous/net/job_secret.h"
@@ -149,6 +150,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     }
     rendezvous::EventLoop loop;
     rendezvous::StopOnSignal signals(loop);
+    end_start_up_signals();
     auto listeners = open_listeners(config.listen, service);
     if (!listeners) {
         complain(listeners.error().context);
@@ -233,6 +235,16 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
             ": not looked at, because the service manager gives the sockets: write ListenStream= lines in a drop-in of "
             "musterd.socket");
     return serve(std::move(config), std::move(state), *service);
+}
+
+constexpr StartUpAnswer start_up_answer{
+    .program = "musterd",
+    .sentence = "it has served nobody yet. To serve jobs, start musterd again.",
+    .end = StartUpEnd::by_signal,
+};
+
+[[gnu::constructor(101)]] void answer_first_signals() {
+    answer_start_up_signals(start_up_answer);
 }
 
 }  // namespace

@@ -77,8 +77,16 @@ Result<GuardianHandle> fork_guardian(GuardianConfig config) {
     std::optional<WorkerCgroup> cgroup;
     if (config.cgroup == CgroupUse::when_delegated) cgroup = WorkerCgroup::create(cat("muster-", ::getpid()));
     if (cgroup) handle.cgroup = cgroup->path();
+    // The guardian is born with its signals blocked: one that is sent to the whole group must not run a handler of ours
+    // in both.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, &before);
     handle.pid = ::fork();
-    if (handle.pid < 0) return error_from_shortage(errno, "fork the guardian");
+    const int refused = errno;
+    if (handle.pid != 0) ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (handle.pid < 0) return error_from_shortage(refused, "fork the guardian");
     if (handle.pid == 0) {
         handle.socket.reset();
         live_as_guardian(std::move(config), std::move(guardians_end), std::move(cgroup), GuardianRole::serving);

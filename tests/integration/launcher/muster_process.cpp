@@ -60,6 +60,7 @@ MusterProcess::MusterProcess(const std::vector<std::string>& words, const Muster
         }
         const rlimit files{options.open_files_max, options.open_files_max};
         if (options.open_files_max != 0) ::setrlimit(RLIMIT_NOFILE, &files);
+        if (options.ignored_signal != 0) ::signal(options.ignored_signal, SIG_IGN);
         if (!options.directory.empty() && ::chdir(options.directory.c_str()) != 0) ::_exit(99);
         ::execve(argv[0], argv.data(), envp.data());
         ::_exit(98);

@@ -18,6 +18,7 @@ struct MusterOptions {
     bool close_streams = false;                           ///< start with descriptors 0, 1 and 2 closed
     bool close_stdout_reader = false;                     ///< stdout is a pipe that nobody reads
     unsigned open_files_max = 0;                          ///< limit of open files, soft and hard; 0: the test's own
+    int ignored_signal = 0;                               ///< that it starts to ignore; 0: none
 };
 
 class MusterProcess {

@@ -4,10 +4,15 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <thread>
 
+#include "agent/signal_handlers.h"
 #include "rendezvous/base/read_file.h"
+#include "rendezvous/wire/native/worker_end.h"
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"
+#include "tests/support/effort.h"
 #include "tests/support/holds.h"
 #include "tests/support/scratch_folder.h"
 
@@ -21,6 +26,18 @@ namespace {
 Words shell(Words options, const std::string& script) {
     options.insert(options.end(), {"--no-python", "sh", "-c", script});
     return options;
+}
+
+/// The moment at which a launcher runs its own code: it handles the signal. Before, the system's loader maps the
+/// program, and every program ends by a signal without a word.
+bool is_ready_for(int number, pid_t pid) {
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    const auto path = "/proc/" + std::to_string(pid) + "/status";
+    while (std::chrono::steady_clock::now() < until) {
+        const auto status = read_file(path);
+        if (status.starts_with("Name:\tmuster\n") && muster::agent::status_handles_signal(status, number)) return true;
+    }
+    return false;
 }
 
 int code_of(Words words) {
@@ -63,6 +80,43 @@ TEST_CASE("a signal stops the job: 128+n, and the workers get the same signal") 
         muster.signal(number);
         CHECK(muster.wait() == 128 + number);
         CHECK(holds(muster.out(), "got-it"));
+    }
+}
+
+TEST_CASE("a signal to a launcher that still reads its options ends it with a sentence") {
+    ScratchFolder folder;
+    const auto never_written = folder / "job.toml";
+    REQUIRE(::mkfifo(never_written.c_str(), 0600) == 0);
+    for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT}) {
+        MusterProcess muster({"--config", never_written});
+        REQUIRE(is_ready_for(number, muster.pid()));
+        muster.signal(number);
+        CHECK(muster.wait() == 128 + number);
+        CHECK(holds(muster.err(), muster::signal_name(number) + " during start-up; no worker was started"));
+    }
+    // As under nohup.
+    MusterProcess deaf({"--config", never_written}, {.ignored_signal = SIGHUP});
+    REQUIRE(is_ready_for(SIGTERM, deaf.pid()));
+    deaf.signal(SIGHUP);
+    deaf.signal(SIGTERM);
+    CHECK(deaf.wait() == 143);
+    CHECK(!holds(deaf.err(), "SIGHUP"));
+}
+
+TEST_CASE("a signal at any moment of a launcher's start is answered with a sentence and 128+n") {
+    const auto seed = std::random_device{}();
+    INFO("seed " << seed);
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<int> moment(0, 20'000);
+    for (int start = 0; start < effort(300, 60); ++start) {
+        MusterProcess muster({"--standalone", "--no-python", "sleep", "60"});
+        REQUIRE(is_ready_for(SIGTERM, muster.pid()));
+        const std::chrono::microseconds after(moment(random));
+        std::this_thread::sleep_for(after);
+        muster.signal(SIGTERM);
+        INFO("start " << start << ", after " << after.count() << " us: " << muster.err());
+        CHECK(muster.wait() == 143);
+        CHECK(holds(muster.err(), "SIGTERM"));
     }
 }
 

@@ -2,11 +2,13 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <csignal>
 
+#include "agent/signal_handlers.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
@@ -112,6 +114,19 @@ TEST_CASE("musterd ends in order when it is told to, and says so") {
     daemon.port();
     CHECK(daemon.end(SIGTERM) == 0);
     CHECK(daemon.read_until("ended by SIGTERM").find("ended by SIGTERM") != std::string::npos);
+}
+
+TEST_CASE("a signal to a musterd that still reads its options ends it with a sentence") {
+    const test::ScratchFolder scratch;
+    const auto never_written = scratch / "musterd.conf";
+    REQUIRE(::mkfifo(never_written.c_str(), 0600) == 0);
+    Musterd daemon({"--config", never_written});
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (!agent::handles_signal(daemon.pid(), SIGTERM) && std::chrono::steady_clock::now() < until) {
+    }
+    CHECK(daemon.end(SIGTERM) == 143);
+    CHECK(daemon.read_until("\n") ==
+          "musterd: SIGTERM during start-up; it has served nobody yet. To serve jobs, start musterd again.\n");
 }
 
 TEST_CASE("an option that musterd does not understand is named, and ends it with 2; a port in use with 78") {
