@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "rendezvous/base/process_limit.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -15,4 +16,19 @@ TEST_CASE("an errno keeps its meaning and its text") {
 TEST_CASE("context is put in front") {
     CHECK(describe(with_context(Error{Errc::timed_out, "no answer within 5 s"}, "join job 7")) ==
           "timed_out: join job 7: no answer within 5 s");
+}
+
+TEST_CASE("the limit on processes that is reached is named with its value") {
+    ProcessLimits limits{.groups = {{"/sys/fs/cgroup/a/b", 100, 20}, {"/sys/fs/cgroup/a", 40, 40}},
+                         .user_max = 500,
+                         .threads_max = 7000,
+                         .pid_max = 32768};
+    CHECK(describe_reached_limit(limits) == "pids.max = 40 of the control group /sys/fs/cgroup/a (it holds 40)");
+    limits.groups[1].count = 39;
+    CHECK(describe_reached_limit(limits) == "RLIMIT_NPROC = 500 (ulimit -u) of this user");
+    limits.user_max.reset();  // root
+    CHECK(describe_reached_limit(limits) == "pids.max = 40 of the control group /sys/fs/cgroup/a (it holds 39)");
+    limits.groups.clear();
+    CHECK(describe_reached_limit(limits) == "kernel.threads-max = 7000 or kernel.pid_max = 32768");
+    CHECK(find_process_limits().pid_max > 0);
 }
