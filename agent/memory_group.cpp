@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "agent/process/cgroup_mounts.h"
+#include "rendezvous/base/cgroup_mounts.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 

@@ -71,7 +71,7 @@ Result<SideProcess> start_side_process(std::vector<std::string> words, const std
     arguments.push_back(nullptr);
     if (const int failure = ::posix_spawnp(&child.pid, words[0].c_str(), &terms.actions, &terms.attributes,
                                            arguments.data(), environ)) {
-        return error_from_errno(failure, cat("start ", words[0]));
+        return error_from_shortage(failure, cat("start ", words[0]));
     }
     child.ended = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
     if (child.ended.valid()) return child;

@@ -273,6 +273,11 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
         return;
     }
     worker.fate = saved_and_left(ended.end) ? Fate::saved : Fate::failed;
+    if (const auto* never = std::get_if<NotStarted>(&ended.end))
+        if (const auto advice = advice_on_shortage(never->error_number); !advice.empty())
+            return on_shortage(cat("this node cannot start its workers: local rank ", ended.local_rank, " ",
+                                   describe(ended.end), "; ", advice),
+                               notes, now);
     Failure failure = make_failure(ended, notes);
     const std::string why =
         cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
@@ -281,6 +286,16 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     report_failure(std::move(failure));
     // Those beside one that saved and left are about to do the same.
     begin_drain(sigterm, worker.fate == Fate::saved ? Tell::notice : Tell::round_over, why, now);
+}
+
+/// The operating system refuses processes or memory to this node, and would in the next round. To the others the node
+/// is lost, which costs no restart.
+void Supervisor::on_shortage(const std::string& why, const WorkerNotes& notes, Instant now) {
+    say(why);
+    if (ending_) return;  // each further worker meets the same limit
+    report_failure(node_failure(FailureKind::node_lost, why, notes));
+    end(AgentFailed{why});
+    begin_drain(sigterm, Tell::round_over, why, now);
 }
 
 void Supervisor::report_failure(Failure failure) {
@@ -330,6 +345,19 @@ Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& no
     return failure;
 }
 
+/// Of the node as a whole, and not of one of its workers.
+Failure Supervisor::node_failure(FailureKind kind, const std::string& why, const WorkerNotes& notes) const {
+    Failure failure;
+    failure.kind = kind;
+    failure.host = config_.host;
+    failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
+    failure.end = Signaled{.signal = sigkill};  // how the workers end
+    failure.message = why;
+    failure.at_ns = notes.at_ns;
+    failure.wall_time_s = notes.wall_time_s;
+    return failure;
+}
+
 /// With it died whatever worker was still running: one failure of this node. What had ended before is not touched by
 /// it, and with a new guardian the node takes part in the next round.
 void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now) {
@@ -338,16 +366,8 @@ void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& n
     const bool in_round = round_ && !drained();
     const bool stopping = in_round && round_->drain && lost.at >= round_->drain->signalled;
     if (in_round && (!lost.replaced || (round_->orphaned && !stopping))) {
-        Failure failure;
         // A node that cannot go on is lost to the others, which costs no restart.
-        failure.kind = lost.replaced ? FailureKind::killed : FailureKind::node_lost;
-        failure.host = config_.host;
-        failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
-        failure.end = Signaled{.signal = sigkill};  // how the workers ended
-        failure.message = why;
-        failure.at_ns = notes.at_ns;
-        failure.wall_time_s = notes.wall_time_s;
-        report_failure(std::move(failure));
+        report_failure(node_failure(lost.replaced ? FailureKind::killed : FailureKind::node_lost, why, notes));
     }
     if (!lost.replaced) {
         stuck_ = in_round;  // nobody is left who could say that the tree is empty

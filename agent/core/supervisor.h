@@ -268,6 +268,7 @@ class Supervisor {
     void release_held(Instant now);
     void on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now);
     void on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now);
+    void on_shortage(const std::string& why, const WorkerNotes& notes, Instant now);
     void report_failure(Failure failure);
     void on_tree_stuck(const std::string& what);
 
@@ -296,6 +297,7 @@ class Supervisor {
     [[nodiscard]] int outer_signal(const WorkerEnded& ended) const;
     [[nodiscard]] bool stopped_by_us(const WorkerEnded& ended, const WorkerNotes& notes) const;
     [[nodiscard]] Failure make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const;
+    [[nodiscard]] Failure node_failure(FailureKind kind, const std::string& why, const WorkerNotes& notes) const;
 
     SupervisorConfig config_;
     SupervisorStep step_;  // of the step under way

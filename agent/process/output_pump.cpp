@@ -17,6 +17,7 @@
 #include "agent/process/output_stream.h"
 #include "agent/process/pseudo_terminal.h"
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/base/thread_start.h"
 
@@ -167,7 +168,7 @@ std::optional<NotStarted> OutputPump::Body::begin() {
     epoll_event wake_event{.events = EPOLLIN, .data = {.ptr = nullptr}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &wake_event) != 0) return NotStarted{errno, "epoll_ctl"};
     auto started = start_thread("muster-output", [this] { run(); });
-    if (!started) return NotStarted{EAGAIN, "start a thread"};
+    if (!started) return NotStarted{EAGAIN, cat("start a thread beyond ", reached_process_limit())};
     thread_ = std::move(*started);
     return std::nullopt;
 }

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "agent/process/cgroup_mounts.h"
+#include "rendezvous/base/cgroup_mounts.h"
 #include "rendezvous/base/read_file.h"
 #include "rendezvous/base/text.h"
 

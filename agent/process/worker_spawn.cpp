@@ -14,6 +14,7 @@
 
 #include <string_view>
 
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -138,6 +139,10 @@ pid_t fork_into(int cgroup_directory, bool& in_cgroup) {
     return ::fork();
 }
 
+NotStarted refused_process(int error_number) {
+    return {error_number, error_number == EAGAIN ? cat("fork beyond ", reached_process_limit()) : std::string("fork")};
+}
+
 }  // namespace
 
 SpawnResult spawn_worker(const SpawnRequest& request) {
@@ -160,7 +165,7 @@ SpawnResult spawn_worker(const SpawnRequest& request) {
         Child(childs, childs_end.get(), parent, grandparent).run();
     }
     if (pid < 0)
-        result.failure = {errno, "fork"};
+        result.failure = refused_process(errno);
     else
         result.pid = pid;
     return result;

@@ -26,7 +26,7 @@ void close_all_but(int kept) {
 
 Result<void> run_detached(int kept, const std::function<void()>& work) {
     const auto child = ::fork();
-    if (child < 0) return error_from_errno(errno, "start a process");
+    if (child < 0) return error_from_shortage(errno, "start a process");
     if (child == 0) {
         const auto grandchild = ::fork();
         if (grandchild == 0) {

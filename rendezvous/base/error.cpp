@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "rendezvous/base/file_size_limit.h"
+#include "rendezvous/base/process_limit.h"
 #include "rendezvous/base/text.h"
 
 namespace muster {
@@ -73,7 +74,8 @@ Error error_from_errno(int number, std::string_view what) {
 
 std::string_view advice_on_shortage(int number) {
     switch (number) {
-        case EAGAIN: return "this user or its control group has no process left: raise ulimit -u or pids.max";
+        case EAGAIN:
+            return "raise that limit (ulimit -u, or pids.max of the control group), or start fewer workers here";
         case ENOMEM: return "this host or its control group has no memory left for it";
         case EMFILE: return "this process has no descriptor left: raise ulimit -n";
         case EFBIG: return "this process may write no larger file: raise ulimit -f (RLIMIT_FSIZE)";
@@ -84,6 +86,7 @@ std::string_view advice_on_shortage(int number) {
 
 Error error_from_shortage(int number, std::string_view what) {
     auto error = error_from_errno(number, what);
+    if (number == EAGAIN) error.context += cat("; the limit is ", reached_process_limit());
     if (const auto advice = advice_on_shortage(number); !advice.empty()) error.context += cat("; ", advice);
     return error;
 }

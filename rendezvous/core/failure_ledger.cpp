@@ -66,8 +66,9 @@ const Failure& FailureLedger::first_cause(Duration victim_window) const {
 }
 
 bool FailureLedger::has_own_fault() const {
-    return std::ranges::any_of(kept_,
-                               [](const Failure& failure) { return failure.kind != FailureKind::communication_error; });
+    return std::ranges::any_of(kept_, [](const Failure& failure) {
+        return failure.kind != FailureKind::communication_error && failure.kind != FailureKind::node_lost;
+    });
 }
 
 }  // namespace muster::rendezvous

@@ -42,7 +42,7 @@ class FailureLedger {
     [[nodiscard]] std::size_t count() const { return count_; }
     /// The first cause (verdict.h); the ledger must not be empty.
     [[nodiscard]] const Failure& first_cause(Duration victim_window) const;
-    /// Something else than victims is among them.
+    /// A worker's own failure is among them: not a victim's, and not the loss of a node, which costs no restart.
     [[nodiscard]] bool has_own_fault() const;
     [[nodiscard]] const std::vector<Failure>& kept() const { return kept_; }
     /// Fingerprints of those that are known by name.

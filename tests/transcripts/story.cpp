@@ -256,6 +256,10 @@ void Story::fail(Puppet& agent, const Words& words) {
     }
     failure.early = words.contains("early");
     if (words.contains("full")) failure.cause.kind = CauseKind::disk_full;
+    if (words.contains("lost")) {
+        failure.kind = FailureKind::node_lost;
+        failure.rank = failure.local_rank = -1;
+    }
     if (words.contains("comm")) failure.kind = FailureKind::communication_error;
     failure.at_ns = ns(now_ - (words.contains("ago") ? duration_of(words.at("ago")) : 0ms));
     failure.uncertainty_ns = words.contains("error") ? duration_of(words.at("error")).count() : 0;

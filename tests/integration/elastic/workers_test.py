@@ -121,15 +121,22 @@ class Workers(unittest.TestCase):
             job.expect_exit(node, 0)
             self.assertEqual(len(job.starts()), 4)  # two rounds
 
-    def test_a_worker_that_cannot_be_forked_is_126_and_a_sentence(self):
+    def test_a_worker_that_cannot_be_forked_is_70_and_a_sentence_and_the_other_node_goes_on_uncharged(self):
         with Job(NOBODY if os.getuid() == 0 else None) as job:  # root has no limit of processes
-            node = job.node("--max-restarts", 1, nnodes="1")
-            starts = job.round(0, 2)
-            guardian = job.parent(starts[0]["pid"])
+            nodes = [job.node("--max-restarts", 1, nnodes="1:2", conf="last_call_timeout=1") for _ in range(2)]
+            starts = job.round(0, 4)
+            guardian = job.parent(starts[3]["pid"])
+            limited = next(node for node in nodes if node.pid == job.parent(guardian))
+            other = next(node for node in nodes if node is not limited)
             subprocess.run([*job.as_user(), "prlimit", "--pid", str(guardian), "--nproc=0:0"], check=True)
-            os.kill(starts[0]["pid"], signal.SIGKILL)
-            job.expect_exit(node, 126)
-            self.assertRegex(node.err.read_text(), "not started: fork: .* - .* no process left: raise ulimit -u")
+            os.kill(starts[3]["pid"], signal.SIGKILL)
+            job.expect_exit(limited, 70)
+            self.assertRegex(limited.err.read_text(), r"cannot start its workers: local rank \d not started: fork beyond RLIMIT_NPROC = 0 \(ulimit -u\) "
+                                                      r"of this user: .*; raise that limit .*, or start fewer workers here\n")
+            job.round(2, 2)
+            job.finish()
+            job.expect_exit(other, 0)
+            self.assertEqual({line["restart"] for line in job.starts(round=2)}, {1})  # the killed worker's, and no more
             job.expect_gone()
 
     def test_a_log_directory_that_cannot_be_made_is_told_before_any_worker_starts(self):

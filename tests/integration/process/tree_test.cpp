@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "agent/process/cgroup_mounts.h"
 #include "agent/process/process_tree.h"
 #include "agent/process/worker_cgroup.h"
+#include "rendezvous/base/cgroup_mounts.h"
 #include "tests/integration/process/driver.h"
 #include "tests/support/catch.h"
 

@@ -105,7 +105,8 @@ TEST_CASE("a worker for which the system has no process has not started, and the
         const auto words = describe(event.end) + (event.pid == 0 ? "" : ", but it has a pid");
         ::_exit(::write(said.write_end.get(), words.data(), words.size()) > 0 ? 0 : 1);
     }
-    CHECK(said.read_to_end(10s) == describe(NotStarted{EAGAIN, "fork"}));
+    CHECK(said.read_to_end(10s) ==
+          describe(NotStarted{EAGAIN, "fork beyond RLIMIT_NPROC = 0 (ulimit -u) of this user"}));
     ::waitpid(child, nullptr, 0);
 }
 

@@ -86,10 +86,10 @@ TEST_CASE("a worker for which the system had no process says what to raise") {
     Failure failure = killed_worker();
     failure.pid = 0;
     failure.log_directory.clear();
-    failure.end = NotStarted{EAGAIN, "fork"};
+    failure.end = NotStarted{EAGAIN, "fork beyond pids.max = 4"};
     const auto text = report(failed(failure, 0, 0), context);
-    CHECK(text.find("not started: fork: Resource temporarily unavailable - this user or its control group has no "
-                    "process left: raise ulimit -u or pids.max") != std::string::npos);
+    CHECK(text.find("not started: fork beyond pids.max = 4: Resource temporarily unavailable - raise that limit "
+                    "(ulimit -u, or pids.max of the control group), or start fewer workers here") != std::string::npos);
 }
 
 TEST_CASE("words that come from no error file are not said to be one's") {

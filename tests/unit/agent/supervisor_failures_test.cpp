@@ -13,6 +13,29 @@ TEST_CASE("a worker's failure is reported at once, before the others are signall
     CHECK(never.ended(1, NotStarted{2, "execvpe"}).starts_with("ReportFailed(rank 3: not started"));
 }
 
+TEST_CASE("a node that the system refuses a process is lost to the others, and its agent ends, uncharged") {
+    for (const int refused : {EAGAIN, ENOMEM, EMFILE}) {
+        Story story = Story::starting();
+        story.started(0);
+        CHECK(story.ended(1, NotStarted{refused, "fork beyond pids.max = 1"}) == "ReportFailed(node); " + term);
+        const auto& failure = std::get<ReportFailed>(story.last().actions.at(0)).failures.at(0);
+        CHECK(failure.kind == FailureKind::node_lost);  // which charges nothing
+        CHECK(failure.message.find("local rank 1 not started: fork beyond pids.max = 1") != std::string::npos);
+        story.round_ended(0);
+        CHECK(story.ended(0, Signaled{SIGTERM, false}) == "KillTree");
+        CHECK(story.tree_empty().ends_with("CloseStore; Finish(AgentFailed)"));
+    }
+    // Each further worker meets the same limit, which is told once.
+    Story both = Story::starting();
+    both.ended(0, NotStarted{EAGAIN, "fork"});
+    CHECK(both.ended(1, NotStarted{EAGAIN, "fork"}) == "KillTree");
+    Story stopped = Story::starting();
+    stopped.stop(SIGTERM);
+    stopped.ended(0, NotStarted{EAGAIN, "fork"});
+    stopped.ended(1, NotStarted{EAGAIN, "fork"});
+    CHECK(stopped.tree_empty().ends_with("Finish(Cancelled SIGTERM)"));
+}
+
 TEST_CASE("what ends after the signal was stopped, whatever its exit code") {
     Story story = Story::draining();
     CHECK(story.ended(0, Exited{1}) == "");

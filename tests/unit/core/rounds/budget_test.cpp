@@ -38,6 +38,18 @@ TEST_CASE("a window counts from the failure, however long the nodes drain") {
     CHECK(says(story.answers("rejoin n0"), "round 2 sealed"));
 }
 
+TEST_CASE("a node that says itself that it cannot go on costs no restart, also where none is left") {
+    Story story("min=1 max=2 restarts=0");
+    story.answers("join n0\njoin n1");
+    const auto answers = story.answers("fail n1 lost");
+    CHECK(says(answers, "n0 n1 <- RoundEnded 0 worker_failed:"));
+    CHECK(!says(answers, "final"));
+    const auto after = story.answers("leave n1\nrejoin n0\nadvance 31s");
+    INFO(after);
+    CHECK(says(after, "round 1 sealed with 1 node"));
+    CHECK(!says(after, "JobEnded"));
+}
+
 TEST_CASE("a mistake that a restart would only repeat ends the job at once, with the reason") {
     Story story("min=2 max=2 restarts=3");
     story.answers("join n0\njoin n1");

@@ -1,10 +1,10 @@
-#include "agent/process/cgroup_mounts.h"
+#include "rendezvous/base/cgroup_mounts.h"
 
 #include <algorithm>
 
 #include "rendezvous/base/text.h"
 
-namespace muster::agent {
+namespace muster {
 
 namespace {
 
@@ -83,4 +83,4 @@ std::string own_v1_cgroup_directory(std::string_view mountinfo, std::string_view
     return {};
 }
 
-}  // namespace muster::agent
+}  // namespace muster

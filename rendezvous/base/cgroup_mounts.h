@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace muster::agent {
+namespace muster {
 
 /// Where this process lives in the v2 hierarchy; empty if it has none, or if no mount shows it (a cgroup namespace
 /// whose root is elsewhere: "0::/../x"). Hybrid layouts (v1 controllers, a v2 hierarchy beside them) are served:
@@ -15,4 +15,4 @@ std::string own_cgroup_directory(std::string_view mountinfo, std::string_view cg
 /// The same in the v1 hierarchy of that controller.
 std::string own_v1_cgroup_directory(std::string_view mountinfo, std::string_view cgroup, std::string_view controller);
 
-}  // namespace muster::agent
+}  // namespace muster
