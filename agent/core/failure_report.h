@@ -22,7 +22,8 @@ struct ReportContext {
     bool job_is_named = true;           ///< else its id is left out: "none", or a random one, tells nobody anything
 };
 
-/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded).
+/// The report for stderr, lines ended by '\n'. Empty when there is nothing to say (JobSucceeded). Control characters
+/// and bytes that are not UTF-8, of which a worker's words may be full, are escaped (printable.h).
 std::string report(const Ending& ending, const ReportContext& context);
 
 /// Every worker that there was failed in the same way before its first step: that is the program's own doing, or that
