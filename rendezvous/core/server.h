@@ -61,8 +61,13 @@ struct Received {
     ConnectionId connection = 0;
     native::Message message;
 };
+/// An agent of torchrun's uses the store beside us for a job of this name. It comes again as long as it waits.
+struct TorchrunCame {
+    std::string job;
+    std::string peer;  ///< numeric address, for messages
+};
 struct Elapsed {};
-using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, Elapsed>;
+using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, TorchrunCame, Elapsed>;
 
 // ---- actions ----
 struct SendTo {

@@ -42,6 +42,11 @@ class AgentDialect final : public Dialect {
     /// Call every turn. Returns when it is due again.
     Instant turn(Instant now);
 
+    /// The store has seen an agent of torchrun's.
+    void torchrun_came(const std::string& job, const std::string& peer, Instant now) {
+        if (server_) step(TorchrunCame{job, peer}, now);
+    }
+
     [[nodiscard]] std::string status_json(Instant now) const;
     [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
     [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
