@@ -5,12 +5,13 @@
 #include <cstdio>
 
 #include "rendezvous/base/file_size_limit.h"
+#include "rendezvous/base/printable.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::launcher {
 
 int complain(std::string_view command, int code, std::string_view line) {
-    const auto text = cat("muster", command.empty() ? "" : " ", command, ": ", line, "\n");
+    const auto text = printable(cat("muster", command.empty() ? "" : " ", command, ": ", line, "\n"));
     std::fwrite(text.data(), 1, text.size(), stderr);
     return code;
 }

@@ -55,8 +55,12 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
     return {address_list(addresses), port};
 }
 
+/// For a stderr whose reader is slow, at the end of the daemon.
+constexpr Duration last_words_max = 1s;
+
 int complain(std::string_view line) {
-    std::cerr << "musterd: " << line << "\n";
+    print_notice(cat("musterd: ", line, "\n"));
+    flush_log(last_words_max);
     return exit_usage;
 }
 
@@ -175,7 +179,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "ended by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
-    flush_log(1s);
+    flush_log(last_words_max);
     return 0;
 }
 

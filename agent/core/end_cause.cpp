@@ -176,14 +176,19 @@ FailureCause told_by_words(const EndFacts& facts, const LastWord& word) {
     return cause;
 }
 
+std::string killed_words(const EndFacts& facts) {
+    const bool by_shell = std::holds_alternative<Exited>(facts.end);
+    return cat(by_shell ? "a shell's code for a program that signal 9 (SIGKILL) ended, " : "",
+               "sent from outside the job (a person, a scheduler or another program); ",
+               facts.kernel_log_read ? "the kernel log shows" : "the kernel's counters show",
+               " no out-of-memory kill; look at the log of the scheduler, or of what else may kill processes here");
+}
+
 /// Nothing was said by anybody.
 FailureCause told_by_silence(const EndFacts& facts) {
     const auto signal = fatal_signal(facts.end);
     if (signal == kill_signal && (facts.kernel_log_read || facts.oom_kills))
-        return {CauseKind::killed_from_outside,
-                "sent by somebody (a person, a scheduler, another program): the kernel tells of no out-of-memory kill "
-                "of it",
-                {}};
+        return {CauseKind::killed_from_outside, killed_words(facts), {}};
     if (signal == sigsegv)
         return {
             CauseKind::memory_fault, "where is not known: the kernel's log says nothing of it, or may not be read", {}};

@@ -4,6 +4,7 @@
 
 #include "agent/core/suspect.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/printable.h"
 #include "rendezvous/base/text.h"
 
 namespace muster::agent {
@@ -19,7 +20,7 @@ std::string_view meaning(const WorkerEnd& end) {
             case 7: return "a bus error, often a full /dev/shm";
             case 9: return "killed from outside, most often because memory ran out: look at dmesg and the memory limit";
             case 11: return "a memory access that is not allowed";
-            case 15: return "asked to end by somebody other than muster";
+            case 15: return "sent from outside the job (a person, a scheduler or another program)";
             case 25: return "a file grew beyond the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
             default: return {};
         }
@@ -70,8 +71,9 @@ void append_indented(std::string& out, std::string_view text, std::string_view i
     const std::size_t skipped = lines.size() > lines_max ? lines.size() - lines_max : 0;
     if (skipped > 0) out += cat(indent, "(", skipped, skipped == 1 ? " line" : " lines", " before)\n");
     for (std::size_t i = skipped; i < lines.size(); ++i) {
+        // Of a progress bar a terminal shows what follows the last carriage return.
         const auto line = lines[i].ends_with('\r') ? lines[i].substr(0, lines[i].size() - 1) : lines[i];
-        out += cat(indent, line, '\n');
+        out += cat(indent, line.substr(line.rfind('\r') + 1), '\n');  // npos + 1 is 0
     }
 }
 
@@ -108,8 +110,14 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
     const auto exception = last_line(first.message);
     const bool told = !exception.empty() && first.stderr_tail.find(exception) != std::string::npos;
     if (!first.stderr_tail.empty() && !told) {
-        out += "  its last lines on stderr:\n";
-        append_indented(out, first.stderr_tail, "    ", context.stderr_lines_max);
+        std::string lines;
+        append_indented(lines, first.stderr_tail, "    ", context.stderr_lines_max);
+        out += cat("  its last lines on stderr:\n", lines);
+        if (!is_utf8(lines))
+            out +=
+                "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; in Python "
+                "set "
+                "PYTHONUTF8=1, elsewhere LC_ALL=C.UTF-8)\n";
     }
     if (!first.log_directory.empty()) out += cat("  logs: ", first.log_directory, " on ", first.host, '\n');
 }
@@ -186,7 +194,7 @@ struct Reporter {
     std::string operator()(const Cancelled& cancelled) const {
         return line(cat("stopped by ", signal_name(cancelled.signal),
                         context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
-                        "; this node has left"));
+                        "; this node has left", cancelled.killed.empty() ? "" : cat("; ", cancelled.killed)));
     }
     std::string operator()(const NoRendezvous& lost) const {
         return cat(line(cat("no rendezvous: ", lost.why)),
@@ -219,7 +227,7 @@ std::string why_idle(NodePart part, const ReportContext& context) {
 
 std::string report(const Ending& ending, const ReportContext& context) {
     const auto text = std::visit(Reporter{context}, ending);
-    return context.unsaved.empty() ? text : cat(text, "  checkpoint: ", context.unsaved, '\n');
+    return printable(context.unsaved.empty() ? text : cat(text, "  checkpoint: ", context.unsaved, '\n'));
 }
 
 }  // namespace muster::agent

@@ -334,6 +334,10 @@ void HangWatch::tell_silent(Instant now, HangStep& step) {
             step.notices.push_back(cat("  ", describe(known.last)));
             want_stacks(known.stacks_told, local_rank, step);
         }
+        step.notices.emplace_back(
+            "  they wait for each other, or for something outside the job (a file system, a network service, a lock, "
+            "input); the stacks that follow show for what. Mend that, or end the job with Ctrl-C or SIGTERM: muster "
+            "waits for them without end");
     } else if (!silent && silence_told_) {
         step.notices.push_back("the workers of this node go on");
     }

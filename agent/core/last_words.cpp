@@ -85,9 +85,22 @@ std::optional<LastWord> import_error(std::string_view words) {
         const auto at = words.rfind(name);
         if (at == std::string_view::npos) continue;
         return LastWord{CauseKind::import_error,
-                        cat(line_with(words, at), ": is it installed on this host, for this Python?")};
+                        cat(line_with(words, at),
+                            ": install it on this host for this Python, or name its directory in PYTHONPATH")};
     }
     return std::nullopt;
+}
+
+/// The words of `python -m`.
+std::optional<LastWord> no_such_module(std::string_view words) {
+    constexpr std::string_view text = ": No module named ";
+    const auto at = words.rfind(text);
+    if (at == std::string_view::npos) return std::nullopt;
+    const auto name = line_from(words, at + text.size());
+    return LastWord{CauseKind::import_error,
+                    cat("this Python finds no module ", name,
+                        ": correct the name behind -m, start muster in the directory that holds the module (or name "
+                        "that directory in PYTHONPATH), or install it on this host for this Python")};
 }
 
 constexpr std::string_view traceback = "Traceback (most recent call last)";
@@ -125,6 +138,7 @@ std::optional<LastWord> last_word(std::string_view words) {
         return LastWord{known.kind, quote ? cat(known.advice, ": ", line_from(words, at)) : std::string(known.advice)};
     }
     if (auto failed = import_error(words)) return failed;
+    if (auto failed = no_such_module(words)) return failed;
     return thread_at_the_end(words);
 }
 

@@ -113,7 +113,8 @@ struct Outcome {
         out["alike_at_start"] = failed_alike_at_start(verdict);
     }
     void operator()(const Cancelled& cancelled) const {
-        tell("cancelled", cat("stopped by ", signal_name(cancelled.signal)));
+        tell("cancelled", cat("stopped by ", signal_name(cancelled.signal),
+                              cancelled.killed.empty() ? "" : cat("; ", cancelled.killed)));
     }
     void operator()(const NoRendezvous& lost) const {
         tell("no_rendezvous", lost.why);

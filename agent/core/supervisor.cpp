@@ -394,7 +394,7 @@ void Supervisor::fence(const std::string& line, Instant now) {
         last_end_ = cat(ranks_of_node(round_->assignment.rank_base, config_.join.slots), ": ", line);
     }
     round_->fenced = true;
-    if (!round_->drain) round_->drain = DrainState{sigkill, now, now, std::nullopt, std::nullopt};
+    if (!round_->drain) round_->drain = DrainState{sigkill, now, now, true, std::nullopt, std::nullopt};
     release_held(now);
     kill_now(now);
 }
@@ -405,7 +405,7 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
     const bool same =
         tell == Tell::notice && !held.empty() && outer_signal(std::get<WorkerEnded>(held[0].event)) == signal;
     const Instant since = same ? std::get<WorkerEnded>(held[0].event).at : now;
-    round_->drain = DrainState{signal, since, now + config_.grace, std::nullopt, std::nullopt};
+    round_->drain = DrainState{signal, since, now + config_.grace, false, std::nullopt, std::nullopt};
     release_held(now);
     if (std::all_of(round_->workers.begin(), round_->workers.end(),
                     [](const Worker& worker) { return worker.end_held || worker.fate != Fate::running; }))
@@ -418,7 +418,9 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
 }
 
 void Supervisor::kill_now(Instant now) {
-    if (round_ && round_->drain) round_->drain->kill_at = std::min(round_->drain->kill_at, now);
+    if (!round_ || !round_->drain || round_->drain->kill_at <= now) return;
+    round_->drain->kill_at = now;
+    round_->drain->hurried = true;
 }
 
 /// The first cause stays.

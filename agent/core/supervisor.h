@@ -73,6 +73,7 @@ struct JobFailed {
 /// This agent was told to stop by a signal.
 struct Cancelled {
     int signal = 0;
+    std::string killed{};  ///< which workers had not ended after the grace; empty: none
 };
 struct NoRendezvous {
     std::string why;         ///< 75: join time-out, daemon lost
@@ -225,6 +226,7 @@ class Supervisor {
         int signal = 0;  ///< the one that was sent at `signalled`
         Instant signalled;
         Instant kill_at;                   ///< may come nearer, never move away
+        bool hurried = false;              ///< it came nearer
         std::optional<Instant> killed_at;  ///< KillTree was said
         std::optional<Instant> forced_at;  ///< KillGuardian was said
     };
@@ -277,6 +279,7 @@ class Supervisor {
     void settle_notice(Instant now);
     void on_notice(const native::NoticeGiven& notice, Instant now);
     void signal_groups();
+    void tell_killed();
     void settle_round();
     void settle_join();
     [[nodiscard]] Phase derive_phase() const;

@@ -88,7 +88,7 @@ void Supervisor::settle_workers(Instant now) {
             drain.forced_at = now;
             act(KillGuardian{});
         } else if (all_gone() || now >= drain.kill_at) {
-            if (!all_gone() && !round.fenced) say("the grace is over: killing what is left");
+            if (!all_gone() && !drain.hurried) tell_killed();
             drain.killed_at = now;
             act(KillTree{});
         } else {
@@ -104,6 +104,18 @@ void Supervisor::settle_workers(Instant now) {
         say("all workers of this node exited 0; waiting for the other nodes");
         act(ReportSucceeded{});
     }
+}
+
+/// The grace is over.
+void Supervisor::tell_killed() {
+    std::string ranks;
+    for (std::uint32_t local_rank = 0; local_rank < round_->workers.size(); ++local_rank)
+        if (const auto& worker = round_->workers[local_rank]; worker.fate == Fate::running || worker.group_left)
+            ranks += cat(ranks.empty() ? "rank " : ",", round_->assignment.rank_base + local_rank);
+    auto killed = cat(ranks, " had not ended ", describe(config_.grace), " after ", signal_name(round_->drain->signal),
+                      " (--shutdown-timeout) and was killed");
+    tell(cat(killed, "; a worker that needs longer, to save for example, needs a longer --shutdown-timeout"));
+    if (auto* stopped = ending_ ? std::get_if<Cancelled>(&*ending_) : nullptr) stopped->killed = std::move(killed);
 }
 
 /// The daemon tells all nodes, this one too. Where it cannot be reached the time until the machine goes must not be

@@ -44,7 +44,7 @@ void LogFile::append(std::string_view bytes) {
 void LogFile::begin_section(std::string_view heading) {
     if (heading.empty() || heading == heading_) return;
     heading_ = heading;
-    append(cat(ends_inside_line(fd_.get()) ? "\n" : "", heading, '\n'));
+    append(cat(ends_inside_line(fd_.get()) ? "\n" : "", line_time(fd_.get()), heading, '\n'));
 }
 
 std::shared_ptr<LogFile> LogFiles::open(const std::string& path, std::string_view heading, int& error_number) {

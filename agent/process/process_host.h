@@ -40,7 +40,7 @@ struct WorkerCommand {
     std::vector<std::uint32_t> cpus;          ///< to which it is bound, below cpus_max; empty: as the agent is
     std::vector<std::uint32_t> memory_nodes;  ///< NUMA nodes whose memory it prefers; empty: as the agent does
     int ignored_signal = 0;                   ///< that it starts to ignore; 0: every signal has its default
-    std::string heading;  ///< "--- round 3 ---": a line of its own in each file before the first byte
+    std::string heading;  ///< "--- round 3 ---": a line of its own, with the time, in each file before the first byte
     StreamPlan stdout_plan;
     StreamPlan stderr_plan;
 };

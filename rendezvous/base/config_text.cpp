@@ -45,14 +45,29 @@ ConfigText parse_config(std::string_view text) {
     return read;
 }
 
+namespace {
+
+Error unreadable(const std::string& path, int error_number) {
+    auto error = error_from_errno(error_number, cat("read ", path));
+    if (error_number == ENOENT || error_number == ENOTDIR)
+        error.context += "; the path is misspelt, or meant from another directory: write it absolute";
+    else if (error_number == EISDIR)
+        error.context += "; name the file in it";
+    else if (error_number == EACCES)
+        error.context += cat("; it is not this user's (uid ", ::geteuid(), "): give it the right to read it (chmod)");
+    return error;
+}
+
+}  // namespace
+
 Result<std::string> read_config_file(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file.valid()) return error_from_errno(errno, cat("read ", path));
+    if (!file.valid()) return unreadable(path, errno);
     std::string text(file_max_bytes + 1, '\0');
     std::size_t size = 0;
     while (size < text.size()) {
         const auto got = ::read(file.get(), text.data() + size, text.size() - size);
-        if (got < 0 && errno != EINTR) return error_from_errno(errno, cat("read ", path));
+        if (got < 0 && errno != EINTR) return unreadable(path, errno);
         if (got == 0) break;
         if (got > 0) size += static_cast<std::size_t>(got);
     }

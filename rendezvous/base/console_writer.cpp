@@ -111,7 +111,7 @@ void ConsoleWriter::Shared::broken(int error_number) {
 void ConsoleWriter::Shared::accept(std::string_view text) {
     if (skipped_count > 0) {
         if (!at_line_start) buffer.push_back('\n');
-        buffer.append(cat("... ", skipped_count, skipped_count == 1 ? " line" : " lines", " skipped\n"));
+        buffer.append(cat(line_time(fd), "... ", skipped_count, skipped_count == 1 ? " line" : " lines", " skipped\n"));
         at_line_start = true;
         skipped_count = 0;
     }

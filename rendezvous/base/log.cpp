@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <spdlog/details/os.h>
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -9,11 +10,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 
 #include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/journal.h"
+#include "rendezvous/base/printable.h"
 
 namespace muster {
 
@@ -28,6 +31,9 @@ spdlog::level::level_enum native(LogLevel level) {
     }
     return spdlog::level::info;
 }
+
+/// ISO 8601, because a line of one host is read beside those of others.
+constexpr std::string_view time_pattern = "%Y-%m-%dT%H:%M:%S.%e%z ";
 
 /// What the log may keep while its stream does not take it: some 10,000 lines.
 constexpr ConsoleWriter::Limits log_limits{.buffer_max_bytes = 1 << 20, .patience = 0ns};
@@ -65,16 +71,19 @@ JournalPriority priority_of(spdlog::level::level_enum level) {
 class StderrSink final : public spdlog::sinks::base_sink<std::mutex> {
   private:
     void sink_it_(const spdlog::details::log_msg& message) override {
+        // Workers, and peers, have a say in what is logged.
+        const auto payload = printable({message.payload.data(), message.payload.size()});
         // The journal knows the time, the program and the level by itself.
-        if (journal_is_open())
-            return write_journal(priority_of(message.level), {message.payload.data(), message.payload.size()});
+        if (journal_is_open()) return write_journal(priority_of(message.level), payload);
+        auto clean = message;
+        clean.payload = payload;
         line_.clear();
-        formatter_->format(message, line_);
+        formatter_->format(clean, line_);
         const std::string_view line(line_.data(), line_.size());
-        if (!colored_ || message.color_range_end <= message.color_range_start) return write_out(line);
-        write_out(cat(line.substr(0, message.color_range_start), color_of(message.level),
-                      line.substr(message.color_range_start, message.color_range_end - message.color_range_start),
-                      "\033[m", line.substr(message.color_range_end)));
+        if (!colored_ || clean.color_range_end <= clean.color_range_start) return write_out(line);
+        write_out(cat(line.substr(0, clean.color_range_start), color_of(clean.level),
+                      line.substr(clean.color_range_start, clean.color_range_end - clean.color_range_start), "\033[m",
+                      line.substr(clean.color_range_end)));
     }
     void flush_() override {}
 
@@ -86,7 +95,7 @@ spdlog::logger& logger() {
     // Made on first use and never destroyed, so that a line may be logged from any destructor.
     static spdlog::logger* const instance = [] {
         auto* made = new spdlog::logger("muster", std::make_shared<StderrSink>());
-        made->set_pattern("%Y-%m-%d %H:%M:%S.%e %n %^%l%$ %v");
+        made->set_pattern(cat(time_pattern, "%n %^%l%$ %v"));
         made->set_level(spdlog::level::warn);
         return made;
     }();
@@ -116,17 +125,35 @@ bool parse_log_level(std::string_view text, LogLevel& level) {
 }
 
 void set_log_name(std::string_view name) {
-    logger().set_pattern(cat("%Y-%m-%d %H:%M:%S.%e ", name, " %^%l%$ %v"));
+    logger().set_pattern(cat(time_pattern, name, " %^%l%$ %v"));
 }
 
 void log_line(LogLevel level, std::string_view line) {
     logger().log(native(level), spdlog::string_view_t(line.data(), line.size()));
 }
 
+std::string line_time(int fd) {
+    const char* const journal = std::getenv("JOURNAL_STREAM");
+    if (::isatty(fd) == 1 || (journal != nullptr && is_journal_stream(journal, fd))) return {};
+    spdlog::memory_buf_t text;
+    spdlog::pattern_formatter(std::string(time_pattern), spdlog::pattern_time_type::local, "")
+        .format(spdlog::details::log_msg({}, spdlog::level::off, {}), text);
+    return {text.data(), text.size()};
+}
+
 void print_notice(std::string_view text) {
-    if (!journal_is_open()) return write_out(text);
-    for (const auto line : split(text, '\n'))
-        if (!line.empty()) write_journal(JournalPriority::notice, line);
+    if (text.empty()) return;
+    const auto clean = printable(text);
+    const bool to_journal = journal_is_open();
+    const auto time = to_journal ? std::string() : line_time(STDERR_FILENO);
+    std::string lines;
+    for (const auto line :
+         split(std::string_view(clean).substr(0, clean.size() - (clean.ends_with('\n') ? 1 : 0)), '\n'))
+        if (!to_journal)
+            lines += cat(time, line, '\n');
+        else if (!line.empty())
+            write_journal(JournalPriority::notice, line);
+    write_out(lines);
 }
 
 void write_log_on_thread() {

@@ -24,7 +24,12 @@ void set_log_name(std::string_view name);
 /// Writes one line. Thread-safe.
 void log_line(LogLevel level, std::string_view line);
 
-/// Whole lines, as they are and whatever the level, in order with those of the log. Thread-safe.
+/// The time of a line of our own, and a blank: "2026-11-24T18:04:09.123+01:00 " (ISO 8601, local time with its offset).
+/// Empty where `fd` is a terminal, which somebody watches, or the journal, which has its own time.
+std::string line_time(int fd);
+
+/// Whole lines whatever the level, in order with those of the log, each behind its line_time(). What a terminal would
+/// not print is escaped (printable.h). Thread-safe.
 void print_notice(std::string_view text);
 
 /// Until this is called each line is written at once, and a stderr that nobody reads (a full pipe, a stopped terminal)

@@ -18,6 +18,7 @@
 #include "rendezvous/client/connector.h"
 #include "rendezvous/client/peer_question.h"
 #include "rendezvous/client/resolver.h"
+#include "rendezvous/client/store_question.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {
@@ -37,8 +38,7 @@ constexpr std::size_t questions_max = 128;
 constexpr int takeover_limits = 5;
 // Each was silent for a quarter of a lease at least, so no more of them can matter.
 constexpr std::size_t older_max = 4;
-// The daemon's largest message comes in pieces of this.
-constexpr std::size_t read_bytes = 16 * 1024;
+constexpr std::size_t read_bytes = 16 * 1024;  // the daemon's largest message comes in pieces of this
 
 Instant now() {
     return std::chrono::steady_clock::now();
@@ -108,8 +108,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     }
 
   private:
-    /// One connection's buffers; asynchronous operations hold it, so that a late completion of an old connection finds
-    /// its own memory and not the new one's.
+    /// One connection's buffers; asynchronous operations hold it, so that a late completion finds its own connection's.
     struct Link {
         Link(tcp::socket connected, std::string host, Endpoint where)
             : socket(std::move(connected)), name(std::move(host)), remote(std::move(where)) {}
@@ -262,6 +261,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
             auto message = link->reader.next();
             if (!message) return lost({.why = message.error().context, .foreign = true});
             if (!*message) return;
+            heard_ = true;
             step(MessageReceived{.message = std::move(**message)});
         }
     }
@@ -308,8 +308,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
                           });
     }
 
-    // The daemon closes its side when it has read everything up to our end: so its end means that it knows it all;
-    // unless its end was there first.
+    // The daemon closes its side when it has read all up to our end: so its end, unless it was there first, means that.
     void half_close() {
         pollfd far_end{socket_->socket.native_handle(), POLLRDHUP, 0};
         socket_->half_closed = true;
@@ -333,6 +332,9 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     void lost(ConnectionClosed how) {
         if (how.foreign) doubt_address();
+        if (socket_ && !heard_ && !flushed_ && !is_cut_off())
+            ask_store(io_, stranger_asked_at_, {.remote = socket_->remote, .job = config_.job},
+                      [self = shared_from_this()](bool has_job) { self->step(StoreAnswered{.has_job = has_job}); });
         close();
         if (flushed_ && core_.has_said_all()) return finish_flush();
         step(std::move(how));
@@ -418,6 +420,8 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     const ClientConfig config_;
     ClientCallbacks callbacks_;
     ClientCore core_;
+    bool heard_ = false;  // the daemon has spoken; until then a stranger may sit in its place
+    Instant stranger_asked_at_{};
     Resolver resolver_;
     std::map<std::string, std::string> known_;  ///< addresses by the endpoint's host; each name is looked up once
     std::set<std::string> asked_again_;         ///< but for these, whose addresses have failed

@@ -14,7 +14,7 @@ ClientCore::ClientCore(ClientConfig config)
     : config_(std::move(config)),
       backoff_(config_.backoff_min),
       fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
-      lines_(config_.endpoint, config_.job, config_.is_told_leader) {}
+      lines_(config_.endpoint, config_.job, config_.is_told_leader, config_.endpoint_option) {}
 
 // ---- the supervisor's verbs ----
 
@@ -324,16 +324,26 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     retry_at_ = now + config_.backoff_min;
 }
 
+void ClientCore::on(const StoreAnswered& input, Instant now) {
+    if (link_answered_ && link_ == Link::open) return;  // a muster has taken its place
+    store_ = tried_ = input.has_job ? cat("torchrun serves its own rendezvous of job '", config_.job, "' there")
+                                    : std::string("PyTorch's store answers there, torchrun's or a script's");
+    lines_.no_answer(WaitingLines::Reached::store, tried_, now);
+}
+
 void ClientCore::on(const ConnectionClosed& input, Instant now) {
     kept_.reset();  // the new one is under way already
     if (link_ != Link::open && link_ != Link::greeting) return;
     if (link_answered_)
         tried_ = cat("the connection ended: ", input.why);
+    else if (!store_.empty())
+        tried_ = store_;
     else if (input.foreign)
         tried_ = "connected, but it does not speak muster's protocol";
     else
         tried_ = cat("connected, but the connection ended before any answer: ", input.why);
-    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    const bool is_store = !link_answered_ && !store_.empty();
+    lines_.no_answer(is_store ? WaitingLines::Reached::store : WaitingLines::Reached::somebody, tried_, now);
     // At once after a connection that carried something: a restarted daemon, a firewall's reset.
     if (link_answered_) {
         link_ = Link::none;

@@ -26,9 +26,10 @@
 namespace muster::rendezvous {
 
 struct ClientConfig {
-    Endpoint endpoint;             ///< resolving and connecting is the driver's
-    std::string known_addresses;   ///< of the endpoint, as Endpoint::host lists them; empty: its name is looked up
-    std::vector<Endpoint> others;  ///< more daemons, of which one leads (NotLeader)
+    Endpoint endpoint;            ///< resolving and connecting is the driver's
+    std::string known_addresses;  ///< of the endpoint, as Endpoint::host lists them; empty: its name is looked up
+    std::string endpoint_option = "--rdzv-endpoint";  ///< or --master-addr: what named the endpoint, for advice
+    std::vector<Endpoint> others;                     ///< more daemons, of which one leads (NotLeader)
     /// `endpoint` is etcd's, for people; where the daemon is that leads says leader_is alone.
     bool is_told_leader = false;
     std::string job;
@@ -62,9 +63,13 @@ struct PeerAnswered {
     std::uint32_t group_rank = 0;
     std::optional<native::PeerAnswer> answer;  ///< empty: could not be reached, or no answer in time
 };
+/// What closed our connection without an answer is PyTorch's store.
+struct StoreAnswered {
+    bool has_job = false;  ///< torchrun's c10d rendezvous of our job lies in it
+};
 struct TimePassed {};
-using ClientInput =
-    std::variant<ConnectionOpened, ConnectionFailed, ConnectionClosed, MessageReceived, PeerAnswered, TimePassed>;
+using ClientInput = std::variant<ConnectionOpened, ConnectionFailed, ConnectionClosed, MessageReceived, PeerAnswered,
+                                 StoreAnswered, TimePassed>;
 
 // ---- what it wants done, in order ----
 /// Resolve ClientCore::endpoint() again and try each address; answer with ConnectionOpened or ConnectionFailed.
@@ -166,6 +171,7 @@ class ClientCore {
     void on(const ConnectionClosed& input, Instant now);
     void on(const MessageReceived& input, Instant now);
     void on(const PeerAnswered& input, Instant now);
+    void on(const StoreAnswered& input, Instant now);
     void on(const TimePassed& input, Instant now);
     void on_not_leader(const native::NotLeader& told, Instant now);
     void on_pong(const native::Pong& pong, Instant now);
@@ -295,6 +301,7 @@ class ClientCore {
     Duration round_trip_ = Duration::max() / 2;  ///< of the last answered ping
     Instant pinged_at_ = Instant::min();
     std::string tried_;
+    std::string store_;  ///< what closes our connections is PyTorch's, in words; empty: not known
     /// Until the first Pong of this connection: what is to be reported has times, and this may be another daemon.
     bool reports_held_ = false;
 

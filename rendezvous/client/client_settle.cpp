@@ -98,6 +98,9 @@ std::string_view ClientCore::what_would_help() const {
     if (config_.is_told_leader) return "; etcd, or every node that may host the rendezvous, was away for all that time";
     if (!config_.others.empty())
         return "; every daemon of --rdzv-endpoint, or the etcd of their --state, was away for all that time";
+    if (config_.endpoint_option == "--master-addr")
+        return "; the static back end ends with the node of rank 0: with --rdzv-backend etcd a job outlives its "
+               "rendezvous' host";
     return "; a job outlives its rendezvous' host with --rdzv-backend etcd, or with several hosts that run musterd "
            "--state etcd://... and are all named in --rdzv-endpoint; and it outlives the daemon alone where that is "
            "started again in time (musterd --state sqlite:PATH, --rdzv-lost-timeout)";

@@ -37,7 +37,7 @@ void WaitingLines::answered(Instant now) {
 }
 
 void WaitingLines::no_answer(Reached reached, std::string what, Instant now) {
-    if (answering_) {
+    if (answering_ || (reached == Reached::store && reached_ != reached)) {
         stands_since_ = now;
         changed_ = true;
     }
@@ -69,7 +69,7 @@ std::string WaitingLines::state() const {
     const auto where = cat(is_etcd_ ? "etcd " : "", describe(endpoint_));
     if (!answering_) {
         if (is_etcd_ && tried_.empty()) return cat("no daemon of this job leads yet at ", where);
-        if (reached_ == Reached::somebody) return cat(where, ": ", tried_);
+        if (reached_ != Reached::nothing) return cat(where, ": ", tried_);
         return cat(where, " did not answer", tried_.empty() ? "" : " (", tried_, tried_.empty() ? "" : ")");
     }
     if (!stalled_.empty())
@@ -105,6 +105,7 @@ std::string WaitingLines::text(Instant now, Instant gives_up_at) const {
 Instant WaitingLines::advice_at() const {
     const bool stuck =
         !answering_ || (stalled_.empty() && !parked_ && gathering_ && gathering_->joined < gathering_->nodes_min);
+    if (stuck && !answering_ && reached_ == Reached::store) return stands_since_;  // nothing will change by itself
     return stuck ? stands_since_ + advice_after : no_deadline;
 }
 
@@ -113,6 +114,10 @@ std::string WaitingLines::advice() const {
         return answering_ ? cat(". Check that the other nodes are started with the same --rdzv-id and the same etcd")
                           : cat(". Check that etcd can be reached from this node, and that this node can be reached "
                                 "from the others (--local-addr)");
+    if (!answering_ && reached_ == Reached::store)
+        return ". muster and torchrun cannot form one job: start all of its nodes with muster, or all with torchrun; "
+               "or "
+               "the port is another job's: choose another one";
     std::string advice;
     if (!answering_ && reached_ == Reached::somebody)
         advice = cat(". Check that the name '", endpoint_.host, "' and the port ", endpoint_.port,
@@ -125,10 +130,11 @@ std::string WaitingLines::advice() const {
         advice =
             cat(". Check that the other nodes are started with the same --rdzv-id, that they know this one place as '",
                 endpoint_.host, "' with port ", endpoint_.port, ", and that no firewall keeps them from it");
+    const bool is_static = option_ == "--master-addr";
     if (is_loopback(endpoint_.host))
-        advice +=
-            cat(". '", endpoint_.host,
-                "' is each machine itself: for nodes on several machines give --rdzv-endpoint=HOST:", endpoint_.port);
+        advice += cat(". '", endpoint_.host, "' is each machine itself: for nodes on several machines give ", option_,
+                      "=HOST", is_static ? " --master-port=" : ":", endpoint_.port);
+    if (is_static && answering_) advice += ". Each node needs a --node-rank of its own";
     return advice;
 }
 

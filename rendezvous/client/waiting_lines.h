@@ -17,11 +17,14 @@ class WaitingLines {
     enum class Reached {
         nothing,   ///< no connection
         somebody,  ///< a connection, whatever became of it
+        store,     ///< PyTorch's store: torchrun's rendezvous, most likely
     };
 
-    /// `is_etcd`: the daemons of the job meet at the endpoint, and none of them listens there.
-    WaitingLines(const Endpoint& endpoint, std::string job, bool is_etcd = false)
-        : endpoint_(endpoint), job_(std::move(job)), is_etcd_(is_etcd) {}
+    /// `is_etcd`: the daemons of the job meet at the endpoint, and none of them listens there. `option`: the one that
+    /// names the endpoint's host, --rdzv-endpoint or --master-addr.
+    WaitingLines(const Endpoint& endpoint, std::string job, bool is_etcd = false,
+                 std::string option = "--rdzv-endpoint")
+        : endpoint_(endpoint), job_(std::move(job)), is_etcd_(is_etcd), option_(std::move(option)) {}
 
     /// A wait begins. Nothing is said in its first second: most waits are shorter.
     void begin(Instant now);
@@ -55,6 +58,7 @@ class WaitingLines {
     Endpoint endpoint_;
     std::string job_;
     bool is_etcd_ = false;
+    std::string option_;
     std::optional<Instant> began_;
     bool answering_ = false;
     Instant stands_since_;  ///< since when it has been as it is: no answer, or the latest news

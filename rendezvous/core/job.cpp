@@ -200,9 +200,12 @@ std::optional<Refused> Job::objection(const Arrival& arrival, const native::Join
         if (incarnation == arrival.node.incarnation || member.join.node_rank != join.node_rank) continue;
         // A holder without a connection may be the same node's former agent: its successor waits beside it.
         if (!member.connected()) continue;
-        return Refused{RefusalReason::duplicate,
-                       cat("--node-rank ", join.node_rank, " is held by ", label(member.node), " and asked for by ",
-                           label(arrival.node), "; give each node a rank of its own")};
+        return Refused{
+            RefusalReason::duplicate,
+            cat("--node-rank ", join.node_rank, " is held by ", label(member.node), " and asked for by ",
+                label(arrival.node),
+                "; give each node a rank of its own, or, if this is another job, a port and a --rdzv-id of its "
+                "own")};
     }
     return std::nullopt;
 }

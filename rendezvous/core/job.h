@@ -74,6 +74,8 @@ class Job {
     void on_stall(Duration late, std::string_view what, const Turn& turn);
     /// For so long nobody was told what was decided: the times in which agents answer it begin now.
     void on_decisions_freed(Duration held, const Turn& turn);
+    /// An agent of torchrun's at this address waits for the job, and cannot be told that it waits in vain.
+    void on_torchrun(const std::string& peer, const Turn& turn);
     /// Deadlines that have passed take effect.
     void on_elapsed(const Turn& turn);
     /// After each of these: records of what has changed, and the deletion of all where the job is forgotten.
@@ -315,6 +317,7 @@ class Job {
     Instant next_look_ = no_deadline;                 ///< when somebody's silence must be judged at the latest
     Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
+    std::string torchrun_at_;   ///< where one waits, since the last round was sealed
     std::string last_refusal_;  ///< why the last one that came may not join: those who wait for it want to know
     Instant told_waiting_at_ = Instant::min();
 

@@ -63,6 +63,7 @@ void Job::seal(const Turn& turn) {
     round_ = SealedRound{};
     seen_ = SeenLedger{};
     last_refusal_.clear();
+    torchrun_at_.clear();
     round_.number = next_round_++;
     round_.node_count = round_.unfinished = size;
     round_.notes = std::move(notes);

@@ -41,14 +41,26 @@ std::string Job::waiting_for(Instant now) const {
     };
     if (tally_.draining > 0) return cat(one_of(Place::draining), others(tally_.draining), " to stop its workers");
     if (tally_.lost > 0) return cat(one_of(Place::lost), others(tally_.lost), ", silent, to be surely gone");
-    const auto refused =
-        last_refusal_.empty() ? std::string{} : cat("; the last one that came was refused: ", last_refusal_);
+    auto refused = last_refusal_.empty() ? std::string{} : cat("; the last one that came was refused: ", last_refusal_);
+    if (!torchrun_at_.empty())
+        refused +=
+            cat("; torchrun on ", torchrun_at_,
+                " waits here for a job of this name, and muster and torchrun cannot form one job: start all nodes "
+                "with muster, or all with torchrun");
     if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
     if (tally_.gathered < wanted())
         return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
     if (lacks_host()) return "the node whose muster serves this rendezvous, which has not joined, or has left";
     if (is_quiet(now)) return "nodes of an earlier round, which the daemon, just started, may not know of yet";
     return tally_.away > 0 ? "a node that lost its connection" : "";
+}
+
+void Job::on_torchrun(const std::string& peer, const Turn& turn) {
+    if (round_.running() || ending_ || tally_.gathered == 0 || torchrun_at_ == peer) return;
+    torchrun_at_ = peer;
+    waiting_changed_ = true;
+    turn.step.why.push_back(cat("job '", id_, "': torchrun on ", peer, " waits for it in the store"));
+    tell_waiting(turn);
 }
 
 void Job::tell_waiting(const Turn& turn) {

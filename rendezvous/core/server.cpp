@@ -47,6 +47,7 @@ class Server::Implementation {
     void on(const ConnectionAccepted& event, const Turn& turn);
     void on(const ConnectionEnded& event, const Turn& turn);
     void on(const Received& event, const Turn& turn);
+    void on(const TorchrunCame& event, const Turn& turn);
     void on(const Elapsed& event, const Turn& turn);
     void on(const DecisionsHeld& event, const Turn& turn);
     void on(const DecisionsFreed& event, const Turn& turn);
@@ -128,6 +129,13 @@ void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) 
         update(*entry, turn);
     }
     connections_.erase(found);
+}
+
+void Server::Implementation::on(const TorchrunCame& event, const Turn& turn) {
+    const auto found = jobs_.find(event.job);
+    if (found == jobs_.end()) return;
+    found->second.job.on_torchrun(event.peer, turn);
+    update(found->second, turn);
 }
 
 void Server::Implementation::on(const Elapsed&, const Turn& turn) {

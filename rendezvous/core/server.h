@@ -61,11 +61,17 @@ struct Received {
     ConnectionId connection = 0;
     native::Message message;
 };
+/// An agent of torchrun's uses the store beside us for a job of this name. It comes again as long as it waits.
+struct TorchrunCame {
+    std::string job;
+    std::string peer;  ///< numeric address, for messages
+};
 struct Elapsed {};
 /// The records cannot be kept, so actions do not go out: no deadline takes effect until DecisionsFreed.
 struct DecisionsHeld {};
 struct DecisionsFreed {};
-using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, Elapsed, DecisionsHeld, DecisionsFreed>;
+using ServerEvent =
+    std::variant<ConnectionAccepted, ConnectionEnded, Received, TorchrunCame, Elapsed, DecisionsHeld, DecisionsFreed>;
 
 // ---- actions ----
 struct SendTo {

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "rendezvous/base/time.h"
 
@@ -28,6 +30,10 @@ struct StoreConfig {
     /// A connection with more unwritten replies than this is not served further until they have gone out, so that a
     /// peer that asks and never reads cannot fill the memory.
     std::size_t output_bytes_pause = 1024 * 1024;
+
+    /// Called with each key that only torchrun's agents use (rendezvous/wire/c10d/C10D.md), and who used it. May be
+    /// empty. It must not call the store.
+    std::function<void(const std::string& job, const std::string& source)> on_torchrun{};
 
     /// Seeds the hash of the keys, so that nobody can choose keys that collide. Drivers give a random number; 0 makes
     /// tests repeat.

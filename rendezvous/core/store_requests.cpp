@@ -15,6 +15,16 @@ std::size_t share_from(std::size_t key_count) {
     return key_count > 64 ? shared_bytes_min_in_lists : shared_bytes_min;
 }
 
+/// The job whose torchrun agent uses the key; empty: it may be anybody's. The c10d back end looks at its one state key
+/// once a second while it waits; static says each agent's role.
+std::string_view job_of_torchrun(std::string_view key) {
+    constexpr std::string_view state = "/torch.rendezvous.", role = "/torchelastic/role_info";
+    if (key.starts_with(state))
+        return key.find('/', 1) == std::string_view::npos ? key.substr(state.size()) : std::string_view();
+    const auto at = key.find(role);
+    return at == std::string_view::npos || at == 0 ? std::string_view() : key.substr(1, at - 1);
+}
+
 }  // namespace
 
 void StoreServer::Impl::act(StoreConnection& connection, std::string_view head, const std::string* tail,
@@ -24,6 +34,9 @@ void StoreServer::Impl::act(StoreConnection& connection, std::string_view head, 
     // The older family has no CANCEL_WAIT: its clients time out and simply go on, and would take a late STOP_WAITING
     // for the next reply.
     if (family == c10d::Family::older) map.cancel(connection.waits);
+    if (config.on_torchrun)
+        if (const auto job = job_of_torchrun(request.key); !job.empty())
+            config.on_torchrun(std::string(job), connection.source);
     NewValue value{request.value, tail == nullptr ? nullptr : &connection.tail};
     std::string refusal = carry_out(connection, value, replies);
     if (!map.released().empty()) answer_released(connection, replies);

@@ -43,6 +43,11 @@ class AgentDialect final : public Dialect {
     /// Call every turn. Returns when it is due again.
     Instant turn(Instant now);
 
+    /// The store has seen an agent of torchrun's.
+    void torchrun_came(const std::string& job, const std::string& peer, Instant now) {
+        if (server_) step(TorchrunCame{job, peer}, now);
+    }
+
     [[nodiscard]] std::string status_json(Instant now) const;
     /// Why the state cannot be kept at this moment, and since when; empty: it can.
     [[nodiscard]] const std::optional<StateWatch::Stall>& state_stall() const { return watch_.stall(); }

@@ -1,5 +1,6 @@
 #include "rendezvous/net/daemon.h"
 
+#include <map>
 #include <utility>
 
 #include "rendezvous/base/endpoint.h"
@@ -12,6 +13,9 @@
 namespace muster::rendezvous {
 
 namespace {
+
+/// Of different jobs, within one turn. Those that are left out come again.
+constexpr std::size_t torchrun_max = 64;
 
 void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
     out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n", name, " ", value, "\n");
@@ -28,7 +32,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
           on_job_forgotten_(std::move(config.on_job_forgotten)),
           on_leading_(std::move(config.on_leading)),
           on_standing_by_(std::move(config.on_standing_by)),
-          store_(store_config(config.limits)),
+          store_(store_config_of(config.limits)),
           agents_(config.server, std::move(state), std::move(config.kept),
                   {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
                    .job_forgotten = [this](const std::string& job) { forgotten(job); },
@@ -70,9 +74,21 @@ class Daemon::Implementation final : EventLoop::Ticker {
         return stall ? cat("the state cannot be kept: ", stall->why) : std::string();
     }
 
-    Instant turn(Instant now) override { return std::min(store_.turn(now), agents_.turn(now)); }
+    Instant turn(Instant now) override {
+        for (const auto& [job, peer] : std::exchange(torchrun_, {})) agents_.torchrun_came(job, peer, now);
+        return std::min(store_.turn(now), agents_.turn(now));
+    }
 
   private:
+    /// The step that follows may clear the store, which is at work when it calls: so it comes with the next turn.
+    StoreConfig store_config_of(const NetLimits& limits) {
+        auto config = store_config(limits);
+        config.on_torchrun = [this](const std::string& job, const std::string& source) {
+            if (torchrun_.size() < torchrun_max) torchrun_[job] = source;
+        };
+        return config;
+    }
+
     void forgotten(const std::string& job) {
         if (on_job_forgotten_) on_job_forgotten_(job);
     }
@@ -120,6 +136,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     std::function<void(const std::string& job)> on_job_forgotten_;
     std::function<void()> on_leading_;
     std::function<void(const std::string& leader)> on_standing_by_;
+    std::map<std::string, std::string> torchrun_;  ///< agents of torchrun's seen since the last turn: job, address
     StoreDialect store_;
     AgentDialect agents_;
     HttpDialect pages_;

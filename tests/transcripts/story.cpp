@@ -80,6 +80,7 @@ void Story::run(std::string_view text) {
     }
     if (verb == "terms") return set_terms(words);
     if (verb == "advance") return advance(duration_of(pieces.at(1)));
+    if (verb == "torchrun") return step(rendezvous::TorchrunCame{"job", std::string(pieces.at(1))});
     if (verb == "restart") return restart(pieces.size() > 1 ? duration_of(pieces[1]) : 0ms);
     if (verb == "show") return show(pieces.at(1));
     if (verb == "stall") {

@@ -16,6 +16,7 @@ import time
 import uuid
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from line_times import without_times  # noqa: E402, F401
 from ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["MUSTER_BIN"])

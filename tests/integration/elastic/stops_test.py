@@ -6,7 +6,7 @@ import sys
 import unittest
 import urllib.request
 
-from job import DEADLINE, NOBODY, WORKERS, Job, wait_for
+from job import DEADLINE, NOBODY, WORKERS, Job, wait_for, without_times
 
 SOON = 8  # s; far more than it takes, and less than what it must not wait for: a grace of 30 s, 10 s for other agents
 STUBBORN = ("--ignore-term", "--grandchild", "--until", "done")
@@ -167,7 +167,7 @@ class Stops(unittest.TestCase):
             wait_for("grandchildren", lambda: len(job.grandchildren()) == 2)
             os.kill(job.parent(starts[0]["pid"]), signal.SIGKILL)
             job.expect_exit(node, 128 + signal.SIGKILL)
-            report = node.err.read_text()
+            report = without_times(node.err.read_text())
             self.assertRegex(report, r"first failure: node .* \(this host\) failed\n    the guardian process")
             self.assertNotIn("next round follows", report)
             job.expect_gone()

@@ -14,6 +14,9 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from line_times import without_times  # noqa: E402
+
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"
 TWO_NODES = "numa:2 core:1 pu:1"
 # In a child of the worker, so that what is inherited is seen.
@@ -100,7 +103,7 @@ class Placement(unittest.TestCase):
     def test_no_cpu_beside_a_gpu_is_one_line(self):
         done = self.launch("--numa-binding=node", cpus=(0,), **self.gpus_on(0, 1))
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertRegex(done.stderr, r"\Amuster: --numa-binding: local rank 1: its GPU 0000:e1:00.0 is on NUMA node 1.*"
+        self.assertRegex(without_times(done.stderr), r"\Amuster: --numa-binding: local rank 1: its GPU 0000:e1:00.0 is on NUMA node 1.*"
                                       r"may use 0\).*--gres-flags=enforce-binding.*\n\Z")
 
     def test_where_memory_cannot_be_bound_the_cpus_are(self):
@@ -146,7 +149,7 @@ class Placement(unittest.TestCase):
             shutil.copy(MUSTER, folder)
             done = self.launch("--numa-binding=node", command=(f"{folder}/muster",))
             self.assertEqual(done.returncode, 2)
-            self.assertRegex(done.stderr, r"\Amuster: --numa-binding: .*start muster-topology: No such file.*\n\Z")
+            self.assertRegex(without_times(done.stderr), r"\Amuster: --numa-binding: .*start muster-topology: No such file.*\n\Z")
             self.assertEqual(self.launch(command=(f"{folder}/muster",)).returncode, 0)
 
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import hosts  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "support"))
 import own_tmpdir  # noqa: E402, F401
+from line_times import without_times  # noqa: E402
 
 MUSTER = pathlib.Path(os.environ["MUSTER_BIN"]) / "muster"
 SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"
@@ -175,12 +176,12 @@ class Kubernetes(Places):
         pods = [self.pod(index, *there, "--no-python", "sh", "-c", SAY, name=f"node{index}") for index in (2, 1, 0)]
         self.assert_ranks("".join(map(self.ended, pods)), [f"rank {i} of 3 on train-{i}" for i in range(3)])
         text = self.ended(self.pod(1, "--no-python", "true", name="node1"), code=2)
-        self.assertRegex(text, r"\Amuster: HOSTNAME: got 'node1', but pod 1 of an indexed job .*write --rdzv-endpoint.*\n\Z")
+        self.assertRegex(without_times(text), r"\Amuster: HOSTNAME: got 'node1', but pod 1 of an indexed job .*write --rdzv-endpoint.*\n\Z")
 
     def test_a_pod_without_a_name_for_the_others_is_one_line(self):
         (self.folder / "train-1.hosts").write_text("127.0.0.1 localhost\n10.77.0.2 train-1\n")
         text = self.ended(self.pod(1, "--no-python", "true"), code=2)
-        self.assertRegex(text, r"\Amuster: --rdzv-endpoint is missing: pod 1 of train has no name.*set subdomain.*\n\Z")
+        self.assertRegex(without_times(text), r"\Amuster: --rdzv-endpoint is missing: pod 1 of train has no name.*set subdomain.*\n\Z")
 
 
 class NameService(Places):

@@ -8,6 +8,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+from line_times import without_times  # noqa: E402
+
 BIN = Path(os.environ["MUSTER_BIN"])
 WORKER = str(Path(os.environ["MUSTER_WORKERS"]) / "context")
 DEADLINE_S = 60
@@ -80,7 +83,7 @@ class Context(unittest.TestCase):
         alone = run(WORKER, **settings)
         self.assertEqual(alone.stdout, "rank=0 world=1 local=0 round=0 device=0 sum=1 transport=nccl\n", alone.stderr)
         what = r"NCCL \d+\.\d+.*, device \d at .*NCCL_ALGO=Ring.*NCCL_NET=Socket"
-        self.assertRegex(alone.stderr, f"^muster: {what}")
+        self.assertRegex(without_times(alone.stderr), f"^muster: {what}")
         self.assertEqual(run(WORKER, **settings, MUSTER_LOG_LEVEL="error").stderr, "")
         # Rank 0 alone says it unasked.
         self.assertEqual(len(re.findall(what, under_muster(2, **settings).stderr)), 1)

@@ -34,7 +34,9 @@ class ConfigCheck(unittest.TestCase):
         self.assertEqual((code, out, err), (0, f"{self.path} is right: job 'train', 2 to 4 nodes, runs /bin/true\n", []))
 
     def test_what_is_no_file_is_named(self):
-        for path, why in ((self.path.parent / "none.conf", "No such file or directory"), (self.path.parent, "Is a directory")):
+        for path, why in ((self.path.parent / "none.conf", "No such file or directory; the path is misspelt, or meant "
+                           "from another directory: write it absolute"),
+                          (self.path.parent, "Is a directory; name the file in it")):
             done = subprocess.run([BUILD / "bin/muster", "config", "check", path], text=True, capture_output=True, timeout=20)
             self.assertEqual((done.returncode, done.stderr), (2, f"muster config: read {path}: {why}\n"))
 

@@ -21,6 +21,7 @@ import time
 from golden_cases import CASES, DIFFERENCES, REFUSED, REFUSED_ENVIRONMENT
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "support"))
+from line_times import without_times  # noqa: E402
 from ports import free_port  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -195,7 +196,7 @@ def layout_of(run):
             path = os.path.join(directory, name)
             with open(path) as file:
                 # muster's only addition: it says which round a file's lines are of.
-                lines = [line for line in file.read().splitlines() if not line.startswith("--- round ")]
+                lines = [line for line in without_times(file.read()).splitlines() if not line.startswith("--- round ")]
             found[without_random(neutral(path, run))] = sorted(neutral(lines, run))
     return found
 

@@ -98,6 +98,15 @@ TEST_CASE("another process's line is not this one's") {
 TEST_CASE("a kill that the kernel did not count came from somebody; uncounted, nobody knows") {
     auto facts = facts_of(Signaled{9, false}, "MemoryError");
     CHECK(end_cause(facts).kind == CauseKind::killed_from_outside);
+    CHECK(end_cause(facts).text ==
+          "sent from outside the job (a person, a scheduler or another program); the kernel's counters show no "
+          "out-of-memory kill; look at the log of the scheduler, or of what else may kill processes here");
+    facts.kernel_log_read = true;
+    facts.end = Exited{137};
+    CHECK(says(end_cause(facts),
+               "a shell's code for a program that signal 9 (SIGKILL) ended, sent from outside the job"));
+    CHECK(says(end_cause(facts), "; the kernel log shows no out-of-memory kill"));
+    facts = facts_of(Signaled{9, false}, "MemoryError");
     facts.oom_kills.reset();
     CHECK(end_cause(facts) == FailureCause{});
 }
@@ -194,7 +203,9 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
          "file or directory\n",
          CauseKind::missing_library, "libcudart.so.12"},
         {"Traceback (most recent call last):\nModuleNotFoundError: No module named 'flash_attn'\n",
-         CauseKind::import_error, "No module named 'flash_attn': is it installed on this host"},
+         CauseKind::import_error, "No module named 'flash_attn': install it on this host"},
+        {"/usr/bin/python3: No module named nosuchmod\n", CauseKind::import_error,
+         "this Python finds no module nosuchmod: correct the name behind -m"},
         {"Traceback (most recent call last):\nMemoryError\n", CauseKind::allocation_failed, "refused memory"},
         {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", CauseKind::allocation_failed,
          "GPU memory"},

@@ -62,6 +62,43 @@ TEST_CASE("the last lines of stderr are shown, and how many came before") {
           "  1 worker was stopped by muster because of it\n");
 }
 
+TEST_CASE("control bytes of a worker's last lines are escaped, and of a progress bar the last state is shown") {
+    Failure failure = killed_worker();
+    failure.end = Exited{3};
+    failure.log_directory.clear();
+    failure.stderr_tail = "\033[31mred\033[0m\007\n  10%\r  50%\r 100%\r\n\033]0;title\007h\xc3\xa4lt\n";
+    CHECK(report(failed(failure, 0, 0), context) ==
+          "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
+          "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: exit code 3\n"
+          "  its last lines on stderr:\n"
+          "    \\x1b[31mred\\x1b[0m\\x07\n"
+          "     100%\n"
+          "    \\x1b]0;title\\x07h\xc3\xa4lt\n");
+    failure.message = "\033[2Jnot\nthe end";
+    failure.cause.text = "said \x9b";
+    const auto text = report(failed(failure, 0, 0), context);
+    CHECK(text.find("    \\x1b[2Jnot\n") != std::string::npos);
+    CHECK(text.find(" - said \\x9b\n") != std::string::npos);
+}
+
+TEST_CASE("last lines that are not UTF-8 are shown, with why they look so and what helps") {
+    Failure failure = killed_worker();
+    failure.end = Exited{3};
+    failure.log_directory.clear();
+    failure.stderr_tail =
+        "Gr\xfc\xdf"
+        "e\n";
+    CHECK(
+        report(failed(failure, 0, 0), context)
+            .ends_with("  its last lines on stderr:\n"
+                       "    Gr\\xfc\\xdf"
+                       "e\n"
+                       "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; in "
+                       "Python set PYTHONUTF8=1, elsewhere LC_ALL=C.UTF-8)\n"));
+    failure.stderr_tail = "\xc3\xa4 cut before the last lines that are shown: \xe2\x82\n1\n2\n3\n";
+    CHECK(report(failed(failure, 0, 0), context).ends_with("    3\n"));
+}
+
 TEST_CASE("the error file's message is shown once, not again from stderr") {
     Failure failure = killed_worker();
     failure.end = Exited{1};
@@ -150,6 +187,8 @@ TEST_CASE("workers that saved and left have not failed") {
 TEST_CASE("every other ending is one line, and success is silent") {
     CHECK(report(JobSucceeded{}, context).empty());
     CHECK(report(Cancelled{15}, context) == "muster: job job7: stopped by SIGTERM; this node has left\n");
+    CHECK(report(Cancelled{15, "rank 2 had not ended"}, context) ==
+          "muster: job job7: stopped by SIGTERM; this node has left; rank 2 had not ended\n");
     CHECK(report(NoRendezvous{"no answer from head:29400 in 10 min"}, context) ==
           "muster: job job7: no rendezvous: no answer from head:29400 in 10 min\n");
     CHECK(report(NoRendezvous{"no round within 5 s", "round 0 ended: gpu02 was lost"}, context) ==

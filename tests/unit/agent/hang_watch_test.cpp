@@ -44,7 +44,9 @@ TEST_CASE("a node whose workers all do nothing for two minutes is told of, with 
     node.seconds(100);
     CHECK(node.notices.empty());
     node.seconds(30);
-    REQUIRE(node.notices.size() == 5);
+    REQUIRE(node.notices.size() == 6);
+    CHECK(node.notices[5].find("they wait for each other, or for something outside the job") != std::string::npos);
+    CHECK(node.notices[5].find("end the job with Ctrl-C or SIGTERM") != std::string::npos);
     CHECK(node.notices[0].starts_with("no worker of this node has used the CPU, read or written for "));
     CHECK(node.notices[4] == "  rank 7 (pid 103): asleep");
     node.looks[0].io_bytes += 1000;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "rendezvous/base/printable.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
@@ -60,6 +61,21 @@ TEST_CASE("the report file holds the verdict as fields") {
     CHECK(file["text"] == "words\n");
 }
 
+TEST_CASE("whatever bytes a worker has written, the file is JSON and UTF-8") {
+    auto end = failed_end();
+    auto& first = *end.verdict.first;
+    first.message =
+        "\033[31m\xff\xfe"
+        "\x9b\r";
+    first.cause.text = first.error_file = first.message;
+    end.verdict.groups[0].error = std::string("\0\xc3", 2);
+    const auto text = report_file(JobFailed{end}, at_gpu01, 1, report(JobFailed{end}, at_gpu01));
+    CHECK(is_utf8(text));
+    const auto file = json::parse(text);
+    CHECK(file["first"]["message"].get<std::string>().starts_with("\033[31m\xef\xbf\xbd"));
+    CHECK(file["text"].get<std::string>().find('\033') == std::string::npos);
+}
+
 TEST_CASE("every ending has its outcome") {
     CHECK(parsed(JobSucceeded{}, 0)["outcome"] == "succeeded");
     CHECK(parsed(JobSucceeded{}, 0)["why"] == "");
@@ -72,6 +88,7 @@ TEST_CASE("every ending has its outcome") {
     CHECK(parsed(JobFailed{loop})["outcome"] == "crash_loop");
     CHECK(parsed(Cancelled{15})["outcome"] == "cancelled");
     CHECK(parsed(Cancelled{15})["why"] == "stopped by SIGTERM");
+    CHECK(parsed(Cancelled{15, "rank 2 had not ended"})["why"] == "stopped by SIGTERM; rank 2 had not ended");
     CHECK(parsed(NoRendezvous{"w"})["outcome"] == "no_rendezvous");
     CHECK_FALSE(parsed(NoRendezvous{"w"}).contains("last_end"));
     CHECK(parsed(NoRendezvous{"w", "round 0 ended"})["last_end"] == "round 0 ended");

@@ -50,3 +50,28 @@ TEST_CASE("that its own workers were killed is what a node tells, whatever the d
     other.fenced();
     CHECK(last_end(other) == round_0);  // they were being stopped for that
 }
+
+TEST_CASE(
+    "workers that are killed after the grace are named, at once and at the end; those of a second signal are not") {
+    Story story = Story::running();
+    story.stop(SIGTERM);
+    story.ended(0, Exited{0});
+    story.elapse(30s);
+    const std::string killed = "rank 3 had not ended 30 s after SIGTERM (--shutdown-timeout) and was killed";
+    CHECK(story.last().notices ==
+          std::vector<std::string>{
+              killed + "; a worker that needs longer, to save for example, needs a longer --shutdown-timeout"});
+    story.ended(1, Signaled{SIGKILL, false});
+    story.tree_empty();
+    CHECK(std::get<Cancelled>(std::get<Finish>(story.last().actions.back()).ending).killed == killed);
+
+    Story hurried = Story::running();
+    hurried.stop(SIGTERM);
+    hurried.stop(SIGTERM);
+    CHECK(hurried.last().notices == std::vector<std::string>{"SIGTERM again: killing what is left"});
+
+    Story restarted = Story::draining();
+    restarted.elapse(29s);
+    REQUIRE(restarted.last().notices.size() == 1);
+    CHECK(restarted.last().notices[0].find("--shutdown-timeout") != std::string::npos);
+}

@@ -50,6 +50,10 @@ TEST_CASE("words are split as a shell splits them") {
 TEST_CASE("a file that cannot be read, or is none to configure with, is named") {
     const test::ScratchFolder folder;
     CHECK(read_config_file(folder / "missing").error().context.find(folder / "missing") != std::string::npos);
+    CHECK(read_config_file(folder / "missing")
+              .error()
+              .context.ends_with(": No such file or directory; the path is misspelt, or meant from another directory: "
+                                 "write it absolute"));
     std::ofstream(folder / "large") << std::string((1 << 20) + 1, '#');
     CHECK(read_config_file(folder / "large").error().code == Errc::limit_exceeded);
     std::ofstream(folder / "right") << "a = b\n";

@@ -3,16 +3,20 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
+#include <sstream>
 
 #include "rendezvous/base/file_descriptor.h"
 #include "tests/support/catch.h"
+#include "tests/support/line_times.h"
 
 using namespace muster;
+using test::without_times;
 
 namespace {
 
@@ -64,9 +68,53 @@ TEST_CASE("until a thread writes the log, each line is there at once") {
         print_notice("a notice\n");
     });
     const auto text = stderr_pipe.rest();
-    CHECK(text.find("info one 1\na notice\n") != std::string::npos);
+    CHECK(without_times(text).ends_with(" info one 1\na notice\n"));
     CHECK(text.find("below") == std::string::npos);
     ::waitpid(child, nullptr, 0);
+}
+
+TEST_CASE("each line that no terminal shows begins with the time: of the log, of a notice, and what was skipped") {
+    Pipe stderr_pipe;
+    const auto child = with_stderr(stderr_pipe, [] {
+        ::setenv("TZ", "XYZ-5:30", 1);
+        set_log_name("muster[gpu07]");
+        log(LogLevel::warning, "a line");
+        print_notice("");
+        print_notice("muster: job bert failed\n  first failure: rank 5\n");
+    });
+    const auto text = stderr_pipe.rest();
+    ::waitpid(child, nullptr, 0);
+    CHECK(without_times(text) == "muster[gpu07] warning a line\nmuster: job bert failed\n  first failure: rank 5\n");
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) CHECK(line.substr(23, 7) == "+05:30 ");
+    CHECK(line_time(stderr_pipe.out.get()).size() == 30);
+}
+
+TEST_CASE("a terminal shows notices without the time, and so does the journal, which has its own") {
+    const FileDescriptor terminal(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    REQUIRE(terminal.valid());
+    CHECK(line_time(terminal.get()).empty());
+    Pipe stream;
+    struct stat facts {};
+    REQUIRE(::fstat(stream.in.get(), &facts) == 0);
+    ::setenv("JOURNAL_STREAM", cat(facts.st_dev, ':', facts.st_ino).c_str(), 1);
+    CHECK(line_time(stream.in.get()).empty());
+    CHECK(line_time(terminal.get()).empty());
+    ::unsetenv("JOURNAL_STREAM");
+    CHECK_FALSE(line_time(stream.in.get()).empty());
+}
+
+TEST_CASE("nothing of a worker's or a peer's words drives the terminal") {
+    Pipe stderr_pipe;
+    const auto child = with_stderr(stderr_pipe, [] {
+        log(LogLevel::info, "a peer said \033[2J\x9b and \xff");
+        print_notice("muster: h\xc3\xa4lt \033]0;title\007 an\r\n");
+    });
+    const auto text = without_times(stderr_pipe.rest());
+    ::waitpid(child, nullptr, 0);
+    CHECK(
+        text.ends_with(" info a peer said \\x1b[2J\\x9b and \\xff\n"
+                       "muster: h\xc3\xa4lt \\x1b]0;title\\x07 an\\x0d\n"));
 }
 
 TEST_CASE("a thread keeps the order, and flush_log waits for the last line") {
@@ -78,7 +126,7 @@ TEST_CASE("a thread keeps the order, and flush_log waits for the last line") {
         if (!flush_log(10s)) ::_exit(1);
     });
     const auto text = stderr_pipe.rest();
-    CHECK(text.ends_with("info line 999\nthe end\n"));
+    CHECK(without_times(text).ends_with("info line 999\nthe end\n"));
     CHECK(static_cast<int>(std::count(text.begin(), text.end(), '\n')) == 1001);
     int status = -1;
     ::waitpid(child, &status, 0);
@@ -116,7 +164,7 @@ TEST_CASE("where no thread can be had the last words are written all the same") 
         print_notice("cannot go on\n");
         if (!flush_log(5s)) ::_exit(3);
     });
-    CHECK(stderr_pipe.rest() == "cannot go on\n");
+    CHECK(without_times(stderr_pipe.rest()) == "cannot go on\n");
     int status = -1;
     ::waitpid(child, &status, 0);
     CHECK(status == 0);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
 
@@ -19,6 +20,21 @@ TEST_CASE("split keeps empty pieces") {
 TEST_CASE("trim removes blanks at both ends only") {
     CHECK(trim(" \ta b\r\n") == "a b");
     CHECK(trim(" \t ").empty());
+}
+
+TEST_CASE("printable escapes what a terminal obeys and what is not UTF-8, and nothing else") {
+    CHECK(printable("a\tb\n") == "a\tb\n");
+    CHECK(printable("\033[31mred\r\b\x7f") == "\\x1b[31mred\\x0d\\x08\\x7f");
+    CHECK(printable(std::string_view("\0", 1)) == "\\x00");
+    const std::string_view letters = "\xc3\xa4 \xe2\x82\xac \xf0\x9f\x9a\x80 \xc2\xa0 \xed\x9f\xbf \xf4\x8f\xbf\xbf";
+    CHECK(printable(letters) == letters);
+    CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");           // a control character beyond ASCII
+    CHECK(printable("\xe4\xf6") == "\\xe4\\xf6");           // Latin-1
+    CHECK(printable("\xe2\x82") == "\\xe2\\x82");           // cut off
+    CHECK(printable("\xc0\xaf") == "\\xc0\\xaf");           // longer than necessary
+    CHECK(printable("\xed\xa0\x80") == "\\xed\\xa0\\x80");  // a surrogate
+    CHECK(printable("\xf4\x90\x80\x80") == "\\xf4\\x90\\x80\\x80");
+    CHECK(printable(printable("\xff\033")) == printable("\xff\033"));
 }
 
 TEST_CASE("base_name is what follows the last slash") {

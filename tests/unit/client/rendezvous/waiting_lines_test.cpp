@@ -6,7 +6,10 @@ namespace muster::rendezvous {
 namespace {
 
 struct Wait {
-    explicit Wait(const char* host = "gpu00") : lines({host, 29400}, "job7") { lines.begin(now); }
+    explicit Wait(const char* host = "gpu00", std::string option = "--rdzv-endpoint")
+        : lines({host, 29400}, "job7", false, std::move(option)) {
+        lines.begin(now);
+    }
     /// Everything that is said until then, the last line.
     std::string until(Duration since_begin) {
         std::string last;
@@ -103,6 +106,28 @@ TEST_CASE("a loopback endpoint gets a hint after 10 s") {
     wait.lines.gathering({1, 2, 2, -1, "1 more node"}, wait.now);
     CHECK(wait.until(9s).find("each machine itself") == std::string::npos);
     CHECK(wait.until(10s).find("--rdzv-endpoint=HOST:29400") != std::string::npos);
+}
+
+TEST_CASE("a static job is advised of its own options") {
+    Wait wait("localhost", "--master-addr");
+    wait.lines.answered(wait.now);
+    wait.lines.gathering({1, 2, 2, -1, "1 more node"}, wait.now);
+    const auto advice = wait.until(10s);
+    CHECK(advice.find("give --master-addr=HOST --master-port=29400") != std::string::npos);
+    CHECK(advice.find("--node-rank of its own") != std::string::npos);
+    CHECK(advice.find("--rdzv-endpoint") == std::string::npos);
+}
+
+TEST_CASE("a PyTorch store at the endpoint is named as soon as it is known, with what to do") {
+    Wait wait;
+    wait.lines.no_answer(WaitingLines::Reached::somebody, "connected, but the connection ended", wait.now);
+    wait.until(2s);
+    wait.lines.no_answer(WaitingLines::Reached::store, "PyTorch's store answers there", wait.now);
+    const auto line = wait.until(2s);
+    CHECK(line.starts_with("gpu00:29400: PyTorch's store answers there; gives up in "));
+    CHECK(line.find(". muster and torchrun cannot form one job: start all") != std::string::npos);
+    wait.lines.no_answer(WaitingLines::Reached::store, "PyTorch's store answers there", wait.now);
+    CHECK(wait.until(31s).empty());
 }
 
 TEST_CASE("a spare is told its place") {

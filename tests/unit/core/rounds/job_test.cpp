@@ -22,6 +22,17 @@ TEST_CASE("those who wait for more nodes are told why one that came was refused,
     CHECK(says(story.answers("advance 1s"), "2 at n4"));
 }
 
+TEST_CASE("those who wait for more nodes are told of a torchrun that waits for them in the store, once") {
+    Story story("min=2 max=2");
+    story.answers("join n0\nadvance 1s");
+    CHECK(says(story.answers("torchrun 10.0.0.7"),
+               "n0 <- Gathering 1 of 2..2; waiting for 1 more node; torchrun on 10.0.0.7 waits here for a job of this "
+               "name, and muster and torchrun cannot form one job"));
+    CHECK_FALSE(says(story.answers("advance 1s\ntorchrun 10.0.0.7\nadvance 1s"), "Gathering"));
+    CHECK(says(story.answers("join n1"), "round 0 sealed with 2 nodes"));
+    CHECK_FALSE(says(story.answers("torchrun 10.0.0.7\nadvance 1s"), "torchrun"));
+}
+
 TEST_CASE("an agent that joins while its round runs has given it up, and the round ends for all") {
     Story story("min=1 max=2");
     story.answers("join n0\njoin n1");

@@ -36,6 +36,19 @@ TEST_CASE("The byte examples of a real PyTorch client are answered byte for byte
     CHECK_FALSE(peer.closed);
 }
 
+TEST_CASE("Keys that only torchrun's agents use are told of, with the job and who uses them") {
+    std::vector<std::string> seen;
+    StoreConfig config;
+    config.on_torchrun = [&](const std::string& job, const std::string& source) { seen.push_back(job + " " + source); };
+    StoreFixture store(config);
+    auto& peer = store.open_newer("10.0.0.7");
+    for (const char* key :
+         {"/torch.rendezvous.bert", "/torch.rendezvous.bert.0/MASTER_ADDR", "/none/torchelastic/role_info/1",
+          "/torch.rendezvous.bert.0/torchelastic/role_info/1", "/default_pg/0//0", "torchelastic"})
+        store.ask(peer, newer.set(key, "v"));
+    CHECK(seen == std::vector<std::string>{"bert 10.0.0.7", "none 10.0.0.7"});
+}
+
 TEST_CASE("SET then GET on one connection reads what was written, and an empty value exists") {
     StoreFixture store;
     auto& peer = store.open_newer();

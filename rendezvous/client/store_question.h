@@ -1,0 +1,25 @@
+// One short connection to whoever closed our connection to the rendezvous without an answer: "are you PyTorch's store,
+// and does a torchrun wait in you?"
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <string>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::rendezvous {
+
+struct StoreQuestion {
+    Endpoint remote;  ///< a numeric address
+    std::string job;
+};
+
+/// Calls `handler` from the io_context, once, if a PyTorch store answers within 5 s that is not muster's own: with
+/// whether torchrun's c10d rendezvous of the job lies in it. Does nothing less than 5 s after `asked_at`, which it
+/// sets.
+void ask_store(boost::asio::io_context& io, Instant& asked_at, const StoreQuestion& question,
+               std::function<void(bool)> handler);
+
+}  // namespace muster::rendezvous
