@@ -24,9 +24,9 @@ struct ReportContext {
     std::string entry = "its program";  ///< what this node was to run
 };
 
-/// The report for stderr, lines ended by '\n'. Empty when there is nothing to report: JobSucceeded by a node that ran, and
-/// every step is on the disk. Control characters and bytes that are not UTF-8, of which a worker's words may be full, are
-/// escaped (printable.h).
+/// The report for stderr, lines ended by '\n'. Empty when there is nothing to report: JobSucceeded by a node that ran,
+/// and every step is on the disk. Control characters and bytes that are not UTF-8, of which a worker's words may be
+/// full, are escaped (printable.h).
 std::string report(const Ending& ending, const ReportContext& context);
 
 /// One sentence for a node that has not run its program, though the job is over; empty for one that has.

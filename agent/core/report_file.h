@@ -10,10 +10,10 @@
 //
 // outcome: succeeded, unsaved (every worker exited 0, and a step did not come to the disk), failed, crash_loop,
 // cancelled, no_rendezvous, refused, agent_failed, set_up_failed, drained, not_launched. Beyond the first line above a
-// field stands where it has a meaning: first, groups and the counts in "failed" and "crash_loop"; part, in these two and
-// in "succeeded", is what this node did of the job: "ran" its program, or not, as a "spare", or because it came "late";
-// signal_reason where a scheduler has sent a signal and says why; unsaved, a text, where a step that was in memory at
-// the end is not on the disk. Bytes that are no UTF-8 become U+FFFD.
+// field stands where it has a meaning: first, groups and the counts in "failed" and "crash_loop"; part, in these two
+// and in "succeeded", is what this node did of the job: "ran" its program, or not, as a "spare", or because it came
+// "late"; signal_reason where a scheduler has sent a signal and says why; unsaved, a text, where a step that was in
+// memory at the end is not on the disk. Bytes that are no UTF-8 become U+FFFD.
 #pragma once
 
 #include <string>
