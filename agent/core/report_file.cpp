@@ -142,7 +142,7 @@ std::string report_file(const Ending& ending, const ReportContext& context, int 
     if (!context.signal_reason.empty()) file["signal_reason"] = context.signal_reason;
     if (!context.unsaved.empty()) file["unsaved"] = context.unsaved;
     if (!context.unsaved.empty() && std::holds_alternative<JobSucceeded>(ending))
-        Outcome{file}.tell("unsaved", context.unsaved);
+        Outcome{file, context}.tell("unsaved", context.unsaved);
     file["text"] = text;
     return written(file);
 }
