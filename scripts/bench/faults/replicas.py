@@ -142,10 +142,10 @@ def replica_gone(with_etcd_leader, options=()):
     return once
 
 
-def member_gone_and_back(with_etcd_leader):
+def member_gone_and_back(with_etcd_leader, options=()):
     """One etcd member is killed, etcd's own leader or one of the others, and started again 3 s later."""
     def once(lab):
-        with Replicas(lab) as job:
+        with Replicas(lab, options) as job:
             leader, etcd_leader = job.until("word of who leads", job.leader), job.until("leader of etcd", job.etcd_leader)
             victim = etcd_leader if with_etcd_leader else random.choice([host for host in REPLICAS if host != etcd_leader])
             workers = Watch([one["pid"] for one in job.first.values()])

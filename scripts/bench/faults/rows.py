@@ -283,9 +283,12 @@ ROWS = [
         {"next leader": 2.5, "all agents back": 4.5, "workers ended": 0}, replica_gone(True, TUNED), needs="etcd"),
     Row("etcd-member-back", "one of three etcd members gone, and back after 3 s",
         {"workers ended": 0, "another daemon leads": 0}, member_gone_and_back(False), needs="etcd"),
-    # An election of etcd's may cost the leading daemon its lease: told, but no fault as long as no worker ends for it.
+    # An election of etcd's may cost the leading daemon its lease (state/ETCD.md, "How long a failover takes"): told, but
+    # no fault as long as no worker ends for it.
     Row("etcd-leader-back", "the same, etcd's own leader", {"workers ended": 0, "another daemon leads": None},
         member_gone_and_back(True), needs="etcd"),
+    Row("etcd-leader-back-tuned", "the same, etcd tuned", {"workers ended": 0, "another daemon leads": None},
+        member_gone_and_back(True, TUNED), needs="etcd"),
     Row("rank-0-gone", "node of rank 0 gone, external daemon", {"next round runs": 6}, first_node_gone),
     Row("eight-restarted", "restart of 8 workers on one node", {"all 8 of the next round run": 0.3}, eight_restarted, peer=True),
     Row("rank-stopped", "a rank stops in a collective, deadline 10 s",
