@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <utility>
 
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/limits.h"
@@ -50,7 +51,7 @@ std::vector<std::string> without_secrets(const std::vector<std::string>& argumen
     for (const auto& argument : arguments) {
         const auto equals = argument.find('=');
         const bool is_option = argument.starts_with('-');
-        if (std::exchange(is_secret, false) && !is_option) {
+        if (std::exchange(is_secret, false) && !argument.starts_with("--")) {  // a secret may begin with '-'
             shown.emplace_back(hidden);
         } else if (equals != std::string::npos && names_secret(std::string_view(argument).substr(0, equals))) {
             shown.push_back(cat(argument.substr(0, equals), '=', hidden));

@@ -120,7 +120,7 @@ void ClientCore::on_job_over(native::Message message) {
     fencing_.stop();
     if (auto* refused = std::get_if<native::Refused>(&message)) {
         standing_ = Standing::over;
-        // The daemon knows the job, and this node by what name it meets it: the person needs both.
+        // The daemon does not know by which name this node reaches it.
         if (const auto job = cat("job '", config_.job, "'"); refused->why.starts_with(job))
             refused->why.insert(job.size(), cat(" at ", describe(config_.endpoint)));
     }

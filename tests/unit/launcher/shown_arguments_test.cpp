@@ -24,6 +24,7 @@ TEST_CASE("secrets are neither shown nor part of the hash") {
     CHECK(shown({"--hub_token=hf_1"}) == "--hub_token=***");
     CHECK(shown({"HF_TOKEN=hf_1", "wandb.api_key=x"}) == "HF_TOKEN=*** wandb.api_key=***");
     CHECK(shown({"--password", "--verbose"}) == "--password --verbose");  // a flag
+    CHECK(shown({"--password", "-x"}) == "--password ***");
     CHECK(shown({"s3://me:pw@host/x@y", "http://host/a@b"}) == "s3://***@host/x@y http://host/a@b");
     CHECK(shown({"--tokenizer", "gpt2", "--max-tokens=5", "--key", "name", "x=1"}) ==
           "--tokenizer gpt2 --max-tokens=5 --key name x=1");
