@@ -5,6 +5,7 @@
 #include <cctype>
 #include <utility>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/base/text.h"
 #include "rendezvous/wire/native/limits.h"
 
@@ -68,20 +69,14 @@ bool is_plain(char letter) {
            std::string_view("-_./=:,@%+*").find(letter) != std::string_view::npos;
 }
 
-/// Control characters, those of Unicode's second block too (U+0080 to U+009F), could rule the reader's terminal.
+/// printable(), and tabs and newlines escaped too.
 std::string on_one_line(std::string_view word) {
-    constexpr std::string_view digits = "0123456789abcdef";
     std::string out;
-    const auto byte_at = [word](std::size_t at) {
-        return at < word.size() ? static_cast<unsigned char>(word[at]) : 0U;
-    };
-    for (std::size_t i = 0; i < word.size(); ++i) {
-        const bool second_block = byte_at(i) == 0xc2 && byte_at(i + 1) >= 0x80 && byte_at(i + 1) < 0xa0;
-        const auto byte = byte_at(second_block ? ++i : i);
-        if (byte >= 0x20 && byte != 0x7f && !second_block)
-            out += word[i];
+    for (const char letter : printable(word)) {
+        if (letter == '\n' || letter == '\t')
+            out += letter == '\n' ? "\\x0a" : "\\x09";
         else
-            out += cat("\\x", digits[byte >> 4U], digits[byte & 0xfU]);
+            out += letter;
     }
     return out;
 }

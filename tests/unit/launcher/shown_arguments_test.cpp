@@ -36,7 +36,7 @@ TEST_CASE("arguments stay on one line, without control characters, and within th
     CHECK(shown_arguments("t", {"a\nb\x1b[31m\x7f",
                                 "\xc2\x9b"
                                 "31m"})
-              .text == "'a\\x0ab\\x1b[31m\\x7f' '\\x9b31m'");
+              .text == "'a\\x0ab\\x1b[31m\\x7f' '\\xc2\\x9b31m'");
     CHECK(shown_arguments("t", {"\xc3\xa4"}).text == "\xc3\xa4");
     const std::string long_word(muster::native::arguments_bytes_max - 1, 'x');
     const auto cut = shown_arguments("t", {long_word + "\xc3\xa4", "--lr"});
