@@ -62,6 +62,7 @@ void Agent::Driver::start() {
         happen(SetUpRefused{timers.error().context});
     else
         happen(Begin{});
+    if (auto folder = logs_.own_base(); !folder.empty()) host_.remove_after_death(std::move(folder));
 }
 
 void Agent::Driver::listen() {

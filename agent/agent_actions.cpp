@@ -61,6 +61,7 @@ void Agent::Driver::carry_out(const NotifyWorkers& action) {
 void Agent::Driver::carry_out(const SignalWorkers& action) {
     hangs_.rest();
     host_.signal_leaders(action.signal);
+    host_.follow_up(action.signal, action.awaited);
 }
 
 void Agent::Driver::carry_out(const SignalGroup& action) {

@@ -9,8 +9,8 @@
 #include <random>
 #include <string_view>
 #include <system_error>
-#include <vector>
 
+#include "agent/process/empty_folders.h"
 #include "rendezvous/base/absolute_path.h"
 #include "rendezvous/base/text.h"
 
@@ -89,17 +89,12 @@ void LogDirectory::set_aside(const std::string& error_file, std::int64_t round) 
     if (fs::exists(error_file, ignored)) fs::rename(error_file, aside, ignored);
 }
 
+std::string LogDirectory::own_base() const {
+    return config_.base.empty() ? base_ : std::string();
+}
+
 void LogDirectory::remove_if_empty() {
-    if (!config_.base.empty() || base_.empty()) return;
-    std::error_code failure;
-    std::vector<fs::path> directories;
-    for (auto entry = fs::recursive_directory_iterator(base_, failure); !failure && entry != fs::end(entry);
-         entry.increment(failure))
-        if (entry->is_directory(failure) && !entry->is_symlink(failure)) directories.push_back(entry->path());
-    // Children come after their parents, so the way back empties each before its parent's turn. rmdir refuses the
-    // others.
-    for (auto path = directories.rbegin(); path != directories.rend(); ++path) ::rmdir(path->c_str());
-    ::rmdir(base_.c_str());
+    if (const auto own = own_base(); !own.empty()) remove_empty_folders(own);
 }
 
 }  // namespace muster::agent

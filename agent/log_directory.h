@@ -34,6 +34,8 @@ class LogDirectory {
     /// Puts an error file of an earlier round of the same attempt aside ("error.round-<n>.json"), so that it is not
     /// taken for the next failure's.
     static void set_aside(const std::string& error_file, std::int64_t round);
+    /// The base, where it was made here and nobody asked for it; else empty.
+    [[nodiscard]] std::string own_base() const;
     /// Removes the empty directories of a run whose base was made here and which nobody asked for. Errors are ignored.
     void remove_if_empty();
 

@@ -15,6 +15,11 @@ namespace {
 constexpr int sigterm = 15;  // the same on every Linux; cores know no <csignal>
 constexpr int sigkill = 9;
 
+/// Parts of the grace after which a child that a stopped worker waits for gets the signal too. Of 30 s: 3 s for one
+/// that does nothing, 10 s for one that does, as it may be saving.
+constexpr int awaited_idle_part = 10;
+constexpr int awaited_busy_part = 3;
+
 std::string pid_list(const std::vector<std::int32_t>& pids) {
     std::string out;
     for (const auto pid : pids) out += cat(out.empty() ? "" : ", ", pid);
@@ -414,7 +419,7 @@ void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Inst
         act(TellWorkers{why});
     else
         act(NotifyWorkers{why});
-    act(SignalWorkers{signal});
+    act(SignalWorkers{signal, {.idle = config_.grace / awaited_idle_part, .busy = config_.grace / awaited_busy_part}});
 }
 
 void Supervisor::kill_now(Instant now) {

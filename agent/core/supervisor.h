@@ -153,8 +153,10 @@ struct TellWorkers {
 struct NotifyWorkers {
     std::string why;
 };
+/// After `awaited` also to children that a worker waits for and that have not got the signal.
 struct SignalWorkers {
     int signal = 0;
+    AwaitedPatience awaited;
 };
 /// To what a worker that has ended left in its process group: a wrapper's program, a data loader.
 struct SignalGroup {

@@ -11,7 +11,8 @@
 // kills its whole tree
 //   * when told to (kill_tree), again and again until nothing is left;
 //   * when it has not been fed for `unfed_max`: then it serves on, and tells the agent when that wakes up;
-//   * when the agent is gone (the socket's end): then it calls `on_agent_death` and exits.
+//   * when the agent is gone (the socket's end): then it calls `on_agent_death`, removes the agent's log directory as
+//     far as it is empty, and exits.
 // If the guardian itself dies, each worker dies by its parent-death signal, and what the workers had started becomes
 // the agent's, a subreaper too, which kills it; then a second guardian takes over, which the first one had forked and
 // which has stood by (guardian_pair.h).

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "agent/process/empty_folders.h"
 #include "rendezvous/base/datagram.h"
 #include "rendezvous/base/text.h"
 
@@ -77,6 +78,7 @@ void GuardianLoop::run() {
         look_at_starts();
         reap(now);
         look_at_groups();
+        follow_up(now);
         if (agent_gone_)
             begin_kill(Cause::agent_gone, now);
         else if (unfed(now))
@@ -86,7 +88,9 @@ void GuardianLoop::run() {
         if (agent_gone_ && (!killing_ || killing_->stuck)) break;
     }
     if (cgroup_) remove_cgroup(cgroup_->path());
-    if (!farewell_ && role_ == GuardianRole::serving) say_agent_died();
+    if (farewell_ || role_ != GuardianRole::serving) return;
+    say_agent_died();
+    if (!folder_.empty()) remove_empty_folders(folder_);
 }
 
 void GuardianLoop::wait(Instant now) {
@@ -112,6 +116,7 @@ Instant GuardianLoop::next_deadline(Instant now) const {
     // The last of a group is our child, as a rule; unless its parent has left the group.
     if (std::any_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.signalled; }))
         deadline = now + group_pause;
+    if (follow_up_) deadline = std::min(deadline, follow_up_->next_look);
     if (killing_) deadline = killing_->next_pass;
     const bool hungry = last_fed_ && config_.unfed_max > 0ns && children_left_;
     if (hungry && !killing_) deadline = std::min(deadline, *last_fed_ + config_.unfed_max);
@@ -145,6 +150,10 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
         serve(*order);
     else if (const auto* testament = std::get_if<wire::Testament>(&message))
         testament_ = testament->bytes;
+    else if (const auto* folder = std::get_if<wire::Folder>(&message))
+        folder_ = folder->path;
+    else if (const auto* wanted = std::get_if<wire::FollowUp>(&message))
+        begin_follow_up(*wanted);
     else if (std::holds_alternative<wire::Feed>(message))
         last_fed_ = now;
     else if (std::holds_alternative<wire::Farewell>(message))

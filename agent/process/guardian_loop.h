@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/process/awaited_children.h"
 #include "agent/process/guardian.h"
 #include "agent/process/guardian_wire.h"
 #include "agent/process/worker_cgroup.h"
@@ -46,6 +47,12 @@ class GuardianLoop {
         pid_t number = 0;
         bool signalled = false;
     };
+    /// What follows a signal that stops the workers (awaited_children.h).
+    struct FollowUp {
+        int signal = 0;
+        Instant next_look;
+        AwaitedChildren children;
+    };
     enum class Cause { asked, unfed, agent_gone };
     struct Killing {
         Cause cause = Cause::asked;
@@ -64,6 +71,8 @@ class GuardianLoop {
     void look_at_start(Worker& worker);
     void signal_leaders(int signal);
     void signal_group(const guardian_wire::SignalGroup& signal);
+    void begin_follow_up(const guardian_wire::FollowUp& wanted);
+    void follow_up(Instant now);
     bool note_group(std::uint64_t id, pid_t leader);
     void look_at_groups();
     void beget(std::vector<FileDescriptor>& fds);
@@ -88,10 +97,13 @@ class GuardianLoop {
     std::vector<Group> groups_;
     std::deque<std::string> outbox_;
     std::string testament_;
+    std::string folder_;  ///< whose empty part is removed after the agent's death
     std::optional<Instant> last_fed_;
     std::optional<Killing> killing_;
-    bool children_left_ = false;  ///< as of the last reap(): adopted ones and unreaped dead ones count
-    bool empty_asked_ = false;    ///< the agent waits for Emptied
+    std::optional<FollowUp> follow_up_;
+    std::uint64_t signalled_ticks_ = 0;  ///< of the last signal to the leaders, as ProcessFacts::start_time
+    bool children_left_ = false;         ///< as of the last reap(): adopted ones and unreaped dead ones count
+    bool empty_asked_ = false;           ///< the agent waits for Emptied
     bool agent_gone_ = false;
     bool farewell_ = false;
 };

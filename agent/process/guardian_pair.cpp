@@ -114,6 +114,11 @@ void GuardianPair::set_testament(std::string bytes) {
     send(wire::Testament{testament_});
 }
 
+void GuardianPair::remove_after_death(std::string folder) {
+    folder_ = std::move(folder);
+    send(wire::Folder{folder_});
+}
+
 void GuardianPair::ask_for_reserve() {
     if (reserve_ || state_ != State::serving || begotten_count_ == begotten_max_count) return;
     int ends[2];
@@ -183,7 +188,7 @@ bool GuardianPair::kill_and_reap_orphans() {
         // The guardians and each worker began sessions of their own; what is in ours was started by somebody else.
         if (facts.session == own_session || facts.pid == reserve) continue;
         empty = false;
-        if (facts.alive()) kill_process(facts);
+        if (facts.alive()) signal_process(facts, SIGKILL);
         int status = 0;
         if (facts.parent != ::getpid() || ::waitpid(facts.pid, &status, WNOHANG) != facts.pid) continue;
         if (on_reaped) on_reaped(facts.pid, end_of_status(status));
@@ -202,6 +207,7 @@ void GuardianPair::change(bool empty) {
         listen();
         serving_.link->send(wire::Serve{cgroup_});
         if (!testament_.empty()) send(wire::Testament{testament_});
+        if (!folder_.empty()) send(wire::Folder{folder_});
         ask_for_reserve();
     }
     const auto keep = shared_from_this();  // the owner may end us in its handler

@@ -44,6 +44,8 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     void give_up();
     /// Kept, so that a successor gets it too.
     void set_testament(std::string bytes);
+    /// Kept likewise: the guardian removes what of it is empty, should this process die.
+    void remove_after_death(std::string folder);
     /// Where none stands by, one is asked for again.
     void ask_for_reserve();
 
@@ -72,6 +74,7 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     boost::asio::io_context& context_;
     std::string cgroup_;
     std::string testament_;
+    std::string folder_;
     Guardian serving_;
     std::optional<Guardian> reserve_;
     int begotten_count_ = 0;

@@ -18,6 +18,8 @@ namespace {
 /// Between two looks at /proc while something is still dying. Deaths themselves wake the loop.
 constexpr Duration pause_max = 200ms;
 constexpr Duration first_pause = 1ms;
+/// Between two looks for what stopped workers wait for.
+constexpr Duration follow_up_pause = 250ms;
 
 bool group_exists(pid_t number) {
     return ::kill(-number, 0) == 0 || errno != ESRCH;
@@ -26,6 +28,7 @@ bool group_exists(pid_t number) {
 }  // namespace
 
 void GuardianLoop::signal_leaders(int signal) {
+    signalled_ticks_ = ticks_since_boot();
     // A worker that has ended and is not reaped yet still owns its number, so this reaches nobody else.
     for (const auto& worker : workers_) {
         // Looked up before the shell hears of it: afterwards its program may have been told as part of its group as
@@ -34,6 +37,22 @@ void GuardianLoop::signal_leaders(int signal) {
         ::kill(worker.pid, signal);
         for (const auto program : programs) ::kill(program, signal);
     }
+}
+
+void GuardianLoop::begin_follow_up(const wire::FollowUp& wanted) {
+    const AwaitedPatience patience{.idle = Duration(wanted.idle_ns), .busy = Duration(wanted.busy_ns)};
+    follow_up_ = FollowUp{
+        .signal = wanted.signal, .next_look = std::chrono::steady_clock::now(), .children = AwaitedChildren(patience)};
+}
+
+void GuardianLoop::follow_up(Instant now) {
+    if (killing_ || workers_.empty()) follow_up_.reset();
+    if (!follow_up_ || now < follow_up_->next_look) return;
+    auto& [signal, next_look, children] = *follow_up_;
+    next_look = now + follow_up_pause;
+    auto waiters = children.told();
+    for (const auto& worker : workers_) waiters.push_back(worker.pid);
+    for (const auto& child : children.due(find_awaited(waiters, signalled_ticks_), now)) signal_process(child, signal);
 }
 
 bool GuardianLoop::note_group(std::uint64_t id, pid_t leader) {
@@ -90,7 +109,7 @@ void GuardianLoop::kill_pass() {
     wire::Stuck stuck;
     for (const auto& facts : descendants_of(::getpid(), all_processes())) {
         if (!facts.alive()) continue;
-        kill_process(facts);
+        signal_process(facts, SIGKILL);
         stuck.pids.push_back(facts.pid);
     }
     const bool late = std::chrono::steady_clock::now() - killing_->since >= config_.stuck_after;

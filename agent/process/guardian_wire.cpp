@@ -122,6 +122,12 @@ struct Write {
         out.number(begotten.pid);
         out.number(begotten.error_number);
     }
+    void operator()(const Folder& folder) const { out.blob<std::uint32_t>(folder.path); }
+    void operator()(const FollowUp& follow_up) const {
+        out.number(follow_up.signal);
+        out.number(follow_up.idle_ns);
+        out.number(follow_up.busy_ns);
+    }
 };
 
 Message read_spawn(ByteReader& in) {
@@ -168,6 +174,13 @@ Message read_begotten(ByteReader& in) {
     return begotten;
 }
 
+Message read_follow_up(ByteReader& in) {
+    FollowUp follow_up{.signal = in.number<std::int32_t>()};
+    follow_up.idle_ns = in.number<std::int64_t>();
+    follow_up.busy_ns = in.number<std::int64_t>();
+    return follow_up;
+}
+
 Message read(ByteReader& in) {
     switch (in.number<std::uint8_t>()) {
         case 0: return read_spawn(in);
@@ -185,6 +198,8 @@ Message read(ByteReader& in) {
         case 12: return Emptied{};
         case 13: return read_stuck(in);
         case 14: return read_begotten(in);
+        case 15: return Folder{std::string(in.blob<std::uint32_t>(path_max_bytes))};
+        case 16: return read_follow_up(in);
         default: in.fail(); return Kill{};
     }
 }

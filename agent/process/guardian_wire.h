@@ -58,6 +58,16 @@ struct Beget {};
 struct Serve {
     std::string cgroup;
 };
+/// "Should the agent die, remove what of this directory is empty."
+struct Folder {
+    std::string path;
+};
+/// After a Signal that stops the workers: their children get it too, by the rule of awaited_children.h.
+struct FollowUp {
+    std::int32_t signal = 0;
+    std::int64_t idle_ns = 0;
+    std::int64_t busy_ns = 0;
+};
 
 // ---- guardian to agent ----
 struct Spawned {
@@ -86,7 +96,7 @@ struct Begotten {
 };
 
 using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, Testament, Farewell, Beget, Serve, Spawned, Ended,
-                             GroupEmptied, Emptied, Stuck, Begotten>;
+                             GroupEmptied, Emptied, Stuck, Begotten, Folder, FollowUp>;
 
 std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.

@@ -288,6 +288,11 @@ void PosixProcessHost::signal_leaders(int signal) {
     body_->guardians().send(wire::Signal{signal});
 }
 
+void PosixProcessHost::follow_up(int signal, AwaitedPatience patience) {
+    body_->guardians().send(
+        wire::FollowUp{.signal = signal, .idle_ns = patience.idle.count(), .busy_ns = patience.busy.count()});
+}
+
 void PosixProcessHost::signal_group(std::uint32_t local_rank, int signal) {
     body_->signal_group(local_rank, signal);
 }
@@ -302,6 +307,10 @@ void PosixProcessHost::kill_guardian() {
 
 void PosixProcessHost::feed() {
     body_->guardians().send(wire::Feed{});
+}
+
+void PosixProcessHost::remove_after_death(std::string folder) {
+    if (folder.size() <= wire::path_max_bytes) body_->guardians().remove_after_death(std::move(folder));
 }
 
 void PosixProcessHost::set_testament(std::string bytes) {

@@ -28,10 +28,12 @@ class PosixProcessHost final : public ProcessHost {
 
     void start(std::vector<WorkerCommand> commands) override;
     void signal_leaders(int signal) override;
+    void follow_up(int signal, AwaitedPatience patience) override;
     void signal_group(std::uint32_t local_rank, int signal) override;
     void kill_tree() override;
     void kill_guardian() override;
     void feed() override;
+    void remove_after_death(std::string folder) override;
 
     /// What the guardian's on_agent_death is to be given, at most 64 KiB; each call replaces the last.
     void set_testament(std::string bytes);

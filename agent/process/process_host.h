@@ -81,6 +81,12 @@ struct GuardianLost {
     Instant at;
     bool replaced = false;  ///< another one has taken over; if not, nothing can be started any more
 };
+/// How long a stopped worker waits for the end of a child that has not got the signal, until the child gets it too
+/// (awaited_children.h).
+struct AwaitedPatience {
+    Duration idle{};  ///< while neither the child nor its descendants do anything
+    Duration busy{};  ///< whatever they do
+};
 using ProcessEvent = std::variant<WorkerStarted, WorkerEnded, GroupEmpty, TreeEmpty, TreeStuck, GuardianLost>;
 
 class ProcessHost {
@@ -92,6 +98,8 @@ class ProcessHost {
     virtual void start(std::vector<WorkerCommand> commands) = 0;
     /// Sends `signal` to the leader of every worker that has not ended.
     virtual void signal_leaders(int signal) = 0;
+    /// From now on, until the workers have ended, sends `signal` to children for whose end a stopped worker waits.
+    virtual void follow_up(int signal, AwaitedPatience patience) = 0;
     /// Sends `signal` to what an ended worker has left in its process group, if anything.
     virtual void signal_group(std::uint32_t local_rank, int signal) = 0;
     /// SIGKILL for everything that is left, descendants in other sessions included; answers TreeEmpty when it is empty
@@ -103,6 +111,9 @@ class ProcessHost {
     /// Tells the guardian that the agent lives. Unfed for `0.8 lease` (counted from the first call), it kills the tree
     /// and serves on: an agent that was stopped and continues finds its workers ended, with `unfed` set.
     virtual void feed() = 0;
+
+    /// Should this process die without its destructors, what of `folder` is empty then is removed.
+    virtual void remove_after_death(std::string folder) = 0;
 
     std::function<void(ProcessEvent)> on_event;  ///< called from the loop, never from inside the calls above
 };

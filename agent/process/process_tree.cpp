@@ -58,13 +58,16 @@ std::optional<ProcessFacts> parse_stat(std::string_view line) {
     const auto close = line.rfind(") ");
     if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
     ProcessFacts facts;
-    // After the name: state ppid pgrp session ..., start time is the 20th.
+    // After the name: state ppid pgrp session ..., CPU times are the 12th and the 13th, start time is the 20th.
     const auto fields = split(line.substr(close + 2), ' ');
     if (fields.size() < 20 || fields[0].size() != 1) return std::nullopt;
     facts.state = fields[0][0];
+    std::uint64_t system_ticks = 0;
     const bool read = parse_number(line.substr(0, open), facts.pid) && parse_number(fields[1], facts.parent) &&
-                      parse_number(fields[3], facts.session) && parse_number(fields[19], facts.start_time);
+                      parse_number(fields[3], facts.session) && parse_number(fields[11], facts.cpu_ticks) &&
+                      parse_number(fields[12], system_ticks) && parse_number(fields[19], facts.start_time);
     if (!read) return std::nullopt;
+    facts.cpu_ticks += system_ticks;
     return facts;
 }
 
@@ -114,15 +117,15 @@ std::vector<pid_t> programs_of_waiting_shell(pid_t leader) {
     return found;
 }
 
-void kill_process(const ProcessFacts& facts) {
+void signal_process(const ProcessFacts& facts, int signal) {
     const FileDescriptor pidfd(static_cast<int>(::syscall(SYS_pidfd_open, facts.pid, 0)));
     if (!pidfd.valid()) {  // gone, or a kernel without pidfds, where the number must do
-        if (errno == ENOSYS || errno == EPERM) ::kill(facts.pid, SIGKILL);
+        if (errno == ENOSYS || errno == EPERM) ::kill(facts.pid, signal);
         return;
     }
     const FileDescriptor proc(::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     const auto now = read_facts(proc.get(), cat(facts.pid).c_str());
-    if (now && now->start_time == facts.start_time) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
+    if (now && now->start_time == facts.start_time) ::syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0);
 }
 
 }  // namespace muster::agent

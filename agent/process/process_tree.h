@@ -17,6 +17,7 @@ struct ProcessFacts {
     pid_t session = 0;
     char state = '?';              ///< 'Z' and 'X' are dead
     std::uint64_t start_time = 0;  ///< clock ticks since boot: tells two processes of one number apart
+    std::uint64_t cpu_ticks = 0;   ///< of CPU time that it has used
 
     [[nodiscard]] bool alive() const { return state != 'Z' && state != 'X'; }
 };
@@ -35,7 +36,7 @@ std::vector<ProcessFacts> all_processes();
 /// among them run. Processes that left the leader's session are not looked at.
 std::vector<pid_t> programs_of_waiting_shell(pid_t leader);
 
-/// SIGKILL for exactly the process that `facts` were read from, not for a later one with its number.
-void kill_process(const ProcessFacts& facts);
+/// Sends `signal` to exactly the process that `facts` were read from, not to a later one with its number.
+void signal_process(const ProcessFacts& facts, int signal);
 
 }  // namespace muster::agent

@@ -6,7 +6,7 @@ import sys
 import unittest
 import uuid
 
-from job import Job
+from job import Job, wait_for
 
 WORKERS = 8
 ENTER = "import os, sys; open(sys.argv[1], 'w').write('0'); os.execv(sys.argv[2], sys.argv[2:])"
@@ -23,6 +23,16 @@ def pids_root():
             if found:
                 return root
     return None
+
+
+def processes_of(user):
+    """Zombies too: they count until process 1 has reaped them."""
+    found = []
+    for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+        with contextlib.suppress(OSError):
+            if f"\nUid:\t{user}\t" in status.read_text():
+                found.append(status)
+    return found
 
 
 @unittest.skipUnless(os.getuid() == 0 or os.environ.get("CI"), "needs root, which may become an unused user and make control groups")
@@ -47,13 +57,14 @@ class Limits(unittest.TestCase):
             if self.check(job, before(limit), limit, named(limit)):
                 self.assertGreater(limit, WORKERS)
                 return
-        self.fail("60 processes were not enough for 8 workers")
+        self.fail(f"60 processes were not enough for 8 workers\n{job.launchers[-1].err.read_text()}")
 
     def test_every_limit_of_the_user_is_named_until_one_is_high_enough(self):
         with Job() as job:
             user = str(200_000 + os.getpid())  # of which no process exists
 
             def before(limit):
+                wait_for("end of the user's processes", lambda: not processes_of(user))
                 return ["prlimit", f"--nproc={limit}:{limit}", "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
             self.raise_until_it_runs(job, before, lambda limit: f"RLIMIT_NPROC = {limit} (ulimit -u)")
 

@@ -1,14 +1,63 @@
 """Stops, and that nothing is left after any of them: as root and as an ordinary user, with and without a cgroup."""
 import os
+import pathlib
 import signal
 import socket
 import sys
+import time
 import unittest
 import urllib.request
 
 from job import DEADLINE, NOBODY, WORKERS, Job, wait_for, without_times
 
 SOON = 8  # s; far more than it takes, and less than what it must not wait for: a grace of 30 s, 10 s for other agents
+# A worker whose SIGTERM handler raises SystemExit, and that its interpreter's end keeps: it joins a child that nobody told.
+JOINED_AT_THE_END = """
+import multiprocessing, os, signal, sys, time
+def child(ready, busy):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    ready.set()
+    while True:
+        time.sleep(0.01 if busy else 60)
+        if busy:
+            sum(range(100_000))
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    context = multiprocessing.get_context(sys.argv[1])
+    ready = context.Event()
+    context.Process(target=child, args=(ready, sys.argv[2] == "busy")).start()
+    ready.wait()
+    open("ready", "w").close()
+    while True:
+        time.sleep(0.1)
+"""
+# A worker that saves in its handler: with its data loader, then by a program that it starts, then by one that was there.
+SAVES_LONG = """
+import multiprocessing, os, signal, subprocess, sys, time
+SECONDS = float(sys.argv[1])
+def loader(pipe):
+    while True:
+        pipe.send(pipe.recv() + 1)
+def save(*_):
+    end = time.monotonic() + SECONDS
+    batch = 0
+    while time.monotonic() < end:
+        ours.send(batch)
+        batch = ours.recv()
+        time.sleep(0.05)
+    codes = [subprocess.run(["sleep", str(SECONDS)]).returncode, tool.wait()]
+    ours.send(batch)
+    open("saved", "w").write(f"{codes} {ours.recv() - batch}")
+    sys.exit(0)
+if __name__ == "__main__":
+    ours, theirs = multiprocessing.Pipe()
+    multiprocessing.Process(target=loader, args=(theirs,), daemon=True).start()
+    tool = subprocess.Popen(["sleep", str(4 * SECONDS)])
+    signal.signal(signal.SIGTERM, save)
+    open("ready", "w").close()
+    while True:
+        time.sleep(0.1)
+"""
 STUBBORN = ("--ignore-term", "--grandchild", "--until", "done")
 
 
@@ -48,6 +97,50 @@ class Stops(unittest.TestCase):
             self.assertIn("stopped by SIGTERM", node.err.read_text())
             self.assertNotIn("failure", node.err.read_text())
             job.expect_gone()
+
+    def python_worker(self, job, grace, program, *arguments):
+        """A launcher with one worker of this program, which is at work."""
+        (job.directory / "worker.py").write_text(program)
+        node = job.spawn("muster", "--standalone", "--shutdown-timeout", grace, job.directory / "worker.py", *arguments,
+                         PYTHON_EXEC=sys.executable)
+        wait_for("the worker", lambda: (job.directory / "ready").exists())
+        # What is older than a signal is known to the kernel's tick, 10 ms.
+        uptime = pathlib.Path("/proc/uptime")
+        born_until = uptime.read_text().split()[0]
+        wait_for("the next tick", lambda: uptime.read_text().split()[0] != born_until)
+        return node
+
+    def stop(self, job, node):
+        began = time.monotonic()
+        node.terminate()
+        job.expect_exit(node, 128 + signal.SIGTERM, 60)
+        job.expect_gone()
+        return time.monotonic() - began
+
+    def test_a_child_that_the_interpreters_end_waits_for_gets_the_signal_too(self):
+        for method, busy, least, most in (("fork", "idle", 3, 9), ("spawn", "idle", 3, 9), ("fork", "busy", 10, 18)):
+            with self.subTest(method=method, busy=busy), Job() as job:
+                node = self.python_worker(job, 30, JOINED_AT_THE_END, method, busy)
+                took = self.stop(job, node)
+                self.assertGreater(took, least)  # a tenth of the grace, or a third of it
+                self.assertLess(took, most)
+
+    def test_a_worker_that_saves_keeps_its_data_loader_and_its_programs(self):
+        with Job() as job:
+            node = self.python_worker(job, 24, SAVES_LONG, 5)
+            self.stop(job, node)
+            self.assertEqual((job.directory / "saved").read_text(), "[0, 0] 1")
+
+    def test_a_killed_launcher_leaves_no_empty_folder(self):
+        for user in users():
+            with self.subTest(user=user), Job(user) as job:
+                (job.directory / "torchelastic_other").mkdir()  # torchrun's, perhaps
+                node = job.node(nnodes="1")
+                job.round(0, 2)
+                self.assertEqual(len(list(job.directory.glob("torchelastic_*"))), 2)
+                node.kill()
+                job.expect_gone()
+                self.assertEqual([path.name for path in job.directory.glob("torchelastic_*")], ["torchelastic_other"])
 
     def test_sigint_reaches_the_workers_and_is_the_exit_code(self):
         with Job() as job:

@@ -32,7 +32,9 @@ std::vector<Message> one_of_each() {
             GroupEmptied{9},
             Emptied{},
             Stuck{{1, 2, 3}},
-            Begotten{.pid = 5, .error_number = 11}};
+            Begotten{.pid = 5, .error_number = 11},
+            Folder{"/tmp/torchelastic_x"},
+            FollowUp{.signal = 15, .idle_ns = 3, .busy_ns = 10}};
 }
 
 }  // namespace
