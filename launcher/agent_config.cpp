@@ -114,6 +114,7 @@ rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFac
     client.endpoint = config.endpoint;
     // A standalone daemon listens on IPv4's loopback alone; the name "localhost" would be looked up for nothing.
     if (config.standalone) client.endpoint.host = "127.0.0.1";
+    client.endpoint_option = endpoint_option(config);
     client.known_addresses = node.known_addresses;
     client.others = config.more_endpoints;
     client.is_told_leader = config.etcd.has_value();

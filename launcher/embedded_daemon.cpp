@@ -9,6 +9,7 @@
 #include "agent/core/json_members.h"
 #include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/text.h"
 #include "rendezvous/client/blocking_socket.h"
 #include "rendezvous/net/job_secret.h"
 
@@ -134,15 +135,22 @@ rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
     return daemon;
 }
 
-std::string_view advice(PortOwner owner) {
+std::string advice(PortOwner owner, const LaunchConfig& config) {
+    const bool is_static = std::string_view(endpoint_option(config)) == "--master-addr";
+    const auto other_port = cat("choose another port for this one (",
+                                is_static ? "--master-port" : endpoint_option(config), ", the same on all nodes)");
     switch (owner) {
-        case PortOwner::this_job: return "";
-        case PortOwner::other_job: return "; it serves another job, so choose another port for this one (on all nodes)";
-        case PortOwner::stranger: return "; it is no muster, so choose another port for the job (on all nodes)";
-        case PortOwner::unknown: return "";
-        case PortOwner::nobody: return "; nobody answers there, so choose another port for the job (on all nodes)";
+        case PortOwner::other_job: return cat("; it serves another job: ", other_port);
+        case PortOwner::stranger:
+            return cat("; it is no muster, and most likely belongs to another job: ", other_port,
+                       ", or wait for its end");
+        case PortOwner::nobody:
+            return cat("; nobody answers there, and most likely another job on this host has the port: ", other_port,
+                       ", or wait for its end");
+        case PortOwner::this_job:
+        case PortOwner::unknown: break;
     }
-    return "";
+    return {};
 }
 
 }  // namespace
@@ -209,7 +217,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
         const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, in_haste}, deadline);
         if (owner == PortOwner::this_job || owner == PortOwner::unknown) return std::unique_ptr<rendezvous::Daemon>{};
         if (owner != PortOwner::nobody || Clock::now() >= deadline) {
-            error.context += advice(owner);
+            error.context += advice(owner, config);
             return error;
         }
         // Whoever had the port may have left between our bind and our question: bind again.

@@ -138,4 +138,10 @@ inline const std::string& shown_job(const LaunchConfig& config) {
     return config.named_job == "none" ? config.job : config.named_job;
 }
 
+/// The option that names the endpoint's host, or would.
+inline const char* endpoint_option(const LaunchConfig& config) {
+    return config.backend == Backend::fixed && config.endpoint_option != "--rdzv-endpoint" ? "--master-addr"
+                                                                                           : "--rdzv-endpoint";
+}
+
 }  // namespace muster::launcher

@@ -29,6 +29,11 @@ bool is_standalone(const Settings& settings) {
 }
 
 Complaint endpoint_missing(const Settings& settings) {
+    if (settings.config.backend == Backend::fixed)
+        return cat("--master-addr is missing, and with --nnodes ", settings.config.nodes_min, ":",
+                   settings.config.nodes_max,
+                   " the nodes must know where to meet; write --master-addr HOST [--master-port PORT] with the name of "
+                   "the node of --node-rank 0, the same on all nodes");
     return cat("--rdzv-endpoint is missing, and with --nnodes ", settings.config.nodes_min, ":",
                settings.config.nodes_max,
                " the nodes must know where to meet; write --rdzv-endpoint HOST:PORT with the name of one of the nodes "

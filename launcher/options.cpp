@@ -9,6 +9,7 @@
 #include "launcher/command_line.h"
 #include "launcher/command_table.h"
 #include "launcher/exit_code.h"
+#include "launcher/known_variables.h"
 #include "launcher/launch_rules.h"
 #include "launcher/scheduler/scheduler_defaults.h"
 #include "rendezvous/base/build_facts.h"
@@ -32,6 +33,13 @@ std::string variable_name(std::string_view prefix, const OptionRow& row) {
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(c == '-' ? '_' : std::toupper(c)); });
     return name;
+}
+
+std::vector<std::string> variable_names() {
+    std::vector<std::string> names;
+    for (const auto& row : option_table())
+        if (row.from_environment) names.push_back(variable_name("MUSTER_", row));
+    return names;
 }
 
 /// Where a value came from, as messages name it, and the value.
@@ -154,6 +162,8 @@ ParsedOptions parse_options(const std::vector<std::string>& words, const Environ
     if (!scheduler->nothing_to_do.empty()) return NothingToDo{cat("muster: ", scheduler->nothing_to_do, "\n")};
     for (auto& one : scheduler->values)
         winning.try_emplace(find_option(one.option), Source{std::move(one.source), std::move(one.value)});
+    const auto unknown = unknown_variables(environment, variable_names());
+    settings.warnings.insert(settings.warnings.end(), unknown.begin(), unknown.end());
     settings.warnings.insert(settings.warnings.end(), scheduler->notes.begin(), scheduler->notes.end());
     settings.is_first_host = scheduler->is_host;
     if (const auto wrong = fill(winning, settings)) return usage_error(*wrong);

@@ -42,7 +42,7 @@ class Speaker:
 class Cluster:
     ended = r"round 0 ended"  # what every agent says when the first round is over
     count = "round"  # what a worker's line counts starts by
-    stamp = "%Y-%m-%d %H:"  # how an agent's line begins
+    stamp = "%Y-%m-%dT%H:"  # how an agent's line begins
 
     def __init__(self, build, hosts, workers=2, resident=48, options=(), job_options=(), daemon="daemon", state=None,
                  worker=None, environment=None):

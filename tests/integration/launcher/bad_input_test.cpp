@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <fstream>
+#include <regex>
 #include <thread>
 
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"
 #include "tests/support/holds.h"
+#include "tests/support/line_times.h"
 #include "tests/support/scratch_folder.h"
 
 using namespace muster::test;
@@ -35,7 +37,7 @@ void check_refused(const Refusal& expected) {
     CHECK(muster.wait() == expected.code);  // a rendezvous would go on for ten minutes
     CHECK(holds(muster.err(), expected.says));
     CHECK(std::count(muster.err().begin(), muster.err().end(), '\n') == 1);
-    CHECK(muster.err().starts_with("muster: "));
+    CHECK(std::regex_search(muster.err(), std::regex("^" + line_time_pattern + "muster: ")));
     CHECK(muster.out().empty());
 }
 
@@ -78,6 +80,9 @@ TEST_CASE("a wrong option or variable is one line and exit code 2") {
     check_refused({{"--rdzv-backend=etcd", "--nnodes=2", "x.py"}, 2, "names the members of etcd"});
     check_refused({{"--nnodes=2", "--rdzv-backend=c10d", "x.py"}, 2, "--rdzv-endpoint is missing"});
     check_refused({{"--exit-code=torchrun", "--nope", "x.py"}, 2, "--nope"});
+    check_refused({{"--config=/no/such.conf", "x.py"},
+                   2,
+                   "--config: read /no/such.conf: No such file or directory; the path is misspelt, or"});
 }
 
 TEST_CASE("a loopback endpoint is refused when the scheduler says several hosts") {

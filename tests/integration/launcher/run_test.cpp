@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "rendezvous/base/printable.h"
 #include "rendezvous/base/read_file.h"
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"
@@ -210,4 +211,65 @@ TEST_CASE("a worker that changes its directory finds its error file, and its tor
         {.environment = {{"TMPDIR", "tmp"}, {"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}}, .directory = folder.string()});
     CHECK(temporary.wait() == 0);
     CHECK(std::filesystem::is_empty(folder / "tmp"));
+}
+
+TEST_CASE("a worker's own stream passes through as it is; in muster's report its control bytes are escaped") {
+    const ScratchFolder folder;
+    MusterProcess muster(shell({"--report", folder / "r.json"}, R"(printf '\033[31mGr\374n\007\n' >&2; exit 3)"));
+    CHECK(muster.wait() == 3);
+    CHECK(muster.err().starts_with("\033[31mGr\xfcn\007\n"));
+    CHECK(holds(muster.err(), "    \\x1b[31mGr\\xfcn\\x07\n"));
+    CHECK(holds(muster.err(), "(\\xNN is a byte that is not UTF-8"));
+    const auto report = muster.err().substr(muster.err().find("muster: "));
+    CHECK(report.find_first_of("\033\007") == std::string::npos);
+    const auto file = read_file(folder / "r.json");
+    CHECK(muster::is_utf8(file));
+    CHECK(file.find_first_of("\033\007") == std::string::npos);
+}
+
+TEST_CASE("a module that is not there ends the job with its cause and what to do") {
+    MusterProcess muster({"--max-restarts=3", "-m", "no_such_module_anywhere"});
+    CHECK(muster.wait() == 1);
+    CHECK(holds(muster.err(), "this Python finds no module no_such_module_anywhere: correct the name behind -m"));
+}
+
+TEST_CASE("workers that had to be killed after the grace are named at the end") {
+    MusterProcess muster(
+        shell({"--nproc-per-node=2", "--shutdown-timeout=1"},
+              "test $RANK = 0 && exec sleep 60; trap '' TERM; echo deaf; while :; do sleep 0.1; done"));
+    REQUIRE(muster.wait_for("deaf"));
+    muster.signal(SIGTERM);
+    CHECK(muster.wait() == 143);
+    CHECK(holds(muster.err(), "this node has left; rank 1 had not ended 1 s after SIGTERM (--shutdown-timeout)"));
+}
+
+TEST_CASE("a variable that nothing reads is warned of, and the workers' own are not") {
+    const Words inner{MUSTER_BINARY, "--no-python", "true"};
+    Words words{"--nproc-per-node=2", "--no-python"};
+    words.insert(words.end(), inner.begin(), inner.end());
+    MusterProcess nested(words);
+    CHECK(nested.wait() == 0);
+    CHECK(nested.err().empty());
+    MusterProcess muster({"--no-python", "true"}, {.environment = {{"MUSTER_NNODE", "2"}}});
+    CHECK(muster.wait() == 0);
+    CHECK(holds(muster.err(), "MUSTER_NNODE is set, and muster knows no variable of that name"));
+    CHECK(holds(muster.err(), "the nearest known one is MUSTER_NNODES"));
+}
+
+TEST_CASE("a static port that another job has is refused with the advice to take another one") {
+    const auto port = std::to_string(free_port());
+    const Words place{"--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port=" + port};
+    const auto job = [&](const std::string& id) {
+        Words words = place;
+        words.insert(words.end(), {"--rdzv-id=" + id, "--no-python", "true"});
+        return words;
+    };
+    MusterProcess first(job("one"));
+    REQUIRE(first.wait_for("1 of 2 nodes"));
+    MusterProcess same(job("one"));
+    CHECK(same.wait() == 78);
+    CHECK(holds(same.err(), "or, if this is another job, a port and a --rdzv-id of its own"));
+    MusterProcess second(job("two"));
+    CHECK(second.wait() == 78);
+    CHECK(holds(second.err(), "it serves another job: choose another port for this one (--master-port"));
 }

@@ -164,7 +164,8 @@ TEST_CASE("whoever has the port and is no muster of this job is named for what i
     CHECK(port_owner({{}, stranger.port(), "j", no_haste}, Clock::now() + 1h) == PortOwner::stranger);
     const auto no_muster = part_at(stranger.port());
     CHECK(no_muster.find("cannot listen on port") != std::string::npos);
-    CHECK(no_muster.find("it is no muster, so choose another port") != std::string::npos);
+    CHECK(no_muster.find("it is no muster, and most likely belongs to another job: choose another port") !=
+          std::string::npos);
     const Holder busy("127.0.0.1", status(R"({"id": "other"})"), 1000);
     CHECK(part_at(busy.port()).find("it serves another job") != std::string::npos);
     const Holder slow("127.0.0.1", status(R"({"id": "other"})"), 1, Then::falls_silent);

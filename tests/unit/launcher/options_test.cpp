@@ -187,6 +187,32 @@ TEST_CASE("flags in the environment are numbers, as torchrun has them") {
     CHECK(error_of({"t.py"}, {{"PET_STANDALONE", "yes"}}) == "muster: PET_STANDALONE: got 'yes'; accepted is 1 or 0\n");
 }
 
+TEST_CASE("a variable of ours that nothing reads is warned of, with the nearest known name and without its value") {
+    const auto warnings_with = [](const Environment& environment) {
+        return std::get<Launch>(parse_options({"t.py"}, environment)).warnings;
+    };
+    CHECK(warnings_with({{"MUSTER_NNODE", "hidden"}}) ==
+          std::vector<std::string>{"MUSTER_NNODE is set, and muster knows no variable of that name: it has no effect; "
+                                   "the nearest known one is MUSTER_NNODES"});
+    const auto far = warnings_with({{"MUSTER_QQQQQQQQ", "1"}});
+    REQUIRE(far.size() == 1);
+    CHECK(holds(far[0], "unset it, or look among the options (muster --help)"));
+    CHECK(holds(warnings_with({{"MUSTER_SECRETS_FILE", ""}}).at(0), "MUSTER_SECRET_FILE"));
+    // Options', the runtime's, those of a worker in which a launcher runs, and those of tests.
+    CHECK(warnings_with({{"MUSTER_NNODES", "1"},
+                         {"MUSTER_LOG_LEVEL", "info"},
+                         {"MUSTER_TRANSPORT", "tcp"},
+                         {"MUSTER_AGENT_SOCKET", "x"},
+                         {"MUSTER_ROUND", "0"},
+                         {"MUSTER_SNAPSHOTS", "x"},
+                         {"MUSTER_TORCH_SOCKET", "x"},
+                         {"MUSTER_TEST_PYTHON", "x"},
+                         {"MUSTER_STANDIN_GPUS", "2"},
+                         {"MUSTERD", "x"},
+                         {"MUSTER", "x"}})
+              .empty());
+}
+
 TEST_CASE("everything after the program is the program's, word for word") {
     const auto parsed =
         parse_options({"--nproc-per-node", "2", "train.py", "--nproc-per-node", "9", "--", "-t3", "x"}, {});
