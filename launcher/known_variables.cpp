@@ -41,7 +41,7 @@ constexpr std::array<std::string_view, 24> known_names{"AGENT_IFNAME",
                                                        "TRANSPORT"};
 
 /// Of builds, tests and scripts: whole names, or the beginnings of some.
-constexpr std::array<std::string_view, 22> workshop_names{"BIN",
+constexpr std::array<std::string_view, 24> workshop_names{"BIN",
                                                           "BUILD",
                                                           "CC",
                                                           "CHECKPOINT_WRITER",
@@ -59,8 +59,10 @@ constexpr std::array<std::string_view, 22> workshop_names{"BIN",
                                                           "RESUME_",
                                                           "STACKS_",
                                                           "STAMP_",
-                                                          "STAND",
-                                                          "STOR",
+                                                          "STANDIN_",
+                                                          "STAND_INS",
+                                                          "STORE_SE",
+                                                          "STORIES",
                                                           "TEST_",
                                                           "WORKER"};
 

@@ -198,6 +198,8 @@ TEST_CASE("a variable of ours that nothing reads is warned of, with the nearest 
     REQUIRE(far.size() == 1);
     CHECK(holds(far[0], "unset it, or look among the options (muster --help)"));
     CHECK(holds(warnings_with({{"MUSTER_SECRETS_FILE", ""}}).at(0), "MUSTER_SECRET_FILE"));
+    CHECK(holds(warnings_with({{"MUSTER_STANDALON", "1"}}).at(0), "MUSTER_STANDALONE"));
+    CHECK(holds(warnings_with({{"MUSTER_STORE_PROT", "1"}}).at(0), "MUSTER_STORE_PORT"));
     // Options', the runtime's, those of a worker in which a launcher runs, and those of tests.
     CHECK(warnings_with({{"MUSTER_NNODES", "1"},
                          {"MUSTER_LOG_LEVEL", "info"},
