@@ -332,7 +332,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
 
     void lost(ConnectionClosed how) {
         if (how.foreign) doubt_address();
-        if (socket_ && !heard_ && !flushed_ && !is_cut_off())
+        if (socket_ && !heard_ && !flushed_ && !is_cut_off() && !has_choice())
             ask_store(io_, stranger_asked_at_, {.remote = socket_->remote, .job = config_.job},
                       [self = shared_from_this()](bool has_job) { self->step(StoreAnswered{.has_job = has_job}); });
         close();

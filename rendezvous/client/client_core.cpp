@@ -277,6 +277,7 @@ void ClientCore::say_commands(Instant now) {
 void ClientCore::on(const ConnectionFailed& input, Instant now) {
     if (link_ != Link::connecting) return;
     tried_ = input.tried;
+    store_.clear();
     lines_.no_answer(WaitingLines::Reached::nothing, input.tried, now);
     note_silence(now);
     try_next_endpoint(now);

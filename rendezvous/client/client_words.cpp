@@ -18,6 +18,7 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (!trusted_ && (refused == nullptr || ever_heard_))
         return distrust(refused != nullptr ? refused->why : "it does not prove that it knows the job's secret", now);
     link_heard_at_ = now;
+    store_.clear();
     if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
     ever_heard_ = true;
     lines_.answered(now);

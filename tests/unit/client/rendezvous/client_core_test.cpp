@@ -39,6 +39,23 @@ TEST_CASE("a connection lost while waiting is answered by joining again") {
     CHECK(talk.open() == Lines{"send Hello", "send Join", "send Ping"});
 }
 
+TEST_CASE("torchrun's store in the daemon's place is named, until a muster is there") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.broken();
+    talk.hears(StoreAnswered{.has_job = true});
+    const auto lines = talk.pass(1s);
+    const auto told = std::ranges::find_if(lines, [](const auto& one) { return one.starts_with("progress: "); });
+    REQUIRE(told != lines.end());
+    CHECK(told->find("torchrun serves its own rendezvous of job '") != std::string::npos);
+    CHECK(told->find("muster and torchrun cannot form one job") != std::string::npos);
+    talk.open();
+    talk.pong();
+    talk.broken();
+    for (const auto& one : talk.pass(40s)) CHECK(one.find("torchrun") == std::string::npos);
+}
+
 TEST_CASE("a connection lost while workers run harms nobody: the round is resumed") {
     Dialogue talk;
     talk.settle_in();
