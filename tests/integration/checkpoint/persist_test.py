@@ -10,7 +10,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "elastic"))
-from job import BIN, WORKERS, Job, wait_for  # noqa: E402
+from job import BIN, WORKERS, Job, wait_for, without_times  # noqa: E402
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
 from fault_job import REPOSITORY, ROOT, keep_mounts_private, small_disk  # noqa: E402
 
@@ -122,7 +122,7 @@ class Persist(unittest.TestCase):
 
     def assert_lost(self, told, report, step, safe):
         """The report's last line, for people and for programs."""
-        last = told.splitlines()[-1]
+        last = without_times(told).splitlines()[-1]
         self.assertRegex(last, rf"^  checkpoint: step {step} is lost, it was in memory alone: .* did not come to the disk: .*: "
                          "No space left on device; ")
         self.assertIn(safe, last)
