@@ -84,8 +84,8 @@ bool is_full_of_checkpoints(const WorkerEnd& end, std::string_view message, std:
     const auto at = words.rfind("the newest checkpoint was not saved: ");
     if (at == std::string_view::npos) return false;
     const auto line = words.substr(at, words.find('\n', at) - at);
-    return line.find("No space left on device") != std::string_view::npos ||
-           line.find("Disk quota exceeded") != std::string_view::npos;
+    const auto holds = [line](std::string_view text) { return line.find(text) != std::string_view::npos; };
+    return holds("No space left on device") || holds("Disk quota exceeded") || holds("File too large");
 }
 
 }  // namespace muster::agent

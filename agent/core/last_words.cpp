@@ -30,6 +30,7 @@ constexpr std::string_view no_gpu_memory =
 constexpr std::string_view ranks_differ = "ranks called different operations, or gave different sizes or types";
 constexpr std::string_view no_shm = "it found no room in /dev/shm";
 constexpr std::string_view no_disk = "a disk or a quota is full: look with df -h and df -i where it writes";
+constexpr std::string_view file_too_large = "a file reached the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
 
 /// In the order of precedence: the more special text first.
 constexpr std::array known_texts{
@@ -57,6 +58,7 @@ constexpr std::array known_texts{
     KnownText{"Cannot allocate memory", CauseKind::allocation_failed, no_memory},
     KnownText{"No space left on device", CauseKind::disk_full, no_disk},
     KnownText{"Disk quota exceeded", CauseKind::disk_full, no_disk},
+    KnownText{"File too large", CauseKind::disk_full, file_too_large},
 };
 
 std::string_view line_with(std::string_view words, std::size_t at) {

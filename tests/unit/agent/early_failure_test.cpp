@@ -69,6 +69,7 @@ TEST_CASE("a checkpoint for which the disk has no room is repeated at any step, 
     };
     CHECK(is_full(unsaved + "No space left on device\n"));
     CHECK(is_full(unsaved + "Disk quota exceeded\n"));
+    CHECK(is_full(unsaved + "File too large: this process may write files of at most 4096 bytes; raise ulimit -f\n"));
     CHECK(is_full("", Exited{1}, (unsaved + "No space left on device").c_str()));
     CHECK_FALSE(is_full(unsaved + "Input/output error\nNo space left on device\n"));
     CHECK_FALSE(is_full("OSError: [Errno 28] No space left on device: '/tmp/x'\n"));

@@ -214,6 +214,7 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
          "file or directory); install it on this host, or name its file in MUSTER_CUDA_LIBRARY",
          CauseKind::missing_gpu, "nvidia-smi"},
         {"OSError: [Errno 28] No space left on device: '/data/x'", CauseKind::disk_full, "df -h"},
+        {"OSError: [Errno 27] File too large", CauseKind::disk_full, "ulimit -f"},
         {"rank 1: ranks differ in operation 7 of communicator world: rank 0 calls all_reduce ...",
          CauseKind::collective_mismatch, "different operations"},
         {"[enforce fail at pair.cc:1] op.preamble.length <= op.nbytes. 16 vs 8", CauseKind::collective_mismatch,
