@@ -117,6 +117,7 @@ class Bringer {
     Result<void> make_draft(const std::string& folder);
     Result<void> write(const Part& part, const std::string& folder);
     /// The deadline, and whether the directory is still this round's: a job that goes on must not wait for the disk.
+    Result<void> write_all(const Save& save, const std::string& folder);
     Result<void> go_on();
 
     const PersistTerms& terms_;
@@ -148,25 +149,38 @@ Result<void> Bringer::write(const Part& part, const std::string& folder) {
     return write_new_file(path, part.memory.bytes(), part.file.size_bytes, [this] { return go_on(); });
 }
 
+/// What another node's end means for this one, which lacks nothing then: the folder of the draft has its final name.
+std::optional<Persisted> finished_by_another(const std::string& directory, std::int64_t step) {
+    const auto newest = newest_on_disk(directory);
+    if (!newest || *newest < step) return std::nullopt;
+    if (*newest > step) return Persisted();
+    return Persisted{.step = step, .checkpoint = CheckpointName{.step = step}};
+}
+
+Result<void> Bringer::write_all(const Save& save, const std::string& folder) {
+    for (const auto& [rank, part] : save) {
+        if (auto written = write(part, folder); !written) return written.error();
+    }
+    return flush_folder(folder);
+}
+
 Result<Persisted> Bringer::bring(const Save& save) {
     const auto& file = save.begin()->second.file;
-    auto newest = newest_on_disk(terms_.directory);
+    const auto newest = newest_on_disk(terms_.directory);
     if (!newest) return newest.error();
     if (*newest >= file.step) return Persisted();
     const DraftName draft{.step = file.step, .round = file.round, .nonce = file.opening};
     const auto folder = cat(terms_.directory, '/', to_string(draft));
     if (auto made = make_draft(folder); !made) return made.error();
-    for (const auto& [rank, part] : save) {
-        if (auto written = write(part, folder); !written) return written.error();
+    if (auto written = write_all(save, folder); !written) {
+        // Where this node's parts were there before, another node may finish the draft while they are read again.
+        if (const auto done = finished_by_another(terms_.directory, file.step)) return *done;
+        return written.error();
     }
-    if (auto flushed = flush_folder(folder); !flushed) return flushed.error();
     auto finished = finish_draft(terms_.directory, draft, claim_, [this] { return go_on(); });
     if (finished) return Persisted{.step = file.step, .checkpoint = *finished};
     // Another node's parts are missing or half written, or it has just finished the draft.
-    newest = newest_on_disk(terms_.directory);
-    if (newest && *newest > file.step) return Persisted();
-    if (newest && *newest == file.step)
-        return Persisted{.step = file.step, .checkpoint = CheckpointName{.step = file.step}};
+    if (const auto done = finished_by_another(terms_.directory, file.step)) return *done;
     const auto code = finished.error().code;
     if (code == Errc::not_found || code == Errc::bad_frame) return Persisted{.step = file.step};
     return finished.error();
