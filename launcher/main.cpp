@@ -1,6 +1,6 @@
 // muster: the launcher. See wiring.h.
-#include "launcher/wiring.h"
-#include "rendezvous/base/start_up_signals.h"
+#include "launcher/node/wiring.h"
+#include "rendezvous/base/system/start_up_signals.h"
 
 namespace {
 

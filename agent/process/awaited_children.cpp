@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "rendezvous/base/read_file.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 

@@ -19,8 +19,8 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/process/process_host.h"
 #include "agent/process/process_tree.h"
+#include "agent/supervision/process_host.h"
 
 namespace muster::agent {
 

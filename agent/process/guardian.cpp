@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "agent/process/guardian_loop.h"
-#include "rendezvous/base/standard_streams.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/system/standard_streams.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/datagram.h"
+#include "rendezvous/base/sockets/datagram.h"
 
 namespace muster::agent {
 

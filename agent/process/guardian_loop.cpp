@@ -15,9 +15,9 @@
 
 #include <algorithm>
 
-#include "agent/process/empty_folders.h"
-#include "rendezvous/base/datagram.h"
-#include "rendezvous/base/text.h"
+#include "agent/output/empty_folders.h"
+#include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 

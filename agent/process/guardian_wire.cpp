@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/text/bytes.h"
 
 namespace muster::agent::guardian_wire {
 

@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "agent/process/process_host.h"
+#include "agent/supervision/process_host.h"
 
 namespace muster::agent::guardian_wire {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
+#include "agent/output/output_pump.h"
 #include "agent/process/guardian.h"
-#include "agent/process/output_pump.h"
-#include "agent/process/process_host.h"
+#include "agent/supervision/process_host.h"
 
 namespace boost::asio {
 class io_context;

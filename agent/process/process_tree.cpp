@@ -15,7 +15,7 @@
 #include <string>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 

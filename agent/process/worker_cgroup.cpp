@@ -8,9 +8,9 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/base/cgroup_mounts.h"
-#include "rendezvous/base/read_file.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/kernel/cgroup_mounts.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 

@@ -14,8 +14,8 @@
 
 #include <string_view>
 
-#include "rendezvous/base/process_limit.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/kernel/process_limit.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::agent {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 

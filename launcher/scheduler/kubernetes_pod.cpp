@@ -1,7 +1,7 @@
 #include "launcher/scheduler/kubernetes_pod.h"
 
-#include "launcher/option_values.h"
-#include "rendezvous/base/text.h"
+#include "launcher/config/option_values.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/environment.h"
+#include "launcher/config/environment.h"
 #include "rendezvous/base/error.h"
 
 namespace muster::launcher {

@@ -3,8 +3,8 @@
 #include <array>
 #include <optional>
 
-#include "launcher/option_values.h"
-#include "rendezvous/base/text.h"
+#include "launcher/config/option_values.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 

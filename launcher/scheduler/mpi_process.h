@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/environment.h"
+#include "launcher/config/environment.h"
 #include "rendezvous/base/error.h"
 
 namespace muster::launcher {

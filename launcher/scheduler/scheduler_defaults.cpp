@@ -4,7 +4,7 @@
 #include "launcher/scheduler/mpi_process.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/endpoint.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/environment.h"
+#include "launcher/config/environment.h"
 #include "rendezvous/base/error.h"
 
 namespace muster::launcher {

@@ -1,6 +1,6 @@
 #include "launcher/scheduler/scontrol_line.h"
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 

@@ -3,9 +3,9 @@
 #include <array>
 #include <optional>
 
-#include "launcher/option_values.h"
+#include "launcher/config/option_values.h"
 #include "launcher/scheduler/scontrol_line.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::launcher {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "launcher/environment.h"
+#include "launcher/config/environment.h"
 
 namespace muster::launcher {
 

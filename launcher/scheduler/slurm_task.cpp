@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "launcher/option_values.h"
+#include "launcher/config/option_values.h"
 #include "launcher/scheduler/host_list.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
 

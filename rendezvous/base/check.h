@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::detail {
 

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <utility>
 
-#include "rendezvous/base/file_size_limit.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/thread_start.h"
 

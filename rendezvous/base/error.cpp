@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "rendezvous/base/file_size_limit.h"
-#include "rendezvous/base/process_limit.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/kernel/process_limit.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster {
 

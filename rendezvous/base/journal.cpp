@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 
 namespace muster {

@@ -16,7 +16,7 @@
 
 #include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/journal.h"
-#include "rendezvous/base/printable.h"
+#include "rendezvous/base/text/printable.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
 namespace muster {

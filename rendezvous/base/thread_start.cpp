@@ -6,7 +6,7 @@
 #include <system_error>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster {
 

@@ -13,12 +13,12 @@
 #include <set>
 #include <utility>
 
-#include "rendezvous/base/tcp_options.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/sockets/tcp_options.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/client/connector.h"
 #include "rendezvous/client/peer_question.h"
-#include "rendezvous/client/resolver.h"
 #include "rendezvous/client/store_question.h"
+#include "rendezvous/connect/resolver.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::rendezvous {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/client/client_core.h"
+#include "rendezvous/client/core/client_core.h"
 
 namespace boost::asio {
 class io_context;

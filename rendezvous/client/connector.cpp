@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::rendezvous {
 

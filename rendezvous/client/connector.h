@@ -10,8 +10,8 @@
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/client/connect_race.h"
-#include "rendezvous/client/resolver.h"
+#include "rendezvous/connect/connect_race.h"
+#include "rendezvous/connect/resolver.h"
 
 namespace muster::rendezvous {
 

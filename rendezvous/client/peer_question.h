@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "rendezvous/client/client_core.h"
-#include "rendezvous/client/resolver.h"
+#include "rendezvous/client/core/client_core.h"
+#include "rendezvous/connect/resolver.h"
 
 namespace muster::rendezvous {
 

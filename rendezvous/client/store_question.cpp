@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/c10d/reply.h"
 #include "rendezvous/wire/c10d/request.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <vector>
 
-#include "rendezvous/core/server.h"
+#include "rendezvous/rounds/server.h"
 
 namespace muster::rendezvous {
 

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/net/station.h"
 
 namespace muster::rendezvous {

@@ -7,11 +7,11 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/server.h"
 #include "rendezvous/net/event_loop.h"
 #include "rendezvous/net/listener.h"
 #include "rendezvous/net/outbox.h"
 #include "rendezvous/net/session.h"
+#include "rendezvous/rounds/server.h"
 
 namespace muster::rendezvous {
 

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/socket_address.h"
-#include "rendezvous/base/tcp_options.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/sockets/tcp_options.h"
 
 namespace muster::rendezvous {
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/net/listener.h"
 
 namespace muster::rendezvous {

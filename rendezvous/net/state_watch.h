@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
-#include "rendezvous/core/server.h"
 #include "rendezvous/net/action_gate.h"
+#include "rendezvous/rounds/server.h"
 
 namespace muster::rendezvous {
 

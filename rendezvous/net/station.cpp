@@ -10,8 +10,8 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/tcp_options.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/sockets/tcp_options.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/c10d/operation.h"
 
 namespace muster::rendezvous {

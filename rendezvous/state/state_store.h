@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/job_record.h"
-#include "rendezvous/core/server.h"
+#include "rendezvous/rounds/job_record.h"
+#include "rendezvous/rounds/server.h"
 
 namespace muster::rendezvous {
 

@@ -32,9 +32,9 @@
 #include <thread>
 #include <vector>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/client/store_client.h"
+#include "rendezvous/store_client/store_client.h"
 #include "rendezvous/wire/c10d/request.h"
 
 using namespace muster;

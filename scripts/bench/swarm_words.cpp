@@ -15,7 +15,7 @@
 #include <sstream>
 #include <string>
 
-#include "rendezvous/client/clock_offset.h"
+#include "rendezvous/client/core/clock_offset.h"
 #include "scripts/bench/swarm.h"
 
 namespace {
@@ -28,7 +28,7 @@ using std::chrono::seconds;
 
 constexpr std::uint32_t workers = 8;
 constexpr auto ping_pause = seconds(1);   // that of a lease of 5 s
-constexpr auto seen_pause = seconds(10);  // agent/hang_watcher.cpp
+constexpr auto seen_pause = seconds(10);  // agent/evidence/hang_watcher.cpp
 
 /// Processor time so far, user's and system's, in seconds.
 double cpu_of(const char* pid) {

@@ -36,35 +36,42 @@ class Tidy(unittest.TestCase):
     def test_includes_go_down_only(self):
         self.expect("includes", {
             "rendezvous/base/a.h": ('#include "rendezvous/wire/native/messages.h"\n', [1]),
-            "rendezvous/wire/native/a.h": ('#pragma once\n#include "rendezvous/core/server.h"\n', [2]),
-            "rendezvous/core/a.h": ('#include "rendezvous/net/daemon.h"\n', [1]),
-            "rendezvous/client/a.h": ('#include "rendezvous/core/server.h"\n', [1]),
-            "rendezvous/net/a.cpp": ('#include "agent/agent.h"\n', [1]),
-            "agent/core/a.h": ('#include "rendezvous/client/client.h"\n', [1]),
-            "agent/agent.cpp": ('#include "launcher/wiring.h"\n', [1]),
-            "worker_runtime/a.cpp": ('#include "agent/agent.h"\n#include "launcher/options.h"\n', [1, 2]),
+            "rendezvous/wire/native/a.h": ('#pragma once\n#include "rendezvous/rounds/server.h"\n', [2]),
+            "rendezvous/rounds/a.h": ('#include "rendezvous/servers/daemon.h"\n', [1]),
+            "rendezvous/client/a.h": ('#include "rendezvous/rounds/server.h"\n', [1]),
+            "rendezvous/net/a.cpp": ('#include "agent/driver/agent.h"\n', [1]),
+            "agent/supervision/a.h": ('#include "rendezvous/client/client.h"\n', [1]),
+            "agent/driver/agent.cpp": ('#include "launcher/node/wiring.h"\n', [1]),
+            "worker_runtime/a.cpp": ('#include "agent/driver/agent.h"\n#include "launcher/options/options.h"\n', [1, 2]),
             "launcher/a.cpp": ('#include "tests/support/catch.h"\n', [1]),
-            "launcher/b.cpp": ("#include <launcher/options.h>\n", [1]),
+            "launcher/b.cpp": ("#include <launcher/options/options.h>\n", [1]),
         }, {
             "rendezvous/wire/native/a.h": '#include "rendezvous/base/ids.h"\n#include "rendezvous/wire/native/b.h"\n',
-            "agent/core/supervisor.h": '#include "agent/process/process_host.h"\n',
-            "launcher/wiring.cpp": '#include "rendezvous/net/daemon.h"\n#include "agent/agent.h"\n',
-            "tests/unit/a_test.cpp": '#include "rendezvous/core/server.h"\n#include "tests/support/catch.h"\n',
+            "agent/supervision/supervisor.h": '#include "agent/supervision/process_host.h"\n',
+            "launcher/node/wiring.cpp": '#include "rendezvous/servers/daemon.h"\n#include "agent/driver/agent.h"\n',
+            "tests/unit/a_test.cpp": '#include "rendezvous/rounds/server.h"\n#include "tests/support/catch.h"\n',
         })
+
+    def test_folders_include_one_another_in_one_direction(self):
+        low = {"agent/driver/low.h": "", "agent/process/low.h": ""}
+        there = {"agent/driver/a.cpp": '#include "agent/process/low.h"\n', **low}
+        self.assertEqual(findings("circles", there), [])
+        back = {"agent/process/a.cpp": '\n#include "agent/driver/low.h"\n'}
+        self.assertEqual(findings("circles", {**there, **back}), ["agent/driver/a.cpp:1"])
 
     def test_third_party_headers_stay_in_their_folders(self):
         self.expect("third_party", {
-            "rendezvous/core/a.cpp": ("#include <boost/asio.hpp>\n", [1]),
-            "agent/core/a.cpp": ("#include <boost/asio/post.hpp>\n", [1]),
+            "rendezvous/rounds/a.cpp": ("#include <boost/asio.hpp>\n", [1]),
+            "agent/supervision/a.cpp": ("#include <boost/asio/post.hpp>\n", [1]),
             "rendezvous/net/a.cpp": ("#include <spdlog/spdlog.h>\n#include <boost/beast/http.hpp>\n", [1, 2]),
             "rendezvous/wire/native/a.cpp": ("#include <nlohmann/json.hpp>\n", [1]),
-            "launcher/wiring.cpp": ("#include <boost/program_options.hpp>\n", [1]),
-            "launcher/gpu_count.cpp": ("#include <nvml.h>\n", [1]),
+            "launcher/node/wiring.cpp": ("#include <boost/program_options.hpp>\n", [1]),
+            "launcher/host/gpu_count.cpp": ("#include <nvml.h>\n", [1]),
             "agent/process/a.cpp": ("#include <sqlite3.h>\n#include <cuda_runtime.h>\n", [1, 2]),
         }, {
             "rendezvous/net/session.cpp": "#include <boost/asio.hpp>\n",
             "rendezvous/base/log.cpp": "#include <spdlog/spdlog.h>\n",
-            "launcher/options.cpp": "#include <boost/program_options.hpp>\n",
+            "launcher/options/options.cpp": "#include <boost/program_options.hpp>\n",
             "launcher/report.cpp": "#include <nlohmann/json.hpp>\n",
         })
 
@@ -73,44 +80,44 @@ class Tidy(unittest.TestCase):
                'const char* home = std::getenv("HOME");', "std::unordered_map<int, int> table;", "#include <unistd.h>",
                "#include <mutex>", 'log(LogLevel::info, "joined");', 'std::printf("joined");']
         for line in bad:
-            for path in ("rendezvous/core/a.cpp", "agent/core/a.h", "rendezvous/client/client_core.cpp"):
+            for path in ("rendezvous/rounds/a.cpp", "agent/supervision/a.h", "rendezvous/client/core/client_core.cpp"):
                 self.assertEqual(findings("cores", {path: "int a;\n" + line + "\n"}), [f"{path}:2"], line)
             self.assertEqual(findings("cores", {"rendezvous/net/a.cpp": line + "\n"}), [], line)
         self.assertEqual(findings("cores", {
-            "agent/core/good.h": "// reads no getenv(), and never sleep(1)\n#include <map>\nInstant next_sleep(Instant);\n"
+            "agent/supervision/good.h": "// reads no getenv(), and never sleep(1)\n#include <map>\nInstant next_sleep(Instant);\n"
                                  'auto text = "steady_clock::now";\n',
-            "rendezvous/core/allowed.h": "std::unordered_map<A, B> m;  // tidy: allow unordered - never iterated\n",
+            "rendezvous/rounds/allowed.h": "std::unordered_map<A, B> m;  // tidy: allow unordered - never iterated\n",
         }), [])
-        self.assertEqual(findings("cores", {"rendezvous/core/a.h": "std::unordered_map<A, B> m;  // tidy: allow unordered\n"}),
-                         ["rendezvous/core/a.h:1"], "an exception needs its reason")
+        self.assertEqual(findings("cores", {"rendezvous/rounds/a.h": "std::unordered_map<A, B> m;  // tidy: allow unordered\n"}),
+                         ["rendezvous/rounds/a.h:1"], "an exception needs its reason")
 
     def test_long_files_are_found(self):
-        self.expect("file_length", {"agent/a.cpp": ("int a;\n" * 501, [501]), "scripts/a": ("true\n" * 600, [501])},
-                    {"agent/a.cpp": "int a;\n" * 500, "rendezvous/PROTOCOL.md": "word\n" * 900,
+        self.expect("file_length", {"agent/driver/a.cpp": ("int a;\n" * 501, [501]), "scripts/a": ("true\n" * 600, [501])},
+                    {"agent/driver/a.cpp": "int a;\n" * 500, "rendezvous/PROTOCOL.md": "word\n" * 900,
                      "worker_runtime/examples/data/digits.csv": "1,2\n" * 900})
 
     def test_long_functions_are_found(self):
         def body(count):
             return "    if (a) { b(); }\n" * count
         self.expect("function_length", {
-            "agent/a.cpp": (f"namespace x {{\n\nvoid f(int a) {{\n{body(69)}}}\n\n}}\n", [3]),
+            "agent/driver/a.cpp": (f"namespace x {{\n\nvoid f(int a) {{\n{body(69)}}}\n\n}}\n", [3]),
             "agent/b.cpp": (f"struct S {{\n    S(int a) : a_(a) {{\n{body(70)}    }}\n    int a_;\n}};\n", [2]),
             "tests/a_test.cpp": (f'TEST_CASE("a }} brace {{") {{\n{body(70)}}}\n', [1]),
             "scripts/a.py": ("import os\ndef f():\n" + "    os.getpid()\n" * 70, [2]),
         }, {
-            "agent/a.cpp": f"namespace x {{\nvoid f(int a) {{\n{body(68)}}}\nvoid g() {{\n{body(60)}}}\n}}\n",
+            "agent/driver/a.cpp": f"namespace x {{\nvoid f(int a) {{\n{body(68)}}}\nvoid g() {{\n{body(60)}}}\n}}\n",
             "agent/b.h": "enum class E {\n" + "    a,\n" * 90 + "};\nconst char* t[] = {\n" + "    x(1),\n" * 90 + "};\n",
             "agent/c.h": f"#define M(x) do {{ \\\n    (x); \\\n}} while (0)\nstruct S {{\n{'    int a();' * 1}\n" + "\n" * 90 + "};\n",
         })
 
     def test_co_await_is_a_statement(self):
         self.expect("co_await", {
-            "agent/a.cpp": ("void f() {\n    if (co_await g()) h();\n}\n", [2]),
+            "agent/driver/a.cpp": ("void f() {\n    if (co_await g()) h();\n}\n", [2]),
             "agent/b.cpp": ("void f() {\n    h(1, co_await g());\n}\n", [2]),
             "agent/c.cpp": ("void f() {\n    const S s{.a = co_await g()};\n}\n", [2]),
             "agent/d.cpp": ("void f() {\n    while (!(co_await g()).ok()) {\n    }\n}\n", [2]),
         }, {
-            "agent/a.cpp": "void f() {\n    const auto a = co_await g();\n    if (a) {\n        co_await h(a, {1, 2});\n    }\n"
+            "agent/driver/a.cpp": "void f() {\n    const auto a = co_await g();\n    if (a) {\n        co_await h(a, {1, 2});\n    }\n"
                            "    spawn(loop, [=]() -> Task {\n        co_await g();\n    });\n    co_return co_await g();\n}\n"
                            "// if (co_await x) is what the rule is about\n",
         })
@@ -158,14 +165,14 @@ class Tidy(unittest.TestCase):
     @unittest.skipUnless(shutil.which("clang-format-14"), "clang-format-14 is not installed")
     def test_unformatted_code_is_found(self):
         style = {".clang-format": "BasedOnStyle: Google\n"}
-        self.assertEqual(findings("format", style | {"agent/a.cpp": "int  a ;\n"}), ["agent/a.cpp:1"])
-        self.assertEqual(findings("format", style | {"agent/a.cpp": "int a;\n"}), [])
+        self.assertEqual(findings("format", style | {"agent/driver/a.cpp": "int  a ;\n"}), ["agent/driver/a.cpp:1"])
+        self.assertEqual(findings("format", style | {"agent/driver/a.cpp": "int a;\n"}), [])
 
     def test_ci_requires_the_formatter(self):
         with tempfile.TemporaryDirectory() as empty:
             environment = {"PATH": empty, "CI": "true"}
-            self.assertEqual(findings("format", {"agent/a.cpp": ""}, environment), ["scripts/tidy:1"])
-            self.assertEqual(findings("format", {"agent/a.cpp": ""}, environment | {"CI": ""}), [])
+            self.assertEqual(findings("format", {"agent/driver/a.cpp": ""}, environment), ["scripts/tidy:1"])
+            self.assertEqual(findings("format", {"agent/driver/a.cpp": ""}, environment | {"CI": ""}), [])
 
     def test_every_check_is_tested_here(self):
         names = subprocess.run([sys.executable, str(TIDY), "--list"], text=True, capture_output=True, check=True)

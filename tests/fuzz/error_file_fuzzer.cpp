@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "agent/core/error_file.h"
+#include "agent/diagnosis/error_file.h"
 #include "rendezvous/base/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -6,10 +6,10 @@
 #include <string>
 
 #include "rendezvous/base/check.h"
-#include "worker_runtime/checkpoint/crc32c.h"
-#include "worker_runtime/checkpoint/json_text.h"
-#include "worker_runtime/checkpoint/manifest.h"
-#include "worker_runtime/checkpoint/safetensors.h"
+#include "worker_runtime/checkpoint/format/crc32c.h"
+#include "worker_runtime/checkpoint/format/json_text.h"
+#include "worker_runtime/checkpoint/format/manifest.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     using namespace muster::runtime;

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/core/server.h"
+#include "rendezvous/rounds/server.h"
 
 namespace {
 

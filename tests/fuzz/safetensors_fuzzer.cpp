@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "rendezvous/base/check.h"
-#include "worker_runtime/checkpoint/rank_file.h"
-#include "worker_runtime/checkpoint/safetensors.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
 
 namespace {
 

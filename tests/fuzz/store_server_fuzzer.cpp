@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/core/store_server.h"
+#include "rendezvous/store/store_server.h"
 
 namespace {
 

@@ -2,13 +2,13 @@
 #include <cstring>
 #include <optional>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/gpu/device_training.h"
 #include "tests/gpu/gpu_ranks.h"
-#include "tests/unit/worker_runtime/reducer_story.h"
+#include "tests/unit/worker_runtime/reducer/reducer_story.h"
+#include "worker_runtime/arithmetic/gradient_math.h"
 #include "worker_runtime/core/optimizer_math.h"
 #include "worker_runtime/core/registration.h"
-#include "worker_runtime/engine/gradient_math.h"
 
 namespace muster::test {
 

@@ -5,14 +5,14 @@
 #include <cstring>
 #include <span>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/gpu/training_story.h"
-#include "tests/unit/worker_runtime/reducer_story.h"
+#include "tests/unit/worker_runtime/reducer/reducer_story.h"
+#include "worker_runtime/arithmetic/half_formats.h"
 #include "worker_runtime/core/registration.h"
-#include "worker_runtime/cpu/device_queue.h"
-#include "worker_runtime/engine/half_formats.h"
-#include "worker_runtime/engine/power_plan.h"
+#include "worker_runtime/transport/device_queue.h"
+#include "worker_runtime/wires/power_plan.h"
 
 namespace muster::test {
 

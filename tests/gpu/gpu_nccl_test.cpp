@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <vector>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"

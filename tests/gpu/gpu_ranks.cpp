@@ -8,10 +8,10 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/communicator_body.h"
-#include "worker_runtime/nccl/nccl_table.h"
+#include "worker_runtime/communicator/communicator_body.h"
+#include "worker_runtime/nccl/libraries/nccl_table.h"
 
 namespace muster::test {
 

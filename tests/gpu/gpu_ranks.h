@@ -9,9 +9,9 @@
 
 #include "muster/communicator.h"
 #include "rendezvous/base/error.h"
-#include "worker_runtime/cpu/meeting_place.h"
-#include "worker_runtime/nccl/cuda_table.h"
+#include "worker_runtime/nccl/libraries/cuda_table.h"
 #include "worker_runtime/nccl/plugin.h"
+#include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::test {
 

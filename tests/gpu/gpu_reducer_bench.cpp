@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "muster/gradient_reducer.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/gpu/device_training.h"
 #include "tests/gpu/gpu_ranks.h"
 

@@ -1,7 +1,7 @@
 // The gradient reducer on the memory of a GPU, which the host cannot touch: part of gpu_nccl_test.
 #include <cstdio>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/gpu/device_training.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/support/catch.h"

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/thread_group.h"
-#include "tests/unit/worker_runtime/reducer_story.h"
+#include "tests/unit/worker_runtime/reducer/reducer_story.h"
 #include "worker_runtime/core/registration.h"
 
 namespace muster::test {

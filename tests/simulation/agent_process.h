@@ -1,5 +1,6 @@
 // One launcher process of the simulated world: the real Supervisor and the real ClientCore over simulated TCP and
-// simulated processes. It is what agent/agent.cpp and rendezvous/client/client.cpp are in the real one: no decisions.
+// simulated processes. It is what agent/driver/agent.cpp and rendezvous/client/client.cpp are in the real one: no
+// decisions.
 //
 // It can be stopped (SIGSTOP: what arrives waits for SIGCONT), killed, or lose its host's power. Its guardian lives on.
 #pragma once
@@ -12,9 +13,9 @@
 #include <set>
 #include <string>
 
-#include "agent/core/supervisor.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/client/client_core.h"
+#include "agent/supervision/supervisor.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/client/core/client_core.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/simulation/guardian.h"
 #include "tests/simulation/invariants.h"

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/simulation/agent_process.h"
 
 namespace muster::simulation {

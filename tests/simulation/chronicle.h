@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/happening.h"
 

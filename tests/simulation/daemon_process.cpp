@@ -37,7 +37,7 @@ void DaemonProcess::start(rendezvous::ServerConfig config, Disk* disk) {
     arm();
 }
 
-// ---- one of several (as net/agent_dialect.cpp and state/etcd_state.cpp have it) ----
+// ---- one of several (as dialects/agent_dialect.cpp and etcd/etcd_state.cpp have it) ----
 
 void DaemonProcess::stand_for_election(rendezvous::ServerConfig config, SharedEtcd& etcd) {
     started_ = world_.events.now();
@@ -205,7 +205,7 @@ void DaemonProcess::give(const rendezvous::ServerEvent& event) {
     if (!step.records.empty()) keep(entered.sequence, std::move(step.records));
 }
 
-/// As net/agent_dialect.cpp has it, with a disk that takes its time.
+/// As dialects/agent_dialect.cpp has it, with a disk that takes its time.
 void DaemonProcess::keep(std::uint64_t sequence, std::vector<rendezvous::Record> records) {
     if (seat_) return seat_->write(sequence, std::move(records));
     disk_->write(sequence, std::move(records), [this, life = life_](std::uint64_t done) {

@@ -1,5 +1,6 @@
-// The daemon of the simulated world: the real Server and the real codec behind simulated TCP. It is what net/daemon.cpp
-// is in the real one. It can be killed (and forgets everything, or goes on from its state) and paused.
+// The daemon of the simulated world: the real Server and the real codec behind simulated TCP. It is what
+// servers/daemon.cpp is in the real one. It can be killed (and forgets everything, or goes on from its state) and
+// paused.
 #pragma once
 
 #include <deque>
@@ -9,8 +10,8 @@
 #include <optional>
 #include <set>
 
-#include "rendezvous/core/server.h"
 #include "rendezvous/net/action_gate.h"
+#include "rendezvous/rounds/server.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/simulation/agent_process.h"
 #include "tests/simulation/disk.h"

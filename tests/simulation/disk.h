@@ -1,5 +1,5 @@
 // The disk of a daemon that keeps its state: transactions that take their time, and that are whole or not there when
-// the daemon is killed. What state/sqlite_state.cpp is in the real one.
+// the daemon is killed. What sqlite/sqlite_state.cpp is in the real one.
 #pragma once
 
 #include <deque>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/job_record.h"
+#include "rendezvous/rounds/job_record.h"
 #include "tests/simulation/event_queue.h"
 #include "tests/simulation/random.h"
 #include "tests/simulation/sabotage.h"

@@ -1,5 +1,5 @@
 // A daemon's place beside the simulated etcd: the real EtcdCore, whose questions take their time, get lost, or find
-// nobody. It is what state/etcd_state.cpp is in the real one.
+// nobody. It is what etcd/etcd_state.cpp is in the real one.
 #pragma once
 
 #include <functional>
@@ -7,10 +7,10 @@
 #include <set>
 #include <string>
 
-#include "rendezvous/core/job_record.h"
-#include "rendezvous/state/etcd_core.h"
+#include "rendezvous/rounds/job_record.h"
+#include "rendezvous/state/etcd/etcd_core.h"
 #include "tests/simulation/agent_process.h"
-#include "tests/unit/state/simulated_etcd.h"
+#include "tests/unit/rendezvous/state/simulated_etcd.h"
 
 namespace muster::simulation {
 

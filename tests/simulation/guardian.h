@@ -9,7 +9,7 @@
 #include <functional>
 #include <vector>
 
-#include "agent/process/process_host.h"
+#include "agent/supervision/process_host.h"
 #include "rendezvous/base/ids.h"
 #include "tests/simulation/chronicle.h"
 #include "tests/simulation/random.h"

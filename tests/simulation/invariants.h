@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/server.h"
+#include "rendezvous/rounds/server.h"
 #include "tests/simulation/chronicle.h"
 #include "tests/simulation/guardian.h"
 #include "tests/simulation/scenario.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/core/verdict.h"
+#include "rendezvous/rounds/ledgers/verdict.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::simulation {

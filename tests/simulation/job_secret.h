@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/secret.h"
 
 namespace muster::simulation {

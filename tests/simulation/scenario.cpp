@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::simulation {
 
@@ -104,7 +104,7 @@ FaultScenario draw_faults(Random& random) {
 NetworkTemper draw_temper(Random& random, Duration lease) {
     NetworkTemper temper;
     temper.latency_min = 20us;
-    // A question between peers takes two round trips and has 0.08 lease (rendezvous/client/fencing.h).
+    // A question between peers takes two round trips and has 0.08 lease (rendezvous/client/core/fencing.h).
     temper.latency_max = random.chance(200) ? lease / 100 : std::min<Duration>(3ms, lease / 500);
     temper.split_permille = random.chance(500) ? 0 : small(random, 10, 400);
     if (random.chance(150)) temper.refuse_permille = small(random, 10, 300);

@@ -6,7 +6,7 @@
 
 namespace muster::simulation {
 
-/// As launcher/embedded_daemon.cpp has it; a musterd is told that it is the first one, or knows nothing of before.
+/// As launcher/node/embedded_daemon.cpp has it; a musterd is told that it is the first one, or knows nothing of before.
 rendezvous::ServerConfig World::daemon_config() const {
     using rendezvous::QuietStart;
     rendezvous::ServerConfig config;

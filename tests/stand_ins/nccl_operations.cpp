@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "tests/stand_ins/nccl_comm.h"
-#include "tests/unit/worker_runtime/reduce_reference.h"
+#include "tests/unit/worker_runtime/arithmetic/reduce_reference.h"
 
 namespace muster::stand_ins {
 

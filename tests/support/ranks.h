@@ -11,7 +11,7 @@
 
 #include <condition_variable>
 
-#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::test {
 

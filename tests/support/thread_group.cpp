@@ -5,9 +5,9 @@
 #include <new>
 #include <thread>
 
-#include "rendezvous/base/text.h"
-#include "worker_runtime/communicator_body.h"
-#include "worker_runtime/cpu/reduce_kernels.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/arithmetic/reduce_kernels.h"
+#include "worker_runtime/communicator/communicator_body.h"
 
 namespace muster::test {
 

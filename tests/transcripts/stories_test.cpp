@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/transcripts/story.h"
 

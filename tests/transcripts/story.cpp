@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
-#include "rendezvous/core/job_record.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job_record.h"
 
 namespace muster::test {
 

@@ -37,7 +37,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/core/server.h"
+#include "rendezvous/rounds/server.h"
 
 namespace muster::test {
 

@@ -1,7 +1,7 @@
 // The daemon's messages as the right side of a transcript.
 #include <type_traits>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/transcripts/story.h"
 

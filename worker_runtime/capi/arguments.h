@@ -10,7 +10,7 @@
 #include "muster/muster.h"
 #include "muster/operation.h"
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "worker_runtime/capi/failure.h"
 

@@ -14,7 +14,7 @@
 #include <unordered_map>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/capi/failure.h"
 
 namespace muster::capi {

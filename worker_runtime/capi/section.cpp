@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "worker_runtime/capi/arguments.h"
-#include "worker_runtime/worker_voice.h"
+#include "worker_runtime/context/worker_voice.h"
 
 using namespace muster;
 using namespace muster::capi;

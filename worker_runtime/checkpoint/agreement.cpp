@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
 

@@ -9,12 +9,12 @@
 
 #include "muster/section.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
-#include "worker_runtime/checkpoint/copy_pairs.h"
-#include "worker_runtime/checkpoint/durable_file.h"
-#include "worker_runtime/checkpoint/folders.h"
-#include "worker_runtime/checkpoint/identity.h"
+#include "worker_runtime/checkpoint/files/durable_file.h"
+#include "worker_runtime/checkpoint/files/folders.h"
+#include "worker_runtime/checkpoint/files/identity.h"
+#include "worker_runtime/checkpoint/format/copy_pairs.h"
 
 namespace muster {
 

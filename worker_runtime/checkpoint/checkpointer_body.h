@@ -12,8 +12,8 @@
 
 #include "muster/checkpoint.h"
 #include "worker_runtime/checkpoint/agreement.h"
+#include "worker_runtime/checkpoint/format/manifest.h"
 #include "worker_runtime/checkpoint/local_directory.h"
-#include "worker_runtime/checkpoint/manifest.h"
 #include "worker_runtime/checkpoint/memory_tier.h"
 #include "worker_runtime/checkpoint/neighbour_copies.h"
 #include "worker_runtime/checkpoint/save_worker.h"

@@ -1,9 +1,9 @@
 // How a Checkpointer loads: the newest one that is whole on all ranks.
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
-#include "worker_runtime/checkpoint/folders.h"
-#include "worker_runtime/checkpoint/loader.h"
+#include "worker_runtime/checkpoint/files/folders.h"
+#include "worker_runtime/checkpoint/files/loader.h"
 
 namespace muster::runtime {
 

@@ -5,10 +5,10 @@
 #include <map>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/checkpointer_body.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
 #include "worker_runtime/checkpoint/replicas.h"
-#include "worker_runtime/checkpoint/safetensors.h"
 
 namespace muster::runtime {
 

@@ -13,10 +13,10 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
-#include "worker_runtime/checkpoint/names.h"
-#include "worker_runtime/checkpoint/verify.h"
-#include "worker_runtime/cpu/shared_segment.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/files/verify.h"
+#include "worker_runtime/checkpoint/format/names.h"
+#include "worker_runtime/shared_memory/shared_segment.h"
 
 namespace muster::runtime {
 

@@ -14,8 +14,8 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/file_descriptor.h"
-#include "worker_runtime/checkpoint/durable_file.h"
-#include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/checkpoint/files/durable_file.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
 
 namespace muster::runtime {

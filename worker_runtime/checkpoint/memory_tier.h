@@ -11,10 +11,10 @@
 #include "muster/communicator.h"
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
-#include "worker_runtime/checkpoint/manifest.h"
+#include "worker_runtime/checkpoint/files/verify.h"
+#include "worker_runtime/checkpoint/format/manifest.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
-#include "worker_runtime/checkpoint/verify.h"
-#include "worker_runtime/cpu/shared_segment.h"
+#include "worker_runtime/shared_memory/shared_segment.h"
 
 namespace muster::runtime {
 

@@ -5,11 +5,11 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 #include "worker_runtime/checkpoint/agreement.h"
-#include "worker_runtime/checkpoint/rank_file.h"
-#include "worker_runtime/cpu/available_memory.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
+#include "worker_runtime/transport/available_memory.h"
 
 namespace muster::runtime {
 

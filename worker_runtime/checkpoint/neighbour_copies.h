@@ -17,7 +17,7 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
-#include "worker_runtime/cpu/shared_segment.h"
+#include "worker_runtime/shared_memory/shared_segment.h"
 
 namespace muster::runtime {
 

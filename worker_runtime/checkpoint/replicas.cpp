@@ -8,10 +8,10 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/agreement.h"
-#include "worker_runtime/checkpoint/crc32c.h"
-#include "worker_runtime/checkpoint/safetensors.h"
+#include "worker_runtime/checkpoint/format/crc32c.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
 
 namespace muster::runtime {
 

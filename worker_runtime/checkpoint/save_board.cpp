@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "rendezvous/base/text.h"
-#include "worker_runtime/checkpoint/json_text.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/format/json_text.h"
 
 namespace muster::runtime {
 

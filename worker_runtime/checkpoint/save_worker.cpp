@@ -6,11 +6,11 @@
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
-#include "worker_runtime/checkpoint/crc32c.h"
-#include "worker_runtime/checkpoint/durable_file.h"
-#include "worker_runtime/checkpoint/folders.h"
+#include "worker_runtime/checkpoint/files/durable_file.h"
+#include "worker_runtime/checkpoint/files/folders.h"
+#include "worker_runtime/checkpoint/format/crc32c.h"
 
 namespace muster::runtime {
 

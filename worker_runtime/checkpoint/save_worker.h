@@ -14,11 +14,11 @@
 
 #include "muster/checkpoint.h"
 #include "rendezvous/base/error.h"
-#include "worker_runtime/checkpoint/directory_claim.h"
+#include "worker_runtime/checkpoint/files/directory_claim.h"
+#include "worker_runtime/checkpoint/format/names.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
 #include "worker_runtime/checkpoint/local_directory.h"
-#include "worker_runtime/checkpoint/names.h"
 #include "worker_runtime/checkpoint/neighbour_copies.h"
-#include "worker_runtime/checkpoint/rank_file.h"
 #include "worker_runtime/checkpoint/save_board.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
 

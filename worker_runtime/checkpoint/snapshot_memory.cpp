@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
-#include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
 
 namespace muster::runtime {
 

@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "rendezvous/base/error.h"
-#include "worker_runtime/cpu/shared_segment.h"
 #include "worker_runtime/nccl/plugin.h"
+#include "worker_runtime/shared_memory/shared_segment.h"
 
 namespace muster::runtime {
 

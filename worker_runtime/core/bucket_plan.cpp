@@ -4,8 +4,8 @@
 #include <array>
 #include <numeric>
 
-#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/text/bytes.h"
 #include "worker_runtime/core/registration.h"
 
 namespace muster::runtime {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <string_view>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
 

@@ -1,6 +1,6 @@
 #include "muster/operation.h"
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster {
 

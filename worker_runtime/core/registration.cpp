@@ -4,8 +4,8 @@
 #include <limits>
 #include <set>
 
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/bytes.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
 

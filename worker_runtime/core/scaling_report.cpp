@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "muster/step_cost.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster {
 

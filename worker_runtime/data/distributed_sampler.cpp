@@ -1,7 +1,7 @@
 #include "muster/distributed_sampler.h"
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/data/torch_permutation.h"
 
 namespace muster {

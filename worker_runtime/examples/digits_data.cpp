@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
 

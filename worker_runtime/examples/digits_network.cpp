@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/data/mixing.h"
 
 namespace muster::runtime {

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "muster/context.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/examples/trainer_options.h"
 #include "worker_runtime/examples/training.h"
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
 

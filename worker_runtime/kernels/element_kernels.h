@@ -2,8 +2,8 @@
 #pragma once
 
 #include "muster/data_type.h"
-#include "worker_runtime/engine/half_formats.h"
-#include "worker_runtime/engine/one_nan.h"
+#include "worker_runtime/arithmetic/half_formats.h"
+#include "worker_runtime/arithmetic/one_nan.h"
 #include "worker_runtime/kernels/kernel.h"
 
 namespace muster::kernels {

@@ -1,10 +1,10 @@
-// Gradients as 8-bit integers with a scale for each block, as engine/int8_exchange.h says, with the same bits.
+// Gradients as 8-bit integers with a scale for each block, as wires/int8_exchange.h says, with the same bits.
 #pragma once
 
 #include <bit>
 
-#include "worker_runtime/engine/int8_blocks.h"
-#include "worker_runtime/engine/int8_elements.h"
+#include "worker_runtime/arithmetic/int8_blocks.h"
+#include "worker_runtime/arithmetic/int8_elements.h"
 #include "worker_runtime/kernels/kernel.h"
 
 namespace muster::kernels {
@@ -45,7 +45,7 @@ MUSTER_HOST_AND_DEVICE inline void look_at_own(std::uint32_t thread, Int8Form::S
     shared.bits[thread] = largest;
 }
 
-/// In the last phase: quantise() of engine/int8_blocks.h for this thread's numbers, `count` of which are given.
+/// In the last phase: quantise() of arithmetic/int8_blocks.h for this thread's numbers, `count` of which are given.
 MUSTER_HOST_AND_DEVICE inline void quantise_own(std::uint32_t thread, const Int8Form::Shared& shared,
                                                 std::uint64_t count, float* scale, std::int8_t* codes, float* lost) {
     const std::int32_t bits = shared.bits[0];

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "worker_runtime/cpu/device_queue.h"
 #include "worker_runtime/kernels/kernel_list.h"
+#include "worker_runtime/transport/device_queue.h"
 
 namespace muster::kernels {
 

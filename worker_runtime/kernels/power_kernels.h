@@ -1,7 +1,7 @@
-// PowerSGD's products with gradients, as engine/power_exchange.h says, with the bits of engine/thin_matrix.h.
+// PowerSGD's products with gradients, as wires/power_exchange.h says, with the bits of arithmetic/thin_matrix.h.
 #pragma once
 
-#include "worker_runtime/engine/one_nan.h"
+#include "worker_runtime/arithmetic/one_nan.h"
 #include "worker_runtime/kernels/power_table.h"
 
 namespace muster::kernels {

@@ -2,7 +2,7 @@
 // first matrix, then those of the second one ...
 #pragma once
 
-#include "worker_runtime/engine/power_elements.h"
+#include "worker_runtime/arithmetic/power_elements.h"
 #include "worker_runtime/kernels/kernel.h"
 
 namespace muster::kernels {

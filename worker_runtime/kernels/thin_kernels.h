@@ -1,5 +1,5 @@
-// PowerSGD's thin matrices: P's columns become orthonormal, and Q is kept; as engine/thin_matrix.h and
-// engine/power_exchange.h do it, with the same bits.
+// PowerSGD's thin matrices: P's columns become orthonormal, and Q is kept; as arithmetic/thin_matrix.h and
+// wires/power_exchange.h do it, with the same bits.
 #pragma once
 
 #include "worker_runtime/kernels/power_table.h"

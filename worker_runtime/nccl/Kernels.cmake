@@ -4,9 +4,9 @@
 #
 # clang++ comes first, because its PTX is of an old version: nvcc's is of its own, which older drivers refuse. Neither
 # needs CUDA's headers, or a GPU. ptxas is part of NVIDIA's wheel of the compiler (scripts/setup --tests).
-set(MUSTER_KERNEL_SOURCE no_kernel_code.cpp)
+set(MUSTER_KERNEL_SOURCE libraries/no_kernel_code.cpp)
 # An object of its own, which a test puts another in the place of.
-set_source_files_properties(no_kernel_code.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(libraries/no_kernel_code.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_program(MUSTER_CLANG NAMES clang++-14 clang++-15 clang++-16 clang++-17 clang++-18 clang++-19 clang++)
 find_program(MUSTER_NVCC NAMES nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
 set(_kernels ${PROJECT_SOURCE_DIR}/worker_runtime/kernels)
@@ -48,9 +48,9 @@ find_program(MUSTER_PTXAS NAMES ptxas)
 file(GLOB _headers ${_kernels}/*.h)
 list(APPEND _headers ${PROJECT_SOURCE_DIR}/worker_runtime/core/always_inline.h
      ${PROJECT_SOURCE_DIR}/worker_runtime/core/host_and_device.h ${PROJECT_SOURCE_DIR}/worker_runtime/core/optimizer_elements.h
-     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/half_formats.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_blocks.h
-     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/int8_elements.h ${PROJECT_SOURCE_DIR}/worker_runtime/engine/one_nan.h
-     ${PROJECT_SOURCE_DIR}/worker_runtime/engine/power_elements.h ${PROJECT_SOURCE_DIR}/worker_runtime/include/muster/data_type.h)
+     ${PROJECT_SOURCE_DIR}/worker_runtime/arithmetic/half_formats.h ${PROJECT_SOURCE_DIR}/worker_runtime/arithmetic/int8_blocks.h
+     ${PROJECT_SOURCE_DIR}/worker_runtime/arithmetic/int8_elements.h ${PROJECT_SOURCE_DIR}/worker_runtime/arithmetic/one_nan.h
+     ${PROJECT_SOURCE_DIR}/worker_runtime/arithmetic/power_elements.h ${PROJECT_SOURCE_DIR}/worker_runtime/include/muster/data_type.h)
 set(_ptx ${_out}/kernels.ptx)
 add_custom_command(OUTPUT ${_ptx} COMMAND ${_compiler} -o ${_ptx} ${_kernels}/kernels.cu
                    DEPENDS ${_kernels}/kernels.cu ${_headers} COMMENT "Compiling kernels for GPUs" VERBATIM)
@@ -77,7 +77,7 @@ foreach(_capability ${_capabilities})
     string(APPEND _assembly "CODE(muster_code_${_capability}, \"${_code}\")\n")
     string(APPEND _table "    {${_major}, ${_minor}, muster_code_${_capability}},\n")
 endforeach()
-configure_file(${CMAKE_CURRENT_SOURCE_DIR}/kernel_code.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp @ONLY)
+configure_file(${CMAKE_CURRENT_SOURCE_DIR}/libraries/kernel_code.cpp.in ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp @ONLY)
 set(MUSTER_KERNEL_SOURCE ${CMAKE_CURRENT_BINARY_DIR}/kernel_code.cpp)
 # What it takes in by .incbin is seen by no compiler.
 set_source_files_properties(${MUSTER_KERNEL_SOURCE} PROPERTIES OBJECT_DEPENDS "${_pieces}"

@@ -12,7 +12,7 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
-#include "worker_runtime/core/nccl_abort.h"
+#include "worker_runtime/nccl/core/nccl_abort.h"
 
 namespace muster::runtime {
 

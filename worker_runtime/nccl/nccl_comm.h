@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "worker_runtime/cpu/transport.h"
 #include "worker_runtime/nccl/nccl_process.h"
+#include "worker_runtime/transport/transport.h"
 
 namespace muster::runtime {
 

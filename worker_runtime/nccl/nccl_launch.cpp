@@ -1,5 +1,5 @@
 // Collectives that follow each other on the stream, each behind a mark of its own.
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
 #include "worker_runtime/nccl/nccl_transport.h"

@@ -11,9 +11,9 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
-#include "worker_runtime/core/nccl_ranks.h"
-#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/nccl/core/nccl_ranks.h"
 #include "worker_runtime/nccl/operation_order.h"
+#include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::runtime {
 

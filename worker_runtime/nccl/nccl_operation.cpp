@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "rendezvous/base/check.h"
-#include "worker_runtime/engine/half_formats.h"
+#include "worker_runtime/arithmetic/half_formats.h"
 
 namespace muster::runtime {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "muster/operation.h"
-#include "worker_runtime/nccl/nccl_table.h"
+#include "worker_runtime/nccl/libraries/nccl_table.h"
 
 namespace muster::runtime {
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 
 extern char** environ;

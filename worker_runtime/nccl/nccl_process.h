@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "worker_runtime/cpu/fd_watch.h"
 #include "worker_runtime/nccl/abort_driver.h"
-#include "worker_runtime/nccl/cuda_table.h"
-#include "worker_runtime/nccl/device_scope.h"
-#include "worker_runtime/nccl/kernel_image.h"
-#include "worker_runtime/nccl/nccl_table.h"
+#include "worker_runtime/nccl/libraries/cuda_table.h"
+#include "worker_runtime/nccl/libraries/device_scope.h"
+#include "worker_runtime/nccl/libraries/kernel_image.h"
+#include "worker_runtime/nccl/libraries/nccl_table.h"
 #include "worker_runtime/nccl/plugin.h"
+#include "worker_runtime/transport/fd_watch.h"
 
 namespace muster::runtime {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/pace.h"
 
 namespace muster::runtime {

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <vector>
 
-#include "worker_runtime/cpu/device_queue.h"
 #include "worker_runtime/nccl/nccl_process.h"
+#include "worker_runtime/transport/device_queue.h"
 
 namespace muster::runtime {
 

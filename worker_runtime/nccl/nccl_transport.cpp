@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_operation.h"
 #include "worker_runtime/nccl/own_rank.h"

@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "worker_runtime/core/nccl_roots.h"
-#include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/nccl/core/nccl_roots.h"
 #include "worker_runtime/nccl/nccl_news.h"
 #include "worker_runtime/nccl/nccl_process.h"
 #include "worker_runtime/nccl/nccl_queue.h"
 #include "worker_runtime/nccl/order_watch.h"
 #include "worker_runtime/nccl/staging.h"
+#include "worker_runtime/transport/transport.h"
 
 namespace muster::runtime {
 

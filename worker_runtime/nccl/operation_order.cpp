@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/data/mixing.h"
 
 namespace muster::runtime {

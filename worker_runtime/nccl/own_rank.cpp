@@ -7,8 +7,8 @@
 #include <climits>
 #include <string>
 
-#include "rendezvous/base/boot_id.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/kernel/boot_id.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
 

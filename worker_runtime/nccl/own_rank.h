@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "worker_runtime/core/nccl_ranks.h"
-#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/nccl/core/nccl_ranks.h"
 #include "worker_runtime/nccl/nccl_process.h"
+#include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::runtime {
 

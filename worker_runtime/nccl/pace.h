@@ -7,7 +7,7 @@
 #include <chrono>
 
 #include "rendezvous/base/time.h"
-#include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/transport/transport.h"
 
 namespace muster::runtime {
 

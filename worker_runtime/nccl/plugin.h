@@ -12,9 +12,9 @@
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/log.h"
 #include "rendezvous/base/time.h"
-#include "worker_runtime/core/nccl_roots.h"
-#include "worker_runtime/cpu/meeting_place.h"
-#include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/nccl/core/nccl_roots.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/transport.h"
 
 namespace muster::runtime {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::runtime {
 

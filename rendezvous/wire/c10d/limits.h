@@ -1,5 +1,5 @@
 // The limits of a c10d request, each with its reason. The server's quotas (bytes, keys, connections) are in
-// rendezvous/core/store_config.h: those depend on the machine, these belong to the protocol.
+// rendezvous/store/store_config.h: those depend on the machine, these belong to the protocol.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 #include "rendezvous/wire/c10d/reply.h"
 
-#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/text/bytes.h"
 #include "rendezvous/wire/c10d/limits.h"
 
 namespace muster::c10d {

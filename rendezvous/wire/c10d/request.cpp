@@ -1,8 +1,8 @@
 #include "rendezvous/wire/c10d/request.h"
 
-#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/bytes.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/c10d/limits.h"
 
 namespace muster::c10d {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::c10d {
 

@@ -1,7 +1,7 @@
 #include "rendezvous/wire/local/codec.h"
 
-#include "rendezvous/base/bytes.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/bytes.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::local {
 

@@ -4,9 +4,9 @@
 #include <array>
 #include <utility>
 
-#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/bytes.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/field_codec.h"
 
 namespace muster::native {

@@ -3,7 +3,7 @@
 #include <csignal>
 #include <tuple>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::native {
 

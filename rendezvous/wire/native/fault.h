@@ -1,11 +1,12 @@
-// What `muster fault` does to one part of a job, so that its loss can be rehearsed (agent/FAULTS.md has the table).
+// What `muster fault` does to one part of a job, so that its loss can be rehearsed (agent/commands/FAULTS.md has the
+// table).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <utility>
 
-#include "rendezvous/base/self_signals.h"
+#include "rendezvous/base/system/self_signals.h"
 
 namespace muster::native {
 

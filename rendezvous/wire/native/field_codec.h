@@ -1,5 +1,5 @@
 // The two visitors of fields.h: one appends a struct's fields to a string, the other takes them from bytes and judges
-// each. For frames (codec.cpp) and for what a daemon keeps of its jobs (core/job_record.cpp); nobody else's business.
+// each. For frames (codec.cpp) and for what a daemon keeps of its jobs (rounds/job_record.cpp); nobody else's business.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "rendezvous/base/bytes.h"
 #include "rendezvous/base/check.h"
+#include "rendezvous/base/text/bytes.h"
 #include "rendezvous/wire/native/fields.h"
 
 namespace muster::native {

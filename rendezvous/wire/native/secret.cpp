@@ -1,6 +1,6 @@
 #include "rendezvous/wire/native/secret.h"
 
-#include "rendezvous/base/bytes.h"
+#include "rendezvous/base/text/bytes.h"
 
 namespace muster::native {
 

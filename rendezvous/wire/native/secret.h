@@ -7,7 +7,7 @@
 //
 // A and D are new for each connection, so that what was overheard once is of no use on another; the two sides hash
 // different words, so that nobody can hand one side its own proof; the daemon shows its proof only to whoever has shown
-// his. The hash is HMAC-SHA256 keyed with the secret (net/job_secret.h); the cores are given it as a function.
+// his. The hash is HMAC-SHA256 keyed with the secret (secret/job_secret.h); the cores are given it as a function.
 //
 // It keeps out who does not know the secret. It does not hide what is said, nor protect a connection that somebody on
 // the way takes over after the proof: that is TLS's, or the network's.

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <string_view>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
 namespace muster {

@@ -2,7 +2,7 @@
 
 #include <chrono>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 
 namespace muster::native {

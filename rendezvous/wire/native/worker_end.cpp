@@ -4,7 +4,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster {
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "muster/checkpoint.h"
-#include "rendezvous/base/text.h"
-#include "worker_runtime/cpu/shared_segment.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/shared_memory/shared_segment.h"
 
 namespace {
 

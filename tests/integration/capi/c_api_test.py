@@ -95,7 +95,7 @@ class CApi(unittest.TestCase):
 
     @unittest.skipIf(is_sanitized(), "the compiler's line on the page knows no sanitizer")
     def test_the_page_s_program_does_what_the_page_says(self):
-        page = "worker_runtime/C_API.md"
+        page = "worker_runtime/capi/C_API.md"
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "average.c").write_text(code_blocks(page, "c")[0])
             subprocess.run([os.environ["MUSTER_CC"], "-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", f"-I{HEADERS}",

@@ -11,7 +11,7 @@ from under_muster import REPOSITORY, code_blocks, on_ranks, run
 WORKER = Path(__file__).with_name("python_worker.py")
 MODULE = REPOSITORY / "worker_runtime/python"
 LIBRARY = os.environ["MUSTER_LIBRARY"]
-PAGE = "worker_runtime/PYTHON.md"
+PAGE = "worker_runtime/python/PYTHON.md"
 
 
 class OnRanks(unittest.TestCase):

@@ -11,7 +11,7 @@ from under_muster import REPOSITORY, code_blocks, on_ranks, run
 
 WORKERS = Path(os.environ["MUSTER_WORKERS"])
 MODULE = REPOSITORY / "worker_runtime/python"
-PAGE = "worker_runtime/DATA_ORDER.md"
+PAGE = "worker_runtime/data/DATA_ORDER.md"
 
 sys.path.insert(0, str(MODULE))
 import muster

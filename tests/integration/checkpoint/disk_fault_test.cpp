@@ -11,7 +11,7 @@
 #include <fstream>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/checkpoint/tracer.h"
 #include "tests/integration/runtime/shared_group.h"

@@ -14,7 +14,7 @@
 #include <optional>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::test {
 

@@ -4,7 +4,7 @@
 
 #include <cstdio>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/disk_recorder.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/support/catch.h"

@@ -5,13 +5,13 @@
 #include <iterator>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
-#include "worker_runtime/checkpoint/crc32c.h"
-#include "worker_runtime/checkpoint/json_text.h"
+#include "worker_runtime/checkpoint/format/crc32c.h"
+#include "worker_runtime/checkpoint/format/json_text.h"
 
 using namespace muster;
 using namespace muster::test;

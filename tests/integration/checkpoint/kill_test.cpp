@@ -12,13 +12,13 @@
 #include <filesystem>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/checkpoint/tracer.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
-#include "worker_runtime/checkpoint/persist.h"
-#include "worker_runtime/checkpoint/rank_file.h"
+#include "worker_runtime/checkpoint/files/persist.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
 
 using namespace muster;
 using namespace muster::test;

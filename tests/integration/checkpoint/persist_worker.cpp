@@ -26,7 +26,7 @@
 #include "muster/checkpoint.h"
 #include "muster/context.h"
 #include "muster/preemption.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "worker_runtime/checkpoint/snapshot_link.h"
 
 using namespace muster;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/runtime/nccl_group.h"
 #include "tests/integration/runtime/shared_group.h"

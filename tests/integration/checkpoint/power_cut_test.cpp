@@ -6,18 +6,18 @@
 #include <unordered_map>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/disk_model.h"
 #include "tests/integration/checkpoint/disk_recorder.h"
 #include "tests/integration/checkpoint/saver.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
-#include "worker_runtime/checkpoint/durable_file.h"
-#include "worker_runtime/checkpoint/folders.h"
-#include "worker_runtime/checkpoint/identity.h"
-#include "worker_runtime/checkpoint/rank_file.h"
-#include "worker_runtime/checkpoint/verify.h"
+#include "worker_runtime/checkpoint/files/durable_file.h"
+#include "worker_runtime/checkpoint/files/folders.h"
+#include "worker_runtime/checkpoint/files/identity.h"
+#include "worker_runtime/checkpoint/files/verify.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
 
 using namespace muster;
 using namespace muster::test;

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 
 #include "rendezvous/base/log.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/checkpoint/tracer.h"
 #include "tests/integration/runtime/shared_group.h"
 

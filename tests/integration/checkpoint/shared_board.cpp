@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::test {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "muster/store.h"
-#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::test {
 

@@ -7,9 +7,9 @@
 #include <random>
 #include <thread>
 
-#include "agent/signal_handlers.h"
-#include "rendezvous/base/printable.h"
-#include "rendezvous/base/read_file.h"
+#include "agent/process/signal_handlers.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/wire/native/worker_end.h"
 #include "tests/integration/launcher/muster_process.h"
 #include "tests/support/catch.h"

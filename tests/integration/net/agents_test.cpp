@@ -9,8 +9,8 @@
 #include <future>
 
 #include "rendezvous/client/client.h"
-#include "rendezvous/net/job_secret.h"
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/servers/round_store.h"
 #include "tests/integration/net/running_daemon.h"
 
 using namespace muster;

@@ -8,7 +8,7 @@
 #include <future>
 #include <random>
 
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
 

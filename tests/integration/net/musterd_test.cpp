@@ -8,8 +8,8 @@
 #include <array>
 #include <csignal>
 
-#include "agent/signal_handlers.h"
-#include "rendezvous/base/text.h"
+#include "agent/process/signal_handlers.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"

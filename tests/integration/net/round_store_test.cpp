@@ -1,5 +1,5 @@
 // The workers' store of one round: fresh, on a port of its own, gone with the round; peers may ask there.
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>

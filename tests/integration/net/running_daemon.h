@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "rendezvous/net/daemon.h"
+#include "rendezvous/servers/daemon.h"
 #include "tests/integration/net/plain_socket.h"
 #include "tests/support/catch.h"
 

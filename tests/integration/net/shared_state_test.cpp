@@ -1,8 +1,8 @@
 // A daemon whose state is shared with others: it serves agents while it leads, and sends them on while it does not.
 #include <thread>
 
-#include "rendezvous/net/daemon.h"
-#include "rendezvous/net/job_secret.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/servers/daemon.h"
 #include "rendezvous/state/state_store.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/plain_socket.h"

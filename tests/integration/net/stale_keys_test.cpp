@@ -2,7 +2,7 @@
 // stays the same, as --store-port and the static back end have it, and each round's workers ask for the same key.
 #include <array>
 
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/integration/net/running_daemon.h"
 

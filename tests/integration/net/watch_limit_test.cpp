@@ -9,7 +9,7 @@
 #include <atomic>
 #include <cerrno>
 
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 #include "tests/integration/net/running_daemon.h"
 
 namespace {

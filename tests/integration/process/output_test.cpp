@@ -11,7 +11,7 @@
 #include <sstream>
 #include <thread>
 
-#include "agent/process/output_pump.h"
+#include "agent/output/output_pump.h"
 #include "rendezvous/base/console_writer.h"
 #include "tests/integration/process/host_fixture.h"
 #include "tests/support/catch.h"

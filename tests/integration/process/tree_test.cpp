@@ -11,7 +11,7 @@
 
 #include "agent/process/process_tree.h"
 #include "agent/process/worker_cgroup.h"
-#include "rendezvous/base/cgroup_mounts.h"
+#include "rendezvous/base/kernel/cgroup_mounts.h"
 #include "tests/integration/process/driver.h"
 #include "tests/support/catch.h"
 

@@ -7,14 +7,14 @@
 #include <set>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/named_ranks.h"
 #include "tests/integration/runtime/node_ranks.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/local_meeting.h"
+#include "worker_runtime/shared_memory/local_meeting.h"
 
 namespace muster {
 

@@ -5,7 +5,7 @@
 #include <random>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 
 namespace muster::test {
 

@@ -8,7 +8,7 @@
 
 #include "muster/operation.h"
 #include "rendezvous/base/error.h"
-#include "tests/unit/worker_runtime/reduce_reference.h"
+#include "tests/unit/worker_runtime/arithmetic/reduce_reference.h"
 
 namespace muster::test {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "worker_runtime/cpu/fd_watch.h"
+#include "worker_runtime/transport/fd_watch.h"
 
 namespace muster::test {
 

@@ -8,14 +8,14 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/fd_watch.h"
-#include "worker_runtime/cpu/local_meeting.h"
-#include "worker_runtime/cpu/shared_group.h"
+#include "worker_runtime/shared_memory/local_meeting.h"
+#include "worker_runtime/shared_memory/shared_group.h"
+#include "worker_runtime/transport/fd_watch.h"
 
 namespace muster {
 

@@ -8,15 +8,15 @@
 #include <thread>
 
 #include "muster/gradient_reducer.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/integration/runtime/tcp_bytes.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
-#include "tests/unit/worker_runtime/reducer_story.h"
-#include "worker_runtime/communicator_body.h"
+#include "tests/unit/worker_runtime/reducer/reducer_story.h"
+#include "worker_runtime/communicator/communicator_body.h"
 #include "worker_runtime/core/registration.h"
 
 namespace muster::test {

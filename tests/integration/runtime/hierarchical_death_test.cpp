@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/deaf_watch.h"
 #include "tests/integration/runtime/node_ranks.h"
 #include "tests/integration/runtime/tcp_ranks.h"

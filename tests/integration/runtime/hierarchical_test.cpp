@@ -2,7 +2,7 @@
 #include <thread>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/node_ranks.h"
@@ -11,8 +11,8 @@
 #include "tests/support/catch.h"
 #include "tests/support/effort.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/tcp_limits.h"
-#include "worker_runtime/make_transport.h"
+#include "worker_runtime/context/make_transport.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
 
 namespace muster {
 

@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include "rendezvous/base/text.h"
-#include "worker_runtime/communicator_body.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/communicator/communicator_body.h"
 
 namespace muster::test {
 

@@ -9,10 +9,10 @@
 
 #include "muster/communicator.h"
 #include "rendezvous/base/error.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/meeting_place.h"
 #include "worker_runtime/nccl/plugin.h"
+#include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::test {
 

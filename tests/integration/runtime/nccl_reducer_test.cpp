@@ -7,13 +7,13 @@
 
 #include "muster/gradient_reducer.h"
 #include "muster/sharded_optimizer.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/gpu/device_training.h"
 #include "tests/gpu/gpu_ranks.h"
 #include "tests/integration/runtime/nccl_group.h"
 #include "tests/support/catch.h"
-#include "tests/unit/worker_runtime/reducer_story.h"
-#include "worker_runtime/nccl/kernel_code.h"
+#include "tests/unit/worker_runtime/reducer/reducer_story.h"
+#include "worker_runtime/nccl/libraries/kernel_code.h"
 
 namespace muster {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/nccl_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <cstring>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/nccl_group.h"
 #include "tests/support/catch.h"
-#include "worker_runtime/cpu/device_queue.h"
+#include "worker_runtime/transport/device_queue.h"
 
 namespace muster {
 

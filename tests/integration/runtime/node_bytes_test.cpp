@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/node_ranks.h"
 #include "tests/integration/runtime/tcp_bytes.h"

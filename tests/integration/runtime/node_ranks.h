@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "rendezvous/base/check.h"
-#include "worker_runtime/cpu/meeting_place.h"
-#include "worker_runtime/cpu/transport.h"
-#include "worker_runtime/make_transport.h"
+#include "worker_runtime/context/make_transport.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/transport.h"
 
 namespace muster::test {
 

@@ -1,5 +1,5 @@
 // How ranks meet at the launcher's store, also where that is far away.
-#include "worker_runtime/round_store.h"
+#include "worker_runtime/context/round_store.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 #include "tests/support/catch.h"
 
 using namespace muster;

@@ -2,14 +2,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/integration/runtime/uneven_values.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/shared_layout.h"
+#include "worker_runtime/shared_memory/shared_layout.h"
 
 namespace muster {
 

@@ -4,11 +4,11 @@
 #include <utility>
 #include <vector>
 
-#include "worker_runtime/communicator_body.h"
-#include "worker_runtime/cpu/alone_transport.h"
-#include "worker_runtime/cpu/fd_watch.h"
-#include "worker_runtime/cpu/local_meeting.h"
-#include "worker_runtime/cpu/shared_memory_transport.h"
+#include "worker_runtime/communicator/communicator_body.h"
+#include "worker_runtime/shared_memory/local_meeting.h"
+#include "worker_runtime/shared_memory/shared_memory_transport.h"
+#include "worker_runtime/transport/alone_transport.h"
+#include "worker_runtime/transport/fd_watch.h"
 
 namespace muster::test {
 

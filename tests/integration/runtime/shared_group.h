@@ -3,7 +3,7 @@
 
 #include "muster/communicator.h"
 #include "rendezvous/base/time.h"
-#include "worker_runtime/cpu/meeting_place.h"
+#include "worker_runtime/transport/meeting_place.h"
 
 namespace muster::test {
 

@@ -10,15 +10,15 @@
 #include <functional>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/alone_transport.h"
-#include "worker_runtime/cpu/available_memory.h"
-#include "worker_runtime/cpu/step_word.h"
+#include "worker_runtime/shared_memory/step_word.h"
+#include "worker_runtime/transport/alone_transport.h"
+#include "worker_runtime/transport/available_memory.h"
 
 namespace muster {
 

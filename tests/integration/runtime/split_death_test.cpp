@@ -13,14 +13,14 @@
 #include <functional>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/node_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/communicator_body.h"
-#include "worker_runtime/cpu/wait_board.h"
-#include "worker_runtime/make_transport.h"
+#include "worker_runtime/communicator/communicator_body.h"
+#include "worker_runtime/context/make_transport.h"
+#include "worker_runtime/transport/wait_board.h"
 
 namespace {
 

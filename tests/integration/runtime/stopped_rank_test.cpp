@@ -8,7 +8,7 @@
 #include <set>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/named_ranks.h"
 #include "tests/integration/runtime/node_ranks.h"
 #include "tests/integration/runtime/tcp_ranks.h"

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/own_process.h"

@@ -3,7 +3,7 @@
 #include <functional>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"

@@ -8,14 +8,14 @@
 #include <utility>
 
 #include "rendezvous/base/file_descriptor.h"
-#include "rendezvous/base/socket_address.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/tcp_hello.h"
-#include "worker_runtime/cpu/tcp_socket.h"
+#include "worker_runtime/tcp/mesh/tcp_hello.h"
+#include "worker_runtime/tcp/mesh/tcp_socket.h"
 
 namespace muster {
 

@@ -6,9 +6,9 @@
 
 #include "muster/operation.h"
 #include "rendezvous/base/time.h"
-#include "worker_runtime/cpu/meeting_place.h"
-#include "worker_runtime/cpu/tcp_transport.h"
-#include "worker_runtime/cpu/transport.h"
+#include "worker_runtime/tcp/tcp_transport.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/transport.h"
 
 namespace muster::test {
 

@@ -1,6 +1,6 @@
 // all_reduce from rank to rank, ranks as threads: the serial result, with the bits of the direct way.
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/tcp_ranks.h"
@@ -8,7 +8,7 @@
 #include "tests/support/catch.h"
 #include "tests/support/effort.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/tcp_limits.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
 
 namespace muster {
 

@@ -2,14 +2,14 @@
 #include <atomic>
 #include <thread>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/collective_cases.h"
 #include "tests/integration/runtime/findings.h"
 #include "tests/integration/runtime/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/effort.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/cpu/tcp_limits.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
 
 namespace muster {
 

@@ -1,5 +1,5 @@
 // Requests to a server of the test's own, whose name a name service of the test's own may know.
-#include "rendezvous/state/http_caller.h"
+#include "rendezvous/state/etcd/http_caller.h"
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/ip/tcp.hpp>

@@ -8,10 +8,10 @@
 #include <future>
 #include <map>
 
-#include "rendezvous/core/job_record.h"
 #include "rendezvous/net/event_loop.h"
-#include "rendezvous/state/sqlite_file.h"
-#include "rendezvous/state/sqlite_state.h"
+#include "rendezvous/rounds/job_record.h"
+#include "rendezvous/state/sqlite/sqlite_file.h"
+#include "rendezvous/state/sqlite/sqlite_state.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
 

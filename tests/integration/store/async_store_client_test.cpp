@@ -1,7 +1,7 @@
 // The asynchronous client against a real store over loopback.
-#include "rendezvous/client/async_store_client.h"
+#include "rendezvous/store_client/async_store_client.h"
 
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 #include "tests/support/catch.h"
 
 using namespace muster;

@@ -1,5 +1,5 @@
 // The blocking client against a real store over loopback, and against servers that misbehave.
-#include "rendezvous/client/store_client.h"
+#include "rendezvous/store_client/store_client.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -7,7 +7,7 @@
 
 #include <thread>
 
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 #include "tests/support/catch.h"
 
 using namespace muster;

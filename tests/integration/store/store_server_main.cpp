@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "rendezvous/base/error.h"
-#include "rendezvous/net/round_store.h"
+#include "rendezvous/servers/round_store.h"
 
 int main(int argc, char** argv) {
     using namespace muster;

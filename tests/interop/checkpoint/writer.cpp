@@ -10,7 +10,7 @@
 #include "tests/integration/checkpoint/shared_board.h"
 #include "tests/integration/runtime/shared_group.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/checkpoint/safetensors.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
 
 using namespace muster;
 

@@ -1,6 +1,6 @@
-"""Writes what torch's --numa-binding would do on random machines, for tests/unit/agent/placement_test.cpp:
+"""Writes what torch's --numa-binding would do on random machines, for tests/unit/agent/supervision/placement_test.cpp:
 
-    .venv/bin/python tests/interop/launcher/numa_golden.py > tests/unit/agent/numa_golden.txt
+    .venv/bin/python tests/interop/launcher/numa_golden.py > tests/unit/agent/supervision/numa_golden.txt
 
 To be run again when torch/numa/binding.py changes. The machines are made up: what torch reads from /sys and from CUDA
 is put in the place of the functions that read it. Each machine is written as muster-topology would describe it, on one

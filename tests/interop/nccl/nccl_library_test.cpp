@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
-#include "worker_runtime/core/nccl_roots.h"
-#include "worker_runtime/nccl/cuda_table.h"
-#include "worker_runtime/nccl/nccl_table.h"
+#include "worker_runtime/nccl/core/nccl_roots.h"
+#include "worker_runtime/nccl/libraries/cuda_table.h"
+#include "worker_runtime/nccl/libraries/nccl_table.h"
 #include "worker_runtime/nccl/plugin.h"
 
 namespace muster {

@@ -5,8 +5,8 @@
 #include <source_location>
 #include <thread>
 
-#include "rendezvous/base/text.h"
-#include "rendezvous/client/store_client.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/store_client/store_client.h"
 
 using namespace muster;
 using namespace muster::rendezvous;

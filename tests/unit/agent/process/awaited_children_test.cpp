@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;

@@ -1,4 +1,4 @@
-#include "agent/process/line_splitter.h"
+#include "agent/output/line_splitter.h"
 
 #include "tests/support/catch.h"
 

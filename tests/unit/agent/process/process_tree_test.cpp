@@ -1,6 +1,6 @@
 #include "agent/process/process_tree.h"
 
-#include "rendezvous/base/cgroup_mounts.h"
+#include "rendezvous/base/kernel/cgroup_mounts.h"
 #include "tests/support/catch.h"
 
 using namespace muster::agent;

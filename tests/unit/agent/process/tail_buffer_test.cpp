@@ -1,4 +1,4 @@
-#include "agent/process/tail_buffer.h"
+#include "agent/output/tail_buffer.h"
 
 #include "tests/support/catch.h"
 

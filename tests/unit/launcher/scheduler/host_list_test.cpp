@@ -1,6 +1,6 @@
 #include "launcher/scheduler/host_list.h"
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
 namespace muster::launcher {

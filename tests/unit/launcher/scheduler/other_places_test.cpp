@@ -1,5 +1,5 @@
 // Under mpirun and in a pod of an indexed job: what the launcher makes of their variables.
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/scheduler/parsed.h"
 

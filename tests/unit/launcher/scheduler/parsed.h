@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "launcher/options.h"
+#include "launcher/options/options.h"
 #include "tests/support/catch.h"
 
 namespace muster::launcher {

@@ -2,7 +2,7 @@
 #include "launcher/scheduler/scheduler_defaults.h"
 
 #include "launcher/scheduler/slurm_task.h"
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/unit/launcher/scheduler/parsed.h"
 

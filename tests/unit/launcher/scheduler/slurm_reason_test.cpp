@@ -1,6 +1,6 @@
 #include "launcher/scheduler/slurm_reason.h"
 
-#include "rendezvous/base/text.h"
+#include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "tests/support/catch.h"
 

@@ -1,0 +1,302 @@
+#include "agent/channel/agent_channel.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <map>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "agent/channel/local_listener.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/wire/local/codec.h"
+
+namespace muster::agent {
+
+namespace asio = boost::asio;
+
+namespace {
+
+/// Unique on this machine, and not to be guessed before it is read from the worker's environment.
+std::string fresh_address(std::uint32_t local_rank) {
+    std::random_device random;
+    return cat("@muster/", ::getpid(), '/', random(), random(), '/', local_rank);
+}
+
+bool is_our_user(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == ::geteuid();
+}
+
+/// Of each directory. A rank that dies may have given one less than the others.
+constexpr std::size_t snapshots_kept = 2;
+/// Of two directories, with two of a round before and the first of this one.
+constexpr std::size_t snapshots_kept_in_all = 6;
+/// Of all other ranks together: those of eight, whose node is larger than the next one, with one of this round each.
+constexpr std::size_t copies_kept_in_all = 24;
+
+/// Between two looks at a connection that cannot be taken because descriptors have run out.
+constexpr Duration accept_pause = 200ms;
+
+/// Of one rank and one directory.
+bool alike(const Gift& a, const Gift& b) {
+    return a.rank == b.rank && a.directory == b.directory;
+}
+
+/// Of those like `fresh` that rounds before gave, training has gone back behind the later steps; and of one step that
+/// several rounds came to the last counts: had all ranks had the one before, they had gone on from it.
+void drop_overtaken(std::vector<Gift>& gifts, const Gift& fresh) {
+    std::set<std::int64_t> steps;
+    for (auto gift = gifts.rbegin(); gift != gifts.rend(); ++gift) {
+        if (gift->earlier && alike(*gift, fresh) && !steps.insert(gift->step).second) gift->step = -1;
+    }
+    std::erase_if(gifts, [&](const Gift& gift) {
+        return gift.earlier && alike(gift, fresh) && (gift.step < 0 || gift.step > fresh.step);
+    });
+}
+
+/// Leaves the newest `most` of those like `model`, of a round before or of this one.
+void keep_newest(std::vector<Gift>& gifts, const Gift& model, bool earlier, std::size_t most) {
+    const auto is_one = [&](const Gift& gift) { return gift.earlier == earlier && alike(gift, model); };
+    auto count = static_cast<std::size_t>(std::count_if(gifts.begin(), gifts.end(), is_one));
+    for (; count > most; --count) gifts.erase(std::find_if(gifts.begin(), gifts.end(), is_one));
+}
+
+}  // namespace
+
+class AgentChannel::Body : public std::enable_shared_from_this<Body> {
+  public:
+    Body(asio::io_context& loop, std::string address, FileDescriptor socket)
+        : address_(std::move(address)), listener_(loop, socket.release()), worker_(loop), accept_timer_(loop) {}
+
+    void wait_for_worker();
+    void hang_up();
+    void send(const local::Message& message);
+    /// What a worker that has ended had said before; its end may have been heard first.
+    void read_the_rest();
+
+    bool closed = false;
+    std::string address_;
+    WorkerFacts facts_;
+    std::map<local::GiftKind, std::vector<Gift>> gifts_;  // the newest last
+    asio::posix::stream_descriptor listener_;
+    asio::posix::stream_descriptor worker_;
+    asio::steady_timer accept_timer_;
+
+  private:
+    void accept();
+    void wait_for_message();
+    void read();
+    void read_some();
+    /// False when the worker broke the protocol.
+    bool take(Datagram datagram);
+    void note(const local::Message& message);
+    void note_section(const local::Section& section);
+    void keep(const local::Give& give, FileDescriptor memory);
+    void offer(local::GiftKind kind);
+};
+
+void AgentChannel::Body::wait_for_worker() {
+    listener_.async_wait(asio::posix::stream_descriptor::wait_read,
+                         [self = shared_from_this()](boost::system::error_code failure) {
+                             if (failure || self->closed) return;
+                             self->accept();
+                         });
+}
+
+void AgentChannel::Body::accept() {
+    FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const bool refused = !socket.valid() && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+    if (!refused) {
+        wait_for_worker();
+    } else {
+        // EMFILE, say: the connection stays in the queue, and the listener readable. Not again at once.
+        accept_timer_.expires_after(accept_pause);
+        accept_timer_.async_wait([self = shared_from_this()](boost::system::error_code failure) {
+            if (!failure && !self->closed) self->wait_for_worker();
+        });
+    }
+    // Its end may lie in the queue still.
+    if (socket.valid() && worker_.is_open()) read_some();
+    // One worker, one connection: a second one (a forked data loader) is closed at once. So are strangers.
+    if (!socket.valid() || worker_.is_open() || !is_our_user(socket.get())) return;
+    boost::system::error_code failure;
+    worker_.assign(socket.get(), failure);
+    if (failure) return;
+    static_cast<void>(socket.release());
+    facts_ = {};
+    facts_.connected = true;
+    wait_for_message();
+}
+
+void AgentChannel::Body::wait_for_message() {
+    worker_.async_wait(asio::posix::stream_descriptor::wait_read,
+                       [self = shared_from_this()](boost::system::error_code failure) {
+                           if (!failure && !self->closed) self->read();
+                       });
+}
+
+void AgentChannel::Body::read() {
+    read_some();
+    if (worker_.is_open()) wait_for_message();
+}
+
+void AgentChannel::Body::read_the_rest() {
+    if (worker_.is_open()) read_some();
+}
+
+void AgentChannel::Body::read_some() {
+    // A worker that never stops talking must not keep the loop: some datagrams, then everybody else's turn.
+    for (int i = 0; i < 64; ++i) {
+        auto datagram = receive_datagram(worker_.native_handle(), local::datagram_bytes_max, 1);
+        if (!datagram && errno == EAGAIN) return;
+        if (!datagram || datagram->bytes.empty()) return hang_up();
+        if (datagram->cut || !take(*std::move(datagram))) {
+            log(LogLevel::warning, "the worker at ", address_, " broke the channel's rules; its channel is closed");
+            return hang_up();
+        }
+    }
+}
+
+bool AgentChannel::Body::take(Datagram datagram) {
+    const auto message = local::decode(datagram.bytes, local::Sender::worker);
+    if (message.has_error()) return message.error().code == Errc::unsupported;
+    if (const auto* give = std::get_if<local::Give>(&message.value())) {
+        if (datagram.descriptors.empty()) return false;
+        keep(*give, std::move(datagram.descriptors.front()));
+    }
+    if (std::holds_alternative<local::Hello>(message.value())) {
+        offer(local::GiftKind::snapshot);
+        offer(local::GiftKind::copy);
+    }
+    note(message.value());
+    return true;
+}
+
+void AgentChannel::Body::keep(const local::Give& give, FileDescriptor memory) {
+    auto& gifts = gifts_[give.kind];
+    Gift fresh{.memory = std::move(memory),
+               .size_bytes = give.size_bytes,
+               .step = give.step,
+               .rank = give.rank,
+               .directory = give.directory};
+    if (give.kind == local::GiftKind::flight_record) {
+        gifts.clear();
+        gifts.push_back(std::move(fresh));
+        return;
+    }
+    drop_overtaken(gifts, fresh);
+    keep_newest(gifts, fresh, true, snapshots_kept);
+    keep_newest(gifts, fresh, false, snapshots_kept - 1);
+    const bool snapshot = give.kind == local::GiftKind::snapshot;
+    if (gifts.size() == (snapshot ? snapshots_kept_in_all : copies_kept_in_all)) gifts.erase(gifts.begin());
+    const bool second =
+        std::any_of(gifts.begin(), gifts.end(), [&](const Gift& gift) { return !gift.earlier && alike(gift, fresh); });
+    // Workers give a second one when all have the first: nobody goes back to a round before this one.
+    if (snapshot && second) {
+        keep_newest(gifts, fresh, true, 0);
+        std::erase_if(gifts_[local::GiftKind::copy], [](const Gift& gift) { return gift.earlier; });
+    }
+    gifts.push_back(std::move(fresh));
+}
+
+void AgentChannel::Body::offer(local::GiftKind kind) {
+    for (const auto& gift : gifts_[kind]) {
+        const int memory = gift.memory.get();
+        const local::Offer offer{kind, gift.size_bytes};
+        if (send_datagram(worker_.native_handle(), local::encode(offer), {&memory, 1}) != 0)
+            log(LogLevel::warning, "a snapshot did not reach the worker at ", address_);
+    }
+}
+
+void AgentChannel::Body::note_section(const local::Section& section) {
+    constexpr std::uint64_t longest_ms = 1000ULL * 3600 * 24 * 365;
+    facts_.section = section.name;
+    facts_.section_limit = std::chrono::milliseconds(std::min(section.limit_ms, longest_ms));
+}
+
+void AgentChannel::Body::note(const local::Message& message) {
+    if (const auto* hello = std::get_if<local::Hello>(&message))
+        facts_.runtime = hello->runtime;
+    else if (const auto* progress = std::get_if<local::Progress>(&message))
+        facts_.step = progress->step;
+    else if (const auto* section = std::get_if<local::Section>(&message))
+        note_section(*section);
+    else if (std::holds_alternative<local::Heartbeat>(message))
+        ++facts_.heartbeats;
+}
+
+void AgentChannel::Body::hang_up() {
+    boost::system::error_code ignored;
+    worker_.close(ignored);
+    facts_.connected = false;
+}
+
+void AgentChannel::Body::send(const local::Message& message) {
+    if (!worker_.is_open()) return;
+    if (send_datagram(worker_.native_handle(), local::encode(message)) != 0)
+        log(LogLevel::info, "a ", local::name(message), " did not reach the worker at ", address_);
+}
+
+Result<std::unique_ptr<AgentChannel>> AgentChannel::open(asio::io_context& loop, std::uint32_t local_rank,
+                                                         std::vector<Gift> snapshots, std::vector<Gift> copies) {
+    std::string address = fresh_address(local_rank);
+    auto socket = listen_locally(std::string_view(address).substr(1), "a worker");
+    if (socket.has_error()) return socket.error();
+    auto body = std::make_shared<Body>(loop, std::move(address), std::move(socket.value()));
+    for (auto* gifts : {&snapshots, &copies}) {
+        for (auto& gift : *gifts) gift.earlier = true;
+    }
+    body->gifts_[local::GiftKind::snapshot] = std::move(snapshots);
+    body->gifts_[local::GiftKind::copy] = std::move(copies);
+    return std::unique_ptr<AgentChannel>(new AgentChannel(std::move(body)));
+}
+
+AgentChannel::AgentChannel(std::shared_ptr<Body> body) : body_(std::move(body)) {
+    body_->wait_for_worker();
+}
+
+AgentChannel::~AgentChannel() {
+    body_->closed = true;
+    boost::system::error_code ignored;
+    body_->listener_.close(ignored);
+    body_->accept_timer_.cancel();
+    body_->hang_up();
+    body_->gifts_.clear();
+}
+
+const std::string& AgentChannel::address() const {
+    return body_->address_;
+}
+
+void AgentChannel::send(const local::Message& message) {
+    body_->send(message);
+}
+
+const WorkerFacts& AgentChannel::facts() const {
+    return body_->facts_;
+}
+
+int AgentChannel::gift(local::GiftKind kind) const {
+    const auto& gifts = body_->gifts_[kind];
+    return gifts.empty() ? -1 : gifts.back().memory.get();
+}
+
+std::vector<Gift> AgentChannel::take_snapshots() {
+    body_->read_the_rest();
+    return std::exchange(body_->gifts_[local::GiftKind::snapshot], {});
+}
+
+std::vector<Gift> AgentChannel::take_copies() {
+    return std::exchange(body_->gifts_[local::GiftKind::copy], {});
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,55 @@
+// Runs muster-persist (worker_runtime/checkpoint) when this node's memory would otherwise be the only place of the
+// newest step: between two rounds beside everything else, and at the job's end, however it ends, which waits for it.
+//
+// One process for each checkpoint directory, in a session of its own: a terminal's Ctrl-C is not for it, and it goes on
+// when this agent has to end first. It is bounded by `limit` itself.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/channel/agent_channel.h"
+#include "rendezvous/base/ids.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::agent {
+
+class AgentPersister {
+  public:
+    /// `limit`, in whole seconds, is how long one may take; zero: none is started but after success, where it finds out
+    /// whether the disk has the newest step already. `loop` outlives it.
+    AgentPersister(boost::asio::io_context& loop, Duration limit);
+    /// Waits for nothing: what runs ends by itself.
+    ~AgentPersister();
+    AgentPersister(const AgentPersister&) = delete;
+    AgentPersister& operator=(const AgentPersister&) = delete;
+
+    enum class When {
+        between_rounds,  ///< the step is elsewhere too: that the next round was faster is no news, a failure a warning
+        at_the_end,      ///< whatever comes of it is told to the person
+        after_success,   ///< the same; all nodes bring their parts, and each waits for those of the others
+    };
+    /// Brings these snapshots to the disk; `round` is the last one whose workers have ended. Returns at once. Where one
+    /// runs that was started for the same snapshots, it goes on.
+    void start(const std::map<std::uint32_t, std::vector<Gift>>& snapshots, Round round, When when);
+
+    /// Calls `done` from the loop once nothing runs any more: in `limit` and a few seconds at most, or at hurry(). It
+    /// is told which step that was in memory at the end is not on the disk, why, and what is safe; empty: all of them
+    /// are.
+    void when_done(std::function<void(std::string unsaved)> done);
+    /// Waits no longer.
+    void hurry();
+
+    /// For lines to the person at the launcher.
+    std::function<void(std::string)> on_line;
+
+  private:
+    class Body;
+    std::shared_ptr<Body> body_;  // shared with the handlers under way
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,84 @@
+#include "agent/channel/checkpoint_progress.h"
+
+#include <condition_variable>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/thread_start.h"
+#include "worker_runtime/checkpoint/files/identity.h"
+#include "worker_runtime/checkpoint/format/names.h"
+
+namespace muster::agent {
+
+std::optional<NewestCheckpoint> newest_checkpoint(const std::string& directory) {
+    std::optional<runtime::CheckpointName> newest;
+    std::error_code failure;
+    for (std::filesystem::directory_iterator at(directory, failure), end; !failure && at != end;
+         at.increment(failure)) {
+        const auto name = runtime::parse_checkpoint_name(at->path().filename().string());
+        if (name && (!newest || *newest < *name)) newest = name;
+    }
+    if (!newest) return std::nullopt;
+    return NewestCheckpoint{.step = newest->step, .folder = runtime::to_string(*newest)};
+}
+
+std::optional<NewestCheckpoint> newest_local_save(const std::string& local, const std::string& directory,
+                                                  std::uint32_t worker_count) {
+    const auto folder = runtime::directory_word(directory, runtime::identity_of(directory));
+    std::map<std::int64_t, std::uint32_t> files;  // by step
+    std::error_code failure;
+    for (std::filesystem::directory_iterator at(cat(local, '/', folder), failure), end; !failure && at != end;
+         at.increment(failure)) {
+        if (const auto name = runtime::parse_local_name(at->path().filename().string())) ++files[name->step];
+    }
+    for (auto newest = files.rbegin(); newest != files.rend(); ++newest) {
+        if (newest->second >= worker_count) return NewestCheckpoint{.step = newest->first, .folder = folder};
+    }
+    return std::nullopt;
+}
+
+struct CheckpointProgress::Answer {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool there = false;
+    std::optional<NewestCheckpoint> newest;
+};
+
+CheckpointProgress::CheckpointProgress(Duration limit, Look look) : limit_(limit), look_(std::move(look)) {}
+
+std::optional<NewestCheckpoint> CheckpointProgress::newest(const std::string& directory) {
+    const bool late = under_way_ != nullptr;
+    if (!late) {
+        under_way_ = std::make_shared<Answer>();
+        auto thread = start_thread("muster-look", [answer = under_way_, look = look_, directory] {
+            auto found = look(directory);
+            const std::lock_guard lock(answer->mutex);
+            answer->newest = std::move(found);
+            answer->there = true;
+            answer->changed.notify_all();
+        });
+        if (!thread) {
+            log(LogLevel::warning, thread.error().context);
+            under_way_.reset();
+            return last_;
+        }
+        thread->detach();
+    }
+    const auto answer = under_way_;
+    std::unique_lock lock(answer->mutex);
+    if (!answer->changed.wait_for(lock, late ? Duration::zero() : limit_, [&] { return answer->there; })) {
+        log(LogLevel::warning, directory,
+            ": its file system does not answer; the newest checkpoint there is not known");
+        return last_;
+    }
+    last_ = answer->newest;
+    under_way_.reset();
+    return last_;
+}
+
+}  // namespace muster::agent

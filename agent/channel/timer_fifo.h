@@ -1,0 +1,59 @@
+// The agent's end of torch's timer protocol (diagnosis/worker_timers.h): a FIFO that workers write into, named by
+// TORCHELASTIC_TIMER_FILE, made where the launcher's TORCHELASTIC_ENABLE_FILE_TIMER is 1. A worker whose timer runs out
+// gets the signal that it had asked for. The agent itself lives on: torchrun's signals itself as well, and leaves the
+// other workers behind.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "agent/diagnosis/worker_timers.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/wire/native/failure_cause.h"
+#include "rendezvous/wire/native/worker_end.h"
+
+namespace muster::agent {
+
+class TimerFifo {
+  public:
+    explicit TimerFifo(boost::asio::io_context& loop) : fifo_(loop), expiry_(loop) {}
+    ~TimerFifo();
+    TimerFifo(const TimerFifo&) = delete;
+    TimerFifo& operator=(const TimerFifo&) = delete;
+
+    /// Where the environment asks for timers: makes the FIFO, an old one at its path being replaced, and writes its
+    /// path into the environment for the workers. An error names the path; what is no FIFO is left alone.
+    Result<void> open(std::map<std::string, std::string>& environment, const std::string& temporary);
+
+    void worker_started(std::uint32_t local_rank, std::int32_t pid) { leaders_[pid] = local_rank; }
+    /// `timer_expired` where the signal of a timer was its end; else unknown. (A handler may have let it live on, to
+    /// end of something else.)
+    FailureCause worker_ended(std::int32_t pid, const WorkerEnd& end);
+
+  private:
+    void wait_for_requests();
+    void read();
+    void arm();
+    void end_expired();
+
+    struct Sent {
+        std::int32_t signal = 0;
+        std::string why;
+    };
+
+    boost::asio::posix::stream_descriptor fifo_;
+    boost::asio::steady_timer expiry_;
+    std::string path_;
+    WorkerTimers timers_;
+    std::map<std::int32_t, std::uint32_t> leaders_;          ///< pids of the workers that run, with their local ranks
+    std::map<std::int32_t, Sent> sent_;                      ///< the last one, by the leader's pid
+    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
+};
+
+}  // namespace muster::agent

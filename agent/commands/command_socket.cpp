@@ -1,0 +1,164 @@
+#include "agent/commands/command_socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <map>
+#include <utility>
+
+#include "agent/channel/local_listener.h"
+#include "agent/commands/command_address.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::agent {
+
+namespace asio = boost::asio;
+
+namespace {
+
+/// People give commands one at a time; more connections than this are somebody's mistake.
+constexpr std::size_t connections_max = 16;
+/// A command has a name and a sentence.
+constexpr std::size_t datagram_bytes_max = 8 * 1024;
+
+bool may_command(int socket) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+    if (peer.uid == ::geteuid() || peer.uid == 0) return true;
+    log(LogLevel::warning, "a command of user ", peer.uid, " (pid ", peer.pid,
+        ") is refused: it is not this job's user");
+    return false;
+}
+
+/// Whoever waited in vain may have asked another agent meanwhile, or think that nothing was done.
+bool has_hung_up(int socket) {
+    pollfd peer{socket, 0, 0};
+    return ::poll(&peer, 1, 0) == 1 && (peer.revents & POLLHUP) != 0;
+}
+
+}  // namespace
+
+class CommandSocket::Body : public std::enable_shared_from_this<Body> {
+  public:
+    Body(asio::io_context& loop, FileDescriptor socket, OnCommand on_command)
+        : loop_(loop), listener_(loop, socket.release()), on_command_(std::move(on_command)) {}
+
+    void wait();
+    void answer(native::CommandAnswer answer);
+    void close();
+
+  private:
+    struct Caller {
+        explicit Caller(asio::io_context& loop, int socket) : descriptor(loop, socket) {}
+        asio::posix::stream_descriptor descriptor;
+        std::uint32_t own_number = 0;
+    };
+
+    void accept();
+    void wait_for(std::uint32_t number);
+    bool read(std::uint32_t number, Caller& caller);
+
+    asio::io_context& loop_;
+    asio::posix::stream_descriptor listener_;
+    OnCommand on_command_;
+    std::map<std::uint32_t, Caller> callers_;  // by the number of their command, one each
+    std::uint32_t last_number_ = 0;
+    bool closed_ = false;
+};
+
+void CommandSocket::Body::wait() {
+    listener_.async_wait(asio::posix::stream_descriptor::wait_read,
+                         [self = shared_from_this()](boost::system::error_code failure) {
+                             if (failure || self->closed_) return;
+                             self->accept();
+                             self->wait();
+                         });
+}
+
+void CommandSocket::Body::accept() {
+    FileDescriptor socket(::accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid() || !may_command(socket.get())) return;
+    if (callers_.size() >= connections_max) callers_.erase(callers_.begin());
+    const auto number = ++last_number_;
+    callers_.try_emplace(number, loop_, socket.release());
+    wait_for(number);
+}
+
+/// The number finds the caller again; it may be gone, and nobody else gets its number.
+void CommandSocket::Body::wait_for(std::uint32_t number) {
+    callers_.at(number).descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
+                                              [self = shared_from_this(), number](boost::system::error_code failure) {
+                                                  const auto found = self->callers_.find(number);
+                                                  if (failure || self->closed_ || found == self->callers_.end()) return;
+                                                  if (self->read(number, found->second))
+                                                      self->wait_for(number);
+                                                  else
+                                                      self->callers_.erase(number);
+                                              });
+}
+
+bool CommandSocket::Body::read(std::uint32_t number, Caller& caller) {
+    std::string bytes(datagram_bytes_max, '\0');
+    const auto size = ::recv(caller.descriptor.native_handle(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (size <= 0) return false;
+    native::FrameReader reader(native::Sender::agent);
+    reader.append(std::string_view(bytes).substr(0, static_cast<std::size_t>(size)));
+    auto message = reader.next();
+    auto* command = message && message.value() ? std::get_if<native::Command>(&*message.value()) : nullptr;
+    if (command == nullptr) return false;
+    if (has_hung_up(caller.descriptor.native_handle())) {
+        log(LogLevel::warning, "a command is not carried out: whoever gave it did not wait for it");
+        return false;
+    }
+    caller.own_number = std::exchange(command->number, number);
+    on_command_(std::move(*command));
+    return true;
+}
+
+void CommandSocket::Body::answer(native::CommandAnswer answer) {
+    const auto found = callers_.find(answer.number);
+    if (found == callers_.end()) return;
+    answer.number = found->second.own_number;
+    std::string frame;
+    native::append_frame(frame, answer);
+    if (::send(found->second.descriptor.native_handle(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        log(LogLevel::info, "whoever gave a command does not take the answer: ", answer.text);
+}
+
+void CommandSocket::Body::close() {
+    closed_ = true;
+    boost::system::error_code ignored;
+    listener_.close(ignored);
+    callers_.clear();
+}
+
+Result<std::unique_ptr<CommandSocket>> CommandSocket::open(asio::io_context& loop, const std::string& job,
+                                                           OnCommand on_command) {
+    auto socket =
+        listen_locally(write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job}), "commands");
+    if (socket.has_error()) return socket.error();
+    auto body = std::make_shared<Body>(loop, std::move(socket.value()), std::move(on_command));
+    body->wait();
+    return std::unique_ptr<CommandSocket>(new CommandSocket(std::move(body)));
+}
+
+CommandSocket::CommandSocket(std::shared_ptr<Body> body) : body_(std::move(body)) {}
+
+CommandSocket::~CommandSocket() {
+    body_->close();
+}
+
+void CommandSocket::answer(native::CommandAnswer answer) {
+    body_->answer(std::move(answer));
+}
+
+}  // namespace muster::agent

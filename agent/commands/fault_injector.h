@@ -1,0 +1,68 @@
+// Loses parts of this node on order, as a rehearsal (muster fault; FAULTS.md has the table of what is done to what).
+// What it does to a worker it remembers, so that the worker's end is told with its true cause.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "agent/commands/starved_worker.h"
+#include "agent/diagnosis/end_cause.h"
+#include "agent/supervision/fault_rules.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/failure_cause.h"
+
+namespace muster::agent {
+
+class FaultInjector {
+  public:
+    enum class Faults { refused, allowed };
+    FaultInjector(boost::asio::io_context& loop, Faults faults) : loop_(loop), faults_(faults) {}
+
+    /// To be set before the first order: cuts this agent off from the daemon and its peers.
+    std::function<void(Duration length)> cut_off;
+
+    void begin_round(Round round, std::uint32_t rank_base);
+    void worker_started(std::uint32_t local_rank, std::int32_t pid);
+    /// Who sent the SIGKILL, if one ended it.
+    [[nodiscard]] Killer killer_of(std::uint32_t local_rank) const;
+    /// Of a worker that failed at this instant: the cause names what was injected into it, if that may have been it.
+    void worker_ended(std::uint32_t local_rank, Instant at, FailureCause& cause);
+
+    /// Does it, or says why not. What is done to the agent itself begins a moment later, when the answer is out.
+    native::FaultAnswer inject(const native::FaultOrdered& order);
+
+  private:
+    struct Worker {
+        Worker(boost::asio::io_context& loop, std::int32_t process, FileDescriptor descriptor)
+            : pid(process), pidfd(std::move(descriptor)), timer(loop) {}
+        std::int32_t pid;
+        FileDescriptor pidfd;
+        boost::asio::steady_timer timer;  ///< of a stop or a slow time
+        Instant until{};
+        bool stopped = false;
+        native::Fault fault;
+        std::string injected;  ///< the latest fault in words; empty: none
+        Instant injected_at{};
+        std::optional<StarvedWorker> starved;
+    };
+
+    Result<void> into_worker(Worker& worker, const native::Fault& fault);
+    Result<void> into_agent(const native::Fault& fault);
+    void next_turn(std::uint32_t local_rank, Duration length);
+    void turn(std::uint32_t local_rank);
+
+    boost::asio::io_context& loop_;
+    Faults faults_;
+    Round round_ = no_round;
+    std::uint32_t rank_base_ = 0;
+    std::map<std::uint32_t, Worker> workers_;  ///< by local rank, those that run
+    std::shared_ptr<int> life_ = std::make_shared<int>();
+};
+
+}  // namespace muster::agent

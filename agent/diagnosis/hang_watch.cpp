@@ -1,0 +1,439 @@
+#include "agent/diagnosis/hang_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/limits.h"
+#include "rendezvous/wire/native/who_is_missing.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// Looks come each second. Whoever was not looked at for so long was not idle for so long.
+constexpr Duration look_pause_max = 5s;
+constexpr std::int64_t active_cpu_share = 50;   // 1/50 of a CPU: a runtime's own threads use less
+constexpr std::uint64_t active_io_bytes = 256;  // more than the wake-ups that threads write to each other
+
+bool is_stopped(char state) {
+    return state == 'T' || state == 't';
+}
+
+bool is_stuck(char state) {
+    return is_stopped(state) || state == 'D';
+}
+
+std::string_view in_words(char state) {
+    switch (state) {
+        case 'T': return "stopped by a signal";
+        case 't': return "held by a debugger";
+        case 'D': return "in uninterruptible sleep";
+        case 'R': return "running";
+        case 'Z': return "dead";
+        default: return "asleep";
+    }
+}
+
+std::string who(const WorkerLook& look) {
+    return cat("rank ", look.rank, " (pid ", look.pid, ")");
+}
+
+std::string state(const WorkerLook& look) {
+    std::string out(in_words(look.state));
+    if (!look.where.empty()) out += cat(" in ", look.where);
+    return out;
+}
+
+std::string place(const WorkerLook& look) {
+    auto out = state(look);
+    if (look.operation) out += cat(look.operation->inside ? ", inside " : ", after ", look.operation->name);
+    if (!look.section.empty()) out += cat(", section ", look.section);
+    return out;
+}
+
+void want_stacks(bool& told, std::uint32_t local_rank, HangStep& step) {
+    if (!std::exchange(told, true)) step.stacks.push_back(local_rank);
+}
+
+}  // namespace
+
+std::string HangWatch::named(const WorkerLook& look) const {
+    return config_.host.empty() ? who(look) : cat(who(look), " on ", config_.host);
+}
+
+std::vector<std::string> HangWatch::round_failed(Instant now) const {
+    std::vector<std::string> lines;
+    for (const auto& [local_rank, known] : workers_) {
+        const auto& look = known.last;
+        const auto idle = now - known.active_at;
+        const bool was_away = look.operation && !look.operation->inside && is_worth_a_word(known, now);
+        if (was_away)
+            lines.push_back(cat(named(look), " had done nothing for ", muster::describe(idle),
+                                " when the round ended: ", place(look),
+                                known.place.empty() ? std::string() : cat("; it was at ", known.place)));
+    }
+    return lines;
+}
+
+// ---- where each stood, for every node's report ----
+
+/// To give up waiting, print a traceback and leave the interpreter.
+constexpr Duration just_now = 3s;
+
+/// Short pauses are everybody's, and in a section they are announced.
+bool HangWatch::is_worth_a_word(const Known& known, Instant now) const {
+    const auto limit = std::min(config_.worth_a_word, config_.deadline_min);
+    return limit > Duration::zero() && known.last.section.empty() && now - known.active_at >= limit;
+}
+
+void HangWatch::ask_places(Instant now, HangStep& step) {
+    for (auto& [local_rank, known] : workers_)
+        if (is_worth_a_word(known, now) && !std::exchange(known.place_asked, true)) step.places.push_back(local_rank);
+}
+
+void HangWatch::stands_at(std::uint32_t local_rank, std::string place) {
+    const auto found = workers_.find(local_rank);
+    if (found != workers_.end() && found->second.place_asked) found->second.place = std::move(place);
+}
+
+Whereabouts HangWatch::where_is(const Known& known, Instant now) {
+    using std::chrono::milliseconds;
+    const auto& look = known.last;
+    Whereabouts out;
+    out.rank = look.rank;
+    out.pid = look.pid;
+    out.idle_ms = static_cast<std::uint32_t>(std::chrono::duration_cast<milliseconds>(now - known.active_at).count());
+    out.state = state(look);
+    out.inside = look.operation && look.operation->inside;
+    if (look.operation) out.operation = look.operation->name;
+    out.place = known.place;
+    return out;
+}
+
+std::optional<Whereabouts> HangWatch::where_was(const Known& known, Instant now) const {
+    if (is_worth_a_word(known, now)) return where_is(known, now);
+    if (known.last_rest && now - known.rest_over_at < just_now) return known.last_rest;
+    return std::nullopt;
+}
+
+void HangWatch::worker_ended(std::uint32_t local_rank, Instant now) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) return;
+    if (auto was = where_was(found->second, now)) ended_.push_back(*std::move(was));
+    workers_.erase(found);
+}
+
+std::vector<Whereabouts> HangWatch::whereabouts(Instant now) const {
+    auto all = ended_;
+    for (const auto& [local_rank, known] : workers_)
+        if (auto was = where_was(known, now)) all.push_back(*std::move(was));
+    std::ranges::stable_sort(
+        all, [](const auto& a, const auto& b) { return a.inside != b.inside ? !a.inside : a.idle_ms > b.idle_ms; });
+    if (all.size() > native::whereabouts_max) all.resize(native::whereabouts_max);
+    return all;
+}
+
+// ---- put together with what other nodes see ----
+
+/// The share of an operation that it began longer ago says nothing of these minutes.
+constexpr Duration lately = 15s;
+
+std::vector<native::SeenWorker> HangWatch::seen(Instant now) const {
+    std::vector<native::SeenWorker> all;
+    for (const auto& [local_rank, known] : workers_) {
+        const auto& operation = known.last.operation;
+        const bool counts =
+            operation && operation->count >= config_.operations_min && now - known.operation_since < lately;
+        const auto percent = counts ? static_cast<std::int32_t>(operation->inside_share * 100) : -1;
+        all.push_back({where_is(known, now), pace_of(known, now), percent});
+    }
+    const auto order = [](native::WorkerPace pace) {
+        return pace == native::WorkerPace::overdue ? 0 : pace == native::WorkerPace::waiting ? 1 : 2;
+    };
+    std::ranges::stable_sort(all, {}, [&](const auto& worker) { return order(worker.pace); });
+    if (all.size() > native::whereabouts_max) all.resize(native::whereabouts_max);
+    return all;
+}
+
+native::WorkerPace HangWatch::pace_of(const Known& known, Instant now) const {
+    const auto& look = known.last;
+    const auto limit = std::min(config_.worth_a_word, config_.deadline_min);
+    if (!look.operation || limit <= Duration::zero()) return native::WorkerPace::usual;
+    // What is stopped is dealt with here.
+    if (look.operation->inside && !is_stuck(look.state) && now - known.operation_since >= limit)
+        return native::WorkerPace::waiting;
+    const bool overdue = !look.operation->inside && !is_stopped(look.state) && is_overdue(known, now);
+    return overdue ? native::WorkerPace::overdue : native::WorkerPace::usual;
+}
+
+HangStep HangWatch::job_seen(const native::JobSeen& seen, Instant now) {
+    HangStep step;
+    for (auto& [local_rank, known] : workers_) {
+        if (seen.waiting && pace_of(known, now) == native::WorkerPace::overdue) known.waited_for_by = seen.waiting;
+        if (seen.waiting && known.last.rank == seen.waiting->rank) want_stacks(known.stacks_told, local_rank, step);
+    }
+    const auto is_mine = [&](std::int32_t rank) {
+        return std::ranges::any_of(workers_, [&](const auto& one) { return one.second.last.rank == rank; });
+    };
+    // Of its own worker this node knows more, and says so below, or has said it.
+    for (const auto& line : seen.lines)
+        if (!is_mine(line.rank)) step.notices.push_back(line.text);
+    order_ends(now, step);
+    return step;
+}
+
+std::string describe(const WorkerLook& look) {
+    return cat(who(look), ": ", place(look));
+}
+
+HangWatch::Known HangWatch::first_seen(const WorkerLook& look, Instant now) {
+    Known known;
+    known.last = look;
+    known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
+    return known;
+}
+
+void HangWatch::begin_round() {
+    workers_.clear();
+    ended_.clear();
+    last_look_.reset();
+    silence_told_ = false;
+    shares_since_.reset();
+    straggler_told_at_.reset();
+}
+
+HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
+    HangStep step;
+    if (last_look_ && now - *last_look_ > look_pause_max) {
+        for (auto& [local_rank, known] : workers_) {
+            known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
+            if (known.stuck_since) known.stuck_since = now;
+        }
+    }
+    std::erase_if(workers_, [&](const auto& entry) {
+        return std::none_of(looks.begin(), looks.end(),
+                            [&](const WorkerLook& look) { return look.local_rank == entry.first; });
+    });
+    for (const auto& look : looks) {
+        const auto [found, is_new] = workers_.try_emplace(look.local_rank);
+        if (is_new || found->second.last.pid != look.pid)
+            found->second = first_seen(look, now);
+        else
+            note(found->second, look, now);
+    }
+    last_look_ = now;
+    for (auto& [local_rank, known] : workers_) {
+        tell_stuck(known, now, step);
+        tell_section(known, now, step);
+        tell_heartbeats(known, now, step);
+    }
+    tell_silent(now, step);
+    tell_straggler(now, step);
+    ask_places(now, step);
+    order_ends(now, step);
+    return step;
+}
+
+void HangWatch::note(Known& known, const WorkerLook& look, Instant now) {
+    const auto elapsed = last_look_ ? now - *last_look_ : Duration::zero();
+    const auto& before = known.last;
+    const bool computed = (look.cpu - before.cpu) * active_cpu_share > elapsed;
+    const bool moved = look.io_bytes > before.io_bytes + active_io_bytes;
+    const bool began = look.operation && (!before.operation || look.operation->count != before.operation->count ||
+                                          look.operation->inside != before.operation->inside);
+    const bool spoke = look.section != before.section || look.heartbeats != before.heartbeats;
+    if (computed || moved || began || spoke) {
+        // As of the last look, at which it still did nothing.
+        if (last_look_ && is_worth_a_word(known, *last_look_)) {
+            known.last_rest = where_is(known, *last_look_);
+            known.rest_over_at = now;
+        }
+        known.active_at = now;
+        known.stacks_told = known.place_asked = false;
+        known.place.clear();
+        known.waited_for_by.reset();
+    }
+    if (began) known.operation_since = now;
+    note_words(known, look, now);
+    if (look.operation) known.longest_gap = std::max(known.longest_gap, look.operation->longest_gap);
+    if (began && look.operation->count >= config_.operations_min) {
+        known.share_sum += look.operation->inside_share;
+        ++known.share_count;
+    }
+    known.last = look;
+}
+
+void HangWatch::note_words(Known& known, const WorkerLook& look, Instant now) const {
+    const bool other_section = look.section != known.last.section;
+    if (other_section) {
+        known.section_since = now;
+        known.section_told = false;
+    }
+    const bool beat = look.heartbeats != known.last.heartbeats;
+    // What was in no section alone is learned from, and held against the worker.
+    const bool in_section = !look.section.empty() || other_section;
+    if (beat && !in_section && known.last.heartbeats > 0) {
+        known.longest_heartbeat_pause = std::max(known.longest_heartbeat_pause, now - known.heartbeat_at);
+        ++known.heartbeat_pauses;
+    }
+    if (beat || in_section) known.heartbeat_at = now;
+}
+
+void HangWatch::tell_stuck(Known& known, Instant now, HangStep& step) const {
+    const bool stuck = is_stuck(known.last.state) && known.active_at != now;
+    if (!stuck) {
+        if (std::exchange(known.stuck_told, false)) step.notices.push_back(cat(who(known.last), " goes on"));
+        known.stuck_since.reset();
+        return;
+    }
+    if (!known.stuck_since) known.stuck_since = now;
+    if (known.stuck_told || now - *known.stuck_since < config_.stuck_after) return;
+    known.stuck_told = true;
+    step.notices.push_back(
+        cat(who(known.last), " has been ", place(known.last), " for ", muster::describe(now - *known.stuck_since)));
+    want_stacks(known.stacks_told, known.last.local_rank, step);
+}
+
+void HangWatch::tell_section(Known& known, Instant now, HangStep& step) const {
+    const auto& look = known.last;
+    const bool late = look.section_limit > Duration::zero() && !look.section.empty() &&
+                      now - known.section_since >= look.section_limit;
+    if (!late || std::exchange(known.section_told, true)) return;
+    step.notices.push_back(cat(named(look), " is in section ", look.section, " beyond its limit of ",
+                               muster::describe(look.section_limit), ": ", place(look)));
+    want_stacks(known.stacks_told, look.local_rank, step);
+}
+
+/// Also of one that uses its CPU: whoever calls heartbeat() says that its absence means something.
+void HangWatch::tell_heartbeats(Known& known, Instant now, HangStep& step) {
+    const auto& look = known.last;
+    if (config_.deadline_min <= Duration::zero() || known.heartbeat_pauses < config_.heartbeats_min) return;
+    const auto silence = now - known.heartbeat_at;
+    if (silence == Duration::zero()) {
+        if (std::exchange(known.heartbeat_told, false))
+            step.notices.push_back(cat(named(look), " sends heartbeats again"));
+        return;
+    }
+    const auto deadline = std::max(config_.deadline_min, known.longest_heartbeat_pause * config_.gap_factor);
+    if (silence < deadline || std::exchange(known.heartbeat_told, true)) return;
+    step.notices.push_back(cat(named(look), " has sent no heartbeat for ", muster::describe(silence),
+                               ", and the longest pause before was ", muster::describe(known.longest_heartbeat_pause),
+                               ": ", place(look)));
+    want_stacks(known.stacks_told, look.local_rank, step);
+}
+
+void HangWatch::tell_silent(Instant now, HangStep& step) {
+    const bool silent = !workers_.empty() && std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
+        return now - entry.second.active_at >= config_.silent_after;
+    });
+    if (silent && !silence_told_) {
+        step.notices.push_back(cat("no worker of this node has used the CPU, read or written for ",
+                                   muster::describe(config_.silent_after), ":"));
+        for (auto& [local_rank, known] : workers_) {
+            step.notices.push_back(cat("  ", describe(known.last)));
+            want_stacks(known.stacks_told, local_rank, step);
+        }
+        step.notices.emplace_back(
+            "  they wait for each other, or for something outside the job (a file system, a network service, a lock, "
+            "input); the stacks that follow show for what. Mend that, or end the job with Ctrl-C or SIGTERM: muster "
+            "waits for them without end");
+    } else if (!silent && silence_told_) {
+        step.notices.push_back("the workers of this node go on");
+    }
+    silence_told_ = silent;
+}
+
+/// Whoever comes last to each collective is the one that is inside them for the shortest time.
+void HangWatch::tell_straggler(Instant now, HangStep& step) {
+    if (!shares_since_) shares_since_ = now;
+    if (now - *shares_since_ < config_.straggler_window) return;
+    shares_since_ = now;
+    const WorkerLook* least = nullptr;
+    double least_share = 1;
+    double sum = 0;
+    std::size_t counted = 0;
+    for (auto& [local_rank, known] : workers_) {
+        if (known.share_count == 0) continue;
+        const double share = known.share_sum / static_cast<double>(known.share_count);
+        known.share_sum = 0;
+        known.share_count = 0;
+        sum += share;
+        ++counted;
+        if (least != nullptr && share >= least_share) continue;
+        least = &known.last;
+        least_share = share;
+    }
+    if (counted < 2) return;
+    const double cost = (sum - least_share) / static_cast<double>(counted - 1) - least_share;
+    const bool again = !straggler_told_at_ || now - *straggler_told_at_ >= config_.straggler_window * 10;
+    if (cost < config_.straggler_share || !again) return;
+    straggler_told_at_ = now;
+    step.notices.push_back(cat(who(*least), " is a straggler: the other ranks of this node wait for it ",
+                               static_cast<int>(cost * 100), " % of their time"));
+}
+
+void HangWatch::order_ends(Instant now, HangStep& step) {
+    for (auto& [local_rank, known] : workers_) {
+        auto why = why_hung(known, now);
+        if (!why) {
+            known.told_missing = known.end_ordered = false;
+            continue;
+        }
+        // Told of as missing, and stopped since: that is another thing, and has its own time.
+        const bool stopped = known.last.state == 'T';
+        if (stopped && known.told_missing && known.stuck_since && now - *known.stuck_since < config_.deadline_min)
+            continue;
+        if (std::exchange(stopped ? known.end_ordered : known.told_missing, true)) continue;
+        want_all_stacks(known, step);
+        if (stopped)
+            step.ends.push_back({local_rank, cat("it ", *why, "; muster has ended it (--hang-timeout)")});
+        else
+            step.notices.push_back(cat(named(known.last), " ", *why));
+    }
+}
+
+/// What the others wait in belongs to the verdict.
+void HangWatch::want_all_stacks(Known& first, HangStep& step) {
+    want_stacks(first.stacks_told, first.last.local_rank, step);
+    for (auto& [local_rank, known] : workers_)
+        if (known.last.operation && known.last.operation->inside) want_stacks(known.stacks_told, local_rank, step);
+}
+
+/// Another worker of this node that is inside an operation, and not itself stopped there.
+const HangWatch::Known* HangWatch::waiting_beside(const Known& known) const {
+    for (const auto& [local_rank, other] : workers_) {
+        const auto& operation = other.last.operation;
+        if (&other != &known && operation && operation->inside && !is_stuck(other.last.state)) return &other;
+    }
+    return nullptr;
+}
+
+/// Idle for longer than ever between two operations, where nothing excuses it.
+bool HangWatch::is_overdue(const Known& known, Instant now) const {
+    const auto& look = known.last;
+    if (config_.deadline_min <= Duration::zero() || !look.section.empty()) return false;
+    if (!look.operation || look.operation->count < config_.operations_min || look.state == 't') return false;
+    return now - known.active_at >= std::max(config_.deadline_min, known.longest_gap * config_.gap_factor);
+}
+
+/// Whoever is inside an operation and waits for it there; empty: nobody that is known of.
+std::optional<native::WaitingWorker> HangWatch::waiting_for(const Known& known) const {
+    if (known.last.operation->inside) return std::nullopt;
+    const auto* beside = waiting_beside(known);
+    if (beside == nullptr) return known.waited_for_by;
+    const auto& look = beside->last;
+    return native::WaitingWorker{.host = {}, .rank = look.rank, .pid = look.pid, .operation = look.operation->name};
+}
+
+std::optional<std::string> HangWatch::why_hung(const Known& known, Instant now) const {
+    if (!is_overdue(known, now)) return std::nullopt;
+    const auto waiting = waiting_for(known);
+    const bool stopped = known.last.state == 'T';
+    if (!waiting && !stopped) return std::nullopt;
+    auto at = where_is(known, now);
+    if (stopped) at.place.clear();  // told when it is ended
+    return native::idle_sentence(at, 1, waiting);
+}
+
+}  // namespace muster::agent

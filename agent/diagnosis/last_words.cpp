@@ -1,0 +1,147 @@
+#include "agent/diagnosis/last_words.h"
+
+#include <algorithm>
+#include <array>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr std::size_t end_bytes = 8 * 1024;
+constexpr std::size_t quoted_bytes_max = 200;
+constexpr std::size_t long_quote_bytes_max = 400;
+
+struct KnownText {
+    std::string_view text;  ///< as the library writes it
+    CauseKind kind;
+    std::string_view advice;
+};
+
+constexpr std::string_view no_gpu =
+    "it wants a GPU and finds none: look at CUDA_VISIBLE_DEVICES, the driver "
+    "(nvidia-smi) and --nproc-per-node";
+constexpr std::string_view no_cuda_runtime = "no CUDA runtime library";  ///< our runtime's plugin (cuda_table.cpp)
+constexpr std::string_view no_memory = "it was refused memory";
+constexpr std::string_view no_gpu_memory =
+    "it was refused GPU memory: a smaller batch, or see with nvidia-smi who else "
+    "uses this GPU";
+constexpr std::string_view ranks_differ = "ranks called different operations, or gave different sizes or types";
+constexpr std::string_view no_shm = "it found no room in /dev/shm";
+constexpr std::string_view no_disk = "a disk or a quota is full: look with df -h and df -i where it writes";
+constexpr std::string_view file_too_large = "a file reached the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
+
+/// In the order of precedence: the more special text first.
+constexpr std::array known_texts{
+    // Shared memory: torch's data loader and storage.
+    KnownText{"insufficient shared memory (shm)", CauseKind::shared_memory_full, no_shm},
+    KnownText{"unable to allocate shared memory(shm)", CauseKind::shared_memory_full, no_shm},
+    KnownText{"unable to write to file </torch_", CauseKind::shared_memory_full, no_shm},
+    // Ranks that do not agree: our runtime (shared_group, tcp_lanes, tcp_channel), torch's debug mode, gloo, NCCL.
+    KnownText{"ranks differ in ", CauseKind::collective_mismatch, ranks_differ},
+    KnownText{"Detected mismatch between collectives", CauseKind::collective_mismatch, ranks_differ},
+    KnownText{"op.preamble.length <= op.nbytes", CauseKind::collective_mismatch, ranks_differ},
+    KnownText{"Message truncated", CauseKind::collective_mismatch, ranks_differ},
+    // GPUs: torch, the CUDA runtime.
+    KnownText{"No CUDA GPUs are available", CauseKind::missing_gpu, no_gpu},
+    KnownText{"Found no NVIDIA driver", CauseKind::missing_gpu, no_gpu},
+    KnownText{"Torch not compiled with CUDA enabled", CauseKind::missing_gpu, no_gpu},
+    KnownText{"no CUDA-capable device is detected", CauseKind::missing_gpu, no_gpu},
+    KnownText{"invalid device ordinal", CauseKind::missing_gpu, no_gpu},
+    // Memory.
+    KnownText{"CUDA out of memory", CauseKind::allocation_failed, no_gpu_memory},
+    KnownText{"OutOfMemoryError", CauseKind::allocation_failed, no_gpu_memory},
+    KnownText{"MemoryError", CauseKind::allocation_failed, no_memory},
+    KnownText{"std::bad_alloc", CauseKind::allocation_failed, no_memory},
+    KnownText{"can't allocate memory", CauseKind::allocation_failed, no_memory},
+    KnownText{"Cannot allocate memory", CauseKind::allocation_failed, no_memory},
+    KnownText{"No space left on device", CauseKind::disk_full, no_disk},
+    KnownText{"Disk quota exceeded", CauseKind::disk_full, no_disk},
+    KnownText{"File too large", CauseKind::disk_full, file_too_large},
+};
+
+std::string_view line_with(std::string_view words, std::size_t at) {
+    const auto begin = words.rfind('\n', at) + 1;  // npos + 1 is 0
+    return trim(words.substr(begin, words.find('\n', at) - begin)).substr(0, quoted_bytes_max);
+}
+
+std::string_view line_from(std::string_view words, std::size_t at) {
+    return trim(words.substr(at, words.find('\n', at) - at)).substr(0, long_quote_bytes_max);
+}
+
+/// The dynamic loader's words; Python's ImportError quotes them.
+std::optional<LastWord> missing_library(std::string_view words) {
+    const auto at = words.rfind(": cannot open shared object file");
+    if (at == std::string_view::npos) return std::nullopt;
+    const auto before = words.substr(0, at);
+    const auto library = before.substr(before.find_last_of(" \n") + 1);
+    if (library.empty()) return std::nullopt;
+    return LastWord{CauseKind::missing_library,
+                    cat("the shared library ", library.substr(0, quoted_bytes_max),
+                        " is not found: install it, or add its directory to LD_LIBRARY_PATH")};
+}
+
+std::optional<LastWord> import_error(std::string_view words) {
+    for (const std::string_view name : {"ModuleNotFoundError: ", "ImportError: "}) {
+        const auto at = words.rfind(name);
+        if (at == std::string_view::npos) continue;
+        return LastWord{CauseKind::import_error,
+                        cat(line_with(words, at),
+                            ": install it on this host for this Python, or name its directory in PYTHONPATH")};
+    }
+    return std::nullopt;
+}
+
+/// The words of `python -m`.
+std::optional<LastWord> no_such_module(std::string_view words) {
+    constexpr std::string_view text = ": No module named ";
+    const auto at = words.rfind(text);
+    if (at == std::string_view::npos) return std::nullopt;
+    const auto name = line_from(words, at + text.size());
+    return LastWord{CauseKind::import_error,
+                    cat("this Python finds no module ", name,
+                        ": correct the name behind -m, start muster in the directory that holds the module (or name "
+                        "that directory in PYTHONPATH), or install it on this host for this Python")};
+}
+
+constexpr std::string_view traceback = "Traceback (most recent call last)";
+
+/// A thread that waits for Python's lock while the interpreter ends is ended there, and C++ does not bear it. PyTorch's
+/// gloo comes to that after work that was done well: github.com/pytorch/pytorch/issues/190489.
+std::optional<LastWord> thread_at_the_end(std::string_view words) {
+    if (words.find("terminate called without an active exception") == std::string_view::npos) return std::nullopt;
+    if (words.find(traceback) != std::string_view::npos) return std::nullopt;  // that goes before
+    return LastWord{
+        CauseKind::unknown,
+        "a C++ thread was at work when the program ended; in Python with gloo it is mostly PyTorch's own (its "
+        "issue 190489), after all work was done: end the script with os._exit(0), its output flushed"};
+}
+
+}  // namespace
+
+std::string_view last_words(std::string_view message, std::string_view stderr_tail) {
+    if (!message.empty()) return message;
+    const auto at = stderr_tail.rfind(traceback);
+    if (at != std::string_view::npos) return stderr_tail.substr(at);
+    return stderr_tail.substr(stderr_tail.size() - std::min(stderr_tail.size(), end_bytes));
+}
+
+std::optional<LastWord> last_word(std::string_view words) {
+    // Before the library that it quotes: where there is no GPU, nobody installs CUDA for it.
+    if (words.find(no_cuda_runtime) != std::string_view::npos)
+        return LastWord{CauseKind::missing_gpu, std::string(no_gpu)};
+    if (auto missing = missing_library(words)) return missing;
+    for (const auto& known : known_texts) {
+        const auto at = words.find(known.text);
+        if (at == std::string_view::npos) continue;
+        // Who differs in what is in the libraries' own words.
+        const bool quote = known.kind == CauseKind::collective_mismatch;
+        return LastWord{known.kind, quote ? cat(known.advice, ": ", line_from(words, at)) : std::string(known.advice)};
+    }
+    if (auto failed = import_error(words)) return failed;
+    if (auto failed = no_such_module(words)) return failed;
+    return thread_at_the_end(words);
+}
+
+}  // namespace muster::agent

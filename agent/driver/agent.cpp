@@ -1,0 +1,247 @@
+#include "agent/driver/agent.h"
+
+#include <chrono>
+
+#include "agent/driver/agent_driver.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/client/core/clock_offset.h"
+
+namespace muster::agent {
+
+namespace asio = boost::asio;
+
+Agent::Driver::Driver(Agent& agent, asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+                      RoundStoreHost& stores)
+    : agent_(agent),
+      config_(std::move(config)),
+      link_(link),
+      host_(host),
+      stores_(stores),
+      logs_({.base = config_.logs.base,
+             .temporary = temporary_directory(config_.workers.environment),
+             .job = config_.workers.job,
+             .none = config_.logs.none}),
+      commands_(loop, config_, logs_),
+      persister_(loop, config_.persist_limit),
+      hangs_(loop, config_.hang, config_.workers.environment),
+      timers_(loop),
+      gpus_(loop, config_.workers.environment),
+      faults_(loop, config_.allow_faults ? FaultInjector::Faults::allowed : FaultInjector::Faults::refused),
+      supervisor_(config_.supervisor),
+      reach_(loop),
+      loop_(loop),
+      signals_(loop),
+      deadline_(loop),
+      feeding_(loop) {}
+
+void Agent::Driver::start() {
+    listen();
+    auto handled = config_.handled_signals;
+    if (config_.preemption_signal != 0) handled.push_back(config_.preemption_signal);
+    for (const int signal : handled) {
+        boost::system::error_code failure;
+        signals_.add(signal, failure);
+        if (failure) log(LogLevel::warning, "signal ", signal, " cannot be handled: ", failure.message());
+    }
+    wait_for_signal();
+    feed();
+    take_commands();
+    faults_.cut_off = [this](Duration length) { link_.cut_off(length); };
+    hangs_.ask = [this](std::uint32_t local_rank) { return commands_.told(local_rank); };
+    hangs_.on_notice = [this](std::string line) {
+        if (agent_.on_progress) agent_.on_progress(std::move(line));
+    };
+    hangs_.on_seen = [this](auto workers) { link_.workers_seen({commands_.last_round(), std::move(workers)}); };
+    gpus_.on_notice = hangs_.on_notice;
+    const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers.environment));
+    if (auto made = logs_.make_base(); made.has_error())
+        happen(SetUpRefused{made.error().context});
+    else if (timers.has_error())
+        happen(SetUpRefused{timers.error().context});
+    else
+        happen(Begin{});
+    if (auto folder = logs_.own_base(); !folder.empty()) host_.remove_after_death(std::move(folder));
+}
+
+void Agent::Driver::listen() {
+    link_.on_message = [weak = weak_from_this()](native::Message message) {
+        auto self = weak.lock();
+        if (!self) return;
+        if (auto* answer = std::get_if<native::CommandAnswer>(&message))
+            self->answer(std::move(*answer));
+        else if (const auto* fault = std::get_if<native::FaultOrdered>(&message))
+            self->link_.fault_answer(self->faults_.inject(*fault));
+        else if (const auto* seen = std::get_if<native::JobSeen>(&message))
+            self->hangs_.job_seen(*seen);
+        else
+            self->daemon_said(std::move(message));
+    };
+    link_.on_fenced = forward<ClientFenced>();
+    link_.on_lost = forward<ClientLost>();
+    link_.on_progress = [weak = weak_from_this()](std::string line) {
+        auto self = weak.lock();
+        if (self && self->agent_.on_progress) self->agent_.on_progress(std::move(line));
+    };
+    persister_.on_line = [weak = weak_from_this()](const std::string& line) {
+        auto self = weak.lock();
+        if (self && self->agent_.on_progress) self->agent_.on_progress(line);
+    };
+    host_.on_event = [weak = weak_from_this()](ProcessEvent event) {
+        if (auto self = weak.lock()) self->host_said(std::move(event));
+    };
+}
+
+/// Nobody's job depends on it.
+void Agent::Driver::take_commands() {
+    auto opened = CommandSocket::open(loop_, config_.shown_job, [weak = weak_from_this()](native::Command command) {
+        if (auto self = weak.lock()) self->link_.command(std::move(command));
+    });
+    if (opened.has_error())
+        log(LogLevel::warning, "no commands can be given to this agent: ", muster::describe(opened.error()));
+    else
+        command_socket_ = std::move(opened.value());
+}
+
+void Agent::Driver::answer(native::CommandAnswer answer) {
+    log(LogLevel::info, "a command was ", answer.done ? "carried out: " : "not carried out: ", answer.text);
+    if (command_socket_) command_socket_->answer(std::move(answer));
+}
+
+void Agent::Driver::wait_for_signal() {
+    signals_.async_wait([weak = weak_from_this()](boost::system::error_code failure, int signal) {
+        auto self = weak.lock();
+        if (failure || !self) return;
+        self->wait_for_signal();
+        if (self->agent_.on_signal) self->agent_.on_signal(signal);
+        if (self->finishing_) return self->persister_.hurry();
+        if (signal == self->config_.preemption_signal)
+            self->happen(PreemptionAnnounced{signal});
+        else
+            self->happen(StopRequested{signal});
+    });
+}
+
+void Agent::Driver::feed() {
+    if (link_.may_feed()) host_.feed();
+    if (!worker_pids_.empty()) evidence_.look(now());
+    feeding_.expires_after(config_.lease / 10);
+    feeding_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
+        if (auto self = weak.lock(); self && !failure) self->feed();
+    });
+}
+
+void Agent::Driver::arm_deadline() {
+    const Instant at = supervisor_.deadline();
+    if (at == no_deadline) {
+        deadline_.cancel();
+        return;
+    }
+    deadline_.expires_at(at);
+    deadline_.async_wait([weak = weak_from_this()](boost::system::error_code failure) {
+        if (auto self = weak.lock(); self && !failure) self->happen(Elapsed{});
+    });
+}
+
+/// An assignment waits until it is known where this node reaches the store; whatever comes after it ends the wait, so
+/// that nothing overtakes it.
+void Agent::Driver::daemon_said(native::Message message) {
+    reach_.hurry();
+    auto* assignment = std::get_if<native::Assigned>(&message);
+    if (assignment != nullptr && assignment->group_world_size > 1) return find_store(std::move(*assignment));
+    if (assignment != nullptr) config_.workers.interface.clear();  // nobody is there to be led to
+    happen(DaemonSaid{std::move(message)});
+}
+
+void Agent::Driver::find_store(native::Assigned assignment) {
+    auto& workers = config_.workers;
+    const auto ask = [](const std::function<std::string()>& fact) { return fact ? fact() : std::string(); };
+    const StoreReach::Known known{.own_address = ask(config_.network.own_address),
+                                  .daemon_address = ask(config_.network.daemon_address),
+                                  .is_bound_later = !workers.agent_store};
+    const bool fixed = !workers.master_address.empty();
+    if (asked_master_.empty()) asked_master_ = workers.master_address;
+    auto target = assignment;
+    if (fixed) {
+        target.store_addresses = {known.daemon_address.empty() ? asked_master_ : known.daemon_address};
+        target.store_port = workers.master_port;
+    }
+    reach_.start(target, known, [this, fixed, assignment = std::move(assignment)](StoreReach::Found found) mutable {
+        auto& spec = config_.workers;
+        // An address that the user wrote is what the workers get, as from torchrun; a name would be looked up by each.
+        const bool is_name = !is_loopback(asked_master_) && !SocketAddress::from_numeric(asked_master_, 0);
+        if (!found.address.empty() && fixed && is_name) spec.master_address = found.address;
+        if (!found.address.empty() && !fixed) assignment.store_addresses = {found.address};
+        spec.interface = found.interface;
+        if (!found.trouble.empty() && agent_.on_progress) agent_.on_progress(found.trouble);
+        happen(DaemonSaid{std::move(assignment)});
+    });
+}
+
+void Agent::Driver::happen(SupervisorEvent event) {
+    pending_.push_back(std::move(event));
+    if (stepping_) return;
+    stepping_ = true;
+    while (!pending_.empty()) {
+        const SupervisorEvent next = std::move(pending_.front());
+        pending_.pop_front();
+        const SupervisorStep step = supervisor_.step(next, now());
+        for (const auto& line : step.why) log(LogLevel::info, line);
+        for (const auto& line : step.notices)
+            if (agent_.on_progress) agent_.on_progress(line);
+        for (const auto& action : step.actions) std::visit([this](const auto& ordered) { carry_out(ordered); }, action);
+    }
+    stepping_ = false;
+    arm_deadline();
+}
+
+void Agent::Driver::host_said(ProcessEvent event) {
+    WorkerNotes notes;
+    if (const auto* started = std::get_if<WorkerStarted>(&event)) {
+        worker_pids_[started->local_rank] = started->pid;
+        hangs_.worker_started(started->local_rank, started->pid);
+        timers_.worker_started(started->local_rank, started->pid);
+        faults_.worker_started(started->local_rank, started->pid);
+    } else if (const auto* ended = std::get_if<WorkerEnded>(&event)) {
+        worker_pids_.erase(ended->local_rank);
+        const auto hung = hangs_.worker_ended(ended->local_rank);
+        const auto expired = timers_.worker_ended(ended->pid, ended->end);
+        if (!succeeded(ended->end)) {
+            notes = notes_at(ended->at);
+            commands_.describe(*ended, notes);
+            notes.cause = evidence_.cause_of(*ended, notes.message, config_.supervisor.host,
+                                             faults_.killer_of(ended->local_rank));
+            if (hung.kind != CauseKind::unknown) notes.cause = hung;
+            // The kernel's own word about this pid is older than a signal that came to a process which it had killed.
+            if (expired.kind != CauseKind::unknown && notes.cause.kind != CauseKind::out_of_memory)
+                notes.cause = expired;
+            faults_.worker_ended(ended->local_rank, ended->at, notes.cause);
+        }
+    } else if (const auto* stuck = std::get_if<TreeStuck>(&event)) {
+        notes.cause.text = EndEvidence::describe_stuck(stuck->pids);
+    } else if (const auto* lost = std::get_if<GuardianLost>(&event)) {
+        notes = notes_at(lost->at);
+    }
+    happen(HostSaid{std::move(event), std::move(notes)});
+}
+
+WorkerNotes Agent::Driver::notes_at(Instant at) const {
+    WorkerNotes notes;
+    notes.at_ns = rendezvous::clock_ns(at);
+    using namespace std::chrono;
+    notes.wall_time_s = duration_cast<seconds>(system_clock::now().time_since_epoch()).count();
+    return notes;
+}
+
+Agent::Agent(asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+             RoundStoreHost& stores)
+    : driver_(std::make_shared<Driver>(*this, loop, std::move(config), link, host, stores)) {}
+
+Agent::~Agent() = default;
+
+void Agent::start() {
+    driver_->start();
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,49 @@
+// The driver of one node's agent: client events + process events + signals -> supervisor -> actions.
+//
+// It holds no decision about the domain: Supervisor (supervision/supervisor.h) has all of those. What is here is the
+// carrying out: making the workers' commands, directories and channels; gathering the facts about a failed worker
+// (clock, error file, last lines of stderr); the timer; the handled signals; feeding the guardian each lease/10 while
+// the link allows it.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "agent/driver/agent_config.h"
+#include "agent/supervision/process_host.h"
+#include "agent/supervision/rendezvous_link.h"
+#include "agent/supervision/round_store_host.h"
+#include "agent/supervision/supervisor.h"
+
+namespace muster::agent {
+
+class Agent {
+  public:
+    /// All references must outlive the agent; everything runs on `loop`'s one thread.
+    Agent(boost::asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+          RoundStoreHost& stores);
+    ~Agent();
+    Agent(const Agent&) = delete;
+    Agent& operator=(const Agent&) = delete;
+
+    /// Makes the log base, installs the handlers and joins. Once. Also an error at this stage comes as an Ending.
+    void start();
+
+    /// Called once, from the loop, when the workers are gone, the link is closed and nothing is left to wait for.
+    std::function<void(Ending)> on_end;
+    /// Called before on_end where a step that this node's memory had at the end is not on the disk: which one, why, and
+    /// which step is safe. A job that succeeded has not kept its word then.
+    std::function<void(std::string)> on_unsaved;
+    /// A handled signal, or the preemption signal, has come. May be empty.
+    std::function<void(int)> on_signal;
+    /// Lines for the person at the launcher: "waiting for 1 more node ...", "round 0 ended: ...". May be empty.
+    std::function<void(std::string)> on_progress;
+
+  private:
+    class Driver;
+    std::shared_ptr<Driver> driver_;  // shared with the handlers under way
+};
+
+}  // namespace muster::agent

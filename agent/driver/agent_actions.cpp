@@ -1,0 +1,168 @@
+// The supervisor's actions, one function each.
+#include <chrono>
+
+#include "agent/driver/agent_driver.h"
+#include "agent/process/signal_handlers.h"
+#include "rendezvous/base/journal.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/report.h"
+
+namespace muster::agent {
+
+void Agent::Driver::carry_out(const OpenStore&) {
+    happen(StoreOpened{stores_.open()});
+}
+
+void Agent::Driver::carry_out(const CloseStore&) {
+    stores_.close();
+}
+
+void Agent::Driver::carry_out(const SendJoin& action) {
+    gpus_.when_free([weak = weak_from_this(), join = action.join] {
+        if (auto self = weak.lock()) self->link_.join(join);
+    });
+}
+
+void Agent::Driver::carry_out(const StartWorkers& action) {
+    auto made = commands_.make(action.assignment);
+    if (made.has_value()) {
+        set_journal_field("MUSTER_ROUND", cat(action.assignment.round));
+        set_journal_field("MUSTER_NODE_RANK", cat(action.assignment.group_rank));
+        evidence_.begin_round();
+        hangs_.begin_round(action.assignment.rank_base);
+        faults_.begin_round(action.assignment.round, action.assignment.rank_base);
+        // The guardian may be hungry from a time when it could not be fed.
+        if (link_.may_feed()) host_.feed();
+        host_.start(std::move(made.value()));
+        return;
+    }
+    // Nothing was started; the round learns it as it would learn of a program that is missing.
+    log(LogLevel::error, "the workers cannot be started: ", made.error().context);
+    for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
+        WorkerNotes notes = notes_at(now());
+        notes.message = made.error().context;
+        WorkerEnded ended{.local_rank = local_rank};
+        ended.end = NotStarted{0, "prepare the worker"};
+        ended.at = now();
+        happen(HostSaid{std::move(ended), std::move(notes)});
+    }
+}
+
+void Agent::Driver::carry_out(const TellWorkers& action) {
+    hangs_.round_failed();
+    commands_.tell_all(local::RoundEnded{action.why});
+}
+
+void Agent::Driver::carry_out(const NotifyWorkers& action) {
+    commands_.tell_all(local::Notice{.why = action.why});
+}
+
+void Agent::Driver::carry_out(const SignalWorkers& action) {
+    hangs_.rest();
+    host_.signal_leaders(action.signal);
+    host_.follow_up(action.signal, action.awaited);
+}
+
+void Agent::Driver::carry_out(const SignalGroup& action) {
+    host_.signal_group(action.local_rank, action.signal);
+}
+
+void Agent::Driver::carry_out(const PreemptWorkers& action) {
+    commands_.tell_all(local::Notice{.why = action.why});
+    const int signal = config_.preemption_signal;
+    if (signal == 0) return;
+    std::string deaf;
+    for (const auto& [local_rank, pid] : worker_pids_)
+        if (!handles_signal(pid, signal)) deaf += cat(deaf.empty() ? "" : ", ", local_rank);
+    // To those without a handler it would be the end; and no rank may save without the others.
+    if (deaf.empty()) return host_.signal_leaders(signal);
+    if (agent_.on_progress)
+        agent_.on_progress(cat(signal_name(signal), " was not passed on: local rank ", deaf, " has no handler for it"));
+}
+
+void Agent::Driver::carry_out(const SendCommand& action) {
+    link_.command(action.command);
+}
+
+void Agent::Driver::carry_out(const KillTree&) {
+    hangs_.rest();
+    host_.kill_tree();
+}
+
+void Agent::Driver::carry_out(const KillGuardian&) {
+    host_.kill_guardian();
+}
+
+void Agent::Driver::carry_out(const ReportFailed& action) {
+    auto failures = action.failures;
+    native::fit_report(failures);
+    link_.workers_failed(std::move(failures));
+}
+
+void Agent::Driver::carry_out(const ReportSucceeded&) {
+    link_.workers_succeeded();
+}
+
+void Agent::Driver::carry_out(const ReportRound& action) {
+    auto report = action.report;
+    native::fit_report(report.failures);
+    commands_.keep_flight_records();
+    commands_.forget_round();
+    report.checkpoint_step = commands_.checkpoint_step();
+    report.whereabouts = hangs_.whereabouts();
+    persister_.start(commands_.snapshots(), commands_.last_round(), AgentPersister::When::between_rounds);
+    link_.round_report(std::move(report));
+}
+
+void Agent::Driver::carry_out(const SendLeave& action) {
+    gpus_.drop();
+    link_.leave(action.why);
+}
+
+void Agent::Driver::carry_out(const AcknowledgeEnd&) {
+    link_.end_acknowledged();
+}
+
+void Agent::Driver::carry_out(const Finish& action) {
+    settle_flight_records(std::holds_alternative<JobSucceeded>(action.ending));
+    reach_.cancel();
+    commands_.forget_round();
+    hangs_.rest();
+    gpus_.drop();
+    feeding_.cancel();
+    deadline_.cancel();
+    command_socket_.reset();
+    logs_.remove_if_empty();
+    using When = AgentPersister::When;
+    const bool succeeded = std::holds_alternative<JobSucceeded>(action.ending);
+    // What this node's own disk has is not lost, whatever becomes of the shared directory.
+    persister_.start(commands_.snapshots(), commands_.last_round(),
+                     commands_.newest_is_on_local_disk() ? When::between_rounds
+                     : succeeded                         ? When::after_success
+                                                         : When::at_the_end);
+    // The daemon and the other agents need not wait for our disk, so the link closes meanwhile.
+    link_.close([weak = weak_from_this(), ending = action.ending] {
+        auto self = weak.lock();
+        if (!self) return;
+        self->finishing_ = true;
+        // It comes from the loop, so that the owner may destroy the agent in on_end.
+        self->persister_.when_done([weak, ending](const std::string& unsaved) {
+            auto still = weak.lock();
+            if (!still) return;
+            still->signals_.cancel();
+            if (!unsaved.empty() && still->agent_.on_unsaved) still->agent_.on_unsaved(unsaved);
+            if (still->agent_.on_end) still->agent_.on_end(ending);
+        });
+    });
+}
+
+void Agent::Driver::settle_flight_records(bool job_succeeded) {
+    auto& files = commands_.flight_files();
+    if (job_succeeded) return files.remove_all();
+    commands_.keep_flight_records();
+    if (!files.directory().empty() && agent_.on_progress)
+        agent_.on_progress(cat("what each rank's communicators did last: muster flight '", files.directory(), "'"));
+}
+
+}  // namespace muster::agent

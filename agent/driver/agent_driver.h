@@ -1,0 +1,109 @@
+// Turns what happens around an agent into the supervisor's events (agent.cpp), and its actions into calls
+// (agent_actions.cpp). Private to these two.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "agent/channel/agent_persister.h"
+#include "agent/channel/timer_fifo.h"
+#include "agent/commands/command_socket.h"
+#include "agent/commands/fault_injector.h"
+#include "agent/driver/agent.h"
+#include "agent/driver/store_reach.h"
+#include "agent/driver/worker_commands.h"
+#include "agent/evidence/end_evidence.h"
+#include "agent/evidence/gpu_check.h"
+#include "agent/evidence/hang_watcher.h"
+#include "agent/output/log_directory.h"
+
+namespace muster::agent {
+
+/// Shared with the handlers under way, which hold it weakly: after ~Agent none of them does anything.
+class Agent::Driver : public std::enable_shared_from_this<Driver> {
+  public:
+    Driver(Agent& agent, boost::asio::io_context& loop, AgentConfig config, RendezvousLink& link, ProcessHost& host,
+           RoundStoreHost& stores);
+
+    void start();
+
+  private:
+    template <class Event>
+    auto forward() {
+        return [weak = weak_from_this()](auto what) {
+            auto self = weak.lock();
+            if (!self) return;
+            self->reach_.hurry();
+            self->happen(Event{std::move(what)});
+        };
+    }
+    void listen();
+    void take_commands();
+    void answer(native::CommandAnswer answer);
+    void wait_for_signal();
+    void feed();
+    void arm_deadline();
+
+    void daemon_said(native::Message message);
+    void find_store(native::Assigned assignment);
+    void happen(SupervisorEvent event);
+    void host_said(ProcessEvent event);
+    static Instant now() { return std::chrono::steady_clock::now(); }
+    WorkerNotes notes_at(Instant at) const;
+    void settle_flight_records(bool job_succeeded);
+
+    // One for each action.
+    void carry_out(const OpenStore& action);
+    void carry_out(const CloseStore& action);
+    void carry_out(const SendJoin& action);
+    void carry_out(const StartWorkers& action);
+    void carry_out(const TellWorkers& action);
+    void carry_out(const NotifyWorkers& action);
+    void carry_out(const SignalWorkers& action);
+    void carry_out(const SignalGroup& action);
+    void carry_out(const PreemptWorkers& action);
+    void carry_out(const SendCommand& action);
+    void carry_out(const KillTree& action);
+    void carry_out(const KillGuardian& action);
+    void carry_out(const ReportFailed& action);
+    void carry_out(const ReportSucceeded& action);
+    void carry_out(const ReportRound& action);
+    void carry_out(const SendLeave& action);
+    void carry_out(const AcknowledgeEnd& action);
+    void carry_out(const Finish& action);
+
+    Agent& agent_;
+    AgentConfig config_;
+    RendezvousLink& link_;
+    ProcessHost& host_;
+    RoundStoreHost& stores_;
+    LogDirectory logs_;
+    WorkerCommands commands_;
+    AgentPersister persister_;
+    EndEvidence evidence_;
+    HangWatcher hangs_;
+    TimerFifo timers_;
+    GpuCheck gpus_;
+    FaultInjector faults_;
+    Supervisor supervisor_;
+    StoreReach reach_;
+    std::string asked_master_;  ///< static back end's, as the user wrote it; it may lead elsewhere in each round
+    boost::asio::io_context& loop_;
+    boost::asio::signal_set signals_;
+    boost::asio::steady_timer deadline_;
+    boost::asio::steady_timer feeding_;
+    std::deque<SupervisorEvent> pending_;  // an action may bring the next event at once (OpenStore)
+    bool stepping_ = false;
+    bool finishing_ = false;  // what is left to do is the persister's
+    std::unique_ptr<CommandSocket> command_socket_;
+    std::map<std::uint32_t, std::int32_t> worker_pids_;  // by local rank, those that run
+};
+
+}  // namespace muster::agent

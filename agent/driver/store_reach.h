@@ -1,0 +1,72 @@
+// Which address of the workers' store this node reaches, found out before its workers start: they get it as
+// MASTER_ADDR, and the interface that leads there as gloo's. Every node may need another one.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/connect/connect_race.h"
+#include "rendezvous/connect/resolver.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::agent {
+
+class StoreReach {
+  public:
+    struct Found {
+        std::string address;    ///< of the store; the first candidate where none was reached
+        std::string interface;  ///< of this host, that leads to the other nodes; empty: not known, or loopback
+        std::string trouble;    ///< a sentence: none was reached; empty otherwise
+    };
+    /// What else is known of the ways of this node; each may be empty.
+    struct Known {
+        std::string own_address;     ///< at which other nodes reach this one
+        std::string daemon_address;  ///< at which this node reaches the daemon
+        /// A refusal shows that the address is reached as well: the store's port is not yet bound.
+        bool is_bound_later = false;
+    };
+    using Handler = std::function<void(Found)>;
+
+    /// `resolve_max`: for a name, which stands there only where --local-addr gave one.
+    explicit StoreReach(boost::asio::io_context& loop, Duration resolve_max = 12s)
+        : loop_(loop), resolver_(loop), timer_(loop), resolve_max_(resolve_max) {}
+    ~StoreReach() { cancel(); }
+    StoreReach(const StoreReach&) = delete;
+    StoreReach& operator=(const StoreReach&) = delete;
+
+    /// Calls `handler` once: inside this call on the store's own node, unless its address is a name; else from the
+    /// loop, after a few seconds at the latest; unless cancelled before. Only while none is under way.
+    void start(const native::Assigned& assignment, const Known& known, Handler handler);
+    [[nodiscard]] bool is_under_way() const { return static_cast<bool>(handler_); }
+    /// Something else has come that cannot wait: calls the handler now, with the first candidate.
+    void hurry();
+    void cancel();
+
+  private:
+    using Addresses = rendezvous::Resolver::Addresses;
+
+    void find_own(const std::string& own);
+    void look_up(const Endpoint& where, std::function<void(Result<Addresses>)> next);
+    void raced(const rendezvous::ConnectRace::Outcome& outcome);
+    void finish(Found found);
+
+    boost::asio::io_context& loop_;
+    rendezvous::Resolver resolver_;
+    boost::asio::steady_timer timer_;  ///< for a name
+    const Duration resolve_max_;
+    std::uint64_t number_ = 0;  ///< of the search: an answer to an earlier one comes too late
+    std::shared_ptr<rendezvous::ConnectRace> race_;
+    Handler handler_;
+    std::vector<std::string> candidates_;
+    std::string store_;  // for people
+    bool is_bound_later_ = false;
+};
+
+}  // namespace muster::agent

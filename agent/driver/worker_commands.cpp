@@ -1,0 +1,187 @@
+#include "agent/driver/worker_commands.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <utility>
+
+#include "agent/diagnosis/error_file.h"
+#include "agent/evidence/flight_look.h"
+#include "agent/process/signal_handlers.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+Result<std::vector<WorkerCommand>> WorkerCommands::make(const native::Assigned& assignment) {
+    tell_progress(assignment);
+    const auto run = logs_.run_directory();
+    if (run.has_error()) return run.error();
+    attempt_ = attempt_directory(run.value(), assignment.restart_count);
+    rank_base_ = assignment.rank_base;
+    std::vector<WorkerCommand> commands;
+    workers_.clear();
+    forget_round();
+    if (torch_.wanted())
+        if (auto laid = torch_.lay(run.value()); !laid) log(LogLevel::info, laid.error().context);
+    for (std::uint32_t local_rank = 0; local_rank < config_.workers.worker_count; ++local_rank) {
+        WorkerLogs logs = worker_logs(config_.logs, attempt_,
+                                      {.host = config_.supervisor.host,
+                                       .role = config_.workers.role,
+                                       .rank = assignment.rank_base + local_rank,
+                                       .local_rank = local_rank,
+                                       .round = static_cast<std::uint64_t>(assignment.round)});
+        if (!logs.directory.empty()) {
+            if (auto made = LogDirectory::make(logs.directory); made.has_error()) return made.error();
+            if (last_round_ != no_round) LogDirectory::set_aside(logs.error_file, last_round_);
+        }
+        const auto snapshot_count = snapshots_[local_rank].size() + copies_[local_rank].size();
+        auto environment = worker_environment(config_.workers, assignment, local_rank,
+                                              {.error_file = logs.error_file,
+                                               .agent_socket = open_channel(local_rank),
+                                               .snapshot_count = snapshot_count,
+                                               .torch_hook = torch_.directory(),
+                                               .torch_socket = torch_.socket(local_rank)});
+        if (environment.has_error()) return environment.error();
+        const auto& placements = config_.workers.placements;
+        const auto placement = placements.empty() ? Placement{} : placements[local_rank];
+        commands.push_back({.local_rank = local_rank,
+                            .argv = worker_argv(config_.workers, local_rank),
+                            .environment = std::move(environment.value()),
+                            .cpus = placement.cpus,
+                            .memory_nodes = placement.memory_nodes,
+                            .ignored_signal = ignored_by_workers(config_.preemption_signal),
+                            .heading = cat("--- round ", assignment.round, " ---"),
+                            .stdout_plan = logs.stdout_plan,
+                            .stderr_plan = logs.stderr_plan});
+        workers_.push_back(std::move(logs));
+    }
+    last_round_ = assignment.round;
+    return commands;
+}
+
+/// At a restart, on one node: all see the same directory.
+void WorkerCommands::tell_progress(const native::Assigned& assignment) {
+    const auto& directory = config_.workers.checkpoint_dir;
+    if (last_round_ == no_round || directory.empty() || assignment.group_rank != 0) return;
+    const auto newest = progress_.newest(directory);
+    const auto on_disk = newest ? cat(directory, '/', newest->folder) : cat("the start: no checkpoint in ", directory);
+    const auto disk_step = newest ? newest->step : -1;
+    const auto kept = snapshot_step(), local = local_step();
+    std::string nearer;
+    if (kept > disk_step) nearer = cat("the agents' copy of step ", kept, ", or else from ");
+    if (local > disk_step) nearer += cat("step ", local, " on the local disks, or else from ");
+    print_notice(cat("muster: round ", assignment.round, " goes on from ", nearer, on_disk, "\n"));
+}
+
+std::int64_t WorkerCommands::local_step() {
+    const auto& local = config_.workers.checkpoint_local_dir;
+    if (local.empty() || config_.workers.checkpoint_dir.empty()) return -1;
+    const auto newest = local_progress_.newest(local);
+    return newest ? newest->step : -1;
+}
+
+std::int64_t WorkerCommands::snapshot_step() const {
+    std::int64_t newest = -1;
+    for (const auto& [local_rank, snapshots] : snapshots_) {
+        if (!snapshots.empty()) newest = std::max(newest, snapshots.back().step);
+    }
+    return newest;
+}
+
+bool WorkerCommands::newest_is_on_local_disk() {
+    const auto kept = snapshot_step();
+    return kept >= 0 && local_step() >= kept;
+}
+
+std::int64_t WorkerCommands::checkpoint_step() {
+    const auto& directory = config_.workers.checkpoint_dir;
+    const auto newest = directory.empty() ? std::nullopt : progress_.newest(directory);
+    return std::max({newest ? newest->step : -1, snapshot_step(), local_step()});
+}
+
+/// Its address; empty when there is none, which no worker depends on.
+std::string WorkerCommands::open_channel(std::uint32_t local_rank) {
+    auto channel = AgentChannel::open(loop_, local_rank, std::exchange(snapshots_[local_rank], {}),
+                                      std::exchange(copies_[local_rank], {}));
+    if (channel.has_error()) {
+        log(LogLevel::warning, muster::describe(channel.error()));
+        channels_.emplace_back();
+        return {};
+    }
+    channels_.push_back(std::move(channel.value()));
+    return channels_.back()->address();
+}
+
+void WorkerCommands::forget_round() {
+    torch_.remove();
+    for (std::uint32_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
+        if (!channels_[local_rank]) continue;
+        snapshots_[local_rank] = channels_[local_rank]->take_snapshots();
+        copies_[local_rank] = channels_[local_rank]->take_copies();
+    }
+    channels_.clear();
+}
+
+void WorkerCommands::tell_all(const local::Message& message) {
+    for (const auto& channel : channels_)
+        if (channel) channel->send(message);
+}
+
+void WorkerCommands::keep_flight_records() {
+    if (attempt_.empty()) return;
+    for (std::size_t local_rank = 0; local_rank < channels_.size(); ++local_rank) {
+        const auto& channel = channels_[local_rank];
+        const int memory = channel ? channel->gift(local::GiftKind::flight_record) : -1;
+        if (memory < 0) continue;
+        const auto path = cat(attempt_, "/flight_", rank_base_ + local_rank, ".ring");
+        if (auto kept = flight_files_.keep(memory, path); !kept) log(LogLevel::warning, kept.error().context);
+    }
+}
+
+HangWatcher::Told WorkerCommands::told(std::uint32_t local_rank) const {
+    if (local_rank >= channels_.size() || !channels_[local_rank]) return {};
+    const auto& channel = *channels_[local_rank];
+    const int memory = channel.gift(local::GiftKind::flight_record);
+    const auto& facts = channel.facts();
+    const auto& directory = workers_[local_rank].directory;
+    return {.section = facts.section,
+            .section_limit = facts.section_limit,
+            .heartbeats = facts.heartbeats,
+            .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory),
+            .step = facts.step,
+            .torch_socket = torch_.socket(local_rank),
+            .torch_file = directory.empty() ? std::string() : cat(directory, "/torch_flight.json")};
+}
+
+void WorkerCommands::describe(const WorkerEnded& ended, WorkerNotes& notes) const {
+    const auto local_rank = ended.local_rank;
+    if (local_rank >= workers_.size()) return;
+    if (std::holds_alternative<Signaled>(ended.end) && local_rank < channels_.size() && channels_[local_rank])
+        notes.message = flight_failure(channels_[local_rank]->gift(local::GiftKind::flight_record));
+    if (local_rank < channels_.size() && channels_[local_rank] && channels_[local_rank]->facts().step) {
+        const auto& facts = channels_[local_rank]->facts();
+        notes.stepped = true;
+        log(LogLevel::info, "local rank ", local_rank, " had done step ", *facts.step,
+            facts.section.empty() ? "" : " and was in ", facts.section);
+    }
+    const WorkerLogs& logs = workers_[local_rank];
+    // With neither -r nor -t nor an error file there is nothing to be found in it.
+    std::error_code failure;
+    if (!logs.directory.empty() && !std::filesystem::is_empty(logs.directory, failure) && !failure)
+        notes.log_directory = logs.directory;
+    if (logs.error_file.empty()) return;
+    std::error_code missing;
+    if (!std::filesystem::exists(logs.error_file, missing)) return;
+    // One byte more than is allowed, so that a longer file is known as one.
+    const auto text = read_start_of_file(logs.error_file, error_file_bytes_max + 1);
+    notes.error_file = logs.error_file;
+    auto error = parse_error_file(text);
+    notes.message = std::move(error.message);
+    // The exception's own time, unless that worker's clock is no clock.
+    if (error.timestamp_s > 0 && error.timestamp_s <= notes.wall_time_s) notes.wall_time_s = error.timestamp_s;
+}
+
+}  // namespace muster::agent

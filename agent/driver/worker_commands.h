@@ -1,0 +1,81 @@
+// The workers of one round, made ready: directories, channels, environments, and what to look at when one fails.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/channel/agent_channel.h"
+#include "agent/channel/checkpoint_progress.h"
+#include "agent/driver/agent_config.h"
+#include "agent/evidence/flight_files.h"
+#include "agent/evidence/hang_watcher.h"
+#include "agent/evidence/torch_hook.h"
+#include "agent/output/log_directory.h"
+
+namespace muster::agent {
+
+class WorkerCommands {
+  public:
+    /// All three outlive it.
+    WorkerCommands(boost::asio::io_context& loop, const AgentConfig& config, LogDirectory& logs)
+        : loop_(loop), config_(config), logs_(logs) {}
+
+    /// One command for each worker of this node, directories made and channels open. An error names what could not be
+    /// made.
+    Result<std::vector<WorkerCommand>> make(const native::Assigned& assignment);
+
+    /// Message, paths: what the files of the worker that just failed say. Reads error_file_bytes_max at most. Of one
+    /// that a signal ended, which may have kept it from saying more, the failure in its flight record counts as the
+    /// message.
+    void describe(const WorkerEnded& ended, WorkerNotes& notes) const;
+
+    /// What that worker tells about itself, in words on its channel and in its flight record.
+    [[nodiscard]] HangWatcher::Told told(std::uint32_t local_rank) const;
+
+    /// On every channel that a worker opened.
+    void tell_all(const local::Message& message);
+    /// Nothing of the round's workers is left, and it did not end well: what they gave of their flight records goes
+    /// into files beside their logs.
+    void keep_flight_records();
+    [[nodiscard]] FlightFiles& flight_files() { return flight_files_; }
+    /// Of the newest checkpoint in --checkpoint-dir, in this node's memory or on its --checkpoint-local-dir; -1: there
+    /// is none.
+    [[nodiscard]] std::int64_t checkpoint_step();
+    /// It is as new as what this node's memory has.
+    [[nodiscard]] bool newest_is_on_local_disk();
+    /// By local rank: what workers of rounds that ended have given.
+    [[nodiscard]] const std::map<std::uint32_t, std::vector<Gift>>& snapshots() const { return snapshots_; }
+    /// The last round that make() was for.
+    [[nodiscard]] Round last_round() const { return last_round_; }
+    /// Closes the round's channels. Snapshots of its workers are kept for those of the next round.
+    void forget_round();
+
+  private:
+    [[nodiscard]] std::int64_t snapshot_step() const;
+    [[nodiscard]] std::int64_t local_step();
+    void tell_progress(const native::Assigned& assignment);
+    std::string open_channel(std::uint32_t local_rank);
+
+    boost::asio::io_context& loop_;
+    const AgentConfig& config_;
+    LogDirectory& logs_;
+    FlightFiles flight_files_;
+    TorchHook torch_{config_.workers.environment};
+    CheckpointProgress progress_{config_.lease / 5};  // a silence that no agent minds
+    CheckpointProgress local_progress_{
+        config_.lease / 5, [directory = config_.workers.checkpoint_dir, count = config_.workers.worker_count](
+                               const std::string& local) { return newest_local_save(local, directory, count); }};
+    std::string attempt_;                                  // directory of the current round; empty: none
+    std::uint32_t rank_base_ = 0;                          // of the current round
+    std::vector<WorkerLogs> workers_;                      // by local rank, of the current round
+    std::vector<std::unique_ptr<AgentChannel>> channels_;  // by local rank; null where none could be opened
+    Round last_round_ = no_round;
+    std::map<std::uint32_t, std::vector<Gift>>
+        snapshots_;  // by local rank: given in a round before, for the next one's worker
+    std::map<std::uint32_t, std::vector<Gift>> copies_;  // the same of ranks on other nodes
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,69 @@
+#include "agent/evidence/flight_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <vector>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+// The runtime's take 260 KiB; what a worker gives is otherwise its own affair.
+constexpr off_t flight_bytes_max = off_t{4} << 20;
+
+/// Read and not mapped: a worker that shortens its file meanwhile must not end the agent by SIGBUS.
+Result<std::vector<char>> read_memory(int memory) {
+    struct stat facts {};
+    if (::fstat(memory, &facts) != 0) return error_from_errno(errno, "look at a worker's flight record");
+    if (!S_ISREG(facts.st_mode) || facts.st_size > flight_bytes_max)
+        return Error{Errc::invalid_argument, "a worker gave something as its flight record that is none"};
+    std::vector<char> bytes(static_cast<std::size_t>(facts.st_size));
+    std::size_t size = 0;
+    while (size < bytes.size()) {
+        const auto count = ::pread(memory, bytes.data() + size, bytes.size() - size, static_cast<off_t>(size));
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return error_from_errno(errno, "read a worker's flight record");
+        if (count == 0) break;
+        size += static_cast<std::size_t>(count);
+    }
+    bytes.resize(size);
+    return bytes;
+}
+
+}  // namespace
+
+Result<void> FlightFiles::keep(int memory, const std::string& path) {
+    auto bytes = read_memory(memory);
+    if (!bytes) return bytes.error();
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!file.valid()) return error_from_errno(errno, cat("write the flight record ", path));
+    if (std::find(paths_.begin(), paths_.end(), path) == paths_.end()) paths_.push_back(path);
+    for (std::size_t written = 0; written < bytes->size();) {
+        const auto count = ::write(file.get(), bytes->data() + written, bytes->size() - written);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) {
+            Error error = error_from_errno(errno, cat("write the flight record ", path));
+            ::unlink(path.c_str());  // half a record says less than none
+            return error;
+        }
+        written += static_cast<std::size_t>(count);
+    }
+    directory_ = std::filesystem::path(path).parent_path();
+    return {};
+}
+
+void FlightFiles::remove_all() {
+    for (const auto& path : paths_) ::unlink(path.c_str());
+    paths_.clear();
+    directory_.clear();
+}
+
+}  // namespace muster::agent

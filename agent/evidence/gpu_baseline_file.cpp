@@ -1,0 +1,90 @@
+#include "agent/evidence/gpu_baseline_file.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// 64 GPUs with their UUIDs; what is longer is no file of ours.
+constexpr std::size_t file_bytes_max = 16 * 1024;
+/// Dead agents' files that are looked at. They are removed one by one, so that there are as many as died since.
+constexpr int files_max = 100;
+
+/// Whose agent lives cannot be opened so. Anybody may write to that directory, so the owner counts.
+FileDescriptor open_locked(const std::string& path, int flags) {
+    FileDescriptor file(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, 0600));
+    struct stat facts {};
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return {};
+    const bool ours = S_ISREG(facts.st_mode) && facts.st_uid == ::geteuid();
+    if (!ours || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) return {};
+    return file;
+}
+
+GpuBaseline read_baseline(const FileDescriptor& file) {
+    std::string text(file_bytes_max, '\0');
+    const auto size = ::pread(file.get(), text.data(), text.size(), 0);
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
+    GpuBaseline baseline;
+    for (const auto line : split(text, '\n')) {
+        const auto words = split(line, ' ');
+        std::uint64_t bytes = 0;
+        if (words.size() == 2 && parse_number(words[1], bytes)) baseline[std::string(words[0])] = bytes;
+    }
+    return baseline;
+}
+
+}  // namespace
+
+GpuBaselineFile::GpuBaselineFile(std::string directory)
+    : directory_(std::move(directory)),
+      prefix_(cat("muster-gpus.", ::geteuid(), '.')),
+      path_(cat(directory_, '/', prefix_, ::getpid())) {}
+
+GpuBaselineFile::~GpuBaselineFile() {
+    if (file_.valid()) ::unlink(path_.c_str());
+}
+
+GpuBaseline GpuBaselineFile::take_over(const GpuBaseline& own) {
+    GpuBaseline least;
+    std::error_code failure;
+    int looked_at = 0;
+    for (std::filesystem::directory_iterator entry(directory_, failure), end; !failure && entry != end;
+         entry.increment(failure)) {
+        if (!entry->path().filename().string().starts_with(prefix_) || ++looked_at > files_max) continue;
+        const auto file = open_locked(entry->path(), 0);
+        if (!file.valid()) continue;
+        bool is_used = false;
+        for (const auto& [uuid, bytes] : read_baseline(file)) {
+            if (!own.contains(uuid)) continue;
+            const auto [kept, added] = least.emplace(uuid, bytes);
+            kept->second = std::min(kept->second, bytes);
+            is_used = true;
+        }
+        // One about other GPUs is for the agent that runs on these.
+        if (is_used) ::unlink(entry->path().c_str());
+    }
+    return least;
+}
+
+void GpuBaselineFile::keep(const GpuBaseline& baseline) {
+    if (baseline.empty()) return;
+    if (!file_.valid()) file_ = open_locked(path_, O_CREAT);
+    std::string text;
+    for (const auto& [uuid, bytes] : baseline) text += cat(uuid, ' ', bytes, '\n');
+    if (!file_.valid() || ::ftruncate(file_.get(), 0) != 0) return;
+    if (::pwrite(file_.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+        if (::ftruncate(file_.get(), 0) != 0) ::unlink(path_.c_str());
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,34 @@
+// What was taken of the GPUs before an agent's first workers, where it outlives the agent: the next one here must not
+// take for somebody else's what the dead one's workers have not given back yet. A file of this host's memory for each
+// agent, locked as long as the agent lives. A clean end leaves none.
+#pragma once
+
+#include <string>
+
+#include "agent/diagnosis/gpu_use.h"
+#include "rendezvous/base/file_descriptor.h"
+
+namespace muster::agent {
+
+class GpuBaselineFile {
+  public:
+    /// Nothing is read or written yet.
+    explicit GpuBaselineFile(std::string directory = "/dev/shm");
+    /// Removes the file.
+    ~GpuBaselineFile();
+    GpuBaselineFile(const GpuBaselineFile&) = delete;
+    GpuBaselineFile& operator=(const GpuBaselineFile&) = delete;
+
+    /// The least that agents of this user that died had found, of the GPUs in `own`. Their files are removed.
+    GpuBaseline take_over(const GpuBaseline& own);
+    /// In the place of what was kept before. Where it cannot be written the next agent knows nothing.
+    void keep(const GpuBaseline& baseline);
+
+  private:
+    std::string directory_;
+    std::string prefix_;  ///< of the names of this user's files
+    std::string path_;
+    FileDescriptor file_;
+};
+
+}  // namespace muster::agent

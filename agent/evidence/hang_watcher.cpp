@@ -1,0 +1,267 @@
+#include "agent/evidence/hang_watcher.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "agent/process/side_process.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr Duration look_pause = 1s;
+constexpr Duration stacks_limit = 1500ms;
+/// A thousand nodes then tell a daemon 100 times a second, some KiB each time. When all of them hang they tell it once
+/// more each, and never more often than they look.
+constexpr Duration seen_pause = 10s;
+
+FileDescriptor open_process(std::int32_t pid) {
+    return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+}
+
+/// The state, and the processor time of all threads: fields 3, 14 and 15 of /proc/PID/stat, the first of which follows
+/// the name in brackets, which may hold anything.
+void read_stat(std::int32_t pid, WorkerLook& look) {
+    const auto stat = read_file(cat("/proc/", pid, "/stat"));
+    const auto name_end = stat.rfind(')');
+    if (name_end == std::string::npos) return;
+    const auto fields = split(std::string_view(stat).substr(name_end + 1), ' ');  // [0] is empty, [1] the state
+    constexpr std::size_t user = 12, system = 13;
+    if (fields.size() <= system || fields[1].empty()) return;
+    look.state = fields[1].front();
+    std::int64_t user_ticks = 0, system_ticks = 0;
+    if (!parse_number(fields[user], user_ticks) || !parse_number(fields[system], system_ticks)) return;
+    static const std::int64_t ticks_per_second = ::sysconf(_SC_CLK_TCK);
+    look.cpu = Duration(1s) * (user_ticks + system_ticks) / ticks_per_second;
+}
+
+/// A script that waits for its one program is no more than that program. Nobody is asked for deeper chains than are
+/// written by hand.
+std::int32_t program_of(std::int32_t pid) {
+    constexpr int deep_max = 4;
+    for (int i = 0; i < deep_max && read_file(cat("/proc/", pid, "/wchan")) == "do_wait"; ++i) {
+        const auto children = read_file(cat("/proc/", pid, "/task/", pid, "/children"));
+        std::int32_t child = 0;
+        if (!parse_number(trim(children), child)) break;  // none, or several
+        pid = child;
+    }
+    return pid;
+}
+
+void read_io(std::int32_t pid, WorkerLook& look) {
+    const auto io = read_file(cat("/proc/", pid, "/io"));
+    for (const auto line : split(io, '\n')) {
+        std::uint64_t bytes = 0;
+        const bool counts = line.starts_with("rchar: ") || line.starts_with("wchar: ");
+        if (counts && parse_number(line.substr(7), bytes)) look.io_bytes += bytes;
+    }
+}
+
+}  // namespace
+
+HangWatcher::HangWatcher(boost::asio::io_context& loop, HangConfig config,
+                         const std::map<std::string, std::string>& environment)
+    : timer_(loop), watch_(config), stacks_(loop), torch_(environment), torch_server_(loop) {}
+
+void HangWatcher::begin_round(std::uint32_t rank_base) {
+    rank_base_ = rank_base;
+    workers_.clear();
+    watch_.begin_round();
+    torch_.forget();
+    whereabouts_.reset();
+    seen_told_at_.reset();
+    paces_told_.clear();
+    torch_operations_.clear();
+    resting_ = false;
+    arm();
+}
+
+void HangWatcher::worker_started(std::uint32_t local_rank, std::int32_t pid) {
+    Worker worker;
+    worker.pid = worker.program = pid;
+    worker.pidfd = open_process(pid);
+    workers_[local_rank] = std::move(worker);
+}
+
+FailureCause HangWatcher::worker_ended(std::uint32_t local_rank) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) return {};
+    const auto why = std::move(found->second.ended_why);
+    // One that is being stopped tells nothing by its end.
+    if (!resting_) watch_.worker_ended(local_rank, std::chrono::steady_clock::now());
+    workers_.erase(found);
+    return why.empty() ? FailureCause{} : FailureCause{CauseKind::hung, why, {}};
+}
+
+void HangWatcher::round_failed() {
+    if (resting_) return;
+    const auto now = std::chrono::steady_clock::now();
+    whereabouts_ = with_torch(watch_.whereabouts(now));
+    for (const auto& line : watch_.round_failed(now))
+        if (on_notice) on_notice(line);
+}
+
+std::vector<Whereabouts> HangWatcher::whereabouts() const {
+    return whereabouts_ ? *whereabouts_ : with_torch(watch_.whereabouts(std::chrono::steady_clock::now()));
+}
+
+void HangWatcher::rest() {
+    // From here on nobody looks, so that all would seem to do nothing.
+    if (!resting_ && !whereabouts_) whereabouts_ = whereabouts();
+    resting_ = true;
+    timer_.cancel();
+    stacks_.drop_all();
+    torch_server_.drop_all();
+    for (auto& [local_rank, worker] : workers_) worker.want.clear();
+}
+
+void HangWatcher::arm() {
+    timer_.expires_after(look_pause);
+    timer_.async_wait([this, life = std::weak_ptr(life_)](boost::system::error_code cancelled) {
+        if (cancelled || life.expired() || resting_) return;
+        look();
+        arm();
+    });
+}
+
+WorkerLook HangWatcher::look_at(std::uint32_t local_rank, Worker& worker) const {
+    WorkerLook look;
+    look.local_rank = local_rank;
+    look.rank = static_cast<std::int32_t>(rank_base_ + local_rank);
+    look.pid = worker.pid;
+    worker.program = program_of(worker.pid);
+    read_stat(worker.program, look);
+    // Who looks at its stacks holds it: that is no debugger.
+    if (!worker.want.empty()) look.state = worker.state;
+    worker.state = look.state;
+    read_io(worker.program, look);
+    auto told = ask(local_rank);
+    look.section = std::move(told.section);
+    look.section_limit = told.section_limit;
+    look.heartbeats = told.heartbeats;
+    look.operation = std::move(told.operation);
+    look.where = read_file(cat("/proc/", worker.program, "/wchan"));
+    if (look.where == "0") look.where.clear();  // it runs, or we may not know
+    return look;
+}
+
+void HangWatcher::look() {
+    std::vector<WorkerLook> looks;
+    for (auto& [local_rank, worker] : workers_) looks.push_back(look_at(local_rank, worker));
+    const auto now = std::chrono::steady_clock::now();
+    carry_out(watch_.look(looks, now), now);
+    tell_seen(now);
+}
+
+void HangWatcher::job_seen(const native::JobSeen& seen) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!resting_) carry_out(watch_.job_seen(seen, now), now);
+}
+
+void HangWatcher::carry_out(HangStep step, Instant now) {
+    for (const auto local_rank : step.stacks) {
+        tell_stacks(local_rank);
+        torch_.ask(static_cast<std::int32_t>(rank_base_ + local_rank), now);
+        ask_torch(local_rank, true);
+    }
+    for (const auto local_rank : step.places) {
+        ask_place(local_rank);
+        ask_torch(local_rank, false);
+    }
+    for (auto& line : torch_.look(now)) step.notices.push_back(std::move(line));
+    for (const auto& line : step.notices)
+        if (on_notice) on_notice(line);
+    for (const auto& order : step.ends)
+        take_stacks(order.local_rank, [this, order](const StackText& stacks) { end(order, stacks); });
+}
+
+void HangWatcher::ask_torch(std::uint32_t local_rank, bool aloud) {
+    const auto rank = static_cast<std::int32_t>(rank_base_ + local_rank);
+    auto told = ask(local_rank);
+    if (told.torch_socket.empty()) return;
+    auto answered = [this, life = std::weak_ptr(life_), rank, aloud](const TorchServer::Answer& answer) {
+        if (life.expired()) return;
+        if (answer.operation) torch_operations_[rank] = *answer.operation;
+        if (aloud && on_notice) on_notice(answer.line);
+    };
+    torch_server_.ask(rank, told.torch_socket, std::move(told.torch_file), std::move(answered));
+}
+
+/// A worker's own flight record knows more.
+std::vector<Whereabouts> HangWatcher::with_torch(std::vector<Whereabouts> all) const {
+    for (auto& worker : all) {
+        const auto found = torch_operations_.find(worker.rank);
+        if (found == torch_operations_.end() || !worker.operation.empty()) continue;
+        worker.inside = found->second.inside;
+        worker.operation = found->second.name;
+    }
+    return all;
+}
+
+void HangWatcher::tell_seen(Instant now) {
+    if (!on_seen || workers_.empty()) return;
+    auto seen = watch_.seen(now);
+    std::map<std::int32_t, native::WorkerPace> paces;
+    for (const auto& worker : seen)
+        if (worker.pace != native::WorkerPace::usual) paces[worker.at.rank] = worker.pace;
+    if (seen_told_at_ && now - *seen_told_at_ < seen_pause && paces == paces_told_) return;
+    seen_told_at_ = now;
+    paces_told_ = std::move(paces);
+    for (auto& worker : seen)
+        if (const auto step = ask(static_cast<std::uint32_t>(worker.at.rank) - rank_base_).step)
+            worker.at.state += cat(", step ", *step, " done");
+    on_seen(std::move(seen));
+}
+
+void HangWatcher::take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end()) return;
+    auto& worker = found->second;
+    worker.want.push_back(std::move(use));
+    if (worker.want.size() > 1) return;
+    auto taken = [this, life = std::weak_ptr(life_), local_rank, pid = worker.pid](const std::string& output) {
+        if (!life.expired()) stacks_taken(local_rank, pid, output);
+    };
+    stacks_.start({side_program("muster-stacks"), cat(worker.program)}, stacks_limit, std::move(taken));
+}
+
+void HangWatcher::stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output) {
+    const auto found = workers_.find(local_rank);
+    if (found == workers_.end() || found->second.pid != pid || resting_) return;
+    const auto stacks = read_stacks(output);
+    for (const auto& use : std::exchange(found->second.want, {})) use(stacks);
+}
+
+void HangWatcher::tell_stacks(std::uint32_t local_rank) {
+    take_stacks(local_rank, [this, local_rank](const StackText& stacks) {
+        if (stacks.lines.empty() || !on_notice) return;
+        on_notice(cat("where rank ", rank_base_ + local_rank, " is:"));
+        for (const auto& line : stacks.lines) on_notice(line);
+    });
+}
+
+void HangWatcher::ask_place(std::uint32_t local_rank) {
+    take_stacks(local_rank,
+                [this, local_rank](const StackText& stacks) { watch_.stands_at(local_rank, stacks.place); });
+}
+
+void HangWatcher::end(const EndOrder& order, const StackText& stacks) {
+    const auto found = workers_.find(order.local_rank);
+    if (found == workers_.end()) return;
+    auto& worker = found->second;
+    const bool sent =
+        worker.pidfd.valid() && ::syscall(SYS_pidfd_send_signal, worker.pidfd.get(), SIGKILL, nullptr, 0) == 0;
+    if (sent)
+        worker.ended_why = stacks.top.empty() ? order.why : cat(order.why, "; it was at ", stacks.top);
+    else
+        log(LogLevel::warning, "rank ", rank_base_ + order.local_rank, " hangs and cannot be ended: ", order.why);
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,100 @@
+#include "agent/output/log_directory.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <random>
+#include <string_view>
+#include <system_error>
+
+#include "agent/output/empty_folders.h"
+#include "rendezvous/base/system/absolute_path.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string random_letters() {
+    constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    std::random_device random;
+    std::string out;
+    for (int i = 0; i < 8; ++i) out.push_back(letters[random() % letters.size()]);
+    return out;
+}
+
+/// A directory that was not there before, as mkdtemp makes it, with eight random letters as Python's has.
+Result<std::string> make_fresh(const std::string& prefix) {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        std::string path = prefix + random_letters();
+        if (::mkdir(path.c_str(), 0700) == 0) return path;
+        if (errno != EEXIST) return error_from_errno(errno, cat("make the log directory ", path));
+    }
+    return Error{Errc::already_exists, cat("make a log directory ", prefix, "*: a hundred names were taken")};
+}
+
+}  // namespace
+
+std::string temporary_directory(const std::map<std::string, std::string>& environment) {
+    const auto found = environment.find("TMPDIR");
+    const std::string named = found == environment.end() ? "" : found->second;
+    for (const auto& place : {named, std::string("/tmp"), std::string("/var/tmp")})
+        if (!place.empty() && ::access(place.c_str(), W_OK | X_OK) == 0) return absolute_path(place);
+    return named.empty() ? "/tmp" : absolute_path(named);
+}
+
+Result<void> LogDirectory::make(const std::string& path) {
+    std::error_code failure;
+    fs::create_directories(path, failure);
+    if (failure) return error_from_errno(failure.value(), cat("make the log directory ", path));
+    if (!fs::is_directory(path, failure))
+        return Error{Errc::invalid_argument, cat("--log-dir: ", path, " is a file; give a directory or /dev/null")};
+    return {};
+}
+
+Result<void> LogDirectory::make_base() {
+    if (config_.none || !base_.empty()) return {};
+    if (config_.base.empty()) {
+        auto made = make_fresh(config_.temporary + "/torchelastic_");
+        if (made.has_error())
+            return Error{made.error().code, cat(made.error().context, "; name a place with --log-dir or TMPDIR")};
+        base_ = std::move(made.value());
+        return {};
+    }
+    if (auto made = make(config_.base); made.has_error()) return made;
+    base_ = config_.base;
+    return {};
+}
+
+Result<std::string> LogDirectory::run_directory() {
+    if (config_.none || !run_.empty()) return run_;
+    if (auto base = make_base(); base.has_error()) return base.error();
+    std::string job = config_.job;
+    std::replace(job.begin(), job.end(), '/', '_');
+    auto made = make_fresh(cat(base_, '/', job, '_'));
+    if (made.has_error()) return made.error();
+    run_ = std::move(made.value());
+    return run_;
+}
+
+void LogDirectory::set_aside(const std::string& error_file, std::int64_t round) {
+    std::error_code ignored;
+    auto aside = fs::path(error_file);
+    aside.replace_extension(cat(".round-", round, ".json"));
+    if (fs::exists(error_file, ignored)) fs::rename(error_file, aside, ignored);
+}
+
+std::string LogDirectory::own_base() const {
+    return config_.base.empty() ? base_ : std::string();
+}
+
+void LogDirectory::remove_if_empty() {
+    if (const auto own = own_base(); !own.empty()) remove_empty_folders(own);
+}
+
+}  // namespace muster::agent

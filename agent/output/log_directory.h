@@ -1,0 +1,48 @@
+// The directories that supervision/log_layout names, on disk. Nothing that holds a file is ever removed.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+/// TMPDIR or, where that is not there for us, what Python's tempfile takes, which torchrun asks: a scheduler's TMPDIR
+/// may be missing on some hosts. Absolute, because workers may change their directory.
+std::string temporary_directory(const std::map<std::string, std::string>& environment);
+
+struct LogDirectoryConfig {
+    std::string base;       ///< --log-dir, made where missing; empty: a fresh "torchelastic_<8 random>" in `temporary`
+    std::string temporary;  ///< where that one is made
+    std::string job;        ///< part of a name; a '/' in it becomes '_'
+    bool none = false;      ///< --log-dir /dev/null: no directory at all
+};
+
+class LogDirectory {
+  public:
+    /// Touches nothing yet.
+    explicit LogDirectory(LogDirectoryConfig config) : config_(std::move(config)) {}
+
+    /// Makes the base, so that a wrong --log-dir is told before anybody joins.
+    Result<void> make_base();
+    /// "<base>/<job>_<8 random>", made at the first call, the same at each later one; empty with `none`.
+    Result<std::string> run_directory();
+    /// `path` and what is missing above it.
+    static Result<void> make(const std::string& path);
+    /// Puts an error file of an earlier round of the same attempt aside ("error.round-<n>.json"), so that it is not
+    /// taken for the next failure's.
+    static void set_aside(const std::string& error_file, std::int64_t round);
+    /// The base, where it was made here and nobody asked for it; else empty.
+    [[nodiscard]] std::string own_base() const;
+    /// Removes the empty directories of a run whose base was made here and which nobody asked for. Errors are ignored.
+    void remove_if_empty();
+
+  private:
+    LogDirectoryConfig config_;
+    std::string base_;
+    std::string run_;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,72 @@
+#include "agent/output/log_files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// A worker that was killed has left half a line, perhaps; the heading must not continue it.
+bool ends_inside_line(int fd) {
+    struct stat facts {};
+    char last = '\n';
+    if (::fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_size == 0) return false;
+    return ::pread(fd, &last, 1, facts.st_size - 1) == 1 && last != '\n';
+}
+
+}  // namespace
+
+void LogFile::append(std::string_view bytes) {
+    while (!bytes.empty()) {
+        const auto written = ::write(fd_.get(), bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) {
+            if (!told_.exchange(true)) {
+                log(LogLevel::error, "cannot write the log file ", path_, ": ", errno_text(errno),
+                    "; the worker goes on, and what it prints now is missing there");
+            }
+            return;
+        }
+        bytes.remove_prefix(static_cast<std::size_t>(written));
+    }
+}
+
+void LogFile::begin_section(std::string_view heading) {
+    if (heading.empty() || heading == heading_) return;
+    heading_ = heading;
+    append(cat(ends_inside_line(fd_.get()) ? "\n" : "", line_time(fd_.get()), heading, '\n'));
+}
+
+std::shared_ptr<LogFile> LogFiles::open(const std::string& path, std::string_view heading, int& error_number) {
+    std::erase_if(open_, [](const auto& entry) { return entry.second.expired(); });
+    if (const auto known = open_.find(path); known != open_.end()) {
+        if (auto file = known->second.lock()) {
+            file->begin_section(heading);
+            return file;
+        }
+    }
+    std::error_code ignored;  // open() below gives the reason that counts
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+    FileDescriptor fd(::open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644));
+    if (!fd.valid() && errno == EACCES) fd = FileDescriptor(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+    if (!fd.valid()) {
+        error_number = errno;
+        return nullptr;
+    }
+    auto file = std::make_shared<LogFile>(path, std::move(fd));
+    file->begin_section(heading);
+    open_[path] = file;
+    return file;
+}
+
+}  // namespace muster::agent

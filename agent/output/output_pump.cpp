@@ -1,0 +1,337 @@
+#include "agent/output/output_pump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "agent/output/output_stream.h"
+#include "agent/output/pseudo_terminal.h"
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/kernel/process_limit.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/thread_start.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr std::size_t read_max_bytes = 256 << 10;
+constexpr int pipe_bytes = 256 << 10;  ///< fewer, larger reads; where the user's quota of pipe memory allows it
+constexpr Duration settle_max = 100ms;
+
+bool same_stream(int a, int b) {
+    struct stat first {
+    }, second{};
+    return ::fstat(a, &first) == 0 && ::fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+           first.st_ino == second.st_ino;
+}
+
+using StreamPointer = std::shared_ptr<OutputStream>;
+
+}  // namespace
+
+/// What the caller's thread and the pump's share; `mutex_` guards the members under it.
+class OutputPump::Body {
+  public:
+    explicit Body(Console console)
+        : console_(console), stdout_writer_(console.stdout_fd, "stdout"), stderr_writer_(console.stderr_fd, "stderr") {}
+    ~Body();
+
+    boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
+                                                                  const StreamPlan& plan);
+    void settle(std::uint64_t worker, std::function<void()> settled);
+    std::string take_tail(std::uint64_t worker);
+    void forget(std::uint64_t worker);
+    bool flush(Duration limit);
+
+  private:
+    struct Streams {
+        StreamPointer out;
+        StreamPointer err;
+    };
+    struct Settling {
+        std::vector<StreamPointer> streams;
+        Instant deadline;
+        std::function<void()> settled;
+    };
+
+    std::optional<NotStarted> begin();
+    std::optional<NotStarted> adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts);
+    void run();
+    void take_arrivals();
+    void take_questions();
+    void move_arrived();
+    void drain(Settling& settling);
+    void read_ready(OutputStream* stream);
+    void close(OutputStream* stream);
+    void finish_settled(Instant now);
+    void show_partials(Instant now);
+    [[nodiscard]] int timeout_ms(Instant now) const;
+    void wake();
+
+    Console console_;
+    ConsoleWriter stdout_writer_;
+    ConsoleWriter stderr_writer_;
+    LogFiles files_;
+    std::map<std::uint64_t, Streams> by_worker_;  // for tails; the caller's thread only
+    FileDescriptor epoll_;
+    FileDescriptor wake_;
+    std::thread thread_;
+
+    std::mutex mutex_;
+    std::vector<StreamPointer> arrived_;
+    std::vector<Settling> asked_;
+    bool stop_ = false;
+
+    // The pump's thread only.
+    std::vector<StreamPointer> streams_;
+    std::vector<Settling> settling_;
+    std::string buffer_;
+};
+
+OutputPump::Body::~Body() {
+    if (!thread_.joinable()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        stop_ = true;
+    }
+    wake();
+    thread_.join();
+}
+
+void OutputPump::Body::wake() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);  // full means awake
+}
+
+boost::system::result<FileDescriptor, NotStarted> OutputPump::Body::open_stream(std::uint64_t worker,
+                                                                                const WorkerCommand& command,
+                                                                                const StreamPlan& plan) {
+    const bool is_stdout = &plan == &command.stdout_plan;
+    const bool pumped = plan.console || plan.keep_tail || !plan.file.empty() || !plan.filtered_file.empty();
+    if (plan.inherit) return FileDescriptor();
+    if (!pumped) {
+        FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+        if (!nowhere.valid()) return NotStarted{errno, "open /dev/null"};
+        return nowhere;
+    }
+    OutputStream::Parts parts;
+    parts.plan = plan;
+    for (const auto& [path, file] : {std::pair{&plan.file, &parts.file}, {&plan.filtered_file, &parts.filtered_file}}) {
+        if (path->empty()) continue;
+        int error_number = 0;
+        *file = files_.open(*path, command.heading, error_number);
+        if (!*file) return NotStarted{error_number, cat("open ", *path)};
+    }
+    // Two threads on one stream (2>&1) would cut each other's lines in two.
+    const bool one_console = same_stream(console_.stdout_fd, console_.stderr_fd);
+    if (plan.console) parts.console = is_stdout || one_console ? &stdout_writer_ : &stderr_writer_;
+    FileDescriptor workers_end;
+    if (plan.terminal) {
+        if (auto terminal = open_pseudo_terminal(
+                is_stdout ? console_.stdout_fd : console_.stderr_fd)) {  // else: no /dev/pts here, and a pipe must do
+            parts.source = std::move(terminal->ours);
+            parts.terminal = true;
+            workers_end = std::move(terminal->workers);
+        }
+    }
+    if (!parts.source.valid()) {
+        int ends[2];
+        if (::pipe2(ends, O_CLOEXEC) != 0) return NotStarted{errno, "pipe"};
+        parts.source = FileDescriptor(ends[0]);
+        workers_end = FileDescriptor(ends[1]);
+        ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        ::fcntl(ends[0], F_SETPIPE_SZ, pipe_bytes);
+    }
+    if (auto failure = begin()) return *std::move(failure);
+    if (auto failure = adopt(worker, is_stdout, std::move(parts))) return *std::move(failure);
+    return workers_end;
+}
+
+/// What the first stream needs and all others share. It may have failed before, and be had now.
+std::optional<NotStarted> OutputPump::Body::begin() {
+    if (thread_.joinable()) return std::nullopt;
+    epoll_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+    if (!epoll_.valid()) return NotStarted{errno, "epoll_create1"};
+    wake_ = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wake_.valid()) return NotStarted{errno, "eventfd"};
+    epoll_event wake_event{.events = EPOLLIN, .data = {.ptr = nullptr}};
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &wake_event) != 0) return NotStarted{errno, "epoll_ctl"};
+    auto started = start_thread("muster-output", [this] { run(); });
+    if (!started) return NotStarted{EAGAIN, cat("start a thread beyond ", reached_process_limit())};
+    thread_ = std::move(*started);
+    return std::nullopt;
+}
+
+std::optional<NotStarted> OutputPump::Body::adopt(std::uint64_t worker, bool is_stdout, OutputStream::Parts parts) {
+    const auto stream = std::make_shared<OutputStream>(std::move(parts));
+    {
+        // Under the lock, so that the pump finds a stream among the arrived ones before it sees an event of it.
+        const std::lock_guard lock(mutex_);
+        epoll_event event{.events = EPOLLIN, .data = {.ptr = stream.get()}};
+        if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, stream->source(), &event) != 0)
+            return NotStarted{errno, "epoll_ctl"};
+        arrived_.push_back(stream);
+    }
+    auto& known = by_worker_[worker];
+    (is_stdout ? known.out : known.err) = stream;
+    wake();
+    return std::nullopt;
+}
+
+void OutputPump::Body::settle(std::uint64_t worker, std::function<void()> settled) {
+    Settling asked{.streams = {}, .deadline = std::chrono::steady_clock::now() + settle_max, .settled = {}};
+    asked.settled = std::move(settled);
+    const auto known = by_worker_.find(worker);
+    if (known != by_worker_.end() && known->second.out) asked.streams.push_back(known->second.out);
+    if (known != by_worker_.end() && known->second.err) asked.streams.push_back(known->second.err);
+    if (asked.streams.empty()) return asked.settled();
+    {
+        const std::lock_guard lock(mutex_);
+        asked_.push_back(std::move(asked));
+    }
+    wake();
+}
+
+std::string OutputPump::Body::take_tail(std::uint64_t worker) {
+    const auto known = by_worker_.extract(worker);
+    return known.empty() || !known.mapped().err ? std::string() : known.mapped().err->take_tail();
+}
+
+void OutputPump::Body::forget(std::uint64_t worker) {
+    by_worker_.erase(worker);
+}
+
+bool OutputPump::Body::flush(Duration limit) {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const bool first = stdout_writer_.flush(limit);
+    return stderr_writer_.flush(std::max(Duration(0), Duration(deadline - std::chrono::steady_clock::now()))) && first;
+}
+
+void OutputPump::Body::run() {
+    buffer_.resize(read_max_bytes);
+    for (;;) {
+        epoll_event ready[32];
+        const auto count = ::epoll_wait(epoll_.get(), ready, 32, timeout_ms(std::chrono::steady_clock::now()));
+        take_arrivals();
+        for (int i = 0; i < count; ++i) {
+            if (auto* stream = static_cast<OutputStream*>(ready[i].data.ptr)) read_ready(stream);
+        }
+        // After the reads: a question may close a stream that an event of this turn still points to.
+        take_questions();
+        const auto now = std::chrono::steady_clock::now();
+        show_partials(now);
+        finish_settled(now);
+        const std::lock_guard lock(mutex_);
+        if (stop_) return;
+    }
+}
+
+void OutputPump::Body::take_arrivals() {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto size = ::read(wake_.get(), &count, sizeof count);
+    const std::lock_guard lock(mutex_);
+    move_arrived();
+}
+
+void OutputPump::Body::take_questions() {
+    std::vector<Settling> asked;
+    {
+        const std::lock_guard lock(mutex_);
+        move_arrived();  // what is asked about is known
+        asked.swap(asked_);
+    }
+    for (auto& settling : asked) {
+        drain(settling);
+        settling_.push_back(std::move(settling));
+    }
+}
+
+void OutputPump::Body::move_arrived() {
+    for (auto& stream : arrived_) streams_.push_back(std::move(stream));
+    arrived_.clear();
+}
+
+void OutputPump::Body::drain(Settling& settling) {
+    std::erase_if(settling.streams, [&](const StreamPointer& stream) { return stream->drain(buffer_); });
+}
+
+void OutputPump::Body::read_ready(OutputStream* stream) {
+    if (stream->read(buffer_) == OutputStream::Read::ended) close(stream);
+}
+
+void OutputPump::Body::close(OutputStream* stream) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream->source(), nullptr);
+    const auto is_it = [&](const StreamPointer& other) { return other.get() == stream; };
+    for (auto& settling : settling_) std::erase_if(settling.streams, is_it);
+    std::erase_if(streams_, is_it);
+}
+
+void OutputPump::Body::finish_settled(Instant now) {
+    std::erase_if(settling_, [&](Settling& settling) {
+        // A stream may have ended before it was asked about.
+        std::erase_if(settling.streams, [&](const StreamPointer& stream) {
+            return std::find(streams_.begin(), streams_.end(), stream) == streams_.end();
+        });
+        const bool over = settling.streams.empty() || now >= settling.deadline;
+        if (over) settling.settled();
+        return over;
+    });
+}
+
+void OutputPump::Body::show_partials(Instant now) {
+    for (const auto& stream : streams_) {
+        if (stream->partial_deadline() <= now) stream->show_partial();
+    }
+}
+
+int OutputPump::Body::timeout_ms(Instant now) const {
+    auto deadline = no_deadline;
+    for (const auto& stream : streams_) deadline = std::min(deadline, stream->partial_deadline());
+    for (const auto& settling : settling_) deadline = std::min(deadline, settling.deadline);
+    if (deadline == no_deadline) return -1;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now).count();
+    return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
+
+OutputPump::OutputPump(Console console) : body_(std::make_unique<Body>(console)) {}
+OutputPump::~OutputPump() = default;
+
+boost::system::result<WorkerStreams, NotStarted> OutputPump::open(std::uint64_t worker, const WorkerCommand& command) {
+    WorkerStreams streams;
+    auto out = body_->open_stream(worker, command, command.stdout_plan);
+    if (out.has_error()) {
+        body_->forget(worker);
+        return out.error();
+    }
+    auto err = body_->open_stream(worker, command, command.stderr_plan);
+    if (err.has_error()) {
+        body_->forget(worker);
+        return err.error();
+    }
+    streams.stdout_fd = std::move(*out);
+    streams.stderr_fd = std::move(*err);
+    return streams;
+}
+
+void OutputPump::settle(std::uint64_t worker, std::function<void()> settled) {
+    body_->settle(worker, std::move(settled));
+}
+std::string OutputPump::take_tail(std::uint64_t worker) {
+    return body_->take_tail(worker);
+}
+bool OutputPump::flush(Duration limit) {
+    return body_->flush(limit);
+}
+
+}  // namespace muster::agent

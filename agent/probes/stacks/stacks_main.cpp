@@ -1,0 +1,40 @@
+// muster-stacks PID: where that process is, native and Python frames; what an agent runs for a worker that hangs, and
+// of use by hand. Its own program, because looking into a process that sits in the kernel may never come back: whoever
+// runs it kills it at a deadline, and what it held goes on.
+//
+// Exit codes: 0; 1 where there is nobody to look at; 2 usage.
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <string_view>
+
+#include "agent/probes/stacks/process_stacks.h"
+#include "rendezvous/base/text/text.h"
+
+int main(int argument_count, char** arguments) {
+    if (argument_count == 2 && std::string_view(arguments[1]) == "--help") {
+        ::fputs(
+            "usage: muster-stacks PID\n"
+            "Says where the threads of that process are that matter to a job: its main thread, and those of muster's "
+            "runtime in "
+            "collectives.\n"
+            "Native frames, and Python's where it is one. It stands still for some milliseconds.\n",
+            stdout);
+        return 0;
+    }
+    pid_t process = 0;
+    if (argument_count != 2 || !muster::parse_number(arguments[1], process) || process <= 0 || process == ::getpid()) {
+        ::fputs("usage: muster-stacks PID\n", stderr);
+        return 2;
+    }
+    if (::kill(process, 0) != 0) {
+        ::fprintf(stderr, "muster-stacks: process %d: %m\n", process);
+        return 1;
+    }
+    muster::agent::tell_stacks(process, [](const std::string& line) {
+        ::puts(line.c_str());
+        ::fflush(stdout);
+    });
+    return 0;
+}

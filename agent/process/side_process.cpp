@@ -1,0 +1,84 @@
+#include "agent/process/side_process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// What posix_spawn wants to know, freed with it.
+struct SpawnTerms {
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+
+    SpawnTerms() {
+        ::posix_spawn_file_actions_init(&actions);
+        ::posix_spawnattr_init(&attributes);
+        sigset_t none, all;
+        ::sigemptyset(&none);
+        ::sigfillset(&all);
+        ::posix_spawnattr_setsigmask(&attributes, &none);
+        ::posix_spawnattr_setsigdefault(&attributes, &all);
+        ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    }
+    ~SpawnTerms() {
+        ::posix_spawn_file_actions_destroy(&actions);
+        ::posix_spawnattr_destroy(&attributes);
+    }
+    SpawnTerms(const SpawnTerms&) = delete;
+    SpawnTerms& operator=(const SpawnTerms&) = delete;
+};
+
+}  // namespace
+
+std::string side_program(const std::string& name) {
+    std::error_code failure;
+    const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
+    if (failure) return name;
+    for (const char* const folder : {".", MUSTER_LIBEXEC_FROM_BIN}) {
+        const auto path = (own.parent_path() / folder / name).lexically_normal();
+        if (std::filesystem::exists(path, failure)) return path.string();
+    }
+    return name;
+}
+
+Result<SideProcess> start_side_process(std::vector<std::string> words, const std::vector<int>& inherited) {
+    const auto name = std::string(base_name(words[0]));
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return error_from_errno(errno, cat("make a pipe for ", name));
+    SideProcess child;
+    child.output = FileDescriptor(ends[0]);
+    const FileDescriptor childs_end(ends[1]);
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    SpawnTerms terms;
+    ::posix_spawn_file_actions_addopen(&terms.actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_adddup2(&terms.actions, childs_end.get(), STDOUT_FILENO);
+    // Onto itself: that takes the close-on-exec flag away, in the child alone.
+    for (const int memory : inherited) ::posix_spawn_file_actions_adddup2(&terms.actions, memory, memory);
+    std::vector<char*> arguments;
+    for (auto& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    if (const int failure = ::posix_spawnp(&child.pid, words[0].c_str(), &terms.actions, &terms.attributes,
+                                           arguments.data(), environ)) {
+        return error_from_shortage(failure, cat("start ", words[0]));
+    }
+    child.ended = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+    if (child.ended.valid()) return child;
+    auto refused = error_from_errno(errno, cat("watch ", name));
+    ::kill(child.pid, SIGKILL);
+    ::waitpid(child.pid, nullptr, 0);
+    return refused;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,118 @@
+#include "agent/process/side_runs.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "agent/process/side_process.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr std::size_t output_bytes_max = 64 * 1024;
+
+}  // namespace
+
+class SideRuns::Run : public std::enable_shared_from_this<Run> {
+  public:
+    Run(asio::io_context& loop, SideProcess process, Done done)
+        : pid_(process.pid),
+          ended_(loop, process.ended.release()),
+          output_(loop, process.output.release()),
+          late_(loop),
+          done_(std::move(done)) {}
+
+    void start(Duration limit) {
+        wait_for_output();
+        late_.expires_after(limit);
+        late_.async_wait([self = shared_from_this()](boost::system::error_code cancelled) {
+            if (!cancelled) self->finish();
+        });
+        ended_.async_wait(asio::posix::stream_descriptor::wait_read,
+                          [self = shared_from_this()](boost::system::error_code failure) {
+                              if (failure) return;
+                              ::waitpid(self->pid_, nullptr, WNOHANG);
+                              self->reaped_ = true;
+                              self->read();  // what it wrote last
+                              self->finish();
+                          });
+    }
+    void drop() {
+        done_ = nullptr;
+        finish();
+    }
+
+  private:
+    void wait_for_output() {
+        output_.async_wait(asio::posix::stream_descriptor::wait_read,
+                           [self = shared_from_this()](boost::system::error_code failure) {
+                               if (failure || self->finished_) return;
+                               if (self->read())
+                                   self->wait_for_output();
+                               else
+                                   self->finish();
+                           });
+    }
+    /// False at the end, or where there is more than is wanted.
+    bool read() {
+        char part[4096];
+        while (output_.is_open() && text_.size() < output_bytes_max) {
+            const auto size = ::read(output_.native_handle(), part, sizeof part);
+            if (size < 0 && errno == EINTR) continue;
+            if (size < 0) return errno == EAGAIN;
+            if (size == 0) return false;
+            text_.append(part, static_cast<std::size_t>(size));
+        }
+        return false;
+    }
+    void finish() {
+        if (std::exchange(finished_, true)) return;
+        late_.cancel();
+        if (!reaped_) ::kill(pid_, SIGKILL);
+        boost::system::error_code ignored;
+        output_.close(ignored);
+        if (auto done = std::exchange(done_, nullptr)) done(std::move(text_));
+    }
+
+    const pid_t pid_;
+    asio::posix::stream_descriptor ended_;
+    asio::posix::stream_descriptor output_;
+    asio::steady_timer late_;
+    Done done_;
+    std::string text_;
+    bool finished_ = false;
+    bool reaped_ = false;
+};
+
+SideRuns::~SideRuns() {
+    drop_all();
+}
+
+void SideRuns::start(std::vector<std::string> words, Duration limit, Done done) {
+    std::erase_if(runs_, [](const auto& run) { return run.expired(); });
+    auto started = start_side_process(std::move(words), {});
+    if (!started) {
+        asio::post(loop_, [done = std::move(done), text = cat("note ", started.error().context, '\n')] { done(text); });
+        return;
+    }
+    auto run = std::make_shared<Run>(loop_, std::move(*started), std::move(done));
+    runs_.push_back(run);
+    run->start(limit);
+}
+
+void SideRuns::drop_all() {
+    for (const auto& weak : std::exchange(runs_, {}))
+        if (const auto run = weak.lock()) run->drop();
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,233 @@
+#include "agent/supervision/failure_report.h"
+
+#include <chrono>
+
+#include "agent/diagnosis/suspect.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/text/printable.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// What people ask a search engine about; the rest is in describe(WorkerEnd).
+std::string_view meaning(const WorkerEnd& end) {
+    if (const auto* signaled = std::get_if<Signaled>(&end)) {
+        switch (signaled->signal) {
+            case 4: return "an instruction that this CPU does not have";
+            case 6: return "the program aborted itself: a failed check or an uncaught C++ exception";
+            case 7: return "a bus error, often a full /dev/shm";
+            case 9: return "killed from outside, most often because memory ran out: look at dmesg and the memory limit";
+            case 11: return "a memory access that is not allowed";
+            case 15: return "sent from outside the job (a person, a scheduler or another program)";
+            case 25: return "a file grew beyond the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
+            default: return {};
+        }
+    }
+    if (const auto* exited = std::get_if<Exited>(&end)) {
+        switch (exited->code) {
+            case 75: return "the worker's own code; it is passed through as 75, 'try again'";
+            case never_again_code: return "the worker's own word: it is not to be started again";
+            case 78: return "the worker's own code; it is passed through as 78, 'wrong configuration'";
+            default: return {};
+        }
+    }
+    return advice_on_shortage(std::get<NotStarted>(end).error_number);
+}
+
+/// "2026-11-21 18:04:09 UTC".
+std::string clock_time(std::int64_t seconds_since_1970) {
+    using namespace std::chrono;
+    const sys_seconds time{seconds(seconds_since_1970)};
+    const auto day = floor<days>(time);
+    const year_month_day date{day};
+    const hh_mm_ss of_day{time - day};
+    const auto two = [](auto number) { return cat(number < 10 ? "0" : "", number); };
+    return cat(static_cast<int>(date.year()), '-', two(static_cast<unsigned>(date.month())), '-',
+               two(static_cast<unsigned>(date.day())), ' ', two(of_day.hours().count()), ':',
+               two(of_day.minutes().count()), ':', two(of_day.seconds().count()), " UTC");
+}
+
+std::string who(const Failure& failure, const ReportContext& context) {
+    const std::string_view here = failure.host == context.host ? " (this host)" : "";
+    if (failure.rank < 0)
+        return cat("node ", failure.host, here, failure.kind == FailureKind::node_lost ? " was lost" : " failed",
+                   failure.pid > 0 ? cat(" (its agent's pid was ", failure.pid, ")") : std::string());
+    return cat("rank ", failure.rank, " (local rank ", failure.local_rank, ") on ", failure.host, here,
+               failure.pid > 0 ? cat(", pid ", failure.pid) : std::string());
+}
+
+std::string_view last_line(std::string_view text) {
+    text = trim(text);
+    return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
+}
+
+/// Each line of `text` behind `indent`; only the last `lines_max`, and a word about those left out.
+void append_indented(std::string& out, std::string_view text, std::string_view indent, std::size_t lines_max) {
+    while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
+    if (text.empty()) return;
+    const auto lines = split(text, '\n');
+    const std::size_t skipped = lines.size() > lines_max ? lines.size() - lines_max : 0;
+    if (skipped > 0) out += cat(indent, "(", skipped, skipped == 1 ? " line" : " lines", " before)\n");
+    for (std::size_t i = skipped; i < lines.size(); ++i) {
+        // Of a progress bar a terminal shows what follows the last carriage return.
+        const auto line = lines[i].ends_with('\r') ? lines[i].substr(0, lines[i].size() - 1) : lines[i];
+        out += cat(indent, line.substr(line.rfind('\r') + 1), '\n');  // npos + 1 is 0
+    }
+}
+
+void append_first(std::string& out, const Failure& first, const ReportContext& context) {
+    out += cat("  first failure: ", who(first, context));
+    if (first.rank >= 0) {
+        out += cat(": ", describe(first.end));
+        const auto why = first.cause.text.empty() ? meaning(first.end) : std::string_view(first.cause.text);
+        if (!why.empty()) out += cat(" - ", why);
+    }
+    out += '\n';
+    // Of a node that cannot say it itself the daemon knows when it last heard it.
+    const bool silent = first.kind == FailureKind::node_lost && first.pid > 0;
+    const auto when = first.wall_time_s <= 0 ? std::string()
+                                             : cat(silent ? "  last heard at " : "  at ", clock_time(first.wall_time_s),
+                                                   silent ? " by the daemon's clock\n" : " by its host's clock\n");
+    if (first.rank >= 0 && first.role != "default" && !first.role.empty()) out += cat("  role: ", first.role, '\n');
+    if (first.rank < 0) {
+        append_indented(out, first.message, "    ", context.stderr_lines_max);
+        out += when;
+        return;
+    }
+    out += when;
+    if (!first.cause.core_file.empty()) {
+        const bool is_path = first.cause.core_file.starts_with('/');
+        out += cat("  core dump: ", first.cause.core_file, is_path ? cat(" on ", first.host) : std::string(), '\n');
+    }
+    // The error file holds the exception itself, and mostly the same text ends the stderr: once is enough.
+    if (!first.message.empty()) {
+        out +=
+            first.error_file.empty() ? "  why:\n" : cat("  error file: ", first.error_file, " on ", first.host, '\n');
+        append_indented(out, first.message, "    ", context.stderr_lines_max);
+    }
+    const auto exception = last_line(first.message);
+    const bool told = !exception.empty() && first.stderr_tail.find(exception) != std::string::npos;
+    if (!first.stderr_tail.empty() && !told) {
+        std::string lines;
+        append_indented(lines, first.stderr_tail, "    ", context.stderr_lines_max);
+        out += cat("  its last lines on stderr:\n", lines);
+        if (!is_utf8(lines))
+            out +=
+                "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; in Python "
+                "set "
+                "PYTHONUTF8=1, elsewhere LC_ALL=C.UTF-8)\n";
+    }
+    if (!first.log_directory.empty()) out += cat("  logs: ", first.log_directory, " on ", first.host, '\n');
+}
+
+/// "rank 5", "ranks 0-7,12 (9 workers)".
+std::string ranks_of(const FailureGroup& group) {
+    if (group.count == 1) return cat("rank ", group.ranks);
+    return cat("ranks ", group.ranks, " (", group.count, " workers)");
+}
+
+/// One line for each error, whatever the number of ranks that had it. `first` in the first group has been told.
+void append_groups(std::string& out, const Verdict& verdict) {
+    constexpr std::size_t told_max = 8;
+    for (std::size_t i = 0; i < verdict.groups.size() && i < told_max; ++i) {
+        const auto& group = verdict.groups[i];
+        if (group.ranks.empty()) {
+            if (i > 0) out += cat("    ", group.error, '\n');
+        } else if (i > 0) {
+            out += cat("    ", ranks_of(group), ": ", group.error, '\n');
+        } else if (group.count > 1) {
+            out += cat("    ", ranks_of(group), ": the same error\n");
+        }
+    }
+    if (verdict.groups.size() > told_max) out += cat("    and ", verdict.groups.size() - told_max, " more kinds\n");
+}
+
+void append_others(std::string& out, const Verdict& verdict) {
+    if (verdict.other_failure_count > 0) {
+        out += cat("  ", verdict.other_failure_count, verdict.other_failure_count == 1 ? " other" : " others",
+                   " failed after it\n");
+        append_groups(out, verdict);
+    }
+    if (verdict.stopped_count > 0)
+        out += cat("  ", verdict.stopped_count, verdict.stopped_count == 1 ? " worker was" : " workers were",
+                   " stopped by muster because of it\n");
+}
+
+struct Reporter {
+    const ReportContext& context;
+
+    [[nodiscard]] std::string job() const { return context.job_is_named ? cat("job ", context.job) : "the job"; }
+    /// About this node in the job.
+    [[nodiscard]] std::string line(std::string_view text) const {
+        return cat(context.program, ": ", context.job_is_named ? cat(job(), ": ") : std::string(), text, '\n');
+    }
+
+    std::string operator()(const JobSucceeded& end) const {
+        if (end.part != NodePart::ran)
+            return cat(context.program, ": job '", context.job, "' succeeded; ", why_idle(end.part, context), '\n');
+        return context.unsaved.empty()
+                   ? std::string()
+                   : line(
+                         "every worker exited 0, but the newest step is not on the disk; mend or empty the "
+                         "disk and start the job again: it goes on from the step that is safe");
+    }
+    std::string operator()(const JobFailed& failed) const {
+        const auto& end = failed.report;
+        if (end.verdict.first && saved_and_left(end.verdict.first->end)) {
+            return cat(context.program, ": ", job(), " is not over: ", end.why,
+                       context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
+                       "; start it again to go on\n");
+        }
+        std::string out = cat(context.program, ": ", job(), " failed", end.why.empty() ? "" : ": ", end.why, '\n');
+        if (end.verdict.first) append_first(out, *end.verdict.first, context);
+        append_others(out, end.verdict);
+        for (const auto& line : lines_of(end.verdict.whereabouts)) out += cat("  ", line, '\n');
+        if (const auto suspect = suspect_of(end.verdict)) out += cat("  look first at ", suspect->text(), '\n');
+        if (failed_alike_at_start(end.verdict))
+            out +=
+                "  every rank failed so, before its first step: look at the program, its options and its environment\n";
+        if (failed.part != NodePart::ran) out += cat("  ", why_idle(failed.part, context), '\n');
+        return out;
+    }
+    std::string operator()(const Cancelled& cancelled) const {
+        return line(cat("stopped by ", signal_name(cancelled.signal),
+                        context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
+                        "; this node has left", cancelled.killed.empty() ? "" : cat("; ", cancelled.killed)));
+    }
+    std::string operator()(const NoRendezvous& lost) const {
+        return cat(line(cat("no rendezvous: ", lost.why)),
+                   lost.last_end.empty() ? std::string() : cat("  before: ", lost.last_end, '\n'));
+    }
+    std::string operator()(const JoinRefused& refused) const {
+        return line(cat("this node was refused: ", refused.refusal.why));
+    }
+    std::string operator()(const AgentFailed& failed) const { return line(failed.why); }
+    std::string operator()(const SetUpFailed& failed) const { return line(failed.why); }
+    std::string operator()(const Drained& drained) const {
+        return line(cat("this node was asked to leave, and has left: ", drained.why));
+    }
+};
+
+}  // namespace
+
+bool failed_alike_at_start(const Verdict& verdict) {
+    const auto& first = verdict.first;
+    return first && first->rank >= 0 && first->early && first->cause.kind != CauseKind::disk_full &&
+           verdict.stopped_count == 0 && verdict.groups.size() == 1 && verdict.groups[0].count > 1 &&
+           verdict.groups[0].count == verdict.other_failure_count + 1;
+}
+
+std::string why_idle(NodePart part, const ReportContext& context) {
+    if (part == NodePart::ran) return {};
+    return cat(part == NodePart::spare ? "this node was a spare of it" : "this node came after its end",
+               " and has not run ", context.entry);
+}
+
+std::string report(const Ending& ending, const ReportContext& context) {
+    const auto text = std::visit(Reporter{context}, ending);
+    return printable(context.unsaved.empty() ? text : cat(text, "  checkpoint: ", context.unsaved, '\n'));
+}
+
+}  // namespace muster::agent

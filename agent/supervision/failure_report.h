@@ -1,0 +1,39 @@
+// What a person reads when a job ends: one short report, the same facts on every node. Pure.
+//
+//   muster: job bert failed: worker failed and no restart is left (3 of 3 used)
+//     first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL)
+//     ...
+// The failure that came first over all nodes is told in full, the others as a count, and the workers that muster itself
+// stopped because of it apart from both.
+#pragma once
+
+#include <string>
+
+#include "agent/supervision/supervisor.h"
+
+namespace muster::agent {
+
+struct ReportContext {
+    std::string job = "none";
+    std::string host;  ///< this node's, to tell "here" from elsewhere
+    std::string program = "muster";
+    std::size_t stderr_lines_max = 20;  ///< of the first failure's stderr
+    std::string signal_reason = {};     ///< why the scheduler has sent its signal, where it says
+    std::string unsaved = {};           ///< which step did not come from memory to the disk, and which one is safe
+    bool job_is_named = true;           ///< else its id is left out: "none", or a random one, tells nobody anything
+    std::string entry = "its program";  ///< what this node was to run
+};
+
+/// The report for stderr, lines ended by '\n'. Empty when there is nothing to report: JobSucceeded by a node that ran,
+/// and every step is on the disk. Control characters and bytes that are not UTF-8, of which a worker's words may be
+/// full, are escaped (printable.h).
+std::string report(const Ending& ending, const ReportContext& context);
+
+/// One sentence for a node that has not run its program, though the job is over; empty for one that has.
+std::string why_idle(NodePart part, const ReportContext& context);
+
+/// Every worker that there was failed in the same way before its first step: that is the program's own doing, or that
+/// of what was given to it, and no node's.
+bool failed_alike_at_start(const Verdict& verdict);
+
+}  // namespace muster::agent

@@ -1,0 +1,32 @@
+#include "agent/supervision/fault_rules.h"
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+/// Who stood still is missed by others, and learns within so long that they have given it up.
+constexpr Duration aftermath = 5s;
+
+}  // namespace
+
+std::string objection(const native::FaultOrdered& order, const FaultFacts& facts) {
+    if (!facts.allowed) return "refused: this agent was started without --allow-faults";
+    const auto& fault = order.fault;
+    if (auto wrong = native::wrong_with(fault); !wrong.empty()) return wrong;
+    if (fault.target == native::FaultTarget::daemon) return "this is an agent, and no daemon";
+    if (fault.target == native::FaultTarget::agent) return {};
+    // Rank 3 of the next round may be another worker than the one that was meant.
+    if (order.round != facts.round)
+        return cat("round ", order.round, " is over here; ask again when the next one runs");
+    if (fault.rank < facts.rank_base || !facts.alive.contains(fault.rank - facts.rank_base))
+        return cat("rank ", fault.rank, " does not run any more");
+    return {};
+}
+
+bool may_explain(const native::Fault& fault, Duration after) {
+    return fault.for_ms == 0 || after <= std::chrono::milliseconds(fault.for_ms) + aftermath;
+}
+
+}  // namespace muster::agent

@@ -1,0 +1,69 @@
+// Where each worker's output and error file go. Pure: paths and plans; directories are made by
+// agent/output/log_directory.
+//
+//   <base>/<job>_<8 random>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
+//   <base>/<job>_<8 random>/attempt_<restart count>/filtered_{stdout,stderr}.log
+//
+// as torchrun does it. `attempt` here is the restart count of that layout: rounds that were not charged share a
+// directory, whose files are appended to.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agent/supervision/process_host.h"
+
+namespace muster::agent {
+
+/// Which of one worker's two streams.
+struct StreamSet {
+    bool out = false;
+    bool err = false;
+    friend bool operator==(const StreamSet&, const StreamSet&) = default;
+};
+
+/// The launcher's choices about output, fixed for the life of the agent.
+struct LogChoices {
+    /// Base of all directories; empty: a fresh one under $TMPDIR (or /tmp), "torchelastic_<8 random>".
+    std::string base;
+    /// --log-dir /dev/null: no directory and no error files; redirects, tee and filters then have no effect (as
+    /// torchrun).
+    bool none = false;
+    std::vector<StreamSet> redirects;  ///< by local rank; shorter than the number of workers: the rest have none
+    std::vector<StreamSet> tee;
+    std::vector<std::uint32_t> local_ranks_filter;  ///< empty: all local ranks reach the console
+    std::vector<std::string> stdout_filters;
+    std::vector<std::string> stderr_filters;
+    /// Before each line that was tee'd: ${role_name}, ${rank}, ${local_rank}; empty: "[<role><local rank>]:".
+    std::string prefix_template;
+    bool host_prefix = false;  ///< "[<host>:<rank>] " before every line, tee'd or not, and no other prefix
+    bool to_journal = false;   ///< the launcher's stderr is systemd's journal: every line goes there with its rank
+    bool stderr_is_terminal = false;  ///< of the launcher: an unprefixed stderr then passes through a pty
+};
+
+/// One worker's place in the round, for prefixes and paths.
+struct WorkerPlace {
+    std::string host;
+    std::string role;
+    std::uint32_t rank = 0;
+    std::uint32_t local_rank = 0;
+    std::uint64_t round = 0;
+};
+
+struct WorkerLogs {
+    std::string directory;   ///< to be made before the start; empty: none
+    std::string error_file;  ///< empty: none
+    StreamPlan stdout_plan;
+    StreamPlan stderr_plan;
+};
+
+/// "<run directory>/attempt_<restart count>"; empty if `run_directory` is.
+std::string attempt_directory(const std::string& run_directory, std::uint32_t restart_count);
+
+/// `attempt` is what attempt_directory gave. stderr of a worker whose output nobody asked to change still passes
+/// through a pump, so that its last lines can be reported; stdout of such a worker is inherited.
+WorkerLogs worker_logs(const LogChoices& choices, const std::string& attempt, const WorkerPlace& place);
+
+}  // namespace muster::agent

@@ -1,0 +1,24 @@
+// The workers' store of one round, as the agent needs it: opened before a join, closed after the round.
+#pragma once
+
+#include "agent/supervision/supervisor.h"
+#include "rendezvous/base/error.h"
+
+namespace muster::agent {
+
+/// Implemented by the launcher's wiring over rendezvous/net, which the agent does not know. Three kinds:
+///   own       a fresh RoundStore in every round; both ports are its port
+///   probed    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: a port that was found free, for worker rank 0 to bind
+///   endpoint  the static back end: the store is the daemon's, so store is 0
+class RoundStoreHost {
+  public:
+    virtual ~RoundStoreHost() = default;
+
+    /// Binds now, with an empty store. Called only while none is open. An error says what was tried, e.g.
+    /// "bind store port 29500: Address already in use".
+    virtual Result<RoundPorts> open() = 0;
+    /// Closes the listener and every connection to it, and forgets all keys. Nothing happens if none is open.
+    virtual void close() = 0;
+};
+
+}  // namespace muster::agent

@@ -1,0 +1,436 @@
+#include "agent/supervision/supervisor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "agent/diagnosis/early_failure.h"
+#include "agent/diagnosis/failure_kind.h"
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::agent {
+
+namespace {
+
+constexpr int sigterm = 15;  // the same on every Linux; cores know no <csignal>
+constexpr int sigkill = 9;
+
+/// Parts of the grace after which a child that a stopped worker waits for gets the signal too. Of 30 s: 3 s for one
+/// that does nothing, 10 s for one that does, as it may be saving.
+constexpr int awaited_idle_part = 10;
+constexpr int awaited_busy_part = 3;
+
+std::string pid_list(const std::vector<std::int32_t>& pids) {
+    std::string out;
+    for (const auto pid : pids) out += cat(out.empty() ? "" : ", ", pid);
+    return out;
+}
+
+}  // namespace
+
+std::string_view name(Phase phase) {
+    switch (phase) {
+        case Phase::idle: return "idle";
+        case Phase::joining: return "joining";
+        case Phase::starting: return "starting";
+        case Phase::running: return "running";
+        case Phase::draining: return "draining";
+        case Phase::drained: return "drained";
+        case Phase::done: return "done";
+    }
+    return "unknown";
+}
+
+Supervisor::Supervisor(SupervisorConfig config) : config_(std::move(config)) {
+    MUSTER_CHECK(config_.join.slots > 0, config_.join.slots);
+}
+
+SupervisorStep Supervisor::step(const SupervisorEvent& event, Instant now) {
+    step_ = {};
+    if (phase_ == Phase::done) return {};
+    std::visit([&](const auto& happened) { on(happened, now); }, event);
+    settle(now);
+    return std::move(step_);
+}
+
+Instant Supervisor::deadline() const {
+    if (phase_ == Phase::done || !round_ || drained()) return no_deadline;
+    if (!round_->drain) return std::min(round_->notice_due, round_->held_until);
+    const auto& drain = *round_->drain;
+    if (drain.forced_at) return *drain.forced_at + config_.kill_wait;
+    return drain.killed_at ? *drain.killed_at + config_.kill_wait : drain.kill_at;
+}
+
+// ---- the events: facts are noted ----
+
+void Supervisor::on(const Begin&, Instant) {
+    MUSTER_CHECK(!begun_);
+    begun_ = true;
+}
+
+void Supervisor::on(const SetUpRefused& event, Instant) {
+    MUSTER_CHECK(!begun_);
+    end(SetUpFailed{event.why});
+}
+
+void Supervisor::on(const Elapsed&, Instant) {}
+
+void Supervisor::on(const StoreOpened& event, Instant) {
+    MUSTER_CHECK(store_opening_);
+    store_opening_ = false;
+    if (event.ports.has_error()) {
+        const auto& error = event.ports.error();
+        auto why = cat("the workers' store cannot be served: ", error.context);
+        if (error.code == Errc::already_exists || error.code == Errc::permission_denied)
+            end(SetUpFailed{std::move(why)});  // the port that was asked for is not to be had
+        else
+            end(AgentFailed{std::move(why)});
+        return;
+    }
+    store_open_ = true;
+    ports_ = event.ports.value();
+}
+
+void Supervisor::on(const DaemonSaid& event, Instant now) {
+    if (const auto* assigned = std::get_if<native::Assigned>(&event.message)) {
+        on_assigned(*assigned, now);
+    } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
+        parked_ = true;
+        const auto before = parked->position;
+        say(before == 0 ? "parked as a spare, the next one to be taken"
+                        : cat("parked as a spare, behind ", before, before == 1 ? " other" : " others"));
+    } else if (const auto* ended = std::get_if<native::RoundEnded>(&event.message)) {
+        on_round_ended(*ended, now);
+    } else if (const auto* drain = std::get_if<native::Drain>(&event.message)) {
+        // Not a round that is over: the workers may save, which may take their peers on other nodes.
+        const bool running = round_ && !round_->drain;
+        tell(cat("this node is to leave: ", drain->why, running ? "; stopping its workers" : ""));
+        end(Drained{drain->why});
+        begin_drain(sigterm, Tell::notice, cat("this node is to leave: ", drain->why), now);
+    } else if (const auto* notice = std::get_if<native::NoticeGiven>(&event.message)) {
+        on_notice(*notice, now);
+    } else if (const auto* over = std::get_if<native::JobEnded>(&event.message)) {
+        on_job_ended(*over, now);
+    } else if (const auto* refused = std::get_if<native::Refused>(&event.message)) {
+        say(cat("refused: ", refused->why));
+        deaf_ = true;
+        end(JoinRefused{*refused});
+        begin_drain(sigterm, Tell::round_over, cat("this node was refused: ", refused->why), now);
+    }
+    // Anything else is the client's own business and does not come here.
+}
+
+void Supervisor::on_notice(const native::NoticeGiven& notice, Instant now) {
+    if (!round_ || round_->drain || all_ended()) return;
+    round_->notice_due = no_deadline;
+    // A second notice hurries the workers.
+    if (std::exchange(round_->echo_owed, false))
+        return say(cat("the daemon passes on: ", notice.why, "; this node's workers were told before"));
+    round_->noticed_at = now;
+    tell(cat("notice to this node's workers: ", notice.why));
+    act(PreemptWorkers{notice.why});
+}
+
+void Supervisor::on_assigned(const native::Assigned& assignment, Instant now) {
+    if (round_ || !joined_ || ending_ || assignment.round <= last_round_) {
+        say(cat("assignment of round ", assignment.round, " ignored in state ", name(phase_), " after round ",
+                last_round_));
+        return;
+    }
+    joined_ = false;
+    last_round_ = assignment.round;
+    last_end_.clear();
+    round_ = RoundState{};  // clang 14 refuses emplace() of a nested type with initialisers
+    round_->assignment = assignment;
+    round_->assigned_at = now;
+    round_->workers.resize(config_.join.slots);
+    say(cat("round ", assignment.round, ": group rank ", assignment.group_rank, " of ", assignment.group_world_size,
+            ", ", ranks_of_node(assignment.rank_base, config_.join.slots), " of ", assignment.world_size));
+    for (const auto& note : assignment.notes) tell(note);
+    act(StartWorkers{assignment});
+}
+
+void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
+    if (round_ && round_->assignment.round == ended.round && round_->ended && round_->ended->final && !ended.final) {
+        // Another daemon took over, which does not know that the budget was spent.
+        say(cat("round ", ended.round, " was not the last one: ", ended.why));
+        round_->ended = ended;
+        return;
+    }
+    if (!round_ || round_->assignment.round != ended.round || round_->ended) {
+        say(cat("end of round ", ended.round, " ignored in state ", name(phase_)));
+        return;
+    }
+    const std::string over = cat("round ", ended.round, " ended: ", ended.why);
+    // With the budget spent, what looks like a victim's end is the job's, unless a node turns out to be lost.
+    const auto& terms = config_.join.terms;
+    const bool may_be_last = ended.reason == native::RoundEndReason::worker_failed && terms.restarts_window_ms == 0 &&
+                             round_->assignment.restart_count >= terms.restarts_max;
+    if (ended.final || round_->fenced)
+        say(over);
+    else if (may_be_last)
+        tell(cat(over, all_gone() ? "" : "; stopping this node's workers", "; looking for the first cause"));
+    else if (ended.reason == native::RoundEndReason::worker_failed)
+        // A worker that saved and left, or a crash loop, ends the job: that is known when all nodes have reported.
+        tell(cat(over, all_gone() ? "" : "; stopping this node's workers",
+                 "; the next round follows, unless the job is over"));
+    else
+        tell(cat(over, all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
+    round_->ended = ended;
+    if (!round_->fenced) last_end_ = over;
+    // Workers of a node that leaves may save, but not with peers that are gone.
+    if (round_->drain && !all_ended() && ended.reason == native::RoundEndReason::node_lost) act(TellWorkers{ended.why});
+    begin_drain(sigterm, Tell::round_over, ended.why, now);
+}
+
+void Supervisor::on_job_ended(const native::JobEnded& ended, Instant now) {
+    say(cat("the job ended: ", ended.why));
+    job_over_ = true;
+    const auto part = last_round_ != no_round ? NodePart::ran : parked_ ? NodePart::spare : NodePart::late;
+    if (ended.outcome == native::JobOutcome::succeeded)
+        end(JobSucceeded{part});
+    else
+        end(JobFailed{ended, part});
+    begin_drain(sigterm, Tell::round_over, cat("the job ended: ", ended.why), now);
+}
+
+void Supervisor::on(const ClientFenced& event, Instant now) {
+    fence(cat("killing the workers at once: ", event.why), now);
+}
+
+void Supervisor::on(const ClientLost& event, Instant now) {
+    say(cat("no rendezvous: ", event.why));
+    deaf_ = true;
+    end(NoRendezvous{event.why, last_end_});
+    begin_drain(sigterm, Tell::round_over, cat("no rendezvous: ", event.why), now);
+}
+
+void Supervisor::on(const StopRequested& event, Instant now) {
+    const bool repeats = event.signal == config_.repeated_signal;
+    if (stop_count_ > 0 && repeats) return say(cat(signal_name(event.signal), " again: the scheduler repeats itself"));
+    ++stop_count_;
+    if (stop_count_ == 1) {
+        if (round_ && !all_gone())
+            tell(cat(signal_name(event.signal), ": stopping this node's workers; what is left after ",
+                     describe(config_.grace), " is killed", repeats ? "" : ", or now if the signal comes again"));
+        else
+            say(cat("stop requested by ", signal_name(event.signal)));
+        end(Cancelled{event.signal});
+        begin_drain(event.signal, Tell::notice, cat("this node is stopped by ", signal_name(event.signal)), now);
+    } else {
+        tell(cat(signal_name(event.signal), " again: killing what is left"));
+        kill_now(now);
+    }
+}
+
+void Supervisor::on(const PreemptionAnnounced& event, Instant now) {
+    auto why = cat(signal_name(event.signal), " to ", config_.host);
+    tell(cat(signal_name(event.signal), ": a notice to all workers of the job"));
+    const bool told =
+        round_ && round_->noticed_at != Instant::min() && now < round_->noticed_at + config_.notices_are_one_within;
+    if (round_ && !round_->drain && !all_ended() && !told) {
+        round_->own_notice = why;
+        round_->notice_due = std::min(round_->notice_due, now + config_.notice_wait);
+    }
+    act(SendCommand{{.number = 0, .verb = native::CommandVerb::notify_job, .node = {}, .why = std::move(why)}});
+}
+
+void Supervisor::on(const HostSaid& event, Instant now) {
+    if (hold(event, now)) return;
+    release_held(now);
+    on_host_said(event, now);
+}
+
+void Supervisor::on_host_said(const HostSaid& event, Instant now) {
+    if (const auto* started = std::get_if<WorkerStarted>(&event.event)) {
+        MUSTER_CHECK(round_ && started->local_rank < round_->workers.size(), started->local_rank);
+        round_->workers[started->local_rank].answered = true;
+    } else if (const auto* ended = std::get_if<WorkerEnded>(&event.event)) {
+        on_worker_ended(*ended, event.notes, now);
+    } else if (const auto* group = std::get_if<GroupEmpty>(&event.event)) {
+        if (round_ && group->local_rank < round_->workers.size()) round_->workers[group->local_rank].group_left = false;
+    } else if (std::holds_alternative<TreeEmpty>(event.event)) {
+        if (round_ && round_->drain && round_->drain->killed_at) round_->tree_empty = true;
+    } else if (const auto* stuck = std::get_if<TreeStuck>(&event.event)) {
+        if (round_ && !drained())
+            on_tree_stuck(event.notes.cause.text.empty() ? cat("processes ", pid_list(stuck->pids))
+                                                         : event.notes.cause.text);
+    } else if (const auto* lost = std::get_if<GuardianLost>(&event.event)) {
+        on_guardian_lost(*lost, event.notes, now);
+    }
+}
+
+void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& notes, Instant now) {
+    MUSTER_CHECK(round_ && ended.local_rank < round_->workers.size(), ended.local_rank);
+    auto& worker = round_->workers[ended.local_rank];
+    MUSTER_CHECK(worker.fate == Fate::running, ended.local_rank, ended.pid);
+    worker.answered = true;
+    worker.group_left = ended.group_left;
+    round_->orphaned = round_->orphaned || ended.orphaned;
+    if (ended.unfed || ended.orphaned || stopped_by_us(ended, notes)) {
+        worker.fate = Fate::stopped;
+        if (ended.unfed)
+            fence("this agent had been stopped for too long, so its guardian has killed the workers; going on", now);
+        return;
+    }
+    if (succeeded(ended.end)) {
+        worker.fate = Fate::succeeded;
+        return;
+    }
+    worker.fate = saved_and_left(ended.end) ? Fate::saved : Fate::failed;
+    if (const auto* never = std::get_if<NotStarted>(&ended.end))
+        if (const auto advice = advice_on_shortage(never->error_number); !advice.empty())
+            return on_shortage(cat("this node cannot start its workers: local rank ", ended.local_rank, " ",
+                                   describe(ended.end), "; ", advice),
+                               notes, now);
+    Failure failure = make_failure(ended, notes);
+    const std::string why =
+        cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
+            failure.cause.kind == CauseKind::unknown ? std::string() : cat(" (", in_words(failure.cause.kind), ")"));
+    say(why);
+    report_failure(std::move(failure));
+    // Those beside one that saved and left are about to do the same.
+    begin_drain(sigterm, worker.fate == Fate::saved ? Tell::notice : Tell::round_over, why, now);
+}
+
+/// The operating system refuses processes or memory to this node, and would in the next round. To the others the node
+/// is lost, which costs no restart.
+void Supervisor::on_shortage(const std::string& why, const WorkerNotes& notes, Instant now) {
+    say(why);
+    if (ending_) return;  // each further worker meets the same limit
+    report_failure(node_failure(FailureKind::node_lost, why, notes));
+    end(AgentFailed{why});
+    begin_drain(sigterm, Tell::round_over, why, now);
+}
+
+void Supervisor::report_failure(Failure failure) {
+    // A client that reconnects after the round's end repeats only the round's report, so that names it once more.
+    if (round_->ended) round_->failed_late.push_back(failure);
+    if (!deaf_) act(ReportFailed{{std::move(failure)}});
+}
+
+/// At or after our signal an end is our doing, but for a death by a signal that we have not sent: the culprit of the
+/// round's end may die a moment after the news of its victims has made us stop everybody.
+bool Supervisor::stopped_by_us(const WorkerEnded& ended, const WorkerNotes& notes) const {
+    const auto& drain = round_->drain;
+    if (!drain || ended.at < drain->signalled || std::holds_alternative<NotStarted>(ended.end)) return false;
+    if (saved_and_left(ended.end)) return false;  // our signal was its reason, but it says more than that it obeyed
+    // Nor does a signal halt a GPU: this worker hung in its driver, and the others' failures came first.
+    if (notes.cause.kind == CauseKind::gpu_fault) return false;
+    const auto* by_signal = std::get_if<Signaled>(&ended.end);
+    // Nor does a signal make a worker lack a module, a disk's space or agreement with the others.
+    if (!by_signal) return notes.cause.kind == CauseKind::unknown;
+    // Ranks that differ have ended their communicator before: our signal only came before the end of the process.
+    if (by_signal->signal == drain->signal) return notes.cause.kind != CauseKind::collective_mismatch;
+    return by_signal->signal == sigkill && drain->killed_at;
+}
+
+Failure Supervisor::make_failure(const WorkerEnded& ended, const WorkerNotes& notes) const {
+    Failure failure;
+    const auto rank = static_cast<std::int32_t>(round_->assignment.rank_base + ended.local_rank);
+    failure.kind = failure_kind(ended.end, notes.message, ended.stderr_tail, notes.cause.kind,
+                                {.rank = rank, .pid = ended.pid, .host = config_.host});
+    failure.host = config_.host;
+    failure.role = config_.join.role;
+    failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
+    failure.rank = rank;
+    failure.local_rank = static_cast<std::int32_t>(ended.local_rank);
+    failure.pid = ended.pid;
+    failure.end = ended.end;
+    failure.message = notes.message;
+    failure.stderr_tail = ended.stderr_tail;
+    failure.error_file = notes.error_file;
+    failure.log_directory = notes.log_directory;
+    failure.at_ns = notes.at_ns;
+    failure.wall_time_s = notes.wall_time_s;
+    failure.cause = notes.cause;
+    failure.early = (!notes.stepped && ended.at < round_->assigned_at + start_up_max &&
+                     repeats_itself(ended.end, notes.message, ended.stderr_tail)) ||
+                    is_full_of_checkpoints(ended.end, notes.message, ended.stderr_tail);
+    return failure;
+}
+
+/// Of the node as a whole, and not of one of its workers.
+Failure Supervisor::node_failure(FailureKind kind, const std::string& why, const WorkerNotes& notes) const {
+    Failure failure;
+    failure.kind = kind;
+    failure.host = config_.host;
+    failure.group_rank = static_cast<std::int32_t>(round_->assignment.group_rank);
+    failure.end = Signaled{.signal = sigkill};  // how the workers end
+    failure.message = why;
+    failure.at_ns = notes.at_ns;
+    failure.wall_time_s = notes.wall_time_s;
+    return failure;
+}
+
+/// With it died whatever worker was still running: one failure of this node. What had ended before is not touched by
+/// it, and with a new guardian the node takes part in the next round.
+void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now) {
+    const auto why = cat("the guardian process of this node's workers is gone: ", lost.why);
+    say(why);
+    const bool in_round = round_ && !drained();
+    const bool stopping = in_round && round_->drain && lost.at >= round_->drain->signalled;
+    if (in_round && (!lost.replaced || (round_->orphaned && !stopping))) {
+        // A node that cannot go on is lost to the others, which costs no restart.
+        report_failure(node_failure(lost.replaced ? FailureKind::killed : FailureKind::node_lost, why, notes));
+    }
+    if (!lost.replaced) {
+        stuck_ = in_round;  // nobody is left who could say that the tree is empty
+        end(AgentFailed{why});
+    } else if (in_round) {
+        for (auto& worker : round_->workers) worker.group_left = false;
+        if (round_->orphaned) begin_drain(sigterm, Tell::round_over, why, now);
+    }
+}
+
+void Supervisor::on_tree_stuck(const std::string& what) {
+    const auto why = cat(what, " did not go after SIGKILL (a dead disk or a hung driver?); this host needs a look");
+    say(why);
+    if (ending_) tell(why);  // the ending that is reported is another one, a stop's
+    stuck_ = true;
+    end(AgentFailed{why});
+}
+
+void Supervisor::fence(const std::string& line, Instant now) {
+    if (!round_ || drained()) return;
+    // One line is enough for one end: where the daemon's word came first, that was told.
+    if (!round_->fenced && !round_->ended) {
+        tell(line);
+        last_end_ = cat(ranks_of_node(round_->assignment.rank_base, config_.join.slots), ": ", line);
+    }
+    round_->fenced = true;
+    if (!round_->drain) round_->drain = DrainState{sigkill, now, now, true, std::nullopt, std::nullopt};
+    release_held(now);
+    kill_now(now);
+}
+
+void Supervisor::begin_drain(int signal, Tell tell, const std::string& why, Instant now) {
+    if (!round_ || round_->drain) return;
+    const auto& held = round_->held;
+    const bool same =
+        tell == Tell::notice && !held.empty() && outer_signal(std::get<WorkerEnded>(held[0].event)) == signal;
+    const Instant since = same ? std::get<WorkerEnded>(held[0].event).at : now;
+    round_->drain = DrainState{signal, since, now + config_.grace, false, std::nullopt, std::nullopt};
+    release_held(now);
+    if (std::all_of(round_->workers.begin(), round_->workers.end(),
+                    [](const Worker& worker) { return worker.end_held || worker.fate != Fate::running; }))
+        return;
+    if (tell == Tell::round_over)
+        act(TellWorkers{why});
+    else
+        act(NotifyWorkers{why});
+    act(SignalWorkers{signal, {.idle = config_.grace / awaited_idle_part, .busy = config_.grace / awaited_busy_part}});
+}
+
+void Supervisor::kill_now(Instant now) {
+    if (!round_ || !round_->drain || round_->drain->kill_at <= now) return;
+    round_->drain->kill_at = now;
+    round_->drain->hurried = true;
+}
+
+/// The first cause stays.
+void Supervisor::end(Ending ending) {
+    if (!ending_) ending_ = std::move(ending);
+}
+
+}  // namespace muster::agent

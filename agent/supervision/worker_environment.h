@@ -1,0 +1,73 @@
+// What one worker is started with: its argv and its complete environment, made from the launcher's choices and the
+// round's assignment. Pure; the table is torchrun's, so that an unmodified script cannot tell the difference.
+//
+// On top of it each worker gets these of our own:
+//   MUSTER_ROUND          the round's number, equal on all nodes, never reused (TORCHELASTIC_RESTART_COUNT counts only
+//                         the restarts that were charged to the budget)
+//   MUSTER_CHECKPOINT_DIR, MUSTER_CHECKPOINT_LOCAL_DIR
+//                         --checkpoint-dir and --checkpoint-local-dir, where they were given; else what the launcher
+//                         has, unless an outer muster set it
+//   MUSTER_SNAPSHOTS      how many snapshots the channel will offer, which a worker in this place has given; else not
+//                         set
+//   MUSTER_AGENT_SOCKET   the agent-worker channel (rendezvous/wire/local), where there is one
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "agent/supervision/placement.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::agent {
+
+/// The same for all workers of this node and for all rounds.
+struct WorkerSpec {
+    /// argv[0] is taken as it is; in the others ${local_rank} and $local_rank are replaced (macros.h).
+    std::vector<std::string> argv;
+    /// The agent's own environment, copied to every worker under the table below.
+    std::map<std::string, std::string> environment;
+    std::uint32_t worker_count = 1;  ///< on this node
+    std::string role = "default";
+    std::string job = "none";  ///< TORCHELASTIC_RUN_ID
+    std::uint32_t restarts_max = 0;
+    std::string checkpoint_dir;  ///< empty: none
+    std::string checkpoint_local_dir;
+    bool virtual_local_rank = false;
+    /// False: worker rank 0 serves the store itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1).
+    bool agent_store = true;
+    /// The static back end's MASTER_ADDR and MASTER_PORT; empty: those of the assignment.
+    std::string master_address;
+    std::uint16_t master_port = 0;
+    std::vector<Placement> placements;   ///< of each local rank; empty: workers run wherever the agent may
+    std::vector<std::uint32_t> threads;  ///< OMP_NUM_THREADS of each local rank unless set; empty: torchrun's 1
+    /// GLOO_SOCKET_IFNAME where the user has set none: the interface that leads to the other nodes, in this round. Gloo
+    /// would take the address of the host's name, which may be 127.0.1.1, or none, or a slow name service's. Empty: not
+    /// known.
+    std::string interface;
+    int preemption_signal = 0;  ///< MUSTER_PREEMPTION_SIGNAL, so that the runtime handles it; 0: none
+    std::string handled_signal_names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
+};
+
+/// What the agent made for one worker of one round.
+struct WorkerFiles {
+    std::string error_file;          ///< empty: none, and the worker sees TORCHELASTIC_ERROR_FILE=""
+    std::string agent_socket;        ///< empty: no channel
+    std::size_t snapshot_count = 0;  ///< the channel begins with so many offers
+    std::string torch_hook;          ///< to stand at the end of PYTHONPATH; empty: nothing of ours
+    std::string torch_socket;        ///< where the hook serves torch's debugging handlers; empty: nowhere
+};
+
+/// "NAME=value" for each variable, sorted by name. `local_rank` < `spec.worker_count`. Fails (invalid_argument) when
+/// virtual_local_rank is asked for and CUDA_VISIBLE_DEVICES names too few devices, or
+/// when nobody said where the store is.
+Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, const native::Assigned& assignment,
+                                                    std::uint32_t local_rank, const WorkerFiles& files);
+
+/// argv of one worker: macros are replaced in everything but argv[0].
+std::vector<std::string> worker_argv(const WorkerSpec& spec, std::uint32_t local_rank);
+
+}  // namespace muster::agent

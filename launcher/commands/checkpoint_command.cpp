@@ -1,0 +1,203 @@
+#include "launcher/commands/checkpoint_command.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "launcher/report/complaint.h"
+#include "launcher/report/exit_code.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/files/export.h"
+#include "worker_runtime/checkpoint/files/folders.h"
+#include "worker_runtime/checkpoint/files/verify.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using runtime::CheckpointName;
+using runtime::Manifest;
+
+constexpr std::string_view checkpoint_usage =
+    "usage: muster checkpoint DIR [--verify]\n"
+    "       muster checkpoint export DIR OUT [--step N] [--max-file-size GIB] [--prefix PREFIX]\n"
+    "\n"
+    "Lists the checkpoints in DIR, the newest first: step, folder, round, ranks that wrote it, size, and whether it "
+    "is\n"
+    "whole. Exit code 0 when the newest one is, 1 when not.\n"
+    "  --verify             reads every byte and compares checksums; else manifests and the sizes of files are looked "
+    "at\n"
+    "\n"
+    "export puts the newest checkpoint together in the new folder OUT: whole tensors in safetensors files with "
+    "Hugging\n"
+    "Face's index, checksums compared on the way.\n"
+    "  --step N             that of step N\n"
+    "  --max-file-size GIB  begin a new file before one is larger (default 5); fractions are fine\n"
+    "  --prefix PREFIX      only tensors whose names begin with PREFIX, such as 'model.', and without it\n";
+
+constexpr int not_whole = 1;
+
+void print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+/// "1.50 GiB"; "812 B".
+std::string size_text(std::uint64_t bytes) {
+    constexpr const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    auto amount = static_cast<double>(bytes);
+    std::size_t unit = 0;
+    while (amount >= 1024 && unit + 1 < std::size(units)) amount /= 1024, ++unit;
+    char text[32];
+    std::snprintf(text, sizeof text, unit == 0 ? "%.0f %s" : "%.2f %s", amount, units[unit]);
+    return text;
+}
+
+enum class Look { at_sizes, at_every_byte };
+
+/// What the manifest says, once the files have been compared with it.
+Result<Manifest> inspect(const std::string& folder, Look look) {
+    auto manifest = runtime::read_manifest(folder);
+    if (!manifest || look == Look::at_sizes) return manifest;
+    for (const auto& file : manifest->files) {
+        auto sum = runtime::verify_rank_file(cat(folder, '/', file.name));
+        if (!sum) return sum.error();
+        if (*sum != file.crc32c) {
+            return Error{Errc::bad_frame, cat(folder, '/', file.name, " is damaged (checksum of the file)")};
+        }
+    }
+    return manifest;
+}
+
+std::uint64_t bytes_of(const Manifest& manifest) {
+    std::uint64_t bytes = 0;
+    for (const auto& file : manifest.files) bytes += file.bytes;
+    return bytes;
+}
+
+struct Request {
+    bool export_it = false;
+    std::vector<std::string> places;  ///< DIR, or DIR and OUT
+    Look look = Look::at_sizes;
+    std::optional<std::int64_t> step;
+    runtime::ExportOptions options;
+};
+
+/// GiB, as people write them.
+Result<std::uint64_t> read_size(const std::string& text) {
+    constexpr double gib = 1u << 30, most = 1e9;
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0' || !std::isfinite(value) || value <= 0 || value > most) {
+        return Error{Errc::invalid_argument, cat("--max-file-size: '", text, "' is no number of GiB above 0")};
+    }
+    return static_cast<std::uint64_t>(std::ceil(value * gib));
+}
+
+/// Takes the option at arguments[i], and moves `i` to the last word of it.
+Result<void> read_option(const std::vector<std::string>& arguments, std::size_t& i, Request& request) {
+    const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
+    auto name = arguments[i];
+    if (name == "--verify" && !request.export_it) {
+        request.look = Look::at_every_byte;
+        return {};
+    }
+    const auto sign = name.find('=');
+    const bool known = name.substr(0, sign) == "--step" || name.substr(0, sign) == "--max-file-size" ||
+                       name.substr(0, sign) == "--prefix";
+    if (!known || !request.export_it)
+        return wrong(cat("there is no option ", name, " here (see muster checkpoint --help)"));
+    std::string value;
+    if (sign != std::string::npos) {
+        value = name.substr(sign + 1);
+        name.resize(sign);
+    } else if (i + 1 < arguments.size()) {
+        value = arguments[++i];
+    } else {
+        return wrong(cat(name, ": a value is missing"));
+    }
+    if (name == "--prefix") {
+        request.options.prefix = value;
+    } else if (name == "--step") {
+        std::int64_t step = 0;
+        if (!parse_number(std::string_view(value), step) || step < 0) {
+            return wrong(cat("--step: '", value, "' is no step"));
+        }
+        request.step = step;
+    } else {
+        const auto size = read_size(value);
+        if (!size) return size.error();
+        request.options.file_bytes_max = *size;
+    }
+    return {};
+}
+
+Result<Request> read_request(const std::vector<std::string>& arguments) {
+    Request request;
+    request.export_it = !arguments.empty() && arguments[0] == "export";
+    for (std::size_t i = request.export_it ? 1 : 0; i < arguments.size(); ++i) {
+        if (!arguments[i].starts_with("--")) {
+            request.places.push_back(arguments[i]);
+        } else if (auto read = read_option(arguments, i, request); !read) {
+            return read.error();
+        }
+    }
+    const std::size_t wanted = request.export_it ? 2 : 1;
+    if (request.places.size() != wanted) {
+        return Error{Errc::invalid_argument,
+                     cat("write: muster checkpoint ", request.export_it ? "export DIR OUT" : "DIR",
+                         " (see muster checkpoint --help)")};
+    }
+    return request;
+}
+
+int list(const std::string& directory, const std::vector<CheckpointName>& checkpoints, Look look) {
+    bool newest_whole = false;
+    for (std::size_t i = 0; i < checkpoints.size(); ++i) {
+        const auto name = to_string(checkpoints[i]);
+        const auto manifest = inspect(cat(directory, '/', name), look);
+        if (i == 0) newest_whole = manifest.has_value();
+        if (manifest) {
+            print(cat("step ", manifest->step, "  ", name, "  round ", manifest->round, "  ranks ",
+                      manifest->files.size(), "  ", size_text(bytes_of(*manifest)), "  ",
+                      look == Look::at_every_byte ? "whole: every byte read" : "whole by its manifest", "\n"));
+        } else {
+            print(cat("step ", checkpoints[i].step, "  ", name, "  not whole: ", manifest.error().context, "\n"));
+        }
+    }
+    return answer("checkpoint", {}, newest_whole ? exit_codes::success : not_whole);
+}
+
+int export_one(const Request& request, const std::vector<CheckpointName>& checkpoints) {
+    const auto& directory = request.places[0];
+    for (const auto& name : checkpoints) {
+        if (request.step && name.step != *request.step) continue;
+        const auto folder = cat(directory, '/', to_string(name));
+        const auto manifest = runtime::read_manifest(folder);
+        // Another one than was asked for would be a surprise, found out late or never.
+        if (!manifest)
+            return complain("checkpoint", not_whole, cat(folder, ": ", manifest.error().context, "; others: --step N"));
+        const auto done = runtime::export_checkpoint(folder, *manifest, request.places[1], request.options);
+        if (!done) return complain("checkpoint", not_whole, done.error().context);
+        return answer("checkpoint", cat(folder, ": ", done->tensor_count, " tensors, ", size_text(done->bytes), ", in ",
+                                        done->file_count, done->file_count == 1 ? " file" : " files", " of ",
+                                        request.places[1], "\n"));
+    }
+    return complain("checkpoint", not_whole, cat(directory, ": there is no checkpoint of step ", *request.step));
+}
+
+}  // namespace
+
+int run_checkpoint(const std::vector<std::string>& arguments) {
+    if (asks_for_help(arguments)) return answer("checkpoint", checkpoint_usage);
+    const auto request = read_request(arguments);
+    if (!request) return complain("checkpoint", exit_codes::usage, request.error().context);
+    const auto& directory = request->places[0];
+    const auto listing = runtime::list_directory(directory);
+    if (!listing) return complain("checkpoint", not_whole, listing.error().context);
+    if (listing->checkpoints.empty()) return complain("checkpoint", not_whole, cat(directory, ": no checkpoint in it"));
+    return request->export_it ? export_one(*request, listing->checkpoints)
+                              : list(directory, listing->checkpoints, request->look);
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,150 @@
+#include "launcher/commands/fault_command.h"
+
+#include <limits>
+#include <map>
+#include <string_view>
+
+#include "launcher/commands/job_command.h"
+#include "launcher/config/option_values.h"
+#include "launcher/report/complaint.h"
+#include "launcher/report/exit_code.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using native::FaultKind;
+using native::FaultTarget;
+
+constexpr std::string_view fault_usage =
+    R"(usage: muster fault KIND TARGET [--for SECONDS] [--stopped PERCENT] [--job ID] [--rdzv-endpoint HOST[:PORT],...]
+
+Rehearses the loss of one part of a running job.
+
+KIND
+  kill        SIGKILL
+  stop        SIGSTOP; with --for, SIGCONT after that time
+  slow        stands still for a share of each tenth of a second: --stopped PERCENT (default 50), --for SECONDS (30)
+  partition   a node's agent says and hears nothing, as behind a network that drops everything: --for SECONDS (10)
+  oom         a worker's memory runs out: it is moved into a control group of its own, in which a process beside it takes
+              all there is, and the kernel kills it
+
+TARGET
+  rank N      a worker, by its rank in the round that runs (not partition)
+  node NAME   the agent of that node, HOST, or HOST:PID where several are on one host (not oom)
+  daemon      the daemon that leads (kill, stop, slow)
+
+Nothing is injected into who does not expect it: an agent must have been started with muster --allow-faults, a daemon
+with musterd --allow-faults. The report of what comes of it says "injected by muster fault".
+
+To be given on any node of the job, by its user or by root. The id (--rdzv-id) is needed where agents of several jobs run
+on this host. With --rdzv-endpoint it may be given anywhere, and needs the job's secret: MUSTER_SECRET_FILE.
+)";
+
+struct FaultOrder {
+    native::Fault fault;
+    std::string node;
+    JobAddress address;
+};
+
+Error wrong(std::string why) {
+    return Error{Errc::invalid_argument, std::move(why)};
+}
+
+Result<FaultKind> read_kind(const std::string& word) {
+    static const std::map<std::string, FaultKind> kinds{{"kill", FaultKind::kill},
+                                                        {"stop", FaultKind::stop},
+                                                        {"slow", FaultKind::slow},
+                                                        {"partition", FaultKind::partition},
+                                                        {"oom", FaultKind::out_of_memory}};
+    const auto found = kinds.find(word);
+    if (found == kinds.end())
+        return wrong(
+            cat("'", word, "' is no fault; there are kill, stop, slow, partition and oom (see muster fault --help)"));
+    return found->second;
+}
+
+/// "rank 3", "node gpu07", "daemon".
+Result<void> read_target(const std::vector<std::string>& words, FaultOrder& order) {
+    if (words.empty()) return wrong("what? write rank N, node NAME or daemon");
+    const bool whole = words[0] == "daemon";
+    if (!whole && words[0] != "rank" && words[0] != "node")
+        return wrong(cat("'", words[0], "' is nothing that can be lost; there are rank N, node NAME and daemon"));
+    if (words.size() < (whole ? 1U : 2U)) return wrong(cat("which ", words[0], "?"));
+    if (words.size() > (whole ? 1U : 2U)) return wrong(cat("one part at a time: '", words.back(), "' is too much"));
+    if (whole) {
+        order.fault.target = FaultTarget::daemon;
+    } else if (words[0] == "node") {
+        order.fault.target = FaultTarget::agent;
+        if (words[1].empty() || words[1].size() > 255) return wrong("names have 1 to 255 bytes");
+        order.node = words[1];
+    } else if (!parse_number(std::string_view(words[1]), order.fault.rank)) {
+        return wrong(cat("rank '", words[1], "' is no number from 0"));
+    }
+    return {};
+}
+
+Result<std::uint32_t> read_time(const std::string& text) {
+    const auto time = seconds(text);
+    const auto ms = time ? std::chrono::duration_cast<std::chrono::milliseconds>(*time).count() : 0;
+    if (ms < 1 || ms > std::numeric_limits<std::uint32_t>::max())
+        return wrong(cat("--for '", text, "' is no time: seconds above 0, e.g. 10"));
+    return static_cast<std::uint32_t>(ms);
+}
+
+/// What was not said has a default, so that a fault that is forgotten ends by itself.
+void fill_in(native::Fault& fault) {
+    if (fault.kind == FaultKind::slow && fault.for_ms == 0) fault.for_ms = 30'000;
+    if (fault.kind == FaultKind::slow && fault.stopped_percent == 0) fault.stopped_percent = 50;
+    if (fault.kind == FaultKind::partition && fault.for_ms == 0) fault.for_ms = 10'000;
+}
+
+Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
+    FaultOrder order;
+    std::vector<std::string> places;
+    std::string length, share;
+    for (std::size_t at = 0; at < words.size(); ++at) {
+        auto taken = take_address(words, at, order.address);
+        if (taken && !*taken) taken = take_value(words, at, "--for", length);
+        if (taken && !*taken) taken = take_value(words, at, "--stopped", share);
+        if (!taken) return taken.error();
+        if (*taken) continue;
+        if (words[at].starts_with('-')) return wrong(cat("unknown option '", words[at], "' (see muster fault --help)"));
+        places.push_back(words[at]);
+    }
+    if (places.empty()) return wrong("which fault? write: muster fault KIND TARGET (see muster fault --help)");
+    const auto kind = read_kind(places[0]);
+    if (!kind) return kind.error();
+    order.fault.kind = *kind;
+    if (auto target = read_target({places.begin() + 1, places.end()}, order); !target) return target.error();
+    if (!length.empty()) {
+        const auto time = read_time(length);
+        if (!time) return time.error();
+        order.fault.for_ms = *time;
+    }
+    const auto percent = share.empty() ? std::optional<std::int64_t>() : whole_number(share, 1, 99);
+    if (!share.empty() && !percent) return wrong(cat("--stopped '", share, "' is no percentage from 1 to 99"));
+    if (percent && *kind != FaultKind::slow) return wrong("--stopped is for slow alone");
+    if (percent) order.fault.stopped_percent = static_cast<std::uint32_t>(*percent);
+    fill_in(order.fault);
+    if (auto why = native::wrong_with(order.fault); !why.empty()) return wrong(std::move(why));
+    return order;
+}
+
+}  // namespace
+
+int run_fault(const std::vector<std::string>& arguments, const Environment& environment) {
+    if (asks_for_help(arguments)) return answer("fault", fault_usage);
+    const auto order = read_fault(arguments);
+    if (!order) return complain("fault", exit_codes::usage, order.error().context);
+    return give_command("fault", order->address,
+                        {.number = 1,
+                         .verb = native::CommandVerb::inject_fault,
+                         .node = order->node,
+                         .why = "muster fault",
+                         .fault = order->fault},
+                        environment);
+}
+
+}  // namespace muster::launcher

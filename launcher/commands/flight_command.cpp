@@ -1,0 +1,57 @@
+#include "launcher/commands/flight_command.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "launcher/report/complaint.h"
+#include "launcher/report/exit_code.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/core/flight_record.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::string_view flight_usage =
+    "usage: muster flight DIR...\n"
+    "Says from the flight records (*.ring) in DIR which rank is missing from which collective.\n"
+    "They lie beside the logs of a job that failed or was stopped; for one that runs, where MUSTER_FLIGHT_DIR "
+    "points.\n";
+
+/// Files as given, and the rings in and below folders.
+std::vector<std::filesystem::path> find_rings(const std::string& argument) {
+    std::error_code trouble;
+    if (!std::filesystem::is_directory(argument, trouble)) return {argument};
+    std::vector<std::filesystem::path> rings;
+    const auto options = std::filesystem::directory_options::skip_permission_denied;
+    for (auto entry = std::filesystem::recursive_directory_iterator(argument, options, trouble);
+         !trouble && entry != std::filesystem::recursive_directory_iterator(); entry.increment(trouble)) {
+        if (entry->path().extension() == ".ring") rings.push_back(entry->path());
+    }
+    return rings;
+}
+
+}  // namespace
+
+int run_flight(const std::vector<std::string>& arguments) {
+    if (asks_for_help(arguments)) return answer("flight", flight_usage);
+    if (arguments.empty()) return complain("flight", exit_codes::usage, "which folder? write: muster flight DIR");
+    std::vector<runtime::FlightRing> rings;
+    for (const auto& argument : arguments) {
+        const auto files = find_rings(argument);
+        if (files.empty())
+            return complain("flight", exit_codes::usage, cat(argument, ": no flight record (*.ring) in it"));
+        for (const auto& path : files) {
+            std::ifstream file(path, std::ios::binary);
+            if (!file) return complain("flight", exit_codes::usage, cat(path.string(), ": cannot be read"));
+            const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+            auto ring = runtime::read_flight_ring(bytes);
+            if (!ring) return complain("flight", exit_codes::usage, cat(path.string(), ": ", ring.error().context));
+            rings.push_back(std::move(*ring));
+        }
+    }
+    return answer("flight", runtime::flight_report(rings));
+}
+
+}  // namespace muster::launcher

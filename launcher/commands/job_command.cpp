@@ -1,0 +1,161 @@
+#include "launcher/commands/job_command.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "agent/commands/command_address.h"
+#include "launcher/commands/daemon_command.h"
+#include "launcher/report/complaint.h"
+#include "launcher/report/exit_code.h"
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::uint16_t default_port = 29'400;
+
+constexpr Duration answer_limit = 10s;  // the agent may be looking for its daemon
+/// An agent takes connections at once. One that stands still does not, and when its queue is full connect() waits.
+constexpr Duration connect_limit = 2s;
+constexpr std::size_t answer_bytes_max = 16 * 1024;
+
+/// Agents on this host that would listen to us, of the job that is meant.
+Result<std::vector<agent::CommandAddress>> find_agents(const JobAddress& address) {
+    std::ifstream file("/proc/net/unix");
+    std::ostringstream text;
+    text << file.rdbuf();
+    auto agents = agent::command_addresses(text.str());
+    const auto user = ::geteuid();
+    if (user != 0) std::erase_if(agents, [&](const auto& one) { return one.user != user; });
+    std::set<std::string> jobs;
+    for (const auto& one : agents) jobs.insert(one.job);
+    const auto all = join({jobs.begin(), jobs.end()}, ", ");
+    const auto no = [](std::string why) { return Error{Errc::not_found, std::move(why)}; };
+    if (jobs.empty()) return no("no agent of yours runs on this host; give the command on a node of the job");
+    if (address.job.empty() && jobs.size() > 1)
+        return no(cat("which job? write --job ID; on this host there are ", all));
+    const auto job = address.job.empty() ? *jobs.begin() : agent::job_in_address(address.job);
+    std::erase_if(agents, [&](const auto& one) { return one.job != job; });
+    if (agents.empty()) return no(cat("no job '", address.job, "' has an agent on this host; there are ", all));
+    return agents;
+}
+
+/// Asks one agent; an error where it does not answer.
+Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const native::Command& command) {
+    const auto address = agent::write_command_address(agent);
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    address.copy(name.sun_path + 1, sizeof name.sun_path - 2);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
+    const FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const timeval limit{.tv_sec = connect_limit / 1s, .tv_usec = 0};  // of connect and of send
+    std::string frame;
+    native::append_frame(frame, command);
+    const auto who = cat("the agent of pid ", agent.pid);
+    if (!socket.valid() || ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0 ||
+        ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0 ||
+        ::send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL) < 0)
+        return errno != EAGAIN ? error_from_errno(errno, cat("ask ", who))
+                               : Error{Errc::timed_out, cat(who,
+                                                            " takes no command, and others wait already: it stands "
+                                                            "still; was it stopped (SIGCONT lets it go on)?")};
+    pollfd waited{socket.get(), POLLIN, 0};
+    if (::poll(&waited, 1, static_cast<int>(answer_limit / 1ms)) != 1)
+        return Error{Errc::timed_out, cat(who, " did not answer within ", describe(answer_limit),
+                                          ": it may have lost its rendezvous; what was asked is not known to be done")};
+    std::string bytes(answer_bytes_max, '\0');
+    const auto got = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
+    if (got <= 0) return Error{Errc::peer_closed, cat(who, " closed the connection without an answer")};
+    native::FrameReader reader(native::Sender::daemon);
+    reader.append(std::string_view(bytes).substr(0, static_cast<std::size_t>(got)));
+    auto message = reader.next();
+    if (auto* answer = message && message.value() ? std::get_if<native::CommandAnswer>(&*message.value()) : nullptr)
+        return std::move(*answer);
+    return Error{Errc::bad_frame, cat(who, " answered in another language; is it of another version?")};
+}
+
+int tell(std::string_view verb, const native::CommandAnswer& heard) {
+    if (!heard.done) return complain(verb, 1, heard.text);
+    return answer(verb, cat(heard.text, "\n"));
+}
+
+int give_to_daemon(std::string_view verb, const JobAddress& address, const native::Command& command,
+                   const std::string& secret_file) {
+    const auto wrong = [verb](std::string_view why) { return complain(verb, exit_codes::usage, why); };
+    if (address.job.empty()) return wrong("which job? with --rdzv-endpoint write --job ID, too");
+    std::vector<Endpoint> daemons;
+    for (const auto place : split(address.endpoint, ',')) {
+        const auto endpoint = parse_endpoint(trim(place), default_port);
+        if (!endpoint) return wrong(cat("--rdzv-endpoint: ", endpoint.error().context));
+        daemons.push_back(*endpoint);
+    }
+    if (secret_file.empty())
+        return wrong(
+            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or give the command on a node of "
+            "the job without --rdzv-endpoint");
+    const auto secret = rendezvous::read_job_secret(secret_file);
+    if (!secret) return wrong(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
+    return heard ? tell(verb, *heard) : complain(verb, 1, heard.error().context);
+}
+
+int give_to_agent(std::string_view verb, const JobAddress& address, const native::Command& command) {
+    const auto agents = find_agents(address);
+    if (!agents) return complain(verb, 1, agents.error().context);
+    // Where nothing was done, another agent may do it: the first one may just have gone, or wait beside the round.
+    std::vector<std::string> troubles;
+    for (const auto& agent : *agents) {
+        const auto heard = ask(agent, command);
+        if (heard && heard->done) return tell(verb, *heard);
+        auto trouble = heard ? heard->text : heard.error().context;
+        if (std::ranges::find(troubles, trouble) == troubles.end()) troubles.push_back(std::move(trouble));
+    }
+    return complain(verb, 1, join(troubles, "; "));
+}
+
+}  // namespace
+
+Result<bool> take_value(const std::vector<std::string>& words, std::size_t& at, std::string_view name,
+                        std::string& value) {
+    const std::string_view word = words[at];
+    if (word.starts_with(name) && word.substr(name.size()).starts_with('=')) {
+        value = word.substr(name.size() + 1);
+        return true;
+    }
+    if (word != name) return false;
+    if (at + 1 == words.size()) return Error{Errc::invalid_argument, cat(name, ": a value is missing")};
+    value = words[++at];
+    return true;
+}
+
+Result<bool> take_address(const std::vector<std::string>& words, std::size_t& at, JobAddress& address) {
+    const auto taken = take_value(words, at, "--job", address.job);
+    if (!taken || *taken) {
+        if (taken && address.job.size() > 255) return Error{Errc::invalid_argument, "names have at most 255 bytes"};
+        return taken;
+    }
+    return take_value(words, at, "--rdzv-endpoint", address.endpoint);
+}
+
+int give_command(std::string_view verb, const JobAddress& address, const native::Command& command,
+                 const Environment& environment) {
+    if (address.endpoint.empty()) return give_to_agent(verb, address, command);
+    return give_to_daemon(verb, address, command, std::string(value_or_empty(environment, "MUSTER_SECRET_FILE")));
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,70 @@
+// From the text of one option's value to the value. Pure; each function gives nothing for a text it does not accept.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launcher/config/launch_config.h"
+
+namespace muster::launcher {
+
+/// A decimal whole number as Python's int() takes it: blanks around it and a leading '+' are allowed.
+std::optional<std::int64_t> whole_number(std::string_view text);
+
+/// The same within [lowest, highest].
+std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t lowest, std::int64_t highest);
+
+/// Seconds, whole or decimal, from 0 to ten years.
+std::optional<Duration> seconds(std::string_view text);
+
+struct RestartBudget {
+    std::uint32_t count = 0;
+    Duration window{};  ///< 0: the whole job
+};
+/// "3" or "10/1h": a whole number, and behind a '/' a whole number of s, m, h or d, 1 s to 30 days.
+std::optional<RestartBudget> restart_budget(std::string_view text);
+
+struct NodeFailures {
+    std::uint32_t max = 0;  ///< 0: off
+    std::uint32_t of = 0;
+};
+/// "M/N" with 0 < M <= N <= 100, or "0".
+std::optional<NodeFailures> node_failures(std::string_view text);
+
+/// The number of "SIGUSR1", "USR1" or "10", if it is a signal that can be handled.
+std::optional<int> handled_signal(std::string_view text);
+
+struct NodeRange {
+    std::uint32_t min = 1;
+    std::uint32_t max = 1;
+};
+/// "N" or "MIN:MAX" with 0 < MIN <= MAX <= 20,000 (what one daemon takes for a job).
+std::optional<NodeRange> node_range(std::string_view text);
+
+/// "0".."3", or "local rank:mask,..." (local ranks of any number of digits, unlike torchrun's).
+std::optional<StreamChoice> stream_choice(std::string_view text);
+
+/// "0,1,12".
+std::optional<std::vector<std::uint32_t>> local_ranks(std::string_view text);
+
+/// Items between commas; ",," stands for a comma within an item.
+std::vector<std::string> comma_list(std::string_view text);
+
+struct SignalList {
+    std::vector<int> numbers;
+    std::vector<std::string> unusable;  ///< unknown names, and SIGKILL and SIGSTOP, which nobody can handle
+};
+/// "SIGTERM,SIGUSR1"; as torchrun, a name that is not usable is no error.
+SignalList signal_list(std::string_view text);
+
+/// 1/true/t/yes/y and 0/false/f/no/n in any case.
+std::optional<bool> truth(std::string_view text);
+
+/// 128 random bits as 8-4-4-4-12 hexadecimal digits (a version 4 UUID).
+std::string random_uuid();
+
+}  // namespace muster::launcher

@@ -1,0 +1,55 @@
+#include "launcher/host/endpoint_look_up.h"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+#include "rendezvous/base/sockets/name_lookup.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr Duration haste_look = 20ms;
+
+using Addresses = std::vector<std::string>;
+
+/// Shared with the threads, which may outlive the call.
+struct Answers {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::size_t missing = 0;
+    std::vector<Addresses> found;
+};
+
+Addresses numeric(const std::vector<SocketAddress>& list) {
+    Addresses addresses;
+    for (const auto& one : list) addresses.push_back(one.numeric());
+    return addresses;
+}
+
+}  // namespace
+
+std::vector<Addresses> look_up_endpoints(const std::vector<Endpoint>& endpoints, Duration limit,
+                                         const std::function<bool()>& in_haste) {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    const auto answers = std::make_shared<Answers>();
+    answers->found.resize(endpoints.size());
+    std::unique_lock lock(answers->mutex);
+    for (std::size_t i = 0; i < endpoints.size(); ++i) {
+        answers->found[i] = numeric(rendezvous::numeric_addresses(endpoints[i]));
+        if (!answers->found[i].empty()) continue;
+        const auto asked = rendezvous::look_up_detached(endpoints[i], [answers, i](rendezvous::LookUpAnswer answer) {
+            const std::lock_guard guard(answers->mutex);
+            --answers->missing;
+            if (answer) answers->found[i] = numeric(*answer);
+            answers->changed.notify_one();
+        });
+        if (asked) ++answers->missing;
+    }
+    while (answers->missing > 0 && std::chrono::steady_clock::now() < until && !in_haste())
+        answers->changed.wait_for(lock, haste_look);
+    return answers->found;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,180 @@
+#include "launcher/host/environment_probe.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "launcher/config/option_values.h"
+#include "launcher/host/cgroup_quota.h"
+#include "launcher/host/gpu_count.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/name_lookup.h"
+#include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+SchedulerFacts scheduler_facts(const Environment& environment) {
+    struct Known {
+        std::string_view scheduler;
+        std::string_view variable;
+    };
+    // The step's own count before the allocation's: a shell in an allocation of four may well run a step of one.
+    constexpr std::array known{Known{"Slurm", "SLURM_STEP_NUM_NODES"}, Known{"Slurm", "SLURM_JOB_NUM_NODES"},
+                               Known{"Slurm", "SLURM_NNODES"},         Known{"Open MPI", "OMPI_MCA_orte_num_nodes"},
+                               Known{"Flux", "FLUX_JOB_NNODES"},       Known{"PBS", "PBS_NUM_NODES"}};
+    for (const auto& [scheduler, variable] : known)
+        if (const auto count = whole_number(value_or_empty(environment, variable), 1, 1'000'000))
+            return {std::string(scheduler), std::string(variable), static_cast<std::uint32_t>(*count)};
+    if (lookup(environment, "PMI_SIZE") || lookup(environment, "PMIX_RANK")) return {"PMI", {}, 0};
+    if (lookup(environment, "KUBERNETES_SERVICE_HOST")) return {"Kubernetes", {}, 0};
+    return {};
+}
+
+Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& scheduler) {
+    if (config.standalone || scheduler.host_count < 2 || config.is_host || !is_loopback(config.endpoint.host))
+        return {};
+    // One node: fine where it was asked for, or where no meeting place was named that others could have been meant for.
+    const bool one_by_oversight = !config.nodes_given && !config.endpoint_option.empty() && config.endpoint.port != 0;
+    if (config.nodes_max == 1 && !one_by_oversight) return {};
+    return Error{Errc::invalid_argument,
+                 cat(config.endpoint_option.empty() ? "--master-addr" : config.endpoint_option, ": got '",
+                     config.endpoint.host, config.endpoint_option.empty() ? "' by default" : "'", ", but ",
+                     scheduler.name, " says that there are ", scheduler.host_count, " hosts (", scheduler.variable,
+                     "), and each would meet only itself; write ", config.nodes_max == 1 ? "--nnodes and " : "",
+                     "the name of one of them (Slurm: the first line of scontrol show hostnames), or ",
+                     config.nodes_max == 1 ? "--nnodes=1 if each host is to run a job of its own"
+                                           : "--rdzv-conf is_host=1 on one node if all run on this host")};
+}
+
+Result<void> check_visible_devices(const LaunchConfig& config, const Environment& environment) {
+    const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
+    if (!config.virtual_local_rank || !visible) return {};
+    const auto device_count = split(*visible, ',').size();
+    if (config.workers_per_node <= device_count) return {};
+    return Error{Errc::invalid_argument,
+                 cat("--virtual-local-rank: CUDA_VISIBLE_DEVICES='", *visible, "' has ", device_count,
+                     device_count == 1 ? " device" : " devices", ", one for each worker, but --nproc-per-node is ",
+                     config.workers_per_node, "; lower it, or name more devices")};
+}
+
+std::uint32_t usable_cpu_count() {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    std::uint32_t count = 0;
+    if (::sched_getaffinity(0, sizeof mask, &mask) == 0)
+        count = static_cast<std::uint32_t>(CPU_COUNT(&mask));
+    else  // more CPUs than a cpu_set_t holds
+        count = std::thread::hardware_concurrency();
+    if (const auto quota = cgroup_cpu_quota(); quota != 0) count = std::min(count, quota);
+    return std::max(count, 1U);
+}
+
+std::string uncounted_accelerator(const std::string& devices) {
+    // AMD, Ascend, Trainium, and the kernel's class for all others.
+    for (const char* name : {"/kfd", "/davinci0", "/neuron0", "/accel"})
+        if (const auto path = devices + name; ::access(path.c_str(), F_OK) == 0) return path;
+    return {};
+}
+
+Result<void> resolve_worker_count(LaunchConfig& config, const Environment& environment,
+                                  const std::string& nvml_library) {
+    if (config.worker_count == WorkerCount::given) return {};
+    std::uint32_t gpus = 0;
+    std::string why = "no GPU was found";
+    if (config.worker_count != WorkerCount::cpu) {
+        const auto devices = list_gpus(nvml_library);
+        const auto visible = lookup(environment, "CUDA_VISIBLE_DEVICES");
+        if (!devices)
+            why = devices.error().context;
+        else
+            gpus = visible_gpu_count(*devices, visible);
+        if (devices && !devices->empty() && gpus == 0)
+            why = cat(devices->size(), " GPUs are here, but CUDA_VISIBLE_DEVICES='", visible.value_or(""),
+                      "' shows none");
+    }
+    const auto others = gpus == 0 && config.worker_count != WorkerCount::cpu ? uncounted_accelerator() : std::string{};
+    if (!others.empty()) why += cat(" (", others, " is there, but only NVIDIA's can be counted)");
+    if (config.worker_count == WorkerCount::automatic && !others.empty())
+        log(LogLevel::warning, "--nproc-per-node=auto starts one worker for each CPU: ", why,
+            "; write the number of accelerators");
+    if (config.worker_count == WorkerCount::gpu && gpus == 0)
+        return Error{Errc::not_found,
+                     cat("--nproc-per-node: got 'gpu', but ", why, "; write a number, or auto to fall back on the CPUs",
+                         lookup(environment, "SLURM_STEP_ID") && !lookup(environment, "SLURM_GPUS_ON_NODE")
+                             ? "; Slurm has given this step none: srun --gpus-per-node N asks for them"
+                             : "")};
+    config.workers_per_node = gpus != 0 ? gpus : usable_cpu_count();
+    config.worker_count = WorkerCount::given;
+    return {};
+}
+
+std::string single_worker_hint(const LaunchConfig& config, const Environment& environment) {
+    if (config.workers_per_node != 1 || config.worker_count != WorkerCount::given) return {};
+    const auto gpus = apparent_gpu_count(lookup(environment, "CUDA_VISIBLE_DEVICES"));
+    if (gpus < 2) return {};
+    return cat("one worker on a node with ", gpus, " GPUs: write --nproc-per-node=auto for one worker per GPU");
+}
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    if (::gethostname(name.data(), name.size() - 1) != 0) return "localhost";
+    return name.data();
+}
+
+namespace {
+
+bool is_own_address(const std::string& address) {
+    const auto all = list_own_addresses();
+    return is_loopback(address) ||
+           std::any_of(all.begin(), all.end(), [&](const auto& one) { return one.address.numeric() == address; });
+}
+
+std::string lower_case(std::string text) {
+    for (char& c : text)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return text;
+}
+
+/// This host's name with its domain, or without.
+bool has_own_label(const std::string& host) {
+    const auto asked = lower_case(host);
+    const auto own = lower_case(host_name());
+    return asked.starts_with(own + ".") || own.starts_with(asked + ".");
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit) {
+    const auto found = rendezvous::look_up({host, 0}, std::chrono::steady_clock::now() + limit);
+    if (!found) return found.error();
+    std::vector<std::string> addresses;
+    for (const auto& address : *found) addresses.push_back(address.numeric());
+    return addresses;
+}
+
+bool is_own_name(const std::string& host) {
+    return is_loopback(host) || lower_case(host) == lower_case(host_name());
+}
+
+void warn_of_alias(const LaunchConfig& config, const std::vector<std::string>& addresses) {
+    const auto& host = config.endpoint.host;
+    const bool only_loopback = !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), is_loopback);
+    if (config.backend != Backend::c10d || config.nodes_max < 2 || !only_loopback || is_own_name(host) ||
+        has_own_label(host))
+        return;
+    log(LogLevel::warning, "the name '", host, "' of --rdzv-endpoint is ", addresses.front(),
+        " here, so this node hosts the rendezvous, though its own name is '", host_name(),
+        "'. If that is another machine, correct /etc/hosts on this one, or write an address");
+}
+
+bool is_own_host(const std::string& host, const std::vector<std::string>& addresses) {
+    if (is_own_name(host) || std::any_of(addresses.begin(), addresses.end(), is_own_address)) return true;
+    if (!addresses.empty()) return false;
+    return has_own_label(host);  // nobody knows the name
+}
+
+}  // namespace muster::launcher

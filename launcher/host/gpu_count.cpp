@@ -1,0 +1,121 @@
+#include "launcher/host/gpu_count.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "agent/probes/gpus/gpu_driver.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using agent::GpuDriver;
+
+GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
+    GpuDevice described{.uuid = nvml.uuid_of(device),
+                        .mig_uuids = {},
+                        .mig_enabled = false,
+                        .pci_address = nvml.pci_address_of(device)};
+    unsigned current = 0;
+    unsigned pending = 0;
+    if (nvml.mig_mode == nullptr || nvml.mig_mode(device, &current, &pending) != GpuDriver::success || current != 1)
+        return described;
+    described.mig_enabled = true;
+    unsigned count = 0;
+    if (nvml.mig_count_max == nullptr || nvml.mig_by_index == nullptr ||
+        nvml.mig_count_max(device, &count) != GpuDriver::success)
+        return described;
+    for (unsigned index = 0; index < count; ++index) {
+        GpuDriver::Device mig = nullptr;
+        if (nvml.mig_by_index(device, index, &mig) == GpuDriver::success)
+            described.mig_uuids.push_back(nvml.uuid_of(mig));
+    }
+    return described;
+}
+
+/// What one entry of CUDA_VISIBLE_DEVICES stands for.
+struct Visible {
+    std::string name;       ///< a device's UUID, or its index; empty: nothing
+    std::size_t index = 0;  ///< of the GPU
+};
+
+Visible by_uuid(std::string_view entry, const std::vector<GpuDevice>& devices) {
+    Visible found;
+    for (std::size_t index = 0; index < devices.size(); ++index) {
+        std::vector<std::string> names = devices[index].mig_uuids;
+        names.push_back(devices[index].uuid);
+        for (const auto& name : names) {
+            if (!name.starts_with(entry)) continue;
+            if (!found.name.empty()) return {};  // fits two devices
+            found = {name, index};
+        }
+    }
+    // The names of drivers before R470, "MIG-GPU-<uuid>/<gi>/<ci>", cannot be looked up; CUDA will judge them.
+    if (found.name.empty() && entry.starts_with("MIG-GPU-")) found = {std::string(entry), devices.size()};
+    return found;
+}
+
+Visible resolve_visible(std::string_view entry, const std::vector<GpuDevice>& devices) {
+    if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return by_uuid(entry, devices);
+    if (entry.starts_with('+')) entry.remove_prefix(1);
+    std::size_t index = 0;
+    // As strtoul: digits count, what follows them does not.
+    if (std::from_chars(entry.data(), entry.data() + entry.size(), index).ec != std::errc{}) return {};
+    if (index >= devices.size()) return {};
+    return {cat("index ", index), index};
+}
+
+}  // namespace
+
+Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
+    auto loaded = GpuDriver::load(library);
+    if (!loaded) return loaded.error();
+    const auto& nvml = *loaded;
+    unsigned count = 0;
+    std::vector<GpuDevice> devices;
+    const auto failed = nvml.device_count(&count);
+    for (unsigned index = 0; failed == GpuDriver::success && index < count; ++index) {
+        GpuDriver::Device device = nullptr;
+        // A GPU that fell off the bus stays in the count; workers could not use it either.
+        if (nvml.device_by_index(index, &device) == GpuDriver::success)
+            devices.push_back(describe_device(nvml, device));
+    }
+    if (nvml.shutdown != nullptr) nvml.shutdown();
+    if (failed != GpuDriver::success) return Error{Errc::io, cat("nvmlDeviceGetCount: ", nvml.words(failed))};
+    return devices;
+}
+
+std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {
+    std::vector<std::size_t> found;
+    if (!visible) {
+        for (std::size_t index = 0; index < devices.size(); ++index)
+            found.insert(found.end(), devices[index].mig_enabled ? devices[index].mig_uuids.size() : 1, index);
+        return found;
+    }
+    std::vector<std::string> seen;
+    for (const auto entry : split(*visible, ',')) {
+        auto device = resolve_visible(trim(entry), devices);
+        if (device.name.empty()) break;
+        if (std::find(seen.begin(), seen.end(), device.name) != seen.end()) return {};
+        seen.push_back(std::move(device.name));
+        found.push_back(device.index);
+    }
+    return found;
+}
+
+std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible) {
+    return static_cast<std::uint32_t>(visible_gpus(devices, visible).size());
+}
+
+std::uint32_t apparent_gpu_count(std::optional<std::string_view> visible) {
+    constexpr std::uint32_t looked_for_max = 64;
+    std::uint32_t count = 0;
+    while (count < looked_for_max && ::access(cat("/dev/nvidia", count).c_str(), F_OK) == 0) ++count;
+    if (!visible || count == 0) return count;
+    return std::min(count, visible->empty() ? 0U : static_cast<std::uint32_t>(split(*visible, ',').size()));
+}
+
+}  // namespace muster::launcher

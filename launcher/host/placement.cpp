@@ -1,0 +1,102 @@
+#include "launcher/host/placement.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include "agent/probes/gpus/gpu_driver.h"
+#include "agent/process/side_process.h"
+#include "agent/process/side_runs.h"
+#include "agent/supervision/topology_text.h"
+#include "launcher/config/option_values.h"
+#include "launcher/host/cgroup_quota.h"
+#include "launcher/host/gpu_count.h"
+#include "rendezvous/base/kernel/first_line.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration topology_limit = 10s;  // machines of 1000 CPUs take one
+
+Result<agent::Topology> ask_for_topology() {
+    boost::asio::io_context loop;
+    agent::SideRuns runs(loop);
+    std::string said;
+    runs.start({agent::side_program("muster-topology")}, topology_limit,
+               [&said](std::string output) { said = std::move(output); });
+    loop.run();
+    return agent::read_topology(said);
+}
+
+/// Those that CUDA shows to this process; none where there is no driver.
+std::vector<agent::GpuFacts> gpu_facts(const Environment& environment) {
+    const auto named = value_or_empty(environment, "MUSTER_NVML_LIBRARY");
+    const auto devices = list_gpus(named.empty() ? agent::gpu_library : std::string(named));
+    if (!devices) return {};
+    std::vector<agent::GpuFacts> facts;
+    bool all_known = true;
+    for (const auto index : visible_gpus(*devices, lookup(environment, "CUDA_VISIBLE_DEVICES"))) {
+        const auto address = index < devices->size() ? (*devices)[index].pci_address : std::string();
+        facts.push_back({address, numa_node_of(address)});
+        all_known = all_known && facts.back().node.has_value();
+    }
+    if (!all_known)
+        log(LogLevel::info,
+            "--numa-binding: not every GPU tells its NUMA node (one node alone, or a virtual machine); their workers "
+            "go "
+            "round the nodes");
+    return facts;
+}
+
+void log_placements(const agent::Topology& topology, const LaunchConfig& config) {
+    if (!topology.policy_trouble.empty())
+        log(LogLevel::warning, cat("--numa-binding: CPUs are bound, memory is not (", topology.policy_trouble,
+                                   "; a container needs the capability SYS_NICE for it): it comes from where a worker "
+                                   "first writes to it"));
+    for (std::size_t local_rank = 0; local_rank < config.placements.size(); ++local_rank) {
+        const auto& [cpus, nodes] = config.placements[local_rank];
+        const auto memory =
+            nodes.empty() ? std::string() : cat(", memory of NUMA node ", agent::describe_ranges(nodes));
+        log(LogLevel::info, cat("local rank ", local_rank, ": CPUs ", agent::describe_ranges(cpus), memory));
+    }
+}
+
+}  // namespace
+
+std::optional<std::uint32_t> numa_node_of(const std::string& pci_address, const std::string& devices) {
+    if (pci_address.empty()) return std::nullopt;
+    const auto node = whole_number(first_line(cat(devices, '/', pci_address, "/numa_node")), 0, 1023);
+    return node ? std::optional(static_cast<std::uint32_t>(*node)) : std::nullopt;
+}
+
+Result<void> resolve_placement(LaunchConfig& config, const Environment& environment) {
+    const bool wants_threads = config.threads_from_cores && !lookup(environment, "OMP_NUM_THREADS");
+    if (!config.numa_binding && !wants_threads) return {};
+    auto topology = ask_for_topology();
+    if (!topology)
+        return Error{
+            Errc::invalid_argument,
+            cat(config.numa_binding ? "--numa-binding" : "--omp=auto", ": ", topology.error().context,
+                ", so this machine's CPUs are not known; is the program beside muster or in PATH? Or leave the "
+                "option out")};
+    if (config.numa_binding) {
+        const auto gpus = gpu_facts(environment);
+        auto placements = agent::place_workers(*config.numa_binding, *topology, gpus, config.workers_per_node);
+        if (!placements) return Error{Errc::invalid_argument, cat("--numa-binding: ", placements.error().context)};
+        config.placements = *std::move(placements);
+        if (!topology->policy_trouble.empty())
+            for (auto& placement : config.placements) placement.memory_nodes.clear();
+        log_placements(*topology, config);
+    }
+    if (!wants_threads) return {};
+    auto all = config.placements;
+    all.resize(config.workers_per_node);
+    config.threads = agent::worker_threads(*topology, all, cgroup_cpu_quota());
+    log(LogLevel::info, cat("OMP_NUM_THREADS is ", config.threads.front(), " for local rank 0, from its cores"));
+    return {};
+}
+
+}  // namespace muster::launcher

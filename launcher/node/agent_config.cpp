@@ -1,0 +1,135 @@
+#include "launcher/node/agent_config.h"
+
+#include <algorithm>
+#include <csignal>
+#include <limits>
+
+#include "launcher/config/shown_arguments.h"
+#include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/journal.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+std::uint32_t milliseconds(Duration duration) {
+    const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(count, 1, std::numeric_limits<std::uint32_t>::max()));
+}
+
+std::vector<agent::StreamSet> stream_sets(const StreamChoice& choice, std::uint32_t worker_count) {
+    std::vector<agent::StreamSet> sets(worker_count);
+    for (std::uint32_t local_rank = 0; local_rank < worker_count; ++local_rank) {
+        const auto found = choice.by_local_rank.find(local_rank);
+        const auto mask = static_cast<unsigned>(found == choice.by_local_rank.end() ? choice.all : found->second);
+        sets[local_rank] = {.out = (mask & 1U) != 0, .err = (mask & 2U) != 0};
+    }
+    return sets;
+}
+
+}  // namespace
+
+native::Join join_message(const LaunchConfig& config, const NodeFacts& node) {
+    const bool fixed = config.backend == Backend::fixed;
+    native::Join join;
+    join.terms = {
+        .nodes_min = fixed ? config.nodes_max : config.nodes_min,
+        .nodes_max = config.nodes_max,
+        .spares = config.spares,
+        .restarts_max = config.restarts_max,
+        .fixed_world = fixed,
+        .last_call_ms = milliseconds(config.last_call),
+        .lease_ms = milliseconds(config.lease),
+        .lost_timeout_ms = milliseconds(config.lost_timeout),
+        .stalled_restarts_max = config.checkpoint_dir.empty() ? 0 : config.stalled_restarts_max,
+        .restarts_window_ms = config.restarts_window > Duration::zero() ? milliseconds(config.restarts_window) : 0,
+        .node_failures_max = config.node_failures_max,
+        .node_failures_of = config.node_failures_of,
+        .restart_early_failures = config.restart_early_failures};
+    join.slots = config.workers_per_node;
+    join.role = config.role;
+    join.node_rank = config.node_rank;
+    join.hosts_endpoint = node.hosts_endpoint;
+    join.addresses = node.addresses;
+    join.entry = std::string(base_name(config.script));
+    auto shown = shown_arguments(join.entry, config.arguments);
+    join.arguments = std::move(shown.text);
+    join.arguments_hash = shown.hash;
+    return join;
+}
+
+agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, const Environment& environment,
+                                const NodeFacts& node) {
+    agent::AgentConfig agent;
+    agent.supervisor.join = join_message(config, node);
+    agent.supervisor.host = node.identity.host;
+    agent.supervisor.grace = config.grace;
+    agent.supervisor.stop_signals = config.handled_signals;
+    // At a time limit, a preemption and a scancel Slurm sends it twice within a second; SIGKILL follows after KillWait.
+    if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
+
+    agent.workers.argv = entry.argv;
+    agent.workers.environment = {environment.begin(), environment.end()};
+    agent.workers.worker_count = config.workers_per_node;
+    agent.workers.role = config.role;
+    agent.workers.job = config.job;
+    agent.shown_job = shown_job(config);
+    agent.workers.restarts_max = config.restarts_max;
+    agent.workers.checkpoint_dir = config.checkpoint_dir;
+    agent.workers.checkpoint_local_dir = config.checkpoint_local_dir;
+    agent.workers.placements = config.placements;
+    agent.workers.threads = config.threads;
+    agent.workers.virtual_local_rank = config.virtual_local_rank;
+    agent.workers.agent_store = config.backend == Backend::fixed || config.share_store;
+    agent.workers.preemption_signal = config.preemption_signal;
+    agent.workers.handled_signal_names = config.handled_signal_names;
+    if (config.backend == Backend::fixed) {
+        agent.workers.master_address = config.endpoint.host;
+        agent.workers.master_port = config.endpoint.port;
+    }
+
+    agent.network = node.network;
+    agent.logs.base = config.log_dir;
+    agent.logs.none = config.log_dir_null;
+    agent.logs.redirects = stream_sets(config.redirects, config.workers_per_node);
+    agent.logs.tee = stream_sets(config.tee, config.workers_per_node);
+    agent.logs.local_ranks_filter = config.local_ranks_filter;
+    agent.logs.stdout_filters = config.stdout_filters;
+    agent.logs.stderr_filters = config.stderr_filters;
+    agent.logs.prefix_template = config.prefix_template;
+    agent.logs.host_prefix = config.host_prefix;
+    agent.logs.to_journal = journal_is_open();
+    agent.logs.stderr_is_terminal = node.stderr_is_terminal;
+
+    agent.handled_signals = config.handled_signals;
+    agent.preemption_signal = config.preemption_signal;
+    agent.allow_faults = config.allow_faults;
+    agent.lease = config.lease;
+    agent.persist_limit = config.persist_limit;
+    agent.hang.host = agent.supervisor.host;
+    agent.hang.deadline_min = config.hang_timeout;
+    if (config.hang_timeout > Duration::zero()) agent.hang.stuck_after = config.hang_timeout;
+    return agent;
+}
+
+rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFacts& node) {
+    rendezvous::ClientConfig client;
+    client.endpoint = config.endpoint;
+    // A standalone daemon listens on IPv4's loopback alone; the name "localhost" would be looked up for nothing.
+    if (config.standalone) client.endpoint.host = "127.0.0.1";
+    client.endpoint_option = endpoint_option(config);
+    client.known_addresses = node.known_addresses;
+    client.others = config.more_endpoints;
+    client.is_told_leader = config.etcd.has_value();
+    client.job = config.job;
+    client.node = node.identity;
+    client.versions = {{.component = "muster", .version = MUSTER_VERSION}};
+    client.join_timeout = config.join_timeout;
+    client.lease = config.lease;
+    client.lost_timeout = config.lost_timeout;
+    client.secret = config.secret;
+    return client;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,263 @@
+#include "launcher/node/embedded_daemon.h"
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <thread>
+
+#include "agent/diagnosis/json_members.h"
+#include "launcher/scheduler/mpi_process.h"
+#include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/store_client/blocking_socket.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using rendezvous::BlockingSocket;
+
+/// For the muster that has the port to answer, on a busy host too, and to know its job. Each address has a part of it.
+constexpr Duration answer_wait = 5s;
+/// For whoever has answered with something else: only its port may pass to a muster meanwhile.
+constexpr Duration stranger_wait = 1s;
+constexpr Duration pause = 20ms;  // another muster may be between its bind and its own agent's join
+
+struct Served {
+    bool is_silent = true;
+    bool is_muster = false;
+    bool this_job = false;  ///< or any job: a musterd
+    bool other_jobs = false;
+};
+
+constexpr std::string_view status_begin = "HTTP/1.1 200";
+
+/// How long the one who is asked is waited for.
+struct Patience {
+    Instant deadline;
+    Instant stranger_deadline;  ///< once something was said that no muster says
+    const InHaste& in_haste;
+
+    [[nodiscard]] Instant next_look(Instant until) const { return std::min(until, Clock::now() + pause); }
+};
+
+/// What is said to the question for the status, which may be nothing, as far as it may be a status.
+std::string hear_status(BlockingSocket& socket, const Patience& patience) {
+    constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
+    constexpr std::size_t head_bytes_max = 1024;
+    std::string answer;
+    const auto may_be_status = [&answer] { return answer.starts_with(status_begin.substr(0, answer.size())); };
+    auto until = patience.deadline;
+    while (answer.size() < answer_bytes_max && may_be_status() && !patience.in_haste()) {
+        const auto piece = socket.receive(patience.next_look(until));
+        if (piece) {
+            answer.append(*piece);
+            // A muster names itself in its first bytes, and may be slow with the rest; others may never close.
+            const auto head = std::string_view(answer).substr(0, head_bytes_max);
+            const bool is_muster = head.find("\r\nServer: muster\r\n") != std::string_view::npos;
+            until = is_muster ? patience.deadline : std::min(patience.deadline, patience.stranger_deadline);
+        } else if (piece.error().code != Errc::timed_out || Clock::now() >= until) {
+            break;
+        }
+    }
+    return answer;
+}
+
+/// The daemon's status page, or the beginning of whatever else is said at the address, which may be nothing; nullopt if
+/// nobody listens there. In haste nothing more is waited for.
+std::optional<std::string> ask_for_status(const SocketAddress& address, const Patience& patience) {
+    constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    auto socket = BlockingSocket::begin_to_connect(address);
+    if (!socket) return std::nullopt;
+    // Who accepts nothing, and has its queue full, leaves a connection without an answer.
+    for (;;) {
+        const auto connected = socket->wait_until_connected(patience.next_look(patience.deadline));
+        if (connected) break;
+        if (connected.error().code != Errc::timed_out) return std::nullopt;
+        if (patience.in_haste() || Clock::now() >= patience.deadline) return std::string();
+    }
+    if (!socket->send(question, patience.deadline)) return std::string();
+    return hear_status(*socket, patience);
+}
+
+Served read_status(std::string_view answer, const std::string& job) {
+    const auto body = answer.find("\r\n\r\n");
+    const Served other{.is_silent = answer.empty()};
+    if (!answer.starts_with(status_begin) || body == std::string_view::npos) return other;
+    const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
+    if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return other;
+    // A musterd serves any job; a muster that hosts for another one ends with it.
+    Served served{.is_silent = false, .is_muster = true, .this_job = !agent::is_true(status, "embedded")};
+    for (const auto& one : status["jobs"])
+        (agent::text_of(one, "id") == job ? served.this_job : served.other_jobs) = true;
+    return served;
+}
+
+/// What the first muster among the addresses says, else that of a stranger; nothing if nobody listens at any.
+std::optional<Served> served_at(const PortQuestion& question, Instant deadline, Instant stranger_deadline) {
+    std::vector<std::string> addresses{"127.0.0.1", "::1"};
+    for (const auto& address : question.addresses)
+        if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) addresses.push_back(address);
+    std::optional<Served> served;
+    auto left_count = static_cast<std::int64_t>(addresses.size());
+    for (const auto& text : addresses) {
+        // A silent stranger at one address must not use up the time of the others.
+        const auto until = Clock::now() + (deadline - Clock::now()) / left_count--;
+        const auto address = SocketAddress::from_numeric(text, question.port);
+        const auto answer =
+            address ? ask_for_status(*address, {until, stranger_deadline, question.in_haste}) : std::nullopt;
+        if (!answer) continue;
+        served = read_status(*answer, question.job);
+        if (served->is_muster) return served;
+    }
+    return served;
+}
+
+/// Empty: all. An endpoint on loopback is for this host alone; its nodes may write it as 127.0.0.1, ::1 or localhost.
+std::vector<std::string> addresses_to_serve(const LaunchConfig& config) {
+    const auto& host = config.endpoint.host;
+    if (config.standalone) return {"127.0.0.1"};
+    if (!is_loopback(host)) return {""};
+    std::vector<std::string> addresses{"127.0.0.1", "::1"};
+    const bool is_numeric = SocketAddress::from_numeric(host, 0).has_value();
+    if (is_numeric && std::ranges::find(addresses, host) == addresses.end()) addresses.push_back(host);
+    return addresses;
+}
+
+using Listeners = std::vector<std::unique_ptr<rendezvous::Listener>>;
+
+/// At all of these addresses that this host has, on one port.
+Result<Listeners> open_listeners(const LaunchConfig& config) {
+    Listeners listeners;
+    auto port = config.endpoint.port;
+    for (const auto& address : addresses_to_serve(config)) {
+        auto opened = rendezvous::Listener::open({.address = address, .ports = {port, port}});
+        if (opened) {
+            port = (*opened)->port();
+            listeners.push_back(*std::move(opened));
+        } else if (listeners.empty() || opened.error().code == Errc::already_exists) {
+            return opened.error();
+        }
+    }
+    return listeners;
+}
+
+Result<std::unique_ptr<rendezvous::Daemon>> open_daemon_once(const LaunchConfig& config, rendezvous::EventLoop& loop,
+                                                             rendezvous::DaemonConfig daemon) {
+    auto listeners = open_listeners(config);
+    if (!listeners) return listeners.error();
+    auto first = std::move(listeners->front());
+    listeners->erase(listeners->begin());
+    return rendezvous::Daemon::open(loop, std::move(daemon), nullptr, std::move(first), *std::move(listeners));
+}
+
+rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
+                                       const std::function<void(const std::string& job)>& on_job_forgotten) {
+    rendezvous::DaemonConfig daemon;
+    // A daemon at a known endpoint may be the second one of a job whose other nodes still run a round. Those that lack
+    // nothing but this node cannot, because this node was in that round.
+    daemon.server.quiet_start = config.standalone ? rendezvous::QuietStart::none : rendezvous::QuietStart::until_full;
+    daemon.server.embedded_for = config.job;
+    daemon.server.to_wall_clock =
+        std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
+    daemon.server.allow_faults = config.allow_faults;
+    daemon.server.secret = config.secret;
+    daemon.server.secret_seed = rendezvous::random_nonce();
+    daemon.on_job_forgotten = on_job_forgotten;
+    return daemon;
+}
+
+std::string advice(PortOwner owner, const LaunchConfig& config) {
+    const bool is_static = std::string_view(endpoint_option(config)) == "--master-addr";
+    const auto other_port = cat("choose another port for this one (",
+                                is_static ? "--master-port" : endpoint_option(config), ", the same on all nodes)");
+    switch (owner) {
+        case PortOwner::other_job: return cat("; it serves another job: ", other_port);
+        case PortOwner::stranger:
+            return cat("; it is no muster, and most likely belongs to another job: ", other_port,
+                       ", or wait for its end");
+        case PortOwner::nobody:
+            return cat("; nobody answers there, and most likely another job on this host has the port: ", other_port,
+                       ", or wait for its end");
+        case PortOwner::this_job:
+        case PortOwner::unknown: break;
+    }
+    return {};
+}
+
+}  // namespace
+
+Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_host) {
+    if (config.standalone) return Hosting::told;
+    // Several daemons that share their state are musterds.
+    if (!config.more_endpoints.empty()) return Hosting::no;
+    if (config.is_host) return *config.is_host ? Hosting::told : Hosting::no;
+    // As in torchrun, static's rank 0 is the host whatever the endpoint is called there (a service's virtual address);
+    // but a daemon that already answers at the port is used.
+    if (config.backend == Backend::fixed) return config.node_rank == 0 ? Hosting::inferred : Hosting::no;
+    return own_host() ? Hosting::inferred : Hosting::no;
+}
+
+std::string advice_to_told_host(const Environment& environment, std::uint16_t port) {
+    const auto is_port_of = [&](const auto& place) { return place && place->port == port; };
+    if (is_slurm_task(environment) && is_port_of(slurm_task(environment)))
+        return "; the port comes from the numbers of Slurm's job and step: start the step again, which has another "
+               "one, or "
+               "write srun --resv-ports=1 (MpiParams=ports=... in slurm.conf)";
+    if (is_mpi_process(environment) && is_port_of(mpi_process(environment)))
+        return "; the port comes from the number of mpirun's job: start it again, which has another one, or write "
+               "--rdzv-endpoint HOST:PORT";
+    return "; end it, or choose another port (on all nodes); without is_host=1 this node would join a muster that "
+           "serves "
+           "the port";
+}
+
+PortOwner port_owner(const PortQuestion& question, Instant deadline) {
+    const auto stranger_deadline = std::min(deadline, Clock::now() + stranger_wait);
+    std::optional<Served> muster;
+    for (;;) {
+        auto served = served_at(question, deadline, stranger_deadline);
+        if (question.in_haste()) return PortOwner::unknown;
+        if (!served) return PortOwner::nobody;
+        // The last question may have no time left for its answer: what a muster said before still holds.
+        if (served->is_muster) muster = served;
+        if (muster) served = muster;
+        if (served->this_job) return PortOwner::this_job;
+        const bool has_answered = !served->is_muster && !served->is_silent;
+        if (Clock::now() + pause >= (has_answered ? stranger_deadline : deadline)) {
+            if (!served->is_muster) return PortOwner::stranger;
+            return served->other_jobs ? PortOwner::other_job : PortOwner::this_job;
+        }
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Hosting hosting,
+                                                        const std::vector<std::string>& endpoint_addresses,
+                                                        rendezvous::EventLoop& loop, const InHaste& in_haste,
+                                                        std::function<void(const std::string& job)> on_job_forgotten) {
+    const auto deadline = Clock::now() + answer_wait;
+    for (;;) {
+        auto opened = open_daemon_once(config, loop, daemon_config(config, on_job_forgotten));
+        if (opened) {
+            config.endpoint.port = (*opened)->port();
+            return opened;
+        }
+        auto error = opened.error();
+        if (error.code != Errc::already_exists) return error;
+        if (hosting == Hosting::told) return error;
+        const auto owner = port_owner({endpoint_addresses, config.endpoint.port, config.job, in_haste}, deadline);
+        if (owner == PortOwner::this_job || owner == PortOwner::unknown) return std::unique_ptr<rendezvous::Daemon>{};
+        if (owner != PortOwner::nobody || Clock::now() >= deadline) {
+            error.context += advice(owner, config);
+            return error;
+        }
+        // Whoever had the port may have left between our bind and our question: bind again.
+        std::this_thread::sleep_for(pause);
+    }
+}
+
+}  // namespace muster::launcher

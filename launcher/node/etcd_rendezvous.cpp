@@ -1,0 +1,111 @@
+#include "launcher/node/etcd_rendezvous.h"
+
+#include <chrono>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/state/etcd/etcd_state.h"
+
+namespace muster::launcher {
+
+using rendezvous::EtcdState;
+
+class EtcdRendezvous::Body {
+  public:
+    Body(rendezvous::EventLoop& loop, EtcdNews news) : loop_(loop), news_(std::move(news)) {}
+
+    Result<void> host(const LaunchConfig& config, const std::string& host) {
+        auto daemon = daemon_config(config);
+        auto listener = rendezvous::Listener::open(daemon.listen);
+        if (!listener) return with_context(listener.error(), "this node's daemon (daemon_port of --rdzv-conf)");
+        const Endpoint self{host, (*listener)->port()};
+        daemon.on_leading = [this, self] { news_.leader(self, {}); };
+        auto state = open_state(config, describe(self));
+        if (!state) return state.error();
+        state_ = state->get();
+        auto opened = rendezvous::Daemon::open(loop_, std::move(daemon), *std::move(state), *std::move(listener));
+        if (!opened) return opened.error();
+        daemon_ = *std::move(opened);
+        return {};
+    }
+
+    Result<void> look(const LaunchConfig& config) {
+        auto state = open_state(config, {});
+        if (!state) return state.error();
+        // Its callbacks come through the loop, which does not run yet or may do so already: set where they are read.
+        loop_.invoke([&] {
+            watched_ = *std::move(state);
+            watched_->stands_by = [this](const std::string& leader) { told(leader); };
+        });
+        return {};
+    }
+
+    ~Body() {
+        loop_.invoke([this] { watched_.reset(); });
+    }
+
+    [[nodiscard]] rendezvous::Daemon* daemon() const { return daemon_.get(); }
+    void job_is_over() {
+        if (state_ != nullptr) state_->sweep_at_end();
+    }
+
+  private:
+    Result<std::unique_ptr<EtcdState>> open_state(const LaunchConfig& config, std::string self) {
+        auto state = EtcdState::open(*config.etcd, std::move(self),
+                                     [this](std::function<void()> work) { loop_.post(std::move(work)); });
+        if (!state) return with_context(state.error(), "etcd (--rdzv-conf)");
+        (*state)->remarks = [this](std::string line) { news_.leader({}, std::move(line)); };
+        return state;
+    }
+
+    rendezvous::DaemonConfig daemon_config(const LaunchConfig& config) {
+        rendezvous::DaemonConfig daemon;
+        daemon.listen.ports = config.daemon_ports;
+        daemon.server.quiet_start = rendezvous::QuietStart::until_full;
+        daemon.server.keep_records = true;
+        daemon.server.allow_faults = config.allow_faults;
+        daemon.server.to_wall_clock =
+            std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
+        daemon.server.secret = config.secret;
+        daemon.server.secret_seed = rendezvous::random_nonce();
+        daemon.on_job_forgotten = news_.job_forgotten;
+        daemon.on_standing_by = [this](const std::string& leader) { told(leader); };
+        return daemon;
+    }
+
+    void told(const std::string& leader) {
+        const auto place = parse_endpoint(leader, 0);
+        if (leader.empty() || !place || place->port == 0)
+            news_.leader({}, "no daemon of this job leads just now");
+        else
+            news_.leader(*place, {});
+    }
+
+    rendezvous::EventLoop& loop_;
+    const EtcdNews news_;
+    std::unique_ptr<rendezvous::Daemon> daemon_;
+    EtcdState* state_ = nullptr;  // daemon_'s
+    std::unique_ptr<EtcdState> watched_;
+};
+
+EtcdRendezvous::EtcdRendezvous(std::unique_ptr<Body> body) : body_(std::move(body)) {}
+EtcdRendezvous::~EtcdRendezvous() = default;
+
+Result<std::unique_ptr<EtcdRendezvous>> EtcdRendezvous::open(const LaunchConfig& config, const std::string& host,
+                                                             rendezvous::EventLoop& loop, EtcdNews news) {
+    auto body = std::make_unique<Body>(loop, std::move(news));
+    const auto opened = config.is_host.value_or(true) ? body->host(config, host) : body->look(config);
+    if (!opened) return opened.error();
+    return std::unique_ptr<EtcdRendezvous>(new EtcdRendezvous(std::move(body)));
+}
+
+void EtcdRendezvous::job_is_over() {
+    body_->job_is_over();
+}
+
+rendezvous::Daemon* EtcdRendezvous::daemon() const {
+    return body_->daemon();
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,348 @@
+#include "launcher/node/node_run.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <csignal>
+#include <optional>
+#include <random>
+
+#include "agent/driver/agent.h"
+#include "agent/driver/client_link.h"
+#include "agent/process/posix_process_host.h"
+#include "agent/supervision/store_candidates.h"
+#include "launcher/host/advertised_addresses.h"
+#include "launcher/host/endpoint_look_up.h"
+#include "launcher/host/environment_probe.h"
+#include "launcher/host/slurm_node.h"
+#include "launcher/node/agent_config.h"
+#include "launcher/node/embedded_daemon.h"
+#include "launcher/node/etcd_rendezvous.h"
+#include "launcher/node/round_stores.h"
+#include "launcher/node/signal_reason.h"
+#include "launcher/node/testament.h"
+#include "launcher/report/exit_code.h"
+#include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/system/start_up_signals.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/net/event_loop.h"
+#include "rendezvous/secret/job_secret.h"
+
+namespace muster::launcher {
+
+namespace {
+
+// The C library asks a name server twice, 5 s each. Whether this node is the host cannot be known sooner.
+constexpr Duration resolve_limit = 12s;
+// Who was told to be the host serves at once. The address of its name only says which of its own are told first.
+constexpr Duration resolve_limit_of_host = 250ms;
+constexpr Duration slurm_node_limit = 5s;  // for its controller to say where a node is
+constexpr Duration end_linger = 10s;       // for the other agents to hear the end from our daemon
+constexpr Duration stop_slack = 10s;       // for all of a stop that is neither grace nor copies to the disk
+constexpr Duration idle_look = 20ms;       // between looks whether any agent is still connected to it
+
+Incarnation random_incarnation() {
+    std::random_device device;
+    return (Incarnation{device()} << 32) | device();
+}
+
+}  // namespace
+
+class NodeRun::Body {
+  public:
+    Body(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
+        : config_(std::move(config)), entry_(std::move(entry)), environment_(std::move(environment)), unit_(unit) {
+        facts_.identity = {.host = host_name(), .pid = ::getpid(), .incarnation = random_incarnation()};
+        facts_.stderr_is_terminal = ::isatty(STDERR_FILENO) == 1;
+    }
+
+    std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian) {
+        hold_signals();
+        resolve_endpoints();
+        facts_.addresses = advertised_addresses(config_, endpoint_addresses());
+        facts_.network = {.own_address = [this] { return own_address(); },
+                          .daemon_address = [this] { return daemon_address_; }};
+        if (auto wrong = config_.etcd ? meet_at_etcd() : host_daemon()) return *wrong;
+        if (auto started = net_loop_.start_thread(); !started)
+            return NotLaunched{exit_codes::internal, started.error().context};
+
+        agent::PosixProcessHost host(io_, std::move(guardian));
+        auto client = client_config(config_, facts_);
+        client.secret_seed = rendezvous::random_nonce();
+        agent::ClientLink link(io_, std::move(client));
+        link_ = &link;
+        RoundStores stores(config_,
+                           {.loop = net_loop_,
+                            .post = [this](auto work) { boost::asio::post(io_, std::move(work)); },
+                            .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); },
+                            .addresses = facts_.addresses});
+        agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
+        if (daemon_ == nullptr) host.set_testament(testament({}));
+        link.on_connected = [this, &host](const Endpoint& daemon) {
+            // With this process our own daemon is gone as well.
+            const bool own =
+                daemon_ != nullptr &&
+                (!config_.etcd || (is_own_host(daemon.host, {daemon.host}) && daemon.port == daemon_->port()));
+            daemon_address_ = daemon.host;
+            host.set_testament(own ? std::string{} : testament(daemon));
+        };
+        agent.on_progress = [this](const std::string& line) {
+            print_notice(cat("muster: ", line, "\n"));
+            unit_.status(line);
+        };
+        agent.on_unsaved = [this](std::string unsaved) { unsaved_ = std::move(unsaved); };
+        agent.on_end = [this](agent::Ending ending) {
+            ending_ = std::move(ending);
+            reason_.when_known([this] { linger(); });
+        };
+        reason_.on_reason = [](const std::string& why) { print_notice(cat("muster: why the signal: ", why, "\n")); };
+        agent.on_signal = [this](int) { reason_.ask(); };
+        watch_for_haste();
+        agent.start();
+        unit_.ready();
+        ::pthread_sigmask(SIG_UNBLOCK, &held_signals_, nullptr);
+        io_.run();
+        return ending_.value_or(agent::Ending{agent::AgentFailed{"the event loop ended before the job did"}});
+    }
+
+    [[nodiscard]] const std::string& host() const { return facts_.identity.host; }
+    [[nodiscard]] const std::string& signal_reason() const { return reason_.text(); }
+    [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
+
+  private:
+    /// A signal that comes before the agent's handlers are there waits for them, and is then a stop in order. Threads
+    /// started meanwhile keep these signals blocked, so that only this one gets them.
+    void hold_signals() {
+        ::sigemptyset(&held_signals_);
+        for (const int signal : config_.handled_signals) ::sigaddset(&held_signals_, signal);
+        if (config_.preemption_signal != 0) ::sigaddset(&held_signals_, config_.preemption_signal);
+        ::pthread_sigmask(SIG_BLOCK, &held_signals_, nullptr);
+        end_start_up_signals();
+    }
+
+    /// A stop signal ends the lingering; one that came earlier, while the agent was ending, means that there is to be
+    /// none. Who is cancelled does not linger anyway.
+    void watch_for_haste() {
+        for (const int signal : config_.handled_signals) {
+            boost::system::error_code ignored;  // the agent has said so
+            haste_.add(signal, ignored);
+        }
+        haste_.async_wait([this](const boost::system::error_code& cancelled, int) {
+            if (cancelled) return;
+            in_haste_ = true;
+            unit_.stopping(config_.grace + config_.persist_limit + stop_slack);
+            if (ending_) io_.stop();
+        });
+    }
+
+    /// The endpoint's own addresses first, then those of the others. Our own name needs no look-up.
+    void resolve_endpoints() {
+        if (config_.standalone) return;
+        std::vector<Endpoint> all{config_.endpoint};
+        const auto& more = config_.etcd ? config_.etcd->members : config_.more_endpoints;
+        all.insert(all.end(), more.begin(), more.end());
+        if (all.size() == 1 && is_own_name(config_.endpoint.host)) return;
+        const bool told = config_.is_host == true && all.size() == 1;
+        auto found =
+            look_up_endpoints(all, told ? resolve_limit_of_host : resolve_limit, [this] { return is_signalled(); });
+        if (found.front().empty() && !told) found.front() = ask_slurm_for(config_.endpoint.host);
+        // Several addresses of another host: one that this host has too leads back to itself.
+        if (config_.is_host == false && config_.endpoint.host.find(',') != std::string::npos)
+            found.front() = agent::store_candidates(found.front(), own_addresses(), {});
+        first_count_ = found.front().size();
+        facts_.known_addresses = join(found.front(), ",");
+        for (std::size_t i = 0; i < all.size(); ++i)
+            for (const auto& address : found[i]) endpoints_.push_back({address, all[i].port});
+        if (config_.etcd)
+            for (std::size_t i = 1; i < all.size(); ++i) config_.etcd->known_addresses.push_back(join(found[i], ","));
+    }
+
+    /// The endpoint's host, which has no address here, may be a node of Slurm's under a name that only Slurm knows.
+    [[nodiscard]] std::vector<std::string> ask_slurm_for(const std::string& host) const {
+        if (!is_slurm_task(environment_)) return {};
+        auto addresses = slurm_node_addresses(host, slurm_node_limit, [this] { return is_signalled(); });
+        if (!addresses.empty())
+            log(LogLevel::info, "the name '", host, "' has no address here; Slurm's for this node is ",
+                join(addresses, ","));
+        return addresses;
+    }
+
+    /// A stop was asked for that is still held back.
+    [[nodiscard]] bool is_signalled() const {
+        sigset_t waiting;
+        if (::sigpending(&waiting) != 0) return false;
+        return std::any_of(config_.handled_signals.begin(), config_.handled_signals.end(),
+                           [&](int signal) { return ::sigismember(&waiting, signal) == 1; });
+    }
+
+    /// The one at which others have come to our daemon; else the best one.
+    [[nodiscard]] std::string own_address() const {
+        const auto& all = facts_.addresses;
+        const auto reached = daemon_ != nullptr ? daemon_->reached_at() : std::vector<std::string>{};
+        for (const auto& address : reached)
+            if (std::find(all.begin(), all.end(), address) != all.end()) return address;
+        return all.front();
+    }
+
+    [[nodiscard]] std::vector<std::string> endpoint_addresses() const {
+        std::vector<std::string> addresses;
+        for (std::size_t i = 0; i < first_count_; ++i) addresses.push_back(endpoints_[i].host);
+        return addresses;
+    }
+
+    /// Our daemon may be the one that leads; who does is etcd's word.
+    std::optional<NotLaunched> meet_at_etcd() {
+        endpoints_.clear();
+        EtcdNews news;
+        news.leader = [this](std::optional<Endpoint> leader, std::string why) {
+            boost::asio::post(io_, [this, leader = std::move(leader), why = std::move(why)]() mutable {
+                link_->client().leader_is(leader, std::move(why));
+            });
+        };
+        news.job_forgotten = [this](const std::string& job) {
+            boost::asio::post(io_, [this, job] { on_forgotten(job); });
+        };
+        auto opened = EtcdRendezvous::open(config_, address_list(facts_.addresses), net_loop_, std::move(news));
+        if (!opened) return NotLaunched{exit_codes::configuration, opened.error().context};
+        etcd_ = *std::move(opened);
+        daemon_ = etcd_->daemon();
+        return std::nullopt;
+    }
+
+    /// Finds out whose the rendezvous is, and opens our daemon if it is ours.
+    std::optional<NotLaunched> host_daemon() {
+        const auto addresses = endpoint_addresses();
+        const auto choice = hosting(config_, [&] { return is_own_host(config_.endpoint.host, addresses); });
+        if (choice == Hosting::no) return std::nullopt;
+        if (choice == Hosting::inferred) warn_of_alias(config_, addresses);
+        auto asked = addresses;
+        asked.insert(asked.end(), facts_.addresses.begin(), facts_.addresses.end());
+        auto opened = open_daemon(
+            config_, choice, asked, net_loop_, [this] { return is_signalled(); },
+            [this](const std::string& job) { boost::asio::post(io_, [this, job] { on_forgotten(job); }); });
+        if (!opened) {
+            const bool is_taken = choice == Hosting::told && opened.error().code == Errc::already_exists;
+            return NotLaunched{
+                exit_codes::configuration,
+                cat("cannot serve the rendezvous ", describe(config_.endpoint), ": ", opened.error().context,
+                    is_taken ? advice_to_told_host(environment_, config_.endpoint.port) : "")};
+        }
+        embedded_ = std::move(*opened);
+        daemon_ = embedded_.get();
+        // By no name, which may lead elsewhere. Ours listens at all of our addresses, somebody else's maybe at one.
+        if (!config_.standalone) facts_.known_addresses = "127.0.0.1,::1";
+        for (const auto& address : facts_.addresses)
+            if (daemon_ == nullptr && SocketAddress::from_numeric(address, 0))
+                facts_.known_addresses += cat(',', address);
+        facts_.hosts_endpoint = daemon_ != nullptr;
+        return std::nullopt;
+    }
+
+    /// `daemon`: the one that was reached last.
+    [[nodiscard]] std::string testament(const std::optional<Endpoint>& daemon) const {
+        native::Hello hello;
+        hello.job = config_.job;
+        hello.node = facts_.identity;
+        if (config_.secret) hello.challenge = config_.secret(cat("muster testament ", facts_.identity.incarnation));
+        auto daemons = endpoints_;
+        if (daemon) {
+            std::erase(daemons, *daemon);
+            daemons.insert(daemons.begin(), *daemon);
+        }
+        return write_testament({.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died"});
+    }
+
+    void on_forgotten(const std::string& job) {
+        if (job != config_.job) return;
+        forgotten_ = true;
+        if (lingers_) io_.stop();
+    }
+
+    /// The others hear the end from our daemon, so it waits for them; unless this node leaves a job that goes on, for
+    /// which there is nothing to wait.
+    void linger() {
+        lingers_ = true;
+        const bool job_is_over =
+            std::holds_alternative<agent::JobSucceeded>(*ending_) || std::holds_alternative<agent::JobFailed>(*ending_);
+        if (daemon_ == nullptr || forgotten_ || in_haste_ || !job_is_over) return io_.stop();
+        linger_until_ = std::chrono::steady_clock::now() + end_linger;
+        look_whether_idle();
+    }
+
+    void look_whether_idle() {
+        if (daemon_->idle()) {
+            if (etcd_) etcd_->job_is_over();
+            return io_.stop();
+        }
+        if (std::chrono::steady_clock::now() >= linger_until_) return io_.stop();
+        idle_timer_.expires_after(idle_look);
+        idle_timer_.async_wait([this](const boost::system::error_code& cancelled) {
+            if (!cancelled) look_whether_idle();
+        });
+    }
+
+    LaunchConfig config_;
+    Entry entry_;
+    Environment environment_;
+    const ServiceUnit& unit_;
+    NodeFacts facts_;
+    std::vector<Endpoint> endpoints_;  ///< of the daemons that the options name, numeric
+    std::size_t first_count_ = 0;      ///< so many of them are the first one's
+    std::string daemon_address_;       ///< at which it was reached last
+    sigset_t held_signals_{};
+
+    boost::asio::io_context io_{1};
+    SignalReason reason_{io_, environment_};
+    rendezvous::EventLoop net_loop_;
+    std::unique_ptr<rendezvous::Daemon> embedded_;
+    std::unique_ptr<EtcdRendezvous> etcd_;
+    rendezvous::Daemon* daemon_ = nullptr;  ///< this node's, if it has one
+    agent::ClientLink* link_ = nullptr;
+    boost::asio::steady_timer idle_timer_{io_};
+    Instant linger_until_{};
+    bool lingers_ = false;
+    bool forgotten_ = false;
+    boost::asio::signal_set haste_{io_};
+    bool in_haste_ = false;
+    std::optional<agent::Ending> ending_;
+    std::string unsaved_;
+};
+
+NodeRun::NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit)
+    : body_(std::make_unique<Body>(std::move(config), std::move(entry), std::move(environment), unit)) {}
+
+NodeRun::~NodeRun() = default;
+
+std::variant<agent::Ending, NotLaunched> NodeRun::run(agent::GuardianHandle guardian) {
+    return body_->run(std::move(guardian));
+}
+
+const std::string& NodeRun::host() const {
+    return body_->host();
+}
+
+const std::string& NodeRun::signal_reason() const {
+    return body_->signal_reason();
+}
+
+const std::string& NodeRun::unsaved() const {
+    return body_->unsaved();
+}
+
+agent::GuardianConfig guardian_config(const LaunchConfig& config) {
+    agent::GuardianConfig guardian;
+    guardian.unfed_max = config.lease * 8 / 10;
+    guardian.on_agent_death_max = 2s;
+    guardian.on_agent_death = [limit = guardian.on_agent_death_max, secret = config.secret](
+                                  std::string_view testament) { deliver_testament(testament, limit, secret); };
+    return guardian;
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,40 @@
+#include "launcher/node/round_stores.h"
+
+#include "rendezvous/net/listener.h"
+
+namespace muster::launcher {
+
+RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbing_(std::move(plumbing)) {
+    probes_ = config.backend == Backend::c10d && !config.share_store;
+    serves_workers_ = config.backend == Backend::c10d && config.share_store;
+    // Where the other nodes know this one by a loopback address alone, all that may use it runs here.
+    const auto& addresses = plumbing_.addresses;
+    const bool is_private = addresses.size() == 1 && is_loopback(addresses.front());
+    if (config.standalone || is_private) listen_.address = config.standalone ? "127.0.0.1" : addresses.front();
+    if (serves_workers_) listen_.ports = config.store_ports;
+}
+
+Result<agent::RoundPorts> RoundStores::open() {
+    rendezvous::RoundStoreConfig config;
+    config.listen = listen_;
+    config.answer = plumbing_.answer;
+    config.post = plumbing_.post;
+    auto opened = rendezvous::RoundStore::open(plumbing_.loop, std::move(config));
+    if (!opened) return opened.error();
+    store_ = std::move(*opened);
+    agent::RoundPorts ports{.store = serves_workers_ ? store_->port() : std::uint16_t{0}, .peer = store_->port()};
+    if (probes_) {
+        // Closed again at once: between now and the worker's bind somebody else may take it, which is why the agent's
+        // own store is the default.
+        const auto probe = rendezvous::Listener::open({});
+        if (!probe) return probe.error();
+        ports.store = (*probe)->port();
+    }
+    return ports;
+}
+
+void RoundStores::close() {
+    store_.reset();
+}
+
+}  // namespace muster::launcher

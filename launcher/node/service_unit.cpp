@@ -1,0 +1,95 @@
+#include "launcher/node/service_unit.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <functional>
+
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/servers/service.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// In the abstract name space: it goes with the process that bound it, and listening tells others its pid.
+sockaddr_un claim_address(const std::string& job, socklen_t& size) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    auto name = cat("muster-unit/", ::geteuid(), "/", job);
+    constexpr auto room = sizeof address.sun_path - 1;
+    if (name.size() > room) name = cat("muster-unit#", std::hash<std::string>{}(name));
+    name.copy(address.sun_path + 1, room);
+    size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    return address;
+}
+
+FileDescriptor unix_socket() {
+    return FileDescriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/// "process 4242 in muster-agent@train.service".
+std::string describe_holder(const sockaddr_un& address, socklen_t size) {
+    const auto asking = unix_socket();
+    ucred holder{};
+    socklen_t length = sizeof holder;
+    if (::connect(asking.get(), reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+        ::getsockopt(asking.get(), SOL_SOCKET, SO_PEERCRED, &holder, &length) != 0)
+        return "another process";
+    const auto groups = read_file(cat("/proc/", holder.pid, "/cgroup"));
+    for (const auto line : split(groups, '\n'))
+        for (const auto part : split(line, '/'))
+            if (part.ends_with(".service")) return cat("process ", holder.pid, " of ", part);
+    return cat("process ", holder.pid);
+}
+
+}  // namespace
+
+ServiceUnit ServiceUnit::take(Environment& environment, int own_pid, int parent_pid) {
+    ServiceUnit unit;
+    const auto executed = lookup(environment, "SYSTEMD_EXEC_PID");
+    const auto invocation = lookup(environment, "INVOCATION_ID");
+    unit.is_main_ = executed ? *executed == std::to_string(own_pid) : invocation && parent_pid == 1;
+    if (!unit.is_main_) return unit;
+    unit.notify_socket_ = value_or_empty(environment, "NOTIFY_SOCKET");
+    for (const char* name : {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS",
+                             "LISTEN_FDNAMES", "SYSTEMD_EXEC_PID"})
+        environment.erase(name);
+    return unit;
+}
+
+Result<void> ServiceUnit::claim(const std::string& job) {
+    if (!is_main_) return {};
+    socklen_t size = 0;
+    const auto address = claim_address(job, size);
+    auto socket = unix_socket();
+    const bool bound = socket.valid() && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0;
+    if (!bound && errno == EADDRINUSE)
+        return Error{Errc::already_exists,
+                     cat("job '", job, "' runs on this host already, in ", describe_holder(address, size),
+                         "; one unit a job and host: stop one of the two, or give them different rdzv-id")};
+    // What cannot be claimed for another reason is nobody's.
+    if (bound && ::listen(socket.get(), 1) == 0) claim_ = std::move(socket);
+    return {};
+}
+
+void ServiceUnit::status(std::string_view line) const {
+    constexpr std::string_view ours = "muster: ";
+    if (line.starts_with(ours)) line.remove_prefix(ours.size());
+    say(cat("STATUS=", line.substr(0, line.find('\n'))));
+}
+
+void ServiceUnit::stopping(Duration at_most) const {
+    say(cat("STOPPING=1\nEXTEND_TIMEOUT_USEC=",
+            std::chrono::duration_cast<std::chrono::microseconds>(at_most).count()));
+}
+
+void ServiceUnit::say(std::string_view words) const {
+    if (is_main_) rendezvous::notify_service_manager(notify_socket_, words);
+}
+
+}  // namespace muster::launcher

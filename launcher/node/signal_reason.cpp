@@ -1,0 +1,70 @@
+#include "launcher/node/signal_reason.h"
+
+#include <chrono>
+#include <utility>
+
+#include "launcher/scheduler/slurm_reason.h"
+#include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration slurm_limit = 4s;
+/// Slurm signals every process of the step, this one too, which may die of it before it has become deaf.
+/// Where there is no scontrol (a container), it is asked no more.
+constexpr const char* deaf_scontrol =
+    "trap '' HUP INT QUIT TERM USR1 USR2; command -v scontrol >/dev/null || { echo none; exit; }; "
+    "exec scontrol -o show job \"$0\" 2>/dev/null";
+constexpr int tries_max = 3;
+constexpr Duration retry_pause = 100ms;
+
+std::chrono::seconds wall_clock() {
+    return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+}
+
+}  // namespace
+
+SignalReason::SignalReason(boost::asio::io_context& loop, const Environment& environment)
+    : environment_(environment), runs_(loop), pause_(loop) {}
+
+void SignalReason::ask() {
+    if (is_awaited_ || !is_slurm_task(environment_)) return;
+    if (value_or_empty(environment_, "SLURM_PROCID") != "0") return tell(slurm_reason(environment_, wall_clock()));
+    is_awaited_ = true;
+    ask_slurm(tries_max);
+}
+
+void SignalReason::ask_slurm(int tries) {
+    runs_.start({"sh", "-c", deaf_scontrol, slurm_job_name(environment_)}, slurm_limit,
+                [this, tries](const std::string& said) {
+                    if (said.empty() && tries > 1) return ask_again(tries - 1);
+                    is_awaited_ = false;
+                    auto by_slurm = slurm_reason(said);
+                    tell(by_slurm.empty() ? slurm_reason(environment_, wall_clock()) : std::move(by_slurm));
+                    if (auto go = std::exchange(go_, nullptr)) go();
+                });
+}
+
+void SignalReason::ask_again(int tries) {
+    pause_.expires_after(retry_pause);
+    pause_.async_wait([this, tries](const boost::system::error_code& cancelled) {
+        if (!cancelled) ask_slurm(tries);
+    });
+}
+
+void SignalReason::when_known(std::function<void()> go) {
+    if (!is_awaited_) return go();
+    go_ = std::move(go);
+}
+
+void SignalReason::tell(std::string text) {
+    if (text.empty() || text == text_) return;
+    text_ = std::move(text);
+    if (on_reason) on_reason(text_);
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,253 @@
+#include "launcher/node/wiring.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "agent/diagnosis/error_file.h"
+#include "agent/supervision/failure_report.h"
+#include "agent/supervision/report_file.h"
+#include "launcher/commands/checkpoint_command.h"
+#include "launcher/commands/config_command.h"
+#include "launcher/commands/drain_command.h"
+#include "launcher/commands/fault_command.h"
+#include "launcher/commands/flight_command.h"
+#include "launcher/config/environment.h"
+#include "launcher/host/absent_ranks.h"
+#include "launcher/host/checkpoint_place.h"
+#include "launcher/host/environment_probe.h"
+#include "launcher/host/open_files.h"
+#include "launcher/host/placement.h"
+#include "launcher/node/node_run.h"
+#include "launcher/node/service_unit.h"
+#include "launcher/options/entry.h"
+#include "launcher/options/options.h"
+#include "launcher/report/complaint.h"
+#include "launcher/report/exit_code.h"
+#include "launcher/report/report_writer.h"
+#include "launcher/scheduler/kubernetes_pod.h"
+#include "launcher/scheduler/slurm_task.h"
+#include "rendezvous/base/journal.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/system/absolute_path.h"
+#include "rendezvous/base/system/standard_streams.h"
+#include "rendezvous/base/system/start_up_signals.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_secret.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// For a stderr whose reader is slow, at the end of the launcher. The workers are gone by then.
+constexpr Duration last_words_max = 5s;
+
+void say_last(std::string_view text) {
+    print_notice(text);
+    flush_log(last_words_max);
+}
+
+int refuse(int code, std::string_view why, ExitCodeStyle style) {
+    say_last(cat("muster: ", why, "\n"));
+    return exit_code(code, style);
+}
+
+/// mpirun's first process serves the rendezvous, and the others look for it where mpirun runs.
+std::string first_host_trouble(const std::vector<std::string>& addresses) {
+    // All of them: two hosts may well have one address in common, of a bridge within each.
+    if (std::all_of(addresses.begin(), addresses.end(), [](const auto& one) { return is_own_host({}, {one}); }))
+        return {};
+    return cat("--rdzv-endpoint is missing: mpirun runs on ", addresses.front(),
+               " and its first process elsewhere, so the others cannot know where to meet; write --rdzv-endpoint "
+               "HOST:PORT with the name of one of the hosts, or --from=none if each is to run a job of its own");
+}
+
+std::string log_dir_trouble(const LaunchConfig& config) {
+    struct stat facts {};
+    if (config.log_dir.empty() || ::stat(config.log_dir.c_str(), &facts) != 0 || S_ISDIR(facts.st_mode)) return {};
+    return cat("--log-dir: got '", config.log_dir,
+               "', which is no directory; accepted is a directory, which is made if "
+               "it is missing, or /dev/null for no files");
+}
+
+std::string checkpoint_trouble(const LaunchConfig& config) {
+    auto checked = check_checkpoint_place("--checkpoint-dir", config.checkpoint_dir);
+    if (checked) checked = check_checkpoint_place("--checkpoint-local-dir", config.checkpoint_local_dir);
+    return checked ? std::string() : checked.error().context;
+}
+
+/// Absolute, because nothing says that the launcher stays where it is; empty: none is wanted.
+std::string report_file_path(const LaunchConfig& config) {
+    if (config.report.empty()) return {};
+    const auto path = report_path(config.report, {.host = host_name(), .job = shown_job(config), .pid = ::getpid()});
+    return absolute_path(path.value_or(config.report));
+}
+
+std::string report_trouble(const std::string& path) {
+    if (path.empty()) return {};
+    const auto checked = check_report_path(path);
+    return checked ? std::string() : cat("--report: ", checked.error().context);
+}
+
+/// The last of all: the job's end must not fail for it, and a person is told.
+void leave_report(const std::string& path, std::string_view text) {
+    if (path.empty() || text.empty()) return;
+    if (const auto written = write_report(path, text); !written)
+        say_last(cat("muster: ", written.error().context, "\n"));
+}
+
+/// For whoever has started this launcher and named it a file to say in what went wrong, as torchrun does: the worker's
+/// own words where they lie on this host. Empty where no worker has failed.
+std::string error_file_of(const agent::Ending& ending, const std::string& host, std::string_view text) {
+    const auto* failed = std::get_if<agent::JobFailed>(&ending);
+    if (failed == nullptr || !failed->report.verdict.first) return {};
+    const auto& first = *failed->report.verdict.first;
+    if (saved_and_left(first.end)) return {};
+    const bool is_here = first.host == host && !first.error_file.empty();
+    return agent::launcher_error_file(
+        is_here ? read_start_of_file(first.error_file, agent::error_file_bytes_max + 1) : std::string(), first, text);
+}
+
+/// Under nohup a hang-up is ignored from the start, and stays so, unless the user has asked for it by name.
+void leave_ignored_hang_up(LaunchConfig& config) {
+    struct sigaction at_start {};
+    const bool ignored = ::sigaction(SIGHUP, nullptr, &at_start) == 0 && at_start.sa_handler == SIG_IGN;
+    const bool asked_for = config.handled_signal_names != LaunchConfig{}.handled_signal_names;
+    if (ignored && !asked_for) std::erase(config.handled_signals, SIGHUP);
+}
+
+void log_what_is_known(const Launch& launch, const Environment& environment) {
+    for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
+    for (const auto& hint : absent_rank_hints(launch.config)) log(LogLevel::warning, hint);
+    if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
+    if (const auto hint = slurm_cpu_hint(environment, launch.config.workers_per_node, usable_cpu_count());
+        !hint.empty())
+        log(LogLevel::warning, hint);
+    if (launch.config.workers_per_node > 1 && launch.config.threads.empty() && !lookup(environment, "OMP_NUM_THREADS"))
+        log(LogLevel::info, "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not overload the node");
+}
+
+void open_log(const LaunchConfig& config, const Environment& environment) {
+    set_log_level(config.log_level);
+    set_log_name(cat("muster[", host_name(), "]"));
+    if (open_journal("muster", value_or_empty(environment, "JOURNAL_STREAM")))
+        set_journal_field("MUSTER_JOB", shown_job(config));
+}
+
+int launch(Launch launch, Environment environment) {
+    auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
+    auto& config = launch.config;
+    const auto style = config.exit_codes;
+    leave_ignored_hang_up(config);
+    open_log(config, environment);
+    if (const auto checked = check_endpoint(config, scheduler_facts(environment)); !checked)
+        return refuse(exit_codes::usage, checked.error().context, style);
+    if (const auto trouble = first_host_trouble(launch.own_addresses); !trouble.empty())
+        return refuse(exit_codes::usage, trouble, style);
+    if (const auto trouble = log_dir_trouble(config); !trouble.empty())
+        return refuse(exit_codes::usage, trouble, style);
+    const auto report_file = report_file_path(config);
+    if (const auto trouble = report_trouble(report_file); !trouble.empty())
+        return refuse(exit_codes::usage, trouble, style);
+    if (auto secret = rendezvous::read_job_secret(config.secret_file))
+        config.secret = std::move(*secret);
+    else
+        return refuse(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
+    if (config.etcd) {
+        auto login = rendezvous::read_etcd_login(config.etcd_login_file);
+        if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);
+        config.etcd->login = *std::move(login);
+    }
+    auto entry = resolve_entry(config, environment);
+    if (const auto* wrong = std::get_if<NotRunnable>(&entry)) return refuse(wrong->exit_code, wrong->why, style);
+
+    const auto claimed = config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
+    if (!claimed) return refuse(exit_codes::configuration, claimed.error().context, style);
+
+    // First of all that is forked, threaded or opened (guardian.h).
+    auto guardian = agent::fork_guardian(guardian_config(config));
+    if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);
+    write_log_on_thread();
+    // Our own writes to a closed terminal must not end the job. (Workers start with every signal at its default.)
+    std::signal(SIGPIPE, SIG_IGN);
+    if (const auto counted = resolve_worker_count(config, environment); !counted)
+        return refuse(exit_codes::usage, counted.error().context, style);
+    if (const auto devices = check_visible_devices(config, environment); !devices)
+        return refuse(exit_codes::usage, devices.error().context, style);
+    if (const auto placed = resolve_placement(config, environment); !placed)
+        return refuse(exit_codes::usage, placed.error().context, style);
+    if (const auto enough = check_open_files(config.workers_per_node); !enough)
+        return refuse(exit_codes::internal, enough.error().context, style);
+    if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
+        return refuse(exit_codes::configuration, trouble, style);
+    log_what_is_known(launch, environment);
+
+    NodeRun run(config, std::get<Entry>(entry), environment, unit);
+    const auto result = run.run(std::move(*guardian));
+    const agent::ReportContext context{.job = shown_job(config),
+                                       .host = run.host(),
+                                       .signal_reason = run.signal_reason(),
+                                       .unsaved = run.unsaved(),
+                                       .job_is_named = config.named_job != "none",
+                                       .entry = std::string(base_name(config.script))};
+    if (const auto* not_launched = std::get_if<NotLaunched>(&result)) {
+        const int code = refuse(not_launched->exit_code, not_launched->why, style);
+        leave_report(report_file, agent::report_file(context, code, not_launched->why));
+        return code;
+    }
+    const auto& ending = std::get<agent::Ending>(result);
+    const int code = exit_code(ending, style, run.unsaved());
+    const auto text = agent::report(ending, context);
+    leave_report(report_file, agent::report_file(ending, context, code, text));
+    leave_report(std::string(value_or_empty(environment, "TORCHELASTIC_ERROR_FILE")),
+                 error_file_of(ending, run.host(), text));
+    say_last(text);
+    return code;
+}
+
+using Command = int (*)(const std::vector<std::string>& arguments);
+
+/// Null: `word` is no command.
+Command command_named(std::string_view word) {
+    if (word == "flight") return run_flight;
+    if (word == "checkpoint") return run_checkpoint;
+    if (word == "drain") return [](const auto& arguments) { return run_drain(arguments, process_environment()); };
+    if (word == "fault") return [](const auto& arguments) { return run_fault(arguments, process_environment()); };
+    if (word == "config") return [](const auto& arguments) { return run_config(arguments, process_environment()); };
+    return nullptr;
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+    survive_file_size_limit();  // workers start with every signal at its default
+    open_missing_standard_streams();
+    if (const auto command = argc > 1 ? command_named(argv[1]) : nullptr) {
+        end_start_up_signals();  // a signal ends a command as it ends any other program
+        return command({argv + 2, argv + argc});
+    }
+    const auto environment = process_environment();
+    const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+    const auto file = named_job_file(words);
+    if (!file) return refuse(exit_codes::usage, file.error().context, {});
+    const auto hosts_file = is_kubernetes_pod(environment) ? read_file("/etc/hosts") : std::string();
+    auto parsed = parse_options(words, environment, *file, hosts_file);
+    if (const auto* text = std::get_if<ShowText>(&parsed)) return answer({}, text->text);
+    if (const auto* nothing = std::get_if<NothingToDo>(&parsed)) {
+        say_last(nothing->line);
+        return exit_codes::success;
+    }
+    if (const auto* wrong = std::get_if<UsageError>(&parsed)) {
+        say_last(wrong->line);
+        return exit_codes::usage;
+    }
+    return launch(std::move(std::get<Launch>(parsed)), environment);
+}
+
+}  // namespace muster::launcher

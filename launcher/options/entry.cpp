@@ -1,0 +1,266 @@
+#include "launcher/options/entry.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <optional>
+
+#include "launcher/options/command_table.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text/nearest.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using exit_codes::not_executable;
+using exit_codes::not_found;
+constexpr std::string_view run_path_program =
+    "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')";
+
+bool is_directory(const std::string& path) {
+    struct stat facts {};
+    return ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+bool is_executable_file(const std::string& path) {
+    return ::access(path.c_str(), X_OK) == 0 && !is_directory(path);
+}
+
+/// Where execvp would find `name`; `seen` becomes a file of that name that cannot be executed.
+std::optional<std::string> search_path(const std::string& name, const Environment& environment, std::string& seen) {
+    const auto path = lookup(environment, "PATH").value_or("/bin:/usr/bin");
+    for (const auto directory : split(path, ':')) {
+        auto candidate = directory.empty() ? cat("./", name) : cat(directory, '/', name);
+        if (is_executable_file(candidate)) return candidate;
+        if (::access(candidate.c_str(), F_OK) == 0 && !is_directory(candidate)) seen = std::move(candidate);
+    }
+    return std::nullopt;
+}
+
+/// Nothing when `program` can be executed, as a path or through PATH.
+std::optional<NotRunnable> why_not_executable(const std::string& program, const Environment& environment,
+                                              std::string_view what) {
+    const bool is_path = program.find('/') != std::string::npos;
+    std::string seen = program;
+    if (is_path) {
+        if (is_executable_file(program)) return std::nullopt;
+        if (::access(program.c_str(), F_OK) != 0)
+            return NotRunnable{not_found, cat(what, " '", program, "': ", std::strerror(errno))};
+    } else {
+        seen.clear();
+        if (search_path(program, environment, seen)) return std::nullopt;
+        if (seen.empty()) return NotRunnable{not_found, cat(what, " '", program, "' is not in any directory of PATH")};
+    }
+    if (is_directory(seen)) return NotRunnable{not_executable, cat(what, " '", seen, "' is a directory")};
+    return NotRunnable{not_executable, cat(what, " '", seen, "' is not executable (chmod +x makes it so)")};
+}
+
+std::variant<std::string, NotRunnable> find_python(const Environment& environment) {
+    if (const auto given = lookup(environment, "PYTHON_EXEC"); given && !given->empty()) {
+        std::string python(*given);
+        if (auto wrong = why_not_executable(python, environment, "the interpreter of PYTHON_EXEC")) return *wrong;
+        return python;
+    }
+    for (const std::string_view variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+        const auto prefix = value_or_empty(environment, variable);
+        auto python = cat(prefix, "/bin/python3");
+        if (!prefix.empty() && is_executable_file(python)) return python;
+    }
+    std::string seen;
+    for (const char* name : {"python3", "python"})
+        if (auto python = search_path(name, environment, seen)) return *python;
+    return NotRunnable{not_found,
+                       "no Python interpreter: python3 is not in any directory of PATH; set PYTHON_EXEC, or write "
+                       "--no-python if the program needs none"};
+}
+
+/// The first bytes of a file: enough for its kind and its "#!" line. Empty where it cannot be read.
+std::string start_of(const std::string& path) {
+    constexpr std::size_t looked_at = 256;  // what the kernel looks at
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat facts {};
+    // What comes out of a pipe could not be read again by the program.
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
+    std::array<char, looked_at> start{};
+    const auto size = ::read(file.get(), start.data(), start.size());
+    return {start.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
+}
+
+bool is_elf(std::string_view start) {
+    return start.starts_with(
+        "\x7f"
+        "ELF");
+}
+
+/// Of "#!/usr/bin/env -S bash -e": the interpreter "/usr/bin/env", and "bash", which is what runs in the end.
+struct Shebang {
+    std::string interpreter;
+    std::string program;
+    bool from_path = false;  ///< env looks `program` up in our PATH: it has neither options nor assignments
+};
+
+std::optional<Shebang> shebang_of(std::string_view start) {
+    if (!start.starts_with("#!")) return std::nullopt;
+    std::string line(start.substr(2, start.find('\n') - 2));
+    std::replace(line.begin(), line.end(), '\t', ' ');
+    Shebang shebang;
+    bool plain = true;
+    for (const auto word : split(line, ' ')) {
+        if (word.empty()) continue;
+        if (shebang.interpreter.empty()) {
+            shebang.interpreter = shebang.program = word;
+            if (base_name(word) != "env") break;
+        } else if (word.starts_with('-') || word.find('=') != std::string_view::npos) {
+            plain = plain && word == "-S";
+        } else {
+            shebang.program = trim(word);
+            shebang.from_path = plain;
+            break;
+        }
+    }
+    return shebang;
+}
+
+/// Why the "#!" line of an executable script leads nowhere, which execve would say only when the workers start.
+std::optional<NotRunnable> why_not_interpreted(const std::string& script, const Shebang& shebang,
+                                               const Environment& environment) {
+    const auto named = [&script](const NotRunnable& wrong) {
+        return NotRunnable{wrong.exit_code, cat("'", script, "': ", wrong.why, ", named in its first line")};
+    };
+    if (shebang.interpreter.ends_with('\r'))
+        return NotRunnable{not_found, cat("'", script,
+                                          "': its first line ends with a carriage return, which is then part of the "
+                                          "interpreter's name; write it with Unix line ends")};
+    // The kernel takes it as a path, never through PATH.
+    const bool is_path = shebang.interpreter.find('/') != std::string::npos;
+    const auto interpreter = is_path ? shebang.interpreter : cat("./", shebang.interpreter);
+    if (const auto wrong = why_not_executable(interpreter, environment, "interpreter")) return named(*wrong);
+    if (!shebang.from_path) return std::nullopt;
+    if (const auto wrong = why_not_executable(shebang.program, environment, "interpreter")) return named(*wrong);
+    return std::nullopt;
+}
+
+/// Handlers of other formats that are registered with the kernel may run what has no "#!" line.
+bool kernel_knows_more_formats() {
+    std::error_code failure;
+    const std::filesystem::directory_iterator entries("/proc/sys/fs/binfmt_misc", failure);
+    constexpr auto own_files = 2;  // "register" and "status"
+    return !failure && std::distance(begin(entries), end(entries)) > own_files;
+}
+
+/// Nothing when the kernel can execute this file, which has the right to be executed.
+std::optional<NotRunnable> why_not_loadable(const std::string& file, const Environment& environment) {
+    const auto start = start_of(file);
+    if (const auto shebang = shebang_of(start)) return why_not_interpreted(file, *shebang, environment);
+    const bool is_text = !start.empty() && start.find('\0') == std::string::npos && !is_elf(start);
+    if (!is_text || kernel_knows_more_formats()) return std::nullopt;
+    return NotRunnable{not_executable,
+                       cat("'", file,
+                           "' is a text without a '#!' line, so nothing says what runs it; add one, or leave out "
+                           "--no-python if it is a Python script")};
+}
+
+enum class Content { python, program };
+
+/// What decides without --no-python, -m and --run-path.
+std::variant<Content, NotRunnable> look_at(const std::string& path) {
+    if (is_directory(path)) {
+        if (::access(cat(path, "/__main__.py").c_str(), F_OK) == 0) return Content::python;
+        return NotRunnable{not_executable, cat("'", path, "' is a directory without __main__.py")};
+    }
+    if (::access(path.c_str(), R_OK) != 0) {
+        const int error = errno;
+        // A program may be executable and yet not readable.
+        if (error == EACCES && is_executable_file(path)) return Content::program;
+        return NotRunnable{error == ENOENT || error == ENOTDIR ? not_found : not_executable,
+                           cat("script '", path, "': ", std::strerror(error))};
+    }
+    const auto start = start_of(path);
+    if (is_elf(start)) return Content::program;
+    const auto shebang = shebang_of(start);
+    if (!shebang || path.ends_with(".py") || path.ends_with(".pyc")) return Content::python;
+    const auto name = base_name(shebang->program);
+    return name.starts_with("python") || name.starts_with("pypy") ? Content::python : Content::program;
+}
+
+/// The words and the user's arguments. With --local-rank-argument a shell stands in between and puts in what differs
+/// from worker to worker; it becomes the program, so signals and exit codes are the program's own.
+Entry entry_of(const std::vector<std::string>& words, const LaunchConfig& config) {
+    Entry entry;
+    if (config.local_rank_argument) {
+        std::string line = "exec";
+        for (const auto& word : words) {
+            line += " '";
+            for (const char letter : word) line += letter == '\'' ? std::string("'\\''") : std::string(1, letter);
+            line += '\'';
+        }
+        entry.argv = {"/bin/sh", "-c", line + " \"--local-rank=$LOCAL_RANK\" \"$@\"", "sh"};
+    } else {
+        entry.argv = words;
+    }
+    entry.argv.insert(entry.argv.end(), config.arguments.begin(), config.arguments.end());
+    return entry;
+}
+
+/// "muster drian node3": a script that is missing may have been meant for one of our commands.
+std::string command_meant(const std::string& script) {
+    std::vector<std::string> commands;
+    for (const auto& command : command_table()) commands.emplace_back(command.name);
+    const auto near = nearest(script, commands);
+    if (near.empty()) return {};
+    if (near == script) return cat("; to give the command, write muster ", near, " first, before any option");
+    return cat("; or was the command muster ", near, " meant?");
+}
+
+std::variant<Entry, NotRunnable> program_entry(const LaunchConfig& config, std::string program,
+                                               const Environment& environment) {
+    if (auto wrong = why_not_executable(program, environment, "program")) return *wrong;
+    std::string seen;
+    const bool is_path = program.find('/') != std::string::npos;
+    const auto file = is_path ? program : search_path(program, environment, seen).value_or(program);
+    if (auto wrong = why_not_loadable(file, environment)) return *wrong;
+    return entry_of({std::move(program)}, config);
+}
+
+std::variant<Entry, NotRunnable> python_entry(const LaunchConfig& config, std::vector<std::string> flags,
+                                              const Environment& environment) {
+    auto python = find_python(environment);
+    if (const auto* wrong = std::get_if<NotRunnable>(&python)) return *wrong;
+    std::vector<std::string> words = {std::get<std::string>(python), "-u"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    words.push_back(config.script);
+    return entry_of(words, config);
+}
+
+}  // namespace
+
+std::variant<Entry, NotRunnable> resolve_entry(const LaunchConfig& config, const Environment& environment) {
+    if (config.entry == EntryKind::program) return program_entry(config, config.script, environment);
+    if (config.entry == EntryKind::module) return python_entry(config, {"-m"}, environment);
+    auto look = look_at(config.script);
+    if (auto* wrong = std::get_if<NotRunnable>(&look)) {
+        std::string seen;
+        const bool in_path =
+            config.script.find('/') == std::string::npos && search_path(config.script, environment, seen).has_value();
+        if (in_path) wrong->why += "; a program of that name is in PATH: write --no-python to run it";
+        if (wrong->exit_code == not_found) wrong->why += command_meant(config.script);
+        return *wrong;
+    }
+    if (config.entry == EntryKind::run_path)
+        return python_entry(config, {"-c", std::string(run_path_program)}, environment);
+    if (std::get<Content>(look) == Content::python) return python_entry(config, {}, environment);
+    // Without a slash execvp would look in PATH for what was found in the working directory.
+    const bool is_path = config.script.find('/') != std::string::npos;
+    return program_entry(config, is_path ? config.script : cat("./", config.script), environment);
+}
+
+}  // namespace muster::launcher

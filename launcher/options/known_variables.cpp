@@ -1,0 +1,93 @@
+#include "launcher/options/known_variables.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "rendezvous/base/text/nearest.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+constexpr std::string_view ours = "MUSTER_";
+
+/// That are no options, without MUSTER_: of the launcher and the runtime, and those that workers are given, which a
+/// launcher within a worker finds.
+constexpr std::array<std::string_view, 24> known_names{"AGENT_IFNAME",
+                                                       "AGENT_SOCKET",
+                                                       "CUDA_LIBRARY",
+                                                       "ETCD_LOGIN_FILE",
+                                                       "FLIGHT_DIR",
+                                                       "IFNAME",
+                                                       "JOB",
+                                                       "LIBRARY",
+                                                       "LOCAL_RANK",
+                                                       "NCCL_LIBRARY",
+                                                       "NCCL_PLUGIN",
+                                                       "NODE_RANK",
+                                                       "NVML_LIBRARY",
+                                                       "NVTX_LIBRARY",
+                                                       "PREEMPTION_SIGNAL",
+                                                       "RANK",
+                                                       "ROUND",
+                                                       "SECRET_FILE",
+                                                       "SIMD",
+                                                       "SNAPSHOTS",
+                                                       "STREAM",
+                                                       "TCP_ALGORITHM",
+                                                       "TORCH_SOCKET",
+                                                       "TRANSPORT"};
+
+/// Of builds, tests and scripts: whole names, or the beginnings of some.
+constexpr std::array<std::string_view, 24> workshop_names{"BIN",
+                                                          "BUILD",
+                                                          "CC",
+                                                          "CHECKPOINT_WRITER",
+                                                          "CRASH_STRIDE",
+                                                          "DIGITS_FILE",
+                                                          "FAULTS_PRIVATE",
+                                                          "FIRST_CAUSE_RUNS",
+                                                          "FUZZ_",
+                                                          "GUEST_",
+                                                          "LIB",
+                                                          "NVIDIA_",
+                                                          "PLUGIN",
+                                                          "PROTOCOL_",
+                                                          "PYTHON_FOLDER",
+                                                          "RESUME_",
+                                                          "STACKS_",
+                                                          "STAMP_",
+                                                          "STANDIN_",
+                                                          "STAND_INS",
+                                                          "STORE_SE",
+                                                          "STORIES",
+                                                          "TEST_",
+                                                          "WORKER"};
+
+bool is_known(std::string_view name) {
+    return std::ranges::find(known_names, name) != known_names.end() ||
+           std::ranges::any_of(workshop_names, [&](auto beginning) { return name.starts_with(beginning); });
+}
+
+}  // namespace
+
+std::vector<std::string> unknown_variables(const Environment& environment, const std::vector<std::string>& options) {
+    std::vector<std::string> known;  // without MUSTER_, or half of each name would always be right
+    for (const auto& option : options) known.push_back(option.substr(ours.size()));
+    known.insert(known.end(), known_names.begin(), known_names.end());
+    std::vector<std::string> warnings;
+    for (auto at = environment.lower_bound(ours); at != environment.end() && at->first.starts_with(ours); ++at) {
+        const auto name = at->first.substr(ours.size());
+        if (is_known(name) || std::ranges::find(known, name) != known.end()) continue;
+        const auto near = nearest(name, known);
+        warnings.push_back(cat(at->first, " is set, and muster knows no variable of that name: it has no effect; ",
+                               near.empty() ? "unset it, or look among the options (muster --help), of which "
+                                              "MUSTER_NPROC_PER_NODE and so on are the defaults"
+                                            : cat("the nearest known one is ", ours, near)));
+    }
+    return warnings;
+}
+
+}  // namespace muster::launcher

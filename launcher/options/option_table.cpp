@@ -1,0 +1,426 @@
+#include "launcher/options/option_table.h"
+
+#include <array>
+#include <limits>
+
+#include "launcher/config/option_values.h"
+#include "launcher/report/report_writer.h"
+#include "rendezvous/base/system/absolute_path.h"
+#include "rendezvous/base/text/nearest.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/limits.h"
+
+namespace muster::launcher {
+
+namespace {
+
+using Accepted = std::optional<std::string>;
+constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+
+Accepted whole(std::string_view value, std::int64_t lowest, std::uint32_t& field) {
+    const auto number = whole_number(value, lowest, most);
+    if (!number) return cat("a whole number from ", lowest, " to ", most);
+    field = static_cast<std::uint32_t>(*number);
+    return std::nullopt;
+}
+
+Accepted positive_seconds(std::string_view value, Duration& field) {
+    const auto duration = seconds(value);
+    if (!duration || *duration <= Duration::zero()) return "seconds above 0, e.g. 5 or 0.5";
+    field = *duration;
+    return std::nullopt;
+}
+
+Accepted flag(std::string_view value, bool& field) {
+    const auto number = whole_number(value);
+    if (!number) return "1 or 0";
+    field = *number != 0;
+    return std::nullopt;
+}
+
+std::string nearest_in_brackets(std::string_view value, const std::vector<std::string>& choices) {
+    const auto near = nearest(value, choices);
+    return near.empty() ? std::string{} : cat(" (nearest: ", near, ")");
+}
+
+Accepted one_of(std::string_view value, const std::vector<std::string>& choices) {
+    for (const auto& choice : choices)
+        if (choice == value) return std::nullopt;
+    const std::vector<std::string> all_but_last(choices.begin(), choices.end() - 1);
+    return cat(join(all_but_last, ", "), " or ", choices.back(), nearest_in_brackets(value, choices));
+}
+
+Accepted accept_nodes(std::string_view value, Settings& settings) {
+    const auto range = node_range(value);
+    if (!range) return "N or MIN:MAX with 0 < MIN <= MAX <= 20000, e.g. 2 or 1:4";
+    settings.config.nodes_min = range->min;
+    settings.config.nodes_max = range->max;
+    settings.config.nodes_given = true;
+    return std::nullopt;
+}
+
+Accepted accept_workers(std::string_view value, Settings& settings) {
+    auto& config = settings.config;
+    if (value == "auto" || value == "gpu" || value == "cpu") {
+        config.worker_count = value == "auto"  ? WorkerCount::automatic
+                              : value == "gpu" ? WorkerCount::gpu
+                                               : WorkerCount::cpu;
+        return std::nullopt;
+    }
+    if (value == "xpu") return "a number, auto, gpu or cpu (xpu devices cannot be counted yet: write their number)";
+    const auto number = whole_number(value, 1, native::slots_max);
+    if (!number)
+        return cat("a number from 1 to ", native::slots_max, ", auto, gpu or cpu",
+                   nearest_in_brackets(value, {"auto", "gpu", "cpu"}));
+    config.worker_count = WorkerCount::given;
+    config.workers_per_node = static_cast<std::uint32_t>(*number);
+    return std::nullopt;
+}
+
+Accepted accept_backend(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"c10d", "static", "etcd", "etcd-v2"})) return wrong;
+    settings.config.backend = value == "static" ? Backend::fixed : Backend::c10d;
+    settings.etcd_backend = value.starts_with("etcd");
+    return std::nullopt;
+}
+
+Accepted accept_numa(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"node", "socket", "exclusive", "core-complex"})) return wrong;
+    using agent::NumaBinding;
+    settings.config.numa_binding = value == "node"        ? NumaBinding::node
+                                   : value == "socket"    ? NumaBinding::socket
+                                   : value == "exclusive" ? NumaBinding::exclusive
+                                                          : NumaBinding::core_complex;
+    return std::nullopt;
+}
+
+Accepted accept_omp(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"auto", "torchrun"}))
+        return cat(*wrong, "; for a number write OMP_NUM_THREADS=N into the environment");
+    settings.config.threads_from_cores = value == "auto";
+    return std::nullopt;
+}
+
+Accepted accept_event_handler(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"null", "console", "dynamic_rendezvous"}))
+        return cat(*wrong, "; handlers that are Python plug-ins cannot be loaded");
+    if (value == "console") settings.warnings.push_back("--event-log-handler console: muster prints no events yet");
+    return std::nullopt;
+}
+
+Accepted accept_log_dir(std::string_view value, Settings& settings) {
+    settings.config.log_dir_null = value == "/dev/null";
+    settings.config.log_dir = settings.config.log_dir_null || value.empty() ? "" : absolute_path(value);
+    return std::nullopt;
+}
+
+Accepted accept_directory(std::string_view value, std::string& field) {
+    if (value.empty()) return "a directory";
+    field = absolute_path(value);
+    return std::nullopt;
+}
+
+Accepted accept_streams(std::string_view value, StreamChoice& field) {
+    const auto choice = stream_choice(value);
+    if (!choice) return "0, 1 (stdout), 2 (stderr), 3 (both), or LOCAL_RANK:MASK,..., e.g. 0:3,12:1";
+    field = *choice;
+    return std::nullopt;
+}
+
+Accepted accept_ranks_filter(std::string_view value, Settings& settings) {
+    settings.config.local_ranks_filter.clear();
+    if (value.empty()) return std::nullopt;
+    const auto ranks = local_ranks(value);
+    if (!ranks) return "local ranks between commas, e.g. 0,1,2";
+    settings.config.local_ranks_filter = *ranks;
+    return std::nullopt;
+}
+
+Accepted accept_filters(std::string_view value, std::vector<std::string>& field) {
+    field = comma_list(value);
+    return std::nullopt;
+}
+
+Accepted accept_signals(std::string_view value, Settings& settings) {
+    auto list = signal_list(value);
+    for (const auto& name : list.unusable)
+        settings.warnings.push_back(
+            cat("--signals-to-handle: '", name, "' is no signal that can be handled; it is ignored"));
+    settings.config.handled_signals = std::move(list.numbers);
+    settings.config.handled_signal_names = value;
+    return std::nullopt;
+}
+
+Accepted accept_shutdown_timeout(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, most);
+    if (!number) return cat("whole seconds from 0 to ", most);
+    settings.shutdown_timeout = std::chrono::seconds(*number);
+    return std::nullopt;
+}
+
+Accepted accept_persist_timeout(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, 86'400);
+    if (!number) return "whole seconds from 0 to 86400";
+    settings.config.persist_limit = std::chrono::seconds(*number);
+    return std::nullopt;
+}
+
+Accepted accept_restarts(std::string_view value, Settings& settings) {
+    const auto budget = restart_budget(value);
+    if (!budget)
+        return cat("a whole number from 0 to ", most,
+                   ", or N/WINDOW for that many within a window of s, m, h or d, at most 30 days, e.g. 3 or 10/1h");
+    settings.config.restarts_max = budget->count;
+    settings.config.restarts_window = budget->window;
+    return std::nullopt;
+}
+
+Accepted accept_node_failures(std::string_view value, Settings& settings) {
+    settings.node_failures = node_failures(value);
+    if (!settings.node_failures) return "M/N with 0 < M <= N <= 100, e.g. 2/5, or 0 to leave no node out";
+    return std::nullopt;
+}
+
+Accepted accept_preemption_signal(std::string_view value, Settings& settings) {
+    const auto signal = handled_signal(value);
+    if (!signal) return "the name or the number of a signal that can be handled, e.g. SIGUSR1";
+    settings.config.preemption_signal = *signal;
+    return std::nullopt;
+}
+
+Accepted accept_node_rank(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, 19'999);
+    if (!number) return "a whole number from 0 to MAX nodes - 1";
+    settings.config.node_rank = static_cast<std::int32_t>(*number);
+    return std::nullopt;
+}
+
+Accepted accept_master_port(std::string_view value, Settings& settings) {
+    const auto number = whole_number(value, 0, 65'535);
+    if (!number) return "a port from 0 to 65535";
+    settings.master_port = static_cast<std::uint16_t>(*number);
+    return std::nullopt;
+}
+
+Accepted accept_store_port(std::string_view value, Settings& settings) {
+    const auto range = parse_port_range(value);
+    if (!range) return "a port P or a range P-Q, from 1 to 65535, e.g. 29600-29610, or 0 for any free port";
+    settings.config.store_ports = *range;
+    return std::nullopt;
+}
+
+Accepted accept_report(std::string_view value, Settings& settings) {
+    if (value.empty() || !report_path(value, {})) return "a file's name, in which %h, %j, %p and %% are replaced";
+    settings.config.report = value;
+    return std::nullopt;
+}
+
+Accepted accept_log_level(std::string_view value, Settings& settings) {
+    if (!parse_log_level(value, settings.config.log_level)) return "debug, info, warning or error";
+    return std::nullopt;
+}
+
+Accepted accept_monitor_interval(std::string_view value, Settings&) {
+    Duration unused{};
+    return positive_seconds(value, unused);
+}
+
+using Kind = ValueKind;
+using Group = OptionGroup;
+using From = Origin;
+
+constexpr std::array rows{
+    // clang-format off
+    OptionRow{"nnodes", 0, Kind::value, Group::nodes, From::torchrun, true, "N|MIN:MAX",
+              "Number of nodes, or the range within which nodes may come and go.", "1:1", accept_nodes},
+    OptionRow{"nproc-per-node", 0, Kind::value, Group::nodes, From::torchrun, true, "N|auto|gpu|cpu",
+              "Workers on this node. auto: one for each GPU that CUDA would see, else for each CPU. It may differ between nodes.", "1",
+              accept_workers},
+    OptionRow{"node-rank", 0, Kind::value, Group::nodes, From::torchrun, true, "R",
+              "This node's place. static: its group rank. c10d: the wish for the first round.", "0", accept_node_rank},
+    OptionRow{"role", 0, Kind::value, Group::nodes, From::torchrun, true, "NAME", "Role of this node's workers.", "default",
+              [](auto value, auto& to) -> Accepted { to.config.role = value; return std::nullopt; }},
+    OptionRow{"spares", 0, Kind::value, Group::nodes, From::muster, true, "K",
+              "The first round waits, up to the last call, for K nodes beyond MAX, which then stand by.", "0",
+              [](auto value, auto& to) { return whole(value, 0, to.config.spares); }},
+
+    OptionRow{"from", 0, Kind::value, Group::nodes, From::muster, true, "NAME",
+              "Where the number of nodes, their meeting place, the job's name and the number of workers come from if they are not given. "
+              "slurm, mpi (mpirun), kubernetes (an indexed job), none, or auto: whichever it is.", "auto",
+              [](auto value, auto&) -> Accepted { return one_of(value, {"auto", "slurm", "mpi", "kubernetes", "none"}); }},
+    OptionRow{"standalone", 0, Kind::flag, Group::rendezvous, From::torchrun, true, "",
+              "One node with a rendezvous of its own on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. "
+              "Implied when there is one node and neither an endpoint nor --master-port is given.", "",
+              [](auto value, auto& to) { return flag(value, to.standalone_asked); }},
+    OptionRow{"rdzv-backend", 0, Kind::value, Group::rendezvous, From::torchrun, true, "c10d|static|etcd",
+              "c10d (elastic), static, or etcd (elastic; no one host may be missed). etcd-v2 is etcd.", "static",
+              accept_backend},
+    OptionRow{"rdzv-endpoint", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST[:PORT]",
+              "Where the nodes meet: a musterd, or one of the nodes, whose muster then serves it; several musterd that share "
+              "their state, or the members of etcd, between commas. Several addresses of one host: [A,B]:PORT.", "",
+              [](auto value, auto& to) -> Accepted { to.endpoint_text = trim(value); return std::nullopt; }},
+    OptionRow{"rdzv-id", 0, Kind::value, Group::rendezvous, From::torchrun, true, "JOB", "Name of the job, the same on all its nodes.", "none",
+              [](auto value, auto& to) -> Accepted { to.config.job = value; return std::nullopt; }},
+    OptionRow{"rdzv-conf", 0, Kind::value, Group::rendezvous, From::torchrun, true, "K=V,...",
+              "join_timeout, last_call_timeout, is_host, keep_alive_interval, keep_alive_max_attempt, timeout (static, etcd); etcd: "
+              "protocol, cacert, cert, key, etcd_prefix, daemon_port. Given twice, the last one counts.", "",
+              [](auto value, auto& to) -> Accepted { to.rendezvous_conf = value; return std::nullopt; }},
+    OptionRow{"master-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST", "static: host of node rank 0.", "127.0.0.1",
+              [](auto value, auto& to) -> Accepted { to.master_addr = std::string(trim(value)); return std::nullopt; }},
+    OptionRow{"master-port", 0, Kind::value, Group::rendezvous, From::torchrun, true, "PORT", "static: port on node rank 0.", "29500",
+              accept_master_port},
+    OptionRow{"local-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST",
+              "Name or address by which the other nodes reach this one.", "",
+              [](auto value, auto& to) -> Accepted { if (value.size() > 255) return "a name or address of at most 255 bytes";
+                                                     to.config.local_address = trim(value); return std::nullopt; }},
+    OptionRow{"store-port", 0, Kind::value, Group::rendezvous, From::muster, true, "P[-Q]",
+              "Port or range for the workers' store on this node, where a firewall wants one; else any free port.", "",
+              accept_store_port},
+    OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
+              "A node that is silent for so long counts as lost.", "5",
+              [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;
+                                                     to.lease = lease; return std::nullopt; }},
+    OptionRow{"rdzv-lost-timeout", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
+              "How long workers run on while the rendezvous cannot be reached.", "60",
+              [](auto value, auto& to) -> Accepted { Duration wait{}; if (auto wrong = positive_seconds(value, wait)) return wrong;
+                                                     to.lost_timeout = wait; return std::nullopt; }},
+
+    OptionRow{"module", 'm', Kind::flag, Group::program, From::torchrun, true, "", "The program is a Python module (python -m).", "",
+              [](auto value, auto& to) { return flag(value, to.module); }},
+    OptionRow{"no-python", 0, Kind::flag, Group::program, From::torchrun, true, "", "Run the program itself, without Python.", "",
+              [](auto value, auto& to) { return flag(value, to.no_python); }},
+    OptionRow{"run-path", 0, Kind::flag, Group::program, From::torchrun, true, "",
+              "Run the script, an absolute path, through runpy.run_path in a fresh Python. Beats --no-python.", "",
+              [](auto value, auto& to) { return flag(value, to.run_path); }},
+    OptionRow{"virtual-local-rank", 0, Kind::flag, Group::program, From::torchrun, true, "",
+              "LOCAL_RANK is 0 for every worker, and each sees only its own GPU.", "",
+              [](auto value, auto& to) { return flag(value, to.config.virtual_local_rank); }},
+    OptionRow{"numa-binding", 0, Kind::value, Group::program, From::torchrun, false, "MODE",
+              "Binds each worker to CPUs and memory beside its GPU (without GPUs: round the NUMA nodes). node: those of the NUMA node; "
+              "socket: of its socket; exclusive: a share of the node's cores; core-complex: cores that share a cache.", "", accept_numa},
+    OptionRow{"omp", 0, Kind::value, Group::program, From::muster, true, "auto|torchrun",
+              "OMP_NUM_THREADS of workers, where the environment does not say it. auto: the cores that each has got; torchrun: 1 if there "
+              "are several workers.", "torchrun", accept_omp},
+
+    OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
+              "Restarts after failures of workers, for the whole job, or within a sliding window, e.g. 10/1h.", "0", accept_restarts},
+    OptionRow{"node-failures", 0, Kind::value, Group::restarts, From::muster, true, "M/N",
+              "A node that is the first cause of M of the last N rounds' ends is left out of the next ones (a spare takes its place), "
+              "unless fewer nodes than the minimum would be left. 0: none. Default: 2/5 with --spares, else 0.", "", accept_node_failures},
+    OptionRow{"restart-early-failures", 0, Kind::flag, Group::restarts, From::muster, true, "",
+              "Restart also where a restart only repeats a worker's failure: a missing module, a syntax error or a bad option before "
+              "its first step, a full disk that took no checkpoint.", "",
+              [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
+    OptionRow{"checkpoint-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
+              "Where the workers keep their checkpoints (MUSTER_CHECKPOINT_DIR); restarts say from which step they go on.", "",
+              [](auto value, auto& to) { return accept_directory(value, to.config.checkpoint_dir); }},
+    OptionRow{"checkpoint-local-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
+              "A disk of each host, for its workers' parts of every save (MUSTER_CHECKPOINT_LOCAL_DIR): faster than DIR, and lost with the host.", "",
+              [](auto value, auto& to) { return accept_directory(value, to.config.checkpoint_local_dir); }},
+    OptionRow{"max-stalled-restarts", 0, Kind::value, Group::restarts, From::muster, true, "N",
+              "With --checkpoint-dir: restarts in a row without a newer checkpoint, before the job ends with 77. 0: any number.",
+              "3", [](auto value, auto& to) { return whole(value, 0, to.config.stalled_restarts_max); }},
+    OptionRow{"persist-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
+              "How long the job's end may take to bring a newer step from the agents' memory to its checkpoints. 0: it is lost.",
+              "60", accept_persist_timeout},
+    OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
+              "From the stop signal to SIGKILL, whatever the stop is for. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
+              accept_shutdown_timeout},
+    OptionRow{"hang-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
+              "A worker that others wait for in a collective of muster's runtime and that does nothing for so long, and for 3 times "
+              "its longest pause, is named; one that a signal has stopped is ended. Whoever uses a CPU or reads or writes is waited for. 0: neither.", "10",
+              [](auto value, auto& to) -> Accepted { const auto wait = seconds(value);
+                  if (!wait || *wait < Duration::zero()) return "seconds, e.g. 10, or 0 for never";
+                  to.config.hang_timeout = *wait; return std::nullopt; }},
+    OptionRow{"signals-to-handle", 0, Kind::value, Group::restarts, From::torchrun, true, "NAMES",
+              "Signals that stop the job and are passed on to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
+    OptionRow{"preemption-signal", 0, Kind::value, Group::restarts, From::muster, true, "SIGNAL",
+              "To muster on any node: a notice to all workers of the job, which run on until they have saved and left.", "",
+              accept_preemption_signal},
+    OptionRow{"allow-faults", 0, Kind::flag, Group::restarts, From::muster, true, "",
+              "Let muster fault kill, stop, slow down or cut off workers and the agent of this node, as a rehearsal.", "",
+              [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
+    OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
+              "muster: the root cause's own code (the exit codes below). torchrun: 1 for every failure.", "muster",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;
+                  to.config.exit_codes = value == "muster" ? ExitCodeStyle::muster : ExitCodeStyle::torchrun; return std::nullopt; }},
+
+    OptionRow{"log-dir", 0, Kind::value, Group::output, From::torchrun, true, "DIR",
+              "Base directory of the log files, else a new one in TMPDIR, which goes if it stays empty; /dev/null: none at all.", "", accept_log_dir},
+    OptionRow{"redirects", 'r', Kind::value, Group::output, From::torchrun, true, "MASK|RANK:MASK,...",
+              "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both.", "0",
+              [](auto value, auto& to) { return accept_streams(value, to.config.redirects); }},
+    OptionRow{"tee", 't', Kind::value, Group::output, From::torchrun, true, "MASK|RANK:MASK,...",
+              "Streams that go to files and, with a prefix, to the console.", "0",
+              [](auto value, auto& to) { return accept_streams(value, to.config.tee); }},
+    OptionRow{"local-ranks-filter", 0, Kind::value, Group::output, From::torchrun, true, "RANKS",
+              "Only these local ranks reach the console, e.g. 0,1.", "", accept_ranks_filter},
+    OptionRow{"duplicate-stdout-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
+              "Lines of tee'd stdout with one of these words also go to filtered_stdout.log; ',,' is a comma.", "",
+              [](auto value, auto& to) { return accept_filters(value, to.config.stdout_filters); }},
+    OptionRow{"duplicate-stderr-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
+              "The same for stderr and filtered_stderr.log.", "",
+              [](auto value, auto& to) { return accept_filters(value, to.config.stderr_filters); }},
+    OptionRow{"prefix", 0, Kind::value, Group::output, From::muster, true, "worker|host",
+              "Before tee'd lines. worker: [role local-rank]: as torchrun; host: [host:rank], and every line gets it.", "worker",
+              [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"worker", "host"})) return wrong;
+                  to.config.host_prefix = value == "host"; return std::nullopt; }},
+    OptionRow{"report", 0, Kind::value, Group::output, From::muster, true, "FILE",
+              "At the job's end, whatever it is, this node writes the report as JSON to FILE; %h, %j and %p in it are host, job and "
+              "the launcher's pid.", "", accept_report},
+    OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "debug|info|warning|error",
+              "Of muster's own lines. Default also from LOGLEVEL.", "warning", accept_log_level},
+
+    OptionRow{"monitor-interval", 0, Kind::value, Group::compatibility, From::torchrun, true, "SECONDS",
+              "Of no effect: deaths are seen at once.", "0.1", accept_monitor_interval},
+    OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "spawn|fork|forkserver",
+              "Of no effect.", "spawn",
+              [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
+    OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "null|console|dynamic_rendezvous",
+              "console prints nothing yet.", "null", accept_event_handler},
+    OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "default alone.", "default",
+              [](auto value, auto&) -> Accepted { if (value == "default") return std::nullopt;
+                  return "default (log specifications that are Python plug-ins cannot be loaded)"; }},
+
+    OptionRow{"use-env", 0, Kind::flag, Group::compatibility, From::muster, false, "",
+              "Of torch.distributed.launch: workers find LOCAL_RANK in their environment, as they always do.", "",
+              [](auto value, auto& to) { return flag(value, to.use_env); }},
+    OptionRow{"local-rank-argument", 0, Kind::flag, Group::compatibility, From::muster, false, "",
+              "As torch.distributed.launch: without --use-env each worker gets --local-rank=N in front of its own arguments.", "",
+              [](auto value, auto& to) { return flag(value, to.config.local_rank_argument); }},
+
+    OptionRow{"config", 0, Kind::value, Group::about, From::muster, false, "FILE",
+              "More options, one a line, e.g. nnodes = 2, with the program and its arguments; the command line beats them. "
+              "muster config check FILE looks whether it is right.", "",
+              [](auto value, auto&) -> Accepted { if (value.empty()) return "a file"; return std::nullopt; }},
+    OptionRow{"help", 'h', Kind::flag, Group::about, From::torchrun, false, "", "This text.", "", nullptr},
+    OptionRow{"version", 0, Kind::flag, Group::about, From::muster, false, "", "The version.", "", nullptr},
+    // clang-format on
+};
+
+}  // namespace
+
+std::span<const OptionRow> option_table() {
+    return rows;
+}
+
+const OptionRow* find_option(std::string_view name) {
+    for (const auto& row : rows)
+        if (row.name == name) return &row;
+    return nullptr;
+}
+
+std::string_view heading(OptionGroup group) {
+    switch (group) {
+        case OptionGroup::nodes: return "Nodes and workers";
+        case OptionGroup::rendezvous: return "Rendezvous";
+        case OptionGroup::program: return "The program";
+        case OptionGroup::restarts: return "Restarts, stopping and exit codes";
+        case OptionGroup::output: return "Output";
+        case OptionGroup::compatibility: return "Accepted for torchrun's sake";
+        case OptionGroup::about: return "About";
+    }
+    return "";
+}
+
+}  // namespace muster::launcher

@@ -1,0 +1,153 @@
+#include "launcher/report/report_writer.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <cstdio>
+#include <filesystem>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::launcher {
+
+namespace {
+
+/// Beside the file, because rename() works within one file system only.
+std::string temporary_name(const std::string& path) {
+    return cat(path, ".", ::getpid(), ".tmp");
+}
+
+FileDescriptor make_temporary(const std::string& path) {
+    const auto name = temporary_name(path);
+    return FileDescriptor(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+}
+
+constexpr std::chrono::seconds slow_reader{5};  // of a pipe, which must not hold up the launcher's end
+
+/// False with errno ETIMEDOUT when nobody takes it all in time. A piece is no longer than what a pipe takes at once
+/// when it says that it takes any, so that a write does not wait.
+bool write_all(int file, std::string_view text) {
+    const auto deadline = std::chrono::steady_clock::now() + slow_reader;
+    while (!text.empty()) {
+        const auto left =
+            std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+        pollfd waited{file, POLLOUT, 0};
+        const int ready = ::poll(&waited, 1, static_cast<int>(std::max<std::int64_t>(left, 0)));
+        if (ready == 0) errno = ETIMEDOUT;
+        if (ready == 0 || (ready < 0 && errno != EINTR)) return false;
+        if (ready < 0) continue;
+        const auto count = ::write(file, text.data(), std::min<std::size_t>(text.size(), PIPE_BUF));
+        if (count >= 0)
+            text.remove_prefix(static_cast<std::size_t>(count));
+        else if (errno != EINTR && errno != EAGAIN)
+            return false;
+    }
+    return true;
+}
+
+/// What a symbolic link leads to; the link itself stays. One that the kernel does not follow (somebody else's in a
+/// folder for all, fs.protected_symlinks) leads nowhere for us either.
+std::string behind_links(const std::string& path) {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) != 0) return path;
+    std::error_code failure;
+    const auto target = std::filesystem::canonical(path, failure);
+    return failure ? path : target.string();
+}
+
+/// Our own stdout or stderr, under whatever name (/dev/stdout); -1: it is neither.
+int own_stream(const std::string& path) {
+    struct stat facts {};
+    struct stat own {};
+    if (::stat(path.c_str(), &facts) != 0) return -1;
+    for (const int stream : {STDOUT_FILENO, STDERR_FILENO})
+        if (::fstat(stream, &own) == 0 && own.st_dev == facts.st_dev && own.st_ino == facts.st_ino) return stream;
+    return -1;
+}
+
+/// One of our streams; a device or a pipe, which nobody may replace.
+bool is_written_into(const std::string& path) {
+    struct stat facts {};
+    return ::stat(path.c_str(), &facts) == 0 && (!S_ISREG(facts.st_mode) || own_stream(path) >= 0);
+}
+
+/// May it not be replaced, for a reason that lets it be written into? A file that is a mount point, or one in a folder
+/// of others, as Kubernetes' /dev/termination-log is.
+bool is_irreplaceable(int error) {
+    return error == EBUSY || error == EPERM || error == EACCES || error == EROFS || error == ENAMETOOLONG;
+}
+
+bool write_into(const std::string& path, std::string_view text) {
+    if (const int stream = own_stream(path); stream >= 0) return write_all(stream, text);
+    // A pipe that nobody reads is an error (ENXIO), and no wait.
+    const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+    return file.valid() && write_all(file.get(), text);
+}
+
+}  // namespace
+
+std::optional<std::string> report_path(std::string_view file, const ReportNames& names) {
+    std::string path;
+    for (std::size_t i = 0; i < file.size(); ++i) {
+        if (file[i] != '%') {
+            path += file[i];
+            continue;
+        }
+        const char letter = ++i < file.size() ? file[i] : '\0';
+        switch (letter) {
+            case '%': path += '%'; break;
+            case 'p': path += cat(names.pid); break;
+            case 'h':
+            case 'j': {
+                std::string name = letter == 'h' ? names.host : names.job;
+                std::replace(name.begin(), name.end(), '/', '_');
+                path += name;
+                break;
+            }
+            default: return std::nullopt;
+        }
+    }
+    return path;
+}
+
+Result<void> check_report_path(const std::string& path) {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))
+        return Error{Errc::invalid_argument, cat("write the report ", path, ": it is a directory; name a file in it")};
+    const auto target = behind_links(path);
+    // A stream that is open may be written to, whoever its pipe or terminal belongs to.
+    bool possible = own_stream(target) >= 0 || ::access(target.c_str(), W_OK) == 0;
+    if (!is_written_into(target)) {
+        const auto made = make_temporary(target);
+        possible = possible || made.valid();
+        if (made.valid()) ::unlink(temporary_name(target).c_str());
+    }
+    if (!possible) return error_from_errno(errno, cat("write the report ", path));
+    return {};
+}
+
+Result<void> write_report(const std::string& path, std::string_view text) {
+    const auto target = behind_links(path);
+    if (!is_written_into(target)) {
+        const auto name = temporary_name(target);
+        const auto file = make_temporary(target);
+        if (file.valid() && write_all(file.get(), text) && ::fsync(file.get()) == 0 &&
+            std::rename(name.c_str(), target.c_str()) == 0)
+            return {};
+        const int error = errno;
+        if (file.valid()) ::unlink(name.c_str());
+        if (!is_irreplaceable(error) || ::access(target.c_str(), W_OK) != 0)
+            return error_from_errno(error, cat("write the report ", path));
+    }
+    if (write_into(target, text)) return {};
+    return error_from_errno(errno, cat("write the report ", path));
+}
+
+}  // namespace muster::launcher

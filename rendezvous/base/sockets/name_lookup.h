@@ -1,0 +1,34 @@
+// Names to addresses, with a deadline, and without ever making the end of the process wait for DNS.
+//
+// getaddrinfo blocks for as long as the resolver's configuration says (30 s and more when a server is dead). So it runs
+// on detached threads that own nothing but what they share with whoever asked: an answer that comes too late finds
+// nobody and is dropped.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/time.h"
+
+namespace muster::rendezvous {
+
+using LookUpAnswer = Result<std::vector<SocketAddress>>;
+
+/// The addresses of an endpoint that needs no look-up: of one or several numeric addresses. Empty where any part is a
+/// name.
+std::vector<SocketAddress> numeric_addresses(const Endpoint& endpoint);
+
+/// Every address of the endpoint's host, with its port: the family that the system prefers first (RFC 6724), then both
+/// in turn. At once and without a thread for a numeric address. unreachable with the resolver's words; timed_out at the
+/// deadline. Blocks the caller; a loop uses connect/resolver.h.
+LookUpAnswer look_up(const Endpoint& endpoint, Instant deadline);
+
+/// The same without waiting: `done` is called once, on a thread of its own that has every signal blocked, whenever the
+/// resolver is through. It must own all that it touches. io when the system has no thread to give; then it is not
+/// called.
+Result<void> look_up_detached(const Endpoint& endpoint, std::function<void(LookUpAnswer)> done);
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,399 @@
+#include "rendezvous/client/core/client_core.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/report.h"
+
+namespace muster::rendezvous {
+
+ClientCore::ClientCore(ClientConfig config)
+    : config_(std::move(config)),
+      backoff_(config_.backoff_min),
+      fencing_({.job = config_.job, .lease = config_.lease, .lost_timeout = config_.lost_timeout}),
+      lines_(config_.endpoint, config_.job, config_.is_told_leader, config_.endpoint_option) {}
+
+// ---- the supervisor's verbs ----
+
+std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
+    if (standing_ == Standing::over || standing_ == Standing::leaving) return settle(now);
+    join_ = std::move(join);
+    standing_ = Standing::joining;
+    // The workers of the round before are gone, and its words with them.
+    fencing_.stop();
+    assigned_.reset();
+    succeeded_ = false;
+    final_ = false;
+    failures_.clear();
+    joining_since_ = now;
+    parked_ = false;
+    lines_.begin(now);
+    join_held_ = now < promised_until_;
+    if (can_say() && !holds_join()) say(join_);
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::workers_failed(std::vector<Failure> failures, Instant now) {
+    if (!round_known() || standing_ == Standing::over) return settle(now);
+    for (auto& failure : failures) failures_.push_back(std::move(failure));
+    native::fit_report(failures_);
+    if (can_say() && !reports_held_) say_failures();
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::workers_succeeded(Instant now) {
+    if (!round_known() || standing_ == Standing::over) return settle(now);
+    succeeded_ = true;
+    if (can_say()) say(native::WorkersSucceeded{assigned_->round});
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::round_report(native::RoundReport report, Instant now) {
+    if (standing_ != Standing::in_round) return settle(now);
+    native::fit_report(report.failures);
+    report_ = std::move(report);
+    standing_ = Standing::drained;
+    drained_at_ = now;
+    fencing_.stop();
+    if (can_say() && !reports_held_) say_round_report();
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::leave(std::string why, Instant now) {
+    if (standing_ == Standing::idle || standing_ == Standing::over) {
+        standing_ = Standing::over;
+        return settle(now);
+    }
+    fencing_.stop();
+    lines_.end();
+    if (can_say() && reports_held_) say_reports(now);
+    leave_ = std::move(why);
+    standing_ = Standing::leaving;
+    leave_said_ = link_ == Link::open;
+    if (leave_said_) say(native::Leave{*leave_});
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::end_acknowledged(Instant now) {
+    fencing_.stop();
+    standing_ = Standing::over;
+    if (can_say() && end_known_ && !acknowledged_) say(native::EndAcknowledged{});
+    acknowledged_ = true;
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::command(native::Command command, Instant now) {
+    constexpr std::size_t commands_max = 16;
+    if (commands_.size() == commands_max) commands_.erase(commands_.begin());
+    if (can_say() && !holds_join()) say(command);
+    commands_.push_back({std::move(command), now});
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::fault_answer(native::FaultAnswer answer, Instant now) {
+    if (can_say() && !holds_join()) say(std::move(answer));
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::workers_seen(native::WorkersSeen seen, Instant now) {
+    if (can_say() && !holds_join() && !answer_is_late(now)) say(std::move(seen));
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now) {
+    if (!leader) {
+        if (link_ == Link::none) lines_.no_answer(WaitingLines::Reached::somebody, std::move(why), now);
+        return settle(now);
+    }
+    if (told_of_ == leader) return settle(now);
+    told_of_ = leader;
+    leave_was_not_heard();
+    disconnect();
+    retry_at_ = now;
+    backoff_ = config_.backoff_min;
+    return settle(now);
+}
+
+std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now) {
+    std::visit([&](const auto& happened) { on(happened, now); }, input);
+    return settle(now);
+}
+
+native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
+    native::PeerAnswer answer;
+    // Somebody else's question, which came here by an address that both hosts have (a bridge's), is answered by nobody.
+    if (ask.job != config_.job || !round_known() || ask.group_rank != assigned_->group_rank) return answer;
+    answer.round = assigned_->round;
+    // Only age counts. A connection that has just broken says nothing yet: the daemon may have heard us a moment ago.
+    answer.leader_lost =
+        fencing_.watching() && ask.round == answer.round && now >= heard_until_ + fencing_.lost_after();
+    if (answer.leader_lost)
+        promised_until_ = now + fencing_.promise();
+    else if (has_choice() && link_ == Link::open && link_answered_)
+        answer.leader = describe(endpoint());
+    return answer;
+}
+
+// ---- the connection ----
+
+bool ClientCore::wants_connection() const {
+    if (config_.is_told_leader && !told_of_) return false;
+    switch (standing_) {
+        case Standing::joining:
+        case Standing::in_round:
+        case Standing::drained: return !end_known_;
+        case Standing::leaving: return !leave_said_;
+        case Standing::idle:
+        case Standing::over: return false;
+    }
+    return false;
+}
+
+void ClientCore::on(const ConnectionOpened&, Instant now) {
+    if (link_ != Link::connecting) return;
+    has_older_ = has_older_ || kept_;
+    kept_.reset();
+    link_ = config_.secret ? Link::greeting : Link::open;
+    opened_at_ = now;
+    link_heard_at_ = now;
+    link_answered_ = false;
+    held_back_since_.reset();  // this daemon, or this one again, will say so anew
+    lines_.stalled({});
+    offset_.forget_at_next_sample();
+    ++connection_count_;
+    greet();
+    if (link_ == Link::open) introduce(now);
+}
+
+void ClientCore::greet() {
+    hello_ = {};
+    hello_.job = config_.job;
+    hello_.node = config_.node;
+    hello_.connection = connection_count_ - uncounted_;
+    hello_.versions = config_.versions;
+    trusted_ = !config_.secret;
+    nonce_.clear();
+    if (config_.secret)
+        hello_.challenge = config_.secret(cat("muster challenge ", connection_count_, ' ', config_.secret_seed));
+    say(hello_);
+}
+
+/// The first one asks for our proof, the second one brings the daemon's.
+void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
+    if (!config_.secret) return distrust("it asks for a secret (MUSTER_SECRET_FILE), and this node has none", now);
+    if (link_ == Link::greeting) {
+        link_ = Link::open;
+        opened_at_ = now;
+        nonce_ = challenge.nonce;
+        say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
+        introduce(now);
+    } else if (native::same_proof(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_),
+                                  challenge.proof)) {
+        trusted_ = true;
+    } else {
+        distrust("it does not know the job's secret", now);
+    }
+}
+
+void ClientCore::distrust(std::string why, Instant now) {
+    out_.push_back(Disconnect{.is_stranger = true});
+    tried_ = cat("connected, but ", why);
+    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    try_next_endpoint(now);
+    retry_later(now);
+}
+
+/// All that the daemon must know, in one write: it may never have heard of us, or have missed any part of it.
+void ClientCore::introduce(Instant now) {
+    reports_held_ = offset_.is_stale() && tells_times();
+    switch (standing_) {
+        case Standing::joining:
+            if (!reports_held_) say_reports(now);
+            break;
+        case Standing::in_round:
+        case Standing::drained:
+            if (assigned_) say(native::Resume{assigned_->round, succeeded_, as_joined_, *assigned_});
+            if (!reports_held_) say_reports(now);
+            break;
+        case Standing::leaving:
+            say(native::Leave{*leave_});
+            leave_said_ = true;
+            break;
+        case Standing::idle:
+        case Standing::over: return;
+    }
+    // A daemon takes commands from agents that it knows.
+    if (!holds_join()) say_commands(now);
+    ping(now);
+}
+
+bool ClientCore::tells_times() const {
+    return (standing_ != Standing::joining && !failures_.empty()) || (report_ && !report_->failures.empty());
+}
+
+/// In this order: a join says that the round's workers are gone, and a node that has not told why would be lost.
+void ClientCore::say_reports(Instant now) {
+    reports_held_ = false;
+    if (standing_ != Standing::joining && assigned_ && !failures_.empty()) say_failures();
+    if (report_) say_round_report();
+    if (standing_ != Standing::joining) return;
+    join_held_ = now < promised_until_;
+    if (!join_held_) say(join_);
+}
+
+std::vector<Failure> ClientCore::on_daemon_clock(std::vector<Failure> failures) const {
+    for (auto& failure : failures)
+        std::tie(failure.at_ns, failure.uncertainty_ns) = failure.at_ns != 0
+                                                              ? offset_.daemon_time(clock_instant(failure.at_ns))
+                                                              : std::pair<std::int64_t, std::int64_t>{0, -1};
+    return failures;
+}
+
+void ClientCore::say_failures() {
+    say(native::WorkersFailed{assigned_->round, on_daemon_clock(failures_)});
+}
+
+void ClientCore::say_round_report() {
+    auto report = *report_;
+    report.failures = on_daemon_clock(std::move(report.failures));
+    say(std::move(report));
+}
+
+/// Not a fault, which may be what broke the connection; and no drain of long ago: whoever gave it has been told that it
+/// is not known to be done, and the node may have been mended meanwhile. A notice is an agent's own.
+void ClientCore::say_commands(Instant now) {
+    constexpr Duration drain_lasts = 10s;  // muster drain waits so long
+    const Instant old = now - drain_lasts;
+    std::erase_if(commands_, [old](const Asked& one) {
+        const auto verb = one.command.verb;
+        return verb == native::CommandVerb::inject_fault || (verb == native::CommandVerb::drain_node && one.at <= old);
+    });
+    for (const auto& one : commands_) say(one.command);
+}
+
+void ClientCore::on(const ConnectionFailed& input, Instant now) {
+    if (link_ != Link::connecting) return;
+    tried_ = input.tried;
+    store_.clear();
+    lines_.no_answer(WaitingLines::Reached::nothing, input.tried, now);
+    note_silence(now);
+    try_next_endpoint(now);
+    retry_later(now);
+}
+
+const Endpoint& ClientCore::endpoint() const {
+    if (told_of_) return *told_of_;
+    return endpoint_at_ == 0 ? config_.endpoint : config_.others[endpoint_at_ - 1];
+}
+
+/// What one daemon said of another is forgotten as soon as that one does not answer; the other may be the next one of
+/// the list, too.
+void ClientCore::try_next_endpoint(Instant now) {
+    if (config_.is_told_leader) return;
+    const auto count = config_.others.size() + 1;
+    const auto left = endpoint();
+    if (!std::exchange(told_of_, std::nullopt) || endpoint() == left) endpoint_at_ = (endpoint_at_ + 1) % count;
+    if (is_silent(endpoint(), now)) endpoint_at_ = (endpoint_at_ + 1) % count;
+}
+
+void ClientCore::note_silence(Instant now) {
+    if (!has_choice()) return;
+    silent_ = endpoint();
+    silent_until_ = now + config_.lease / 2;
+}
+
+/// Nothing counts as heard: only the leader's words do, and not even those of one that leads no more.
+void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
+    out_.push_back(Disconnect{});
+    if (!ever_heard_) uncounted_ = connection_count_;
+    leave_was_not_heard();
+    const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
+    tried_ = cat(describe(endpoint()), " does not lead",
+                 nobody ? std::string(", and knows of nobody who does") : cat(", but ", told.leader));
+    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    auto leader = parse_endpoint(told.leader, 0);
+    // Where etcd says who leads, a daemon that knows another one is behind.
+    const bool useful =
+        !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint()) && !is_silent(*leader, now);
+    try_next_endpoint(now);
+    retry_later(now);
+    if (!useful) return;
+    told_of_ = *std::move(leader);
+    retry_at_ = now + config_.backoff_min;
+}
+
+void ClientCore::on(const StoreAnswered& input, Instant now) {
+    if (link_answered_ && link_ == Link::open) return;  // a muster has taken its place
+    store_ = tried_ = input.has_job ? cat("torchrun serves its own rendezvous of job '", config_.job, "' there")
+                                    : std::string("PyTorch's store answers there, torchrun's or a script's");
+    lines_.no_answer(WaitingLines::Reached::store, tried_, now);
+}
+
+void ClientCore::on(const ConnectionClosed& input, Instant now) {
+    kept_.reset();  // the new one is under way already
+    if (link_ != Link::open && link_ != Link::greeting) return;
+    if (link_answered_)
+        tried_ = cat("the connection ended: ", input.why);
+    else if (!store_.empty())
+        tried_ = store_;
+    else if (input.foreign)
+        tried_ = "connected, but it does not speak muster's protocol";
+    else
+        tried_ = cat("connected, but the connection ended before any answer: ", input.why);
+    const bool is_store = !link_answered_ && !store_.empty();
+    lines_.no_answer(is_store ? WaitingLines::Reached::store : WaitingLines::Reached::somebody, tried_, now);
+    // At once after a connection that carried something: a restarted daemon, a firewall's reset.
+    if (link_answered_) {
+        link_ = Link::none;
+        retry_at_ = now + config_.backoff_min;
+        backoff_ = config_.backoff_min;
+    } else {
+        try_next_endpoint(now);
+        retry_later(now);
+    }
+}
+
+void ClientCore::retry_later(Instant now) {
+    link_ = Link::none;
+    retry_at_ = now + backoff_;
+    // Workers that run here have a quarter of a lease to find a daemon that is back (fencing.h).
+    const Duration longest =
+        fencing_.watching() ? std::min(config_.backoff_max, config_.lease / 10) : config_.backoff_max;
+    backoff_ = std::min(backoff_ * 2, longest);
+}
+
+// ---- the peers' words ----
+
+void ClientCore::on(const PeerAnswered& input, Instant now) {
+    fencing_.answered(input.group_rank, input.answer);
+    const bool peer_has_daemon =
+        input.answer && assigned_ && input.answer->round == assigned_->round && !input.answer->leader_lost;
+    if (!peer_has_daemon) return;
+    // It has the next leader while we wait for the one that is gone.
+    const bool is_old = now >= attempted_at_ + config_.lease / 20;
+    auto leader = parse_endpoint(input.answer->leader, 0);
+    const bool is_useful =
+        leader && leader->port != 0 && !config_.is_told_leader && !(*leader == endpoint()) && !is_silent(*leader, now);
+    const bool in_vain = has_choice() && (link_ == Link::connecting || !link_answered_) && (is_old || is_useful);
+    if (link_ != Link::none && in_vain) {
+        if (kept_)
+            out_.push_back(Abandon{});
+        else
+            out_.push_back(Disconnect{});
+        link_ = Link::none;
+        if (is_old) note_silence(now);
+        try_next_endpoint(now);
+    }
+    if (link_ == Link::none) {
+        if (is_useful && has_choice()) told_of_ = *std::move(leader);
+        retry_at_ = now;
+        backoff_ = config_.backoff_min;
+    }
+}
+
+void ClientCore::on(const TimePassed&, Instant) {}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,325 @@
+// One agent's side of the rendezvous, pure: what to send, when to reconnect, when to give up, when to fence.
+//
+// The driver (client.h) owns sockets and the clock: it feeds Inputs and carries out Outputs. The supervisor in the
+// agent sees none of that: it calls join/report/leave and gets the daemon's messages, plus the three verdicts that only
+// this machine can reach: Fenced, RendezvousLost and a Progress line to show.
+//
+// Nothing here is remembered as "already sent": on each new connection the core says who it is, where it stands (Join,
+// Resume, Leave) and whatever report the daemon has not been seen to act upon. Repetitions are harmless by the
+// protocol. Every verb and every step notes a fact and ends in settle(), which derives what is due.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/client/core/clock_offset.h"
+#include "rendezvous/client/core/fencing.h"
+#include "rendezvous/client/core/waiting_lines.h"
+#include "rendezvous/wire/native/messages.h"
+#include "rendezvous/wire/native/secret.h"
+
+namespace muster::rendezvous {
+
+struct ClientConfig {
+    Endpoint endpoint;            ///< resolving and connecting is the driver's
+    std::string known_addresses;  ///< of the endpoint, as Endpoint::host lists them; empty: its name is looked up
+    std::string endpoint_option = "--rdzv-endpoint";  ///< or --master-addr: what named the endpoint, for advice
+    std::vector<Endpoint> others;                     ///< more daemons, of which one leads (NotLeader)
+    /// `endpoint` is etcd's, for people; where the daemon is that leads says leader_is alone.
+    bool is_told_leader = false;
+    std::string job;
+    NodeIdentity node;
+    std::vector<native::VersionFact> versions;
+    Duration join_timeout = 600s;   ///< without a round for so long: RendezvousLost (exit code 75)
+    Duration connect_timeout = 2s;  ///< one attempt, one address
+    Duration backoff_min = 20ms;    ///< first wait after a failed attempt; doubles up to backoff_max
+    Duration backoff_max = 500ms;
+    Duration lease = 5s;
+    Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
+    native::KeyedHash secret;     ///< of the job; empty: none
+    std::string secret_seed;      ///< beside a secret: random bytes, for this agent's challenges
+};
+
+// ---- what happens to it ----
+struct ConnectionOpened {
+    std::string address;  ///< the one that answered
+};
+struct ConnectionFailed {
+    std::string tried;  ///< "10.0.0.1: connection refused, fe80::1: no route"
+};
+struct ConnectionClosed {
+    std::string why;
+    bool foreign = false;  ///< closed by us, because what came was not of muster's protocol
+};
+struct MessageReceived {
+    native::Message message;
+};
+struct PeerAnswered {
+    std::uint32_t group_rank = 0;
+    std::optional<native::PeerAnswer> answer;  ///< empty: could not be reached, or no answer in time
+};
+/// What closed our connection without an answer is PyTorch's store.
+struct StoreAnswered {
+    bool has_job = false;  ///< torchrun's c10d rendezvous of our job lies in it
+};
+struct TimePassed {};
+using ClientInput = std::variant<ConnectionOpened, ConnectionFailed, ConnectionClosed, MessageReceived, PeerAnswered,
+                                 StoreAnswered, TimePassed>;
+
+// ---- what it wants done, in order ----
+/// Resolve ClientCore::endpoint() again and try each address; answer with ConnectionOpened or ConnectionFailed.
+struct Connect {};
+/// Does not end the connection that there is: it is used until the new one is open, and then only kept open
+/// (DropOlder).
+struct Disconnect {
+    bool is_stranger = false;  ///< who answered is not the job's daemon
+};
+/// Give up the attempt that Connect began; the connection that there is stays.
+struct Abandon {};
+/// The daemon was heard on the newest connection: the ones before it may end now. Sooner their end would tell the
+/// daemon that this agent has died.
+struct DropOlder {};
+struct Send {
+    native::Message message;
+};
+struct AskPeer {
+    native::Peer peer;
+    native::PeerAsk ask;
+    Duration timeout;
+};
+/// For the supervisor: a message of the daemon (Assigned, Parked, RoundEnded, Drain, NoticeGiven, JobEnded, Refused);
+/// CommandAnswer, for whoever gave the command; FaultOrdered, for whoever injects faults; JobSeen, for the hang watch.
+struct Deliver {
+    native::Message message;
+};
+/// For the supervisor: SIGKILL the workers now, without grace. Another part of the job may go on without this node.
+struct Fenced {
+    std::string why;
+};
+/// For the supervisor: no rendezvous to be had; the job is over for this node with exit code 75.
+struct RendezvousLost {
+    std::string why;
+};
+/// For a person: who is waited for, how long still, and after 10 s what to check.
+struct Progress {
+    std::string line;
+};
+using ClientOutput =
+    std::variant<Connect, Disconnect, Abandon, DropOlder, Send, AskPeer, Deliver, Fenced, RendezvousLost, Progress>;
+
+class ClientCore {
+  public:
+    explicit ClientCore(ClientConfig config);
+
+    // The supervisor's verbs. Each may be called while unconnected: what still matters is sent after the reconnect.
+    // The failures' times are on this host's clock (clock_ns), and are told on that of the daemon that hears them.
+    std::vector<ClientOutput> join(native::Join join, Instant now);
+    std::vector<ClientOutput> workers_failed(std::vector<Failure> failures, Instant now);
+    std::vector<ClientOutput> workers_succeeded(Instant now);
+    std::vector<ClientOutput> round_report(native::RoundReport report, Instant now);
+    std::vector<ClientOutput> leave(std::string why, Instant now);
+    std::vector<ClientOutput> end_acknowledged(Instant now);
+    /// Beside is_told_leader: where agents find the daemon that leads; empty: nobody leads, or nobody knows, for the
+    /// reason `why`. A connection to another one is given up then, but not for nobody.
+    std::vector<ClientOutput> leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now);
+    /// Passed on for somebody: said again after a reconnect until its answer, which has its number, is delivered.
+    /// One that injects a fault is said once: it may have been what broke the connection.
+    std::vector<ClientOutput> command(native::Command command, Instant now);
+    /// Said once, or never where there is no connection: whoever asked sees that nothing comes.
+    std::vector<ClientOutput> fault_answer(native::FaultAnswer answer, Instant now);
+    /// The same: the next one says more.
+    std::vector<ClientOutput> workers_seen(native::WorkersSeen seen, Instant now);
+
+    std::vector<ClientOutput> step(const ClientInput& input, Instant now);
+
+    /// Beside daemons that take over from each other: whoever got our Leave is gone, and it is said to the next one.
+    void leave_was_not_heard() { leave_said_ = leave_said_ && standing_ != Standing::leaving; }
+    /// Nothing is left that has to be said on a new connection; for the end, after leave() or end_acknowledged().
+    [[nodiscard]] bool has_said_all() const { return standing_ != Standing::leaving || leave_said_; }
+
+    /// When step(TimePassed) must be called at the latest; no_deadline when there is nothing to wait for.
+    [[nodiscard]] Instant deadline() const;
+    /// Where Connect leads at this moment.
+    [[nodiscard]] const Endpoint& endpoint() const;
+    /// The answer to a peer that asks. A "yes, I have lost it" binds this node: it joins no other round for the time
+    /// that the asker relies on it (fencing.h).
+    native::PeerAnswer answer(const native::PeerAsk& ask, Instant now);
+    /// Whether the driver may feed the guardian at this moment (Fencing::may_feed). To be asked each lease/10 at least.
+    [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
+
+  private:
+    enum class Standing {
+        idle,      ///< nothing asked for yet
+        joining,   ///< a Join waits for its answer; no worker here
+        in_round,  ///< workers of assigned_ may run here
+        drained,   ///< they are gone; the next join, or JobEnded, is to come
+        leaving,   ///< Leave is to be said, or was
+        over,      ///< JobEnded, Refused, or given up; nothing more is asked of the daemon
+    };
+    /// greeting: connected, and with a secret nothing is said before the daemon's challenge.
+    enum class Link { none, connecting, greeting, open };
+
+    using Outputs = std::vector<ClientOutput>;
+
+    void on(const ConnectionOpened& input, Instant now);
+    void on(const ConnectionFailed& input, Instant now);
+    void on(const ConnectionClosed& input, Instant now);
+    void on(const MessageReceived& input, Instant now);
+    void on(const PeerAnswered& input, Instant now);
+    void on(const StoreAnswered& input, Instant now);
+    void on(const TimePassed& input, Instant now);
+    void on_not_leader(const native::NotLeader& told, Instant now);
+    void on_pong(const native::Pong& pong, Instant now);
+    void on_assigned(const native::Assigned& assigned, Instant now);
+    void on_round_ended(const native::RoundEnded& ended, Instant now);
+    void on_job_over(native::Message message);
+    void on_state_stalled(const native::StateStalled& stalled, Instant now);
+    void on_command_answer(const native::CommandAnswer& answer);
+
+    // Every verb and step ends here: what is due now, derived from the state.
+    Outputs settle(Instant now);
+    void settle_link(Instant now);
+    void settle_ping(Instant now);
+    void settle_fencing(Instant now);
+    void settle_patience(Instant now);
+    void settle_lines(Instant now);
+
+    void greet();
+    void introduce(Instant now);
+    void say_reports(Instant now);
+    [[nodiscard]] bool tells_times() const;
+    [[nodiscard]] std::vector<Failure> on_daemon_clock(std::vector<Failure> failures) const;
+    void say_failures();
+    void say_round_report();
+    void on_challenge(const native::Challenge& challenge, Instant now);
+    void distrust(std::string why, Instant now);
+    void say(native::Message message);
+    void ping(Instant now);
+    void say_commands(Instant now);
+    /// The daemon does not know this agent yet, and takes no commands from it.
+    [[nodiscard]] bool holds_join() const { return standing_ == Standing::joining && (join_held_ || reports_held_); }
+    void give_up(std::string why);
+    void retry_later(Instant now);
+    void try_next_endpoint(Instant now);
+    void leave_stale_link(Instant now);
+    void hear_again();
+    void disconnect();
+    [[nodiscard]] bool can_say() const { return link_ == Link::open || kept_; }
+    void note_silence(Instant now);
+    [[nodiscard]] bool is_silent(const Endpoint& endpoint, Instant now) const {
+        return now < silent_until_ && silent_ == endpoint;
+    }
+    [[nodiscard]] bool has_choice() const { return !config_.others.empty(); }
+    [[nodiscard]] bool wants_connection() const;
+    [[nodiscard]] std::string_view what_would_help() const;
+    [[nodiscard]] bool round_known() const { return assigned_.has_value(); }
+    [[nodiscard]] Instant patience_ends() const;
+    [[nodiscard]] Instant owed_until() const;
+    [[nodiscard]] Instant decision_due() const {
+        return held_back_since_ ? *held_back_since_ + config_.lost_timeout : no_deadline;
+    }
+    /// A daemon that was heard and falls silent is given up sooner than one that may only start later.
+    [[nodiscard]] Instant lost_while_joining_at() const {
+        return ever_heard_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline;
+    }
+    /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
+    /// after the cut: a round without it still begins within 1.2 lease. So that it is the last word, the next one waits
+    /// until TCP misses the acknowledgement and says only what it has said before: its probe leaves after 0.2 s and two
+    /// round trips, and its own time-out runs as long again. Not where answers take long by nature: there what follows
+    /// a lost packet helps TCP to see that it is lost.
+    [[nodiscard]] Instant ping_due() const {
+        const auto pace = config_.lease / 20;
+        return pinged_at_ + (!ping_answered_ && answers_are_quick() ? 3 * pace : pace);
+    }
+    [[nodiscard]] bool answers_are_quick() const { return round_trip_ * 2 < config_.lease / 20; }
+    /// The next word would be its last one only later: what can wait is not said.
+    [[nodiscard]] bool answer_is_late(Instant now) const {
+        return !ping_answered_ && answers_are_quick() && now >= pinged_at_ + config_.lease / 40;
+    }
+    /// Where there are others to ask, one that does not answer at all costs less of the time.
+    [[nodiscard]] Instant link_stale_at() const {
+        return link_heard_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
+    }
+
+    ClientConfig config_;
+    Outputs out_;
+    Standing standing_ = Standing::idle;
+
+    // what is said, and said again after a reconnect
+    native::Join join_;
+    native::Join as_joined_;  ///< the one that assigned_ answered
+    bool join_held_ = false;  ///< not said yet: a promise to a peer binds until promised_until_
+    std::optional<native::Assigned> assigned_;
+    bool succeeded_ = false;
+    std::vector<Failure> failures_;  ///< of this round, until the daemon has ended it
+    std::optional<native::RoundReport> report_;
+    std::optional<std::string> leave_;
+    bool leave_said_ = false;
+    struct Asked {
+        native::Command command;
+        Instant at;
+    };
+    std::vector<Asked> commands_;  ///< not yet answered
+    bool end_known_ = false;       ///< JobEnded was delivered
+    bool acknowledged_ = false;
+    bool final_ = false;  ///< the round's end was announced as the last
+    Instant drained_at_;
+
+    // the connection
+    /// One that has fallen silent, and may be heard again, stays in use while the next one is tried.
+    struct Kept {
+        std::size_t endpoint_at = 0;
+        std::optional<Endpoint> told_of;
+    };
+
+    Link link_ = Link::none;
+    std::optional<Kept> kept_;         ///< beside it link_ is `none` or `connecting`
+    bool has_older_ = false;           ///< until DropOlder
+    std::size_t endpoint_at_ = 0;      ///< 0: config_.endpoint, then config_.others
+    std::optional<Endpoint> told_of_;  ///< a daemon, or etcd, said that this one leads
+    /// Did not answer, and is passed over for a while: the others name it as the leader until another one is elected.
+    std::optional<Endpoint> silent_;
+    Instant silent_until_ = Instant::min();
+    Instant attempted_at_;
+    std::uint32_t connection_count_ = 0;
+    std::uint32_t uncounted_ = 0;  ///< of these, to daemons that do not lead, before any word of one that does
+    Instant retry_at_ = Instant::min();
+    Duration backoff_;
+    Instant opened_at_;
+    Instant link_heard_at_;       ///< when something was received on this connection, or it was opened
+    bool link_answered_ = false;  ///< a message of the daemon has come on this connection
+    native::Hello hello_;         ///< of this connection
+    std::string nonce_;           ///< the daemon's, of this connection
+    bool trusted_ = true;         ///< the daemon has proved that it knows the secret, or there is none
+    std::uint64_t ping_sequence_ = 0;
+    bool ping_answered_ = false;                 ///< the last one
+    Duration round_trip_ = Duration::max() / 2;  ///< of the last answered ping
+    Instant pinged_at_ = Instant::min();
+    std::string tried_;
+    std::string store_;  ///< what closes our connections is PyTorch's, in words; empty: not known
+    /// Until the first Pong of this connection: what is to be reported has times, and this may be another daemon.
+    bool reports_held_ = false;
+
+    // the daemon
+    bool ever_heard_ = false;
+    Instant heard_until_;  ///< when the last message was sent that the daemon is known to have received
+    ClockOffset offset_;
+    Fencing fencing_;
+    Instant promised_until_ = Instant::min();
+    /// Since when the daemon has said that it holds a decision for this node back. Waited for no longer than for a
+    /// daemon that is gone.
+    std::optional<Instant> held_back_since_;
+
+    // the wait
+    Instant joining_since_;  ///< or since when a spare has been without word
+    bool parked_ = false;    ///< a spare: it may wait for ever
+    WaitingLines lines_;
+    Instant settled_at_ = Instant::min();
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,144 @@
+// What the daemon says, and what comes of it. Whatever is stale by its round or by this agent's state changes nothing.
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/client/core/client_core.h"
+
+namespace muster::rendezvous {
+
+void ClientCore::on(const MessageReceived& input, Instant now) {
+    if (kept_) hear_again();
+    if (link_ != Link::open && link_ != Link::greeting) return;
+    if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
+    // Whoever is named has to prove himself.
+    if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
+    // At the start a refusal counts also from whom we cannot trust: without an answer this node could only wait. Later
+    // it would end workers for a stranger who has taken the port, or for a daemon that was started without its secret.
+    const auto* refused = std::get_if<native::Refused>(&input.message);
+    if (!trusted_ && (refused == nullptr || ever_heard_))
+        return distrust(refused != nullptr ? refused->why : "it does not prove that it knows the job's secret", now);
+    link_heard_at_ = now;
+    store_.clear();
+    if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
+    ever_heard_ = true;
+    lines_.answered(now);
+    // Whatever it says on this connection, it has read our introduction.
+    heard_until_ = std::max(heard_until_, opened_at_);
+    const auto& message = input.message;
+    if (const auto* pong = std::get_if<native::Pong>(&message))
+        on_pong(*pong, now);
+    else if (const auto* answer = std::get_if<native::CommandAnswer>(&message))
+        on_command_answer(*answer);
+    else if (std::holds_alternative<native::FaultOrdered>(message))
+        out_.push_back(Deliver{message});
+    else if (standing_ == Standing::over || standing_ == Standing::leaving)
+        return;
+    else if (const auto* assigned = std::get_if<native::Assigned>(&message))
+        on_assigned(*assigned, now);
+    else if (const auto* peers = std::get_if<native::Peers>(&message))
+        fencing_.set_peers(*peers);
+    else if (const auto* ended = std::get_if<native::RoundEnded>(&message))
+        on_round_ended(*ended, now);
+    else if (const auto* news = std::get_if<native::Gathering>(&message)) {
+        parked_ = false;
+        lines_.gathering(*news, now);
+    } else if (const auto* parked = std::get_if<native::Parked>(&message)) {
+        lines_.parked(*parked, now);
+        parked_ = true;
+        joining_since_ = now;
+        if (standing_ == Standing::joining) out_.push_back(Deliver{message});
+    } else if (std::holds_alternative<native::JobEnded>(message) || std::holds_alternative<native::Refused>(message))
+        on_job_over(message);
+    else if (const auto* stalled = std::get_if<native::StateStalled>(&message))
+        on_state_stalled(*stalled, now);
+    else if (const auto* seen = std::get_if<native::JobSeen>(&message)) {
+        if (standing_ == Standing::in_round && assigned_ && seen->round == assigned_->round)
+            out_.push_back(Deliver{message});
+    } else if (std::holds_alternative<native::Drain>(message) || std::holds_alternative<native::NoticeGiven>(message))
+        out_.push_back(Deliver{message});
+}
+
+void ClientCore::on_command_answer(const native::CommandAnswer& answer) {
+    std::erase_if(commands_, [&](const Asked& one) { return one.command.number == answer.number; });
+    out_.push_back(Deliver{answer});
+}
+
+void ClientCore::on_pong(const native::Pong& pong, Instant now) {
+    const auto sent = clock_instant(pong.sent_ns);
+    if (sent > now || pong.sequence > ping_sequence_) return;  // none of ours
+    heard_until_ = std::max(heard_until_, sent);
+    ping_answered_ = pong.sequence == ping_sequence_;
+    if (ping_answered_) round_trip_ = now - sent;
+    offset_.sample(sent, now, pong.daemon_ns);
+    if (reports_held_) {
+        say_reports(now);
+        if (!holds_join()) say_commands(now);
+    }
+    if (parked_) joining_since_ = now;
+}
+
+void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
+    if (standing_ != Standing::joining || assigned.round <= join_.last_round) return;  // said again
+    // Read late, because this agent was stopped or the bytes stood still: the round may be over, and another one sealed
+    // without us. Whatever is true now is the answer to a new introduction.
+    if (now >= heard_until_ + fencing_.lost_after()) {
+        disconnect();
+        retry_at_ = now;
+        return;
+    }
+    standing_ = Standing::in_round;
+    assigned_ = assigned;
+    as_joined_ = join_;
+    report_.reset();
+    succeeded_ = false;
+    final_ = false;
+    backoff_ = config_.backoff_min;
+    lines_.end();
+    fencing_.watch(assigned);
+    out_.push_back(Deliver{assigned});
+}
+
+void ClientCore::on_round_ended(const native::RoundEnded& ended, Instant now) {
+    if (!assigned_ || ended.round != assigned_->round) return;
+    // Before the verdict a daemon may die that alone knows of them.
+    if (!ended.final) failures_.clear();
+    final_ = ended.final;
+    if (standing_ == Standing::in_round) {
+        out_.push_back(Deliver{ended});
+    } else if (standing_ == Standing::drained) {
+        // It asks again, after a reconnect or a restart: what we said may be lost.
+        drained_at_ = now;
+        if (report_ && !reports_held_) say_round_report();
+        out_.push_back(Deliver{ended});
+    }
+}
+
+void ClientCore::on_job_over(native::Message message) {
+    if (end_known_) return;
+    end_known_ = true;
+    lines_.end();
+    // No round follows, so nobody can run one beside our last workers; they are stopped with their whole grace.
+    fencing_.stop();
+    if (auto* refused = std::get_if<native::Refused>(&message)) {
+        standing_ = Standing::over;
+        // The daemon does not know by which name this node reaches it.
+        if (const auto job = cat("job '", config_.job, "'"); refused->why.starts_with(job))
+            refused->why.insert(job.size(), cat(" at ", describe(config_.endpoint)));
+    }
+    out_.push_back(Deliver{std::move(message)});
+}
+
+/// A node whose workers run on, and for which nothing is decided, has nothing to wait for.
+void ClientCore::on_state_stalled(const native::StateStalled& stalled, Instant now) {
+    const bool waited = standing_ == Standing::joining || held_back_since_;
+    if (!stalled.decided)
+        held_back_since_.reset();
+    else if (!held_back_since_)
+        held_back_since_ = now;
+    const bool waits = standing_ == Standing::joining || held_back_since_;
+    if (waits && !waited) lines_.begin(now);
+    lines_.stalled(stalled.why);
+    if (!waits) lines_.end();
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,103 @@
+#include "rendezvous/client/core/fencing.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::rendezvous {
+
+void Fencing::watch(const native::Assigned& assigned) {
+    watched_.emplace();
+    watched_->round = assigned.round;
+    watched_->group_rank = assigned.group_rank;
+    watched_->world = assigned.group_world_size;
+}
+
+void Fencing::set_peers(const native::Peers& peers) {
+    if (!watched_ || peers.round != watched_->round) return;
+    watched_->others.clear();
+    watched_->world = static_cast<std::uint32_t>(peers.peers.size());  // less those that were through, and went
+    for (const auto& peer : peers.peers)
+        if (peer.group_rank != watched_->group_rank) watched_->others.push_back(peer);
+}
+
+void Fencing::answered(std::uint32_t group_rank, const std::optional<native::PeerAnswer>& answer) {
+    if (!watched_ || !watched_->said_yes.contains(group_rank)) return;
+    if (!answer) return;  // nobody there; only a whole set of answers counts, so this is no yes
+    if (answer->round != watched_->round || !answer->leader_lost) {
+        watched_->contradicted = true;
+        return;
+    }
+    watched_->said_yes[group_rank] = true;
+    const bool all =
+        watched_->said_yes.size() + 1 == watched_->world &&
+        std::all_of(watched_->said_yes.begin(), watched_->said_yes.end(), [](const auto& said) { return said.second; });
+    if (!all) return;
+    watched_->agreed_at = watched_->asked_at;
+    watched_->contradicted = false;
+}
+
+void Fencing::ask(FencingStep& step, Instant now) {
+    auto& watched = *watched_;
+    watched.asked_at = now;
+    watched.said_yes.clear();
+    for (const auto& peer : watched.others) watched.said_yes.emplace(peer.group_rank, false);
+    for (const auto& peer : watched.others)
+        if (peer.port != 0) step.ask.push_back(peer);
+}
+
+Instant Fencing::fence_at(Instant heard_until) const {
+    const auto by_silence = heard_until + config_.lease * 88 / 100;
+    if (watched_->agreed_at == Instant::min()) return by_silence;
+    return std::max(by_silence, watched_->agreed_at + config_.lease / 4);
+}
+
+FencingStep Fencing::step(Instant heard_until, Instant now) {
+    FencingStep step;
+    if (!watched_) return step;
+    auto& watched = *watched_;
+    if (now >= heard_until + config_.lost_timeout) {
+        step.lost = true;
+        if (!watched.fenced) step.fenced = cat("no answer from the rendezvous for ", describe(now - heard_until));
+        watched_.reset();
+        return step;
+    }
+    if (watched.fenced) return step;
+    if (watched.world == 1) return step;  // nobody else can be in a round without us
+    if (now < heard_until + config_.lease * 6 / 10) {
+        watched.agreed_at = Instant::min();
+        watched.contradicted = false;
+        watched.asked_at = Instant::min();
+        watched.said_yes.clear();
+        return step;
+    }
+    if (now >= fence_at(heard_until)) {
+        watched.fenced = true;
+        step.fenced = cat("no answer from the rendezvous for ", describe(now - heard_until),
+                          watched.contradicted ? ", while another node of the round has one"
+                                               : ", and not every other node of the round says the same");
+        return step;
+    }
+    if (watched.asked_at == Instant::min() || now >= watched.asked_at + config_.lease / 10) ask(step, now);
+    return step;
+}
+
+bool Fencing::may_feed(Instant heard_until, Instant now) const {
+    if (!watched_) return true;
+    if (now >= heard_until + config_.lost_timeout - config_.lease * 7 / 10) return false;
+    if (watched_->world == 1 || now < heard_until + config_.lease * 3 / 10) return true;
+    return watched_->agreed_at != Instant::min() && now < watched_->agreed_at + config_.lease / 4;
+}
+
+Instant Fencing::deadline(Instant heard_until) const {
+    if (!watched_) return no_deadline;
+    const auto lost = heard_until + config_.lost_timeout;
+    if (watched_->fenced || watched_->world == 1) return lost;
+    const auto first_question = heard_until + config_.lease * 6 / 10;
+    const auto question = watched_->asked_at == Instant::min()
+                              ? first_question
+                              : std::max(first_question, watched_->asked_at + config_.lease / 10);
+    return std::min({lost, question, fence_at(heard_until)});
+}
+
+}  // namespace muster::rendezvous

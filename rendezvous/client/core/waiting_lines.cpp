@@ -1,0 +1,156 @@
+#include "rendezvous/client/core/waiting_lines.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr Duration quiet_at_first = 1s;
+constexpr Duration line_interval_min = 1s;
+constexpr Duration repeated_every = 30s;
+/// So long without any progress, and it is time to say what to look at.
+constexpr Duration advice_after = 10s;
+
+std::int64_t seconds(Duration duration) {
+    return std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::seconds>(duration).count());
+}
+
+}  // namespace
+
+void WaitingLines::begin(Instant now) {
+    began_ = now;
+    gathering_.reset();
+    parked_.reset();
+    changed_ = true;
+    next_line_ = now + quiet_at_first;
+    stands_since_ = now;
+}
+
+void WaitingLines::answered(Instant now) {
+    if (answering_) return;
+    answering_ = true;
+    stands_since_ = now;
+    tried_.clear();
+}
+
+void WaitingLines::no_answer(Reached reached, std::string what, Instant now) {
+    if (answering_ || (reached == Reached::store && reached_ != reached)) {
+        stands_since_ = now;
+        changed_ = true;
+    }
+    answering_ = false;
+    reached_ = reached;
+    tried_ = std::move(what);
+}
+
+void WaitingLines::gathering(const native::Gathering& news, Instant now) {
+    parked_.reset();
+    gathering_ = news;
+    gathering_at_ = stands_since_ = now;
+    changed_ = true;
+}
+
+void WaitingLines::parked(const native::Parked& parked, Instant now) {
+    if (!parked_) next_line_ = std::min(next_line_, now);
+    parked_ = parked;
+    changed_ = true;
+}
+
+void WaitingLines::stalled(const std::string& why) {
+    if (stalled_ == why) return;
+    stalled_ = why;
+    changed_ = true;
+}
+
+std::string WaitingLines::state() const {
+    const auto where = cat(is_etcd_ ? "etcd " : "", describe(endpoint_));
+    if (!answering_) {
+        if (is_etcd_ && tried_.empty()) return cat("no daemon of this job leads yet at ", where);
+        if (reached_ != Reached::nothing) return cat(where, ": ", tried_);
+        return cat(where, " did not answer", tried_.empty() ? "" : " (", tried_, tried_.empty() ? "" : ")");
+    }
+    if (!stalled_.empty())
+        return cat("the daemon at ", where, " tells no decision, because it cannot keep its state: ", stalled_);
+    if (parked_ && !parked_->why.empty()) return cat(parked_->why, "; waiting at ", where);
+    if (parked_) {
+        const auto before = parked_->position;
+        return cat("this node is a spare of job '", job_, "' at ", where,
+                   before == 0 ? std::string(", the next to be taken") : cat(" (", before, " before it)"),
+                   ", and does not run its program unless it is needed");
+    }
+    if (!gathering_) return cat("connected to ", where);
+    const auto& news = *gathering_;
+    const auto size =
+        news.nodes_min == news.nodes_max ? cat(news.nodes_max) : cat(news.nodes_min, "..", news.nodes_max);
+    return cat(news.joined, " of ", size, " nodes joined at ", where, news.waiting_for.empty() ? "" : "; waiting for ",
+               news.waiting_for);
+}
+
+std::string WaitingLines::text(Instant now, Instant gives_up_at) const {
+    auto line = state();
+    if (gathering_ && answering_ && stalled_.empty() && gathering_->last_call_left_ms >= 0) {
+        const Duration left = std::chrono::milliseconds(gathering_->last_call_left_ms) - (now - gathering_at_);
+        line += cat("; last call ends in ", seconds(left), " s");
+    }
+    if (!parked_ || !answering_) line += cat("; gives up in ", seconds(gives_up_at - now), " s");
+    if (now >= advice_at()) line += advice();
+    return line;
+}
+
+/// When it is time for advice, if nothing moves until then. Who waits for enough nodes, or for the daemon, may have
+/// made a mistake; a spare, and who waits out the last call, has not.
+Instant WaitingLines::advice_at() const {
+    const bool stuck =
+        !answering_ || (stalled_.empty() && !parked_ && gathering_ && gathering_->joined < gathering_->nodes_min);
+    if (stuck && !answering_ && reached_ == Reached::store) return stands_since_;  // nothing will change by itself
+    return stuck ? stands_since_ + advice_after : no_deadline;
+}
+
+std::string WaitingLines::advice() const {
+    if (is_etcd_)
+        return answering_ ? cat(". Check that the other nodes are started with the same --rdzv-id and the same etcd")
+                          : cat(". Check that etcd can be reached from this node, and that this node can be reached "
+                                "from the others (--local-addr)");
+    if (!answering_ && reached_ == Reached::store)
+        return ". muster and torchrun cannot form one job: start all of its nodes with muster, or all with torchrun; "
+               "or "
+               "the port is another job's: choose another one";
+    std::string advice;
+    if (!answering_ && reached_ == Reached::somebody)
+        advice = cat(". Check that the name '", endpoint_.host, "' and the port ", endpoint_.port,
+                     " are the right ones, for something else may listen there, and that no firewall is in between");
+    else if (!answering_)
+        advice = cat(". Check that the name '", endpoint_.host,
+                     "' is the right one on this node, that muster runs there with port ", endpoint_.port,
+                     ", and that no firewall is in between");
+    else if (!is_loopback(endpoint_.host))
+        advice =
+            cat(". Check that the other nodes are started with the same --rdzv-id, that they know this one place as '",
+                endpoint_.host, "' with port ", endpoint_.port, ", and that no firewall keeps them from it");
+    const bool is_static = option_ == "--master-addr";
+    if (is_loopback(endpoint_.host))
+        advice += cat(". '", endpoint_.host, "' is each machine itself: for nodes on several machines give ", option_,
+                      "=HOST", is_static ? " --master-port=" : ":", endpoint_.port);
+    if (is_static && answering_) advice += ". Each node needs a --node-rank of its own";
+    return advice;
+}
+
+std::optional<std::string> WaitingLines::line(Instant now, Instant gives_up_at) {
+    if (now < deadline()) return std::nullopt;
+    next_line_ = now + line_interval_min;
+    changed_ = false;
+    // The next thing to say is the advice, while it is still to come.
+    const auto advised = advice_at();
+    repeat_at_ = now < advised ? std::min(advised, now + repeated_every) : now + repeated_every;
+    return text(now, gives_up_at);
+}
+
+Instant WaitingLines::deadline() const {
+    if (!began_) return no_deadline;
+    return changed_ ? next_line_ : std::max(next_line_, repeat_at_);
+}
+
+}  // namespace muster::rendezvous

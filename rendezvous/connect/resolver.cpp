@@ -1,0 +1,113 @@
+#include "rendezvous/connect/resolver.h"
+
+#include <boost/asio/post.hpp>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "rendezvous/base/sockets/name_lookup.h"
+
+namespace muster::rendezvous {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr std::size_t look_ups_max = 4;
+
+Result<Resolver::Addresses> as_endpoints(const LookUpAnswer& answer) {
+    if (!answer) return answer.error();
+    Resolver::Addresses found;
+    for (const auto& address : *answer) {
+        tcp::endpoint endpoint;
+        std::memcpy(endpoint.data(), address.data(), address.size());
+        endpoint.resize(address.size());
+        found.push_back(endpoint);
+    }
+    return found;
+}
+
+}  // namespace
+
+struct Resolver::Shared {
+    struct Question {
+        std::uint64_t number = 0;
+        Endpoint endpoint;
+    };
+
+    std::mutex mutex;
+    asio::io_context* io = nullptr;             // null when the Resolver has stopped
+    std::map<std::uint64_t, Handler> handlers;  // of all open questions
+    std::deque<Question> waiting;
+    std::size_t look_ups = 0;
+    std::uint64_t last_number = 0;
+
+    /// Starts what may be started. Under the mutex.
+    static void start_some(const std::shared_ptr<Shared>& shared) {
+        while (!shared->waiting.empty() && shared->look_ups < look_ups_max) {
+            const Question question = std::move(shared->waiting.front());
+            shared->waiting.pop_front();
+            ++shared->look_ups;
+            const auto started =
+                look_up_detached(question.endpoint, [shared, number = question.number](LookUpAnswer answer) {
+                    const std::lock_guard lock(shared->mutex);
+                    --shared->look_ups;
+                    answered(shared, number, as_endpoints(answer));
+                    start_some(shared);
+                });
+            if (started) continue;
+            --shared->look_ups;
+            answered(shared, question.number, started.error());
+        }
+    }
+
+    /// Has the handler called on the loop, if it is still wanted then. Under the mutex: the io_context is there as long
+    /// as `io` says so.
+    static void answered(const std::shared_ptr<Shared>& shared, std::uint64_t number, Result<Addresses> answer) {
+        if (shared->io == nullptr) return;
+        asio::post(*shared->io, [shared, number, answer = std::move(answer)]() mutable {
+            if (const auto handler = shared->take(number)) handler(std::move(answer));
+        });
+    }
+
+    Handler take(std::uint64_t number) {
+        const std::lock_guard lock(mutex);
+        auto found = handlers.extract(number);
+        return found.empty() ? Handler{} : std::move(found.mapped());
+    }
+};
+
+Resolver::Resolver(asio::io_context& io) : shared_(std::make_shared<Shared>()) {
+    shared_->io = &io;
+}
+
+Resolver::~Resolver() {
+    stop();
+}
+
+void Resolver::stop() {
+    std::map<std::uint64_t, Handler> dropped;  // destroyed without the lock: whatever they own may come back here
+    const std::lock_guard lock(shared_->mutex);
+    shared_->io = nullptr;
+    shared_->waiting.clear();
+    dropped.swap(shared_->handlers);
+}
+
+void Resolver::resolve(const Endpoint& endpoint, Handler handler) {
+    const std::lock_guard lock(shared_->mutex);
+    if (shared_->io == nullptr) return;
+    const auto number = ++shared_->last_number;
+    shared_->handlers.emplace(number, std::move(handler));
+    if (auto numeric = numeric_addresses(endpoint); !numeric.empty()) {
+        Shared::answered(shared_, number, as_endpoints(std::move(numeric)));
+        return;
+    }
+    shared_->waiting.push_back({.number = number, .endpoint = endpoint});
+    Shared::start_some(shared_);
+}
+
+}  // namespace muster::rendezvous

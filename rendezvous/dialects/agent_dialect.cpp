@@ -1,0 +1,245 @@
+#include "rendezvous/dialects/agent_dialect.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/journal.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/sockets/tcp_options.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+/// The server's lines begin with "job 'NAME': ", and those about a round then with "round N ".
+std::string journal_fields_of(std::string_view line) {
+    constexpr std::string_view job = "job '", round = "round ", job_end = "': ";
+    const auto end = line.find(job_end);
+    if (!line.starts_with(job) || end == std::string_view::npos) return {};
+    auto fields = journal_field("MUSTER_JOB", line.substr(job.size(), end - job.size()));
+    auto rest = line.substr(end + job_end.size());
+    if (!rest.starts_with(round)) return fields;
+    rest.remove_prefix(round.size());
+    const auto digits = rest.substr(0, rest.find_first_not_of("0123456789"));
+    return digits.empty() ? fields : fields + journal_field("MUSTER_ROUND", digits);
+}
+
+}  // namespace
+
+class AgentDialect::Talk final : public Session {
+  public:
+    Talk(AgentDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+
+    void received(std::string_view bytes, Instant now) override {
+        reader_.append(bytes);
+        for (;;) {
+            auto message = reader_.next();
+            if (!message) return dialect_.station_->refuse(connection_, message.error().context, now);
+            if (!*message) return;
+            if (!take(std::move(**message), now)) return;
+        }
+    }
+    void ended(std::string_view why, Instant now) override {
+        dialect_.agents_.erase(connection_.id());
+        if (dialect_.shutting_down_ || dialect_.known_.erase(connection_.id()) == 0) return;
+        dialect_.step(ConnectionEnded{.connection = connection_.id(), .why = std::string(why)}, now);
+    }
+
+  private:
+    // False when the connection hears no more.
+    bool take(native::Message message, Instant now) {
+        ++dialect_.message_count_;
+        // Whoever says Hello and no more has not said anything yet.
+        if (!std::holds_alternative<native::Hello>(message)) connection_.establish();
+        // A ping waits for no disk: rounds that run are not harmed by those that wait.
+        if (dialect_.gate_.waiting_count() >= dialect_.station_->limits().unpersisted_steps_max &&
+            !std::holds_alternative<native::Ping>(message)) {
+            dialect_.station_->refuse(connection_, "the state store does not keep up", now);
+            return false;
+        }
+        if (!dialect_.server_) {
+            dialect_.turn_away(connection_);
+            return false;
+        }
+        // One that was accepted while this daemon stood by.
+        if (!dialect_.known_.contains(connection_.id())) dialect_.introduce(connection_, now);
+        const bool joins = std::holds_alternative<native::Join>(message);
+        if (joins && !std::exchange(joins_, true)) dialect_.note_where(connection_);
+        if (joins || std::holds_alternative<native::Resume>(message)) dialect_.agents_.insert(connection_.id());
+        // The step may close this very connection; its object lives until the turn's end.
+        dialect_.step(Received{.connection = connection_.id(), .message = std::move(message)}, now);
+        return !connection_.closing();
+    }
+
+    AgentDialect& dialect_;
+    Connection& connection_;
+    native::FrameReader reader_{native::Sender::agent};
+    bool joins_ = false;  ///< it is an agent's, as it has shown
+};
+
+AgentDialect::AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks,
+                           Instant now)
+    : config_(std::move(config)), state_(std::move(state)), hooks_(std::move(hooks)) {
+    state_->persisted = [this](std::uint64_t sequence) { persisted(sequence); };
+    state_->failing = [this](std::string why) { watch_.failed(std::move(why), std::chrono::steady_clock::now()); };
+    state_->leads = [this](KeptState found) { lead(std::move(found), std::chrono::steady_clock::now()); };
+    state_->stands_by = [this](std::string leader) { stand_by(std::move(leader)); };
+    if (!state_->is_shared()) lead(std::move(kept), now);
+}
+
+AgentDialect::~AgentDialect() = default;
+
+/// Everybody begins anew: connections that were turned away are closed already, and others are introduced when they
+/// speak.
+void AgentDialect::lead(KeptState kept, Instant now) {
+    // A nonce of the reign before would let its words be said again.
+    if (config_.secret) config_.secret_seed = random_nonce();
+    server_.emplace(config_, now, std::move(kept));
+    forget_steps();
+    deadline_ = server_->deadline();
+    leader_.clear();
+    if (state_->is_shared()) hooks_.leading();
+}
+
+/// What was decided and not kept is decided by another one, and nobody has heard of it.
+void AgentDialect::stand_by(std::string leader) {
+    leader_ = std::move(leader);
+    hooks_.standing_by(leader_);
+    if (!server_) return;
+    server_.reset();
+    forget_steps();
+    agents_.clear();
+    deadline_ = no_deadline;
+    for (const ConnectionId id : std::exchange(known_, {}))
+        if (Connection* connection = station_->find(id)) turn_away(*connection);
+}
+
+void AgentDialect::forget_steps() {
+    gate_ = {};
+    watch_ = {};
+    is_held_ = false;
+}
+
+void AgentDialect::turn_away(Connection& connection) {
+    std::string bytes;
+    native::append_frame(bytes, native::NotLeader{leader_});
+    connection.send(bytes);
+    connection.finish("this daemon does not lead");
+}
+
+std::string AgentDialect::status_json(Instant now) const {
+    if (server_) {
+        const auto& stall = watch_.stall();
+        if (!stall) return server_->status_json(now);
+        auto status = nlohmann::json::parse(server_->status_json(now));
+        const auto since = std::chrono::duration_cast<std::chrono::milliseconds>(now - stall->since);
+        status["state_stalled"] = {{"why", stall->why}, {"for_ms", since.count()}, {"steps", gate_.waiting_count()}};
+        return status.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    }
+    return nlohmann::json{{"jobs", nlohmann::json::array()}, {"standby", true}, {"leader", leader_}}.dump(
+        -1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void AgentDialect::introduce(Connection& connection, Instant now) {
+    known_.insert(connection.id());
+    step(ConnectionAccepted{.connection = connection.id(), .peer = connection.peer()}, now);
+}
+
+std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now) {
+    connection.limit_unsent(station_->limits().agent_unsent_bytes_max);
+    tune_thin_stream(connection.fd());
+    if (server_) introduce(connection, now);
+    return std::make_unique<Talk>(*this, connection);
+}
+
+Instant AgentDialect::turn(Instant now) {
+    for (const auto& word : watch_.turn(agents_, gate_, now)) carry_out(word);
+    const bool stalls = watch_.stall().has_value();
+    if (server_ && stalls != std::exchange(is_held_, stalls))
+        step(stalls ? ServerEvent(DecisionsHeld{}) : ServerEvent(DecisionsFreed{}), now);
+    if (deadline_ <= now) step(Elapsed{}, now);
+    return std::min(deadline_, watch_.deadline());
+}
+
+void AgentDialect::persisted(std::uint64_t sequence) {
+    const auto released = gate_.persisted(sequence);
+    watch_.kept(gate_.waiting_count() > 0, std::chrono::steady_clock::now());
+    carry_out(released);
+}
+
+void AgentDialect::note_where(const Connection& connection) {
+    const auto local = SocketAddress::local_of(connection.fd()).numeric();
+    if (local != connection.peer() && !is_loopback(local)) ++reached_at_[local];
+}
+
+std::vector<std::string> AgentDialect::reached_at() const {
+    std::vector<std::pair<std::string, std::uint64_t>> counted(reached_at_.begin(), reached_at_.end());
+    std::stable_sort(counted.begin(), counted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::vector<std::string> addresses;
+    for (auto& [address, count] : counted) addresses.push_back(std::move(address));
+    return addresses;
+}
+
+void AgentDialect::step(const ServerEvent& event, Instant now) {
+    ServerStep step = server_->step(event, now);
+    deadline_ = server_->deadline();
+    for (const std::string& line : step.why) {
+        const JournalScope about(journal_fields_of(line));
+        log(LogLevel::info, line);
+    }
+    const bool has_records = !step.records.empty();
+    auto entered = gate_.enter(std::move(step.actions), has_records);
+    carry_out(entered.released);
+    if (!has_records) return;
+    watch_.given(now);
+    state_->write(entered.sequence, std::move(step.records));
+}
+
+void AgentDialect::carry_out(const ActionGate::Actions& actions) {
+    for (const ServerAction& action : actions) {
+        if (const auto* send = std::get_if<SendTo>(&action)) {
+            carry_out(*send);
+        } else if (const auto* close = std::get_if<CloseConnection>(&action)) {
+            if (Connection* connection = station_->find(close->connection)) connection->finish(close->why);
+        } else if (const auto* fresh = std::get_if<FreshStore>(&action)) {
+            hooks_.fresh_store(fresh->job);
+        } else if (const auto* forgotten = std::get_if<JobForgotten>(&action)) {
+            hooks_.job_forgotten(forgotten->job);
+        } else if (const auto* suffers = std::get_if<SufferFault>(&action)) {
+            // The answer that was sent before it goes out first.
+            if (const auto done = signal_self(native::self_signals(suffers->fault)); !done)
+                log(LogLevel::warning, done.error().context);
+        }
+    }
+}
+
+void AgentDialect::carry_out(const SendTo& send) {
+    std::string bytes;
+    native::append_frame(bytes, send.message);
+    // A small message is copied into each block and shares its write with what else goes there; a big one is shared.
+    constexpr std::size_t worth_sharing_bytes = 4'096;
+    const Buffer shared = send.connections.size() > 1 && bytes.size() >= worth_sharing_bytes
+                              ? std::make_shared<const std::string>(std::move(bytes))
+                              : nullptr;
+    // The peers of 4,000 nodes are 4,000 times 80 KiB: what was said before, the assignments, must not queue behind
+    // them.
+    if (shared) station_->flush_dirty(std::chrono::steady_clock::now());
+    for (const ConnectionId id : send.connections) {
+        Connection* connection = station_->find(id);
+        if (connection == nullptr) continue;
+        if (!state_->may_speak())
+            station_->refuse(*connection, "this daemon's right to lead has run out", std::chrono::steady_clock::now());
+        else if (shared)
+            connection->send(shared);
+        else
+            connection->send(bytes);
+    }
+}
+
+}  // namespace muster::rendezvous

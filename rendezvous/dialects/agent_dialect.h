@@ -1,0 +1,91 @@
+// The agents' connections: whole messages in, the pure Server's actions out, each released when its records are kept.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/net/action_gate.h"
+#include "rendezvous/net/session.h"
+#include "rendezvous/net/state_watch.h"
+#include "rendezvous/net/station.h"
+#include "rendezvous/rounds/job_record.h"
+#include "rendezvous/rounds/server.h"
+#include "rendezvous/state/state_store.h"
+
+namespace muster::rendezvous {
+
+class AgentDialect final : public Dialect {
+  public:
+    struct Hooks {
+        std::function<void(const std::string& job)> fresh_store;
+        std::function<void(const std::string& job)> job_forgotten;
+        std::function<void()> leading;
+        std::function<void(const std::string& leader)> standing_by;
+    };
+
+    /// `kept` is what the daemon before this one kept in `state`.
+    AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks, Instant now);
+    ~AgentDialect() override;
+
+    void attach(Station& station) { station_ = &station; }
+    /// From now on the ends of connections are nobody's news: the whole port goes away.
+    void shut_down() { shutting_down_ = true; }
+
+    [[nodiscard]] std::string_view name() const override { return "agent"; }
+    std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
+
+    /// Call every turn. Returns when it is due again.
+    Instant turn(Instant now);
+
+    /// The store has seen an agent of torchrun's.
+    void torchrun_came(const std::string& job, const std::string& peer, Instant now) {
+        if (server_) step(TorchrunCame{job, peer}, now);
+    }
+
+    [[nodiscard]] std::string status_json(Instant now) const;
+    /// Why the state cannot be kept at this moment, and since when; empty: it can.
+    [[nodiscard]] const std::optional<StateWatch::Stall>& state_stall() const { return watch_.stall(); }
+    [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
+    [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
+    /// The addresses of this host at which agents of other hosts have come to join, most used first. Who asks for a
+    /// page, or gives a command, may come by another network than agents do.
+    [[nodiscard]] std::vector<std::string> reached_at() const;
+
+  private:
+    class Talk;
+
+    void lead(KeptState kept, Instant now);
+    void stand_by(std::string leader);
+    void turn_away(Connection& connection);
+    void introduce(Connection& connection, Instant now);
+    void note_where(const Connection& connection);
+    void step(const ServerEvent& event, Instant now);
+    void forget_steps();
+    void persisted(std::uint64_t sequence);
+    void carry_out(const ActionGate::Actions& actions);
+    void carry_out(const SendTo& send);
+
+    ServerConfig config_;
+    std::optional<Server> server_;                     ///< none while it stands by
+    std::string leader_;                               ///< where agents go then
+    std::set<ConnectionId> known_;                     ///< the connections that server_ knows
+    std::map<std::string, std::uint64_t> reached_at_;  ///< how often; no more than this host has addresses
+    std::unique_ptr<StateStore> state_;
+    Hooks hooks_;
+    ActionGate gate_;
+    StateWatch watch_;
+    std::set<ConnectionId> agents_;  ///< Those of known_ that have joined a job or resumed a round.
+    bool is_held_ = false;           ///< The server knows of the stall.
+    Station* station_ = nullptr;
+    Instant deadline_ = no_deadline;  // the server's, asked after every step
+    std::uint64_t message_count_ = 0;
+    bool shutting_down_ = false;
+};
+
+}  // namespace muster::rendezvous

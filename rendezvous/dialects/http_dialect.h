@@ -1,0 +1,35 @@
+// Status pages over HTTP on the daemon's port.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "rendezvous/dialects/http_message.h"
+#include "rendezvous/net/session.h"
+#include "rendezvous/net/station.h"
+
+namespace muster::rendezvous {
+
+class HttpDialect final : public Dialect {
+  public:
+    /// The page at a path (without its query), or nothing: 404.
+    using Pages = std::function<std::optional<HttpPage>(std::string_view path)>;
+
+    explicit HttpDialect(Pages pages) : pages_(std::move(pages)) {}
+
+    void attach(Station& station) { station_ = &station; }
+    [[nodiscard]] std::string_view name() const override { return "http"; }
+    std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
+
+  private:
+    class Talk;
+
+    [[nodiscard]] HttpPage page_for(const HttpRequest& request) const;
+
+    Pages pages_;
+    Station* station_ = nullptr;
+};
+
+}  // namespace muster::rendezvous

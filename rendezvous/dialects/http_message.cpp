@@ -1,0 +1,41 @@
+#include "rendezvous/dialects/http_message.h"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/status.hpp>
+#include <limits>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::rendezvous {
+
+namespace http = boost::beast::http;
+
+Result<std::optional<HttpRequest>> parse_http_request(std::string_view bytes, std::size_t bytes_max) {
+    http::request_parser<http::empty_body> parser;
+    parser.header_limit(static_cast<std::uint32_t>(std::min<std::size_t>(bytes_max, 1u << 20)));
+    boost::system::error_code failure;
+    parser.put(boost::asio::buffer(bytes.data(), bytes.size()), failure);
+    const bool incomplete = !failure ? !parser.is_header_done() : failure == http::error::need_more;
+    if (failure == http::error::header_limit) {
+        return Error{Errc::limit_exceeded, cat("the request's headers are longer than ", bytes_max, " bytes")};
+    }
+    if (incomplete) return std::optional<HttpRequest>();
+    // A body where none is expected is no reason to refuse: nobody reads it.
+    if (!parser.is_header_done()) return Error{Errc::bad_frame, cat("no HTTP request: ", failure.message())};
+    const auto& request = parser.get();
+    return std::optional(
+        HttpRequest{.method = std::string(request.method_string()), .target = std::string(request.target())});
+}
+
+std::string http_response(const HttpPage& page, std::string_view method) {
+    const std::string_view reason = http::obsolete_reason(http::int_to_status(page.status));
+    std::string out =
+        cat("HTTP/1.1 ", page.status, " ", reason, "\r\nServer: muster\r\nContent-Type: ", page.type,
+            "\r\nContent-Length: ", page.body.size(), "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n");
+    if (method != "HEAD") out += page.body;
+    return out;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,37 @@
+// PyTorch's TCPStore on a port: the pure StoreServer (rendezvous/store) over the station's connections.
+#pragma once
+
+#include "rendezvous/net/session.h"
+#include "rendezvous/net/station.h"
+#include "rendezvous/store/store_server.h"
+
+namespace muster::rendezvous {
+
+/// What a store behind this port is given: the port's limits, and a hash seed that no client can know.
+StoreConfig store_config(const NetLimits& limits);
+
+class StoreDialect final : public Dialect {
+  public:
+    explicit StoreDialect(StoreConfig config) : store_(config), output_bytes_pause_(config.output_bytes_pause) {}
+
+    /// Where log lines about its connections go; before the first connection. The station outlives every session.
+    void attach(Station& station) { station_ = &station; }
+
+    [[nodiscard]] std::string_view name() const override { return "store"; }
+    std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
+
+    /// The static back end's new round: an empty map, its old connections closed.
+    void clear(std::string_view why) { store_.clear(why); }
+    [[nodiscard]] StoreUsage usage() const { return store_.usage(); }
+    /// Call every turn: judges silent connections. Returns when it is due again.
+    Instant turn(Instant now);
+
+  private:
+    class Talk;
+
+    StoreServer store_;
+    const std::size_t output_bytes_pause_;
+    Station* station_ = nullptr;
+};
+
+}  // namespace muster::rendezvous

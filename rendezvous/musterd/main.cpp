@@ -1,0 +1,296 @@
+// musterd: the rendezvous daemon as a program of its own. What its options mean is here, everything else in
+// servers/daemon.h.
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/program_options.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/journal.h"
+#include "rendezvous/base/kernel/file_size_limit.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/base/system/build_facts.h"
+#include "rendezvous/base/system/standard_streams.h"
+#include "rendezvous/base/system/start_up_signals.h"
+#include "rendezvous/base/text/nearest.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/musterd/options.h"
+#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/servers/daemon.h"
+#include "rendezvous/servers/service.h"
+#include "rendezvous/state/kept/check_state.h"
+#include "rendezvous/state/kept/open_state.h"
+
+namespace {
+
+namespace options = boost::program_options;
+using namespace muster;
+
+constexpr int exit_usage = 2;
+constexpr int exit_internal = 70;
+constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state cannot be had
+
+// Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
+constexpr std::size_t descriptors_kept = 64;
+
+/// Where agents find this daemon: no name, for other hosts may not know it.
+Endpoint own_place(const std::string& bound, std::uint16_t port) {
+    if (bound != "::" && bound != "0.0.0.0") return {bound, port};
+    auto addresses = own_addresses();
+    const bool has_outer = !is_loopback(addresses.front());
+    std::erase_if(addresses, [&](const auto& one) { return has_outer && is_loopback(one); });
+    return {address_list(addresses), port};
+}
+
+/// For a stderr whose reader is slow, at the end of the daemon.
+constexpr Duration last_words_max = 1s;
+
+int complain(std::string_view line) {
+    print_notice(cat("musterd: ", line, "\n"));
+    flush_log(last_words_max);
+    return exit_usage;
+}
+
+/// To stdout; a failure where it does not take all of it.
+int answer(std::string_view text) {
+    if (std::cout << text << std::flush) return 0;
+    complain(cat("cannot write to stdout: ", errno_text(errno)));
+    return exit_internal;
+}
+
+struct StateOptions {
+    std::string place;  ///< --state
+    std::string self;   ///< --advertise; empty: --bind or this host's addresses
+    std::optional<rendezvous::TlsFiles> tls;
+    rendezvous::EtcdLogin login;
+};
+
+/// What a daemon before this one has left is what this one goes on with.
+Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& where, rendezvous::EventLoop& loop,
+                                                           rendezvous::DaemonConfig& config) {
+    auto opened = rendezvous::open_state(where.place, where.tls, where.login, where.self,
+                                         [&loop](std::function<void()> work) { loop.post(std::move(work)); });
+    if (!opened) return opened.error();
+    config.server.keep_records = opened->keeps_records;
+    config.server.to_wall_clock =
+        std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
+    config.kept = std::move(opened->kept);
+    if (opened->keeps_records)
+        log(LogLevel::info, "the state lies in ", where.place, "; ", config.kept.jobs.size(),
+            config.kept.jobs.size() == 1 ? " job goes on" : " jobs go on");
+    return std::move(opened->store);
+}
+
+using Listeners = std::vector<std::unique_ptr<rendezvous::Listener>>;
+
+/// The service manager's sockets, or else one of our own.
+Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
+                                 const rendezvous::ServiceEnvironment& service) {
+    Listeners listeners;
+    int fd = rendezvous::first_given_socket;
+    for (const auto& name : service.listens) {
+        auto adopted = rendezvous::Listener::adopt(fd++);
+        if (!adopted) return with_context(adopted.error(), cat("the service manager's socket ", name));
+        log(LogLevel::info, "the service manager gave ", describe(Endpoint{(*adopted)->address(), (*adopted)->port()}),
+            " (", name, ")");
+        listeners.push_back(*std::move(adopted));
+    }
+    if (!listeners.empty()) return listeners;
+    auto opened = rendezvous::Listener::open(wanted);
+    if (!opened) return opened.error();
+    listeners.push_back(*std::move(opened));
+    return listeners;
+}
+
+std::string status_of(const rendezvous::Daemon& daemon) {
+    const auto agents = daemon.agent_count();
+    const auto trouble = daemon.state_trouble();
+    return cat("serving ", agents, agents == 1 ? " agent on " : " agents on ", daemon.address(),
+               trouble.empty() ? "" : "; ", trouble);
+}
+
+int exit_code_of(const Error& error) {
+    return error.code == Errc::invalid_argument ? exit_usage : exit_unavailable;
+}
+
+/// --check. `named`: how messages name an option.
+int check(const StateOptions& where, const std::function<std::string(const char*)>& named) {
+    const auto tell = [&](const char* option, const Result<std::vector<std::string>>& checked) {
+        if (!checked) {
+            complain(cat(named(option), ": ", checked.error().context));
+            return exit_code_of(checked.error());
+        }
+        for (const auto& note : *checked) complain(cat("note: ", note));
+        return 0;
+    };
+    if (const int wrong = tell("state", rendezvous::check_state(where.place, where.tls, where.login)); wrong != 0)
+        return wrong;
+    if (!where.self.empty())
+        if (const int wrong = tell("advertise", rendezvous::check_advertised(where.self, where.place)); wrong != 0)
+            return wrong;
+    return answer("musterd: the options are right\n");
+}
+
+int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous::ServiceEnvironment& service) {
+    // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
+    write_log_on_thread();
+    std::signal(SIGPIPE, SIG_IGN);
+    const std::size_t files = rendezvous::raise_open_files_limit();
+    if (files > 2 * descriptors_kept) {
+        config.limits.connections_max = std::min(config.limits.connections_max, files - descriptors_kept);
+    }
+    rendezvous::EventLoop loop;
+    rendezvous::StopOnSignal signals(loop);
+    end_start_up_signals();
+    auto listeners = open_listeners(config.listen, service);
+    if (!listeners) {
+        complain(listeners.error().context);
+        return exit_unavailable;
+    }
+    auto first = std::move(listeners->front());
+    listeners->erase(listeners->begin());
+    if (where.self.empty()) where.self = describe(own_place(first->address(), first->port()));
+    auto state = open_state(where, loop, config);
+    if (!state) {
+        complain(cat("--state: ", state.error().context));
+        return exit_code_of(state.error());
+    }
+    const auto daemon =
+        rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
+    if (!daemon) {
+        complain(daemon.error().context);
+        return exit_unavailable;
+    }
+    std::printf("musterd listening on %s\n", (*daemon)->address().c_str());
+    std::fflush(stdout);
+    const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
+    loop.run();
+    log(LogLevel::info, "ended by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
+    flush_log(last_words_max);
+    return 0;
+}
+
+int run(const options::variables_map& given, const rendezvous::OptionPlaces& places) {
+    rendezvous::DaemonConfig config;
+    const auto named = [&places](const char* option) {
+        const auto place = places.find(option);
+        return place == places.end() ? cat("--", option) : place->second;
+    };
+    auto service = rendezvous::service_environment([](const char* name) { return std::getenv(name); }, ::getpid());
+    if (!service) return complain(service.error().context);
+    config.listen.address = given["bind"].as<std::string>();
+    const auto ports = parse_port_range(given["port"].as<std::string>());
+    if (!ports) return complain(cat(named("port"), ": ", ports.error().context));
+    config.listen.ports = *ports;
+    const auto& level_name = given["log-level"].as<std::string>();
+    LogLevel level{};
+    if (!parse_log_level(level_name, level)) {
+        return complain(cat(named("log-level"), ": \"", level_name, "\" is none of debug, info, warning, error"));
+    }
+    set_log_level(level);
+    set_log_name("musterd");
+    const char* journal = std::getenv("JOURNAL_STREAM");
+    if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
+    const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
+    auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
+    if (!secret) return complain(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    config.server.secret = std::move(*secret);
+    config.server.allow_faults = given.count("allow-faults") > 0;
+    config.server.secret_seed = rendezvous::random_nonce();
+    // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
+    config.server.quiet_start =
+        given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
+    StateOptions state;
+    state.place = given["state"].as<std::string>();
+    if (given["state"].defaulted() && !service->state_directory.empty())
+        state.place = cat("sqlite:", service->state_directory, "/musterd.sqlite");
+    if (given.count("advertise") > 0) state.self = given["advertise"].as<std::string>();
+    if (!state.self.empty())
+        if (const auto place = rendezvous::parse_advertised(state.self); !place)
+            return complain(cat(named("advertise"), ": ", place.error().context));
+    auto tls = rendezvous::tls_files(given["etcd-protocol"].as<std::string>(),
+                                     {given["etcd-cacert"].as<std::string>(), given["etcd-cert"].as<std::string>(),
+                                      given["etcd-key"].as<std::string>()});
+    if (!tls) return complain(cat("--etcd-protocol, --etcd-cacert, --etcd-cert, --etcd-key: ", tls.error().context));
+    state.tls = *std::move(tls);
+    const char* login_file = std::getenv("MUSTER_ETCD_LOGIN_FILE");
+    auto login = rendezvous::read_etcd_login(login_file == nullptr ? "" : login_file);
+    if (!login) return complain(cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context));
+    state.login = *std::move(login);
+    if (given.count("check") > 0) return check(state, named);
+    std::vector<std::string> idle;
+    for (const char* option : {"bind", "port"})
+        if (!service->listens.empty() && !given[option].defaulted()) idle.push_back(named(option));
+    if (!idle.empty())
+        log(LogLevel::warning, join(idle, " and "),
+            ": not looked at, because the service manager gives the sockets: write ListenStream= lines in a drop-in of "
+            "musterd.socket");
+    return serve(std::move(config), std::move(state), *service);
+}
+
+constexpr StartUpAnswer start_up_answer{
+    .program = "musterd",
+    .sentence = "it has served nobody yet. To serve jobs, start musterd again.",
+    .end = StartUpEnd::by_signal,
+};
+
+[[gnu::constructor(101)]] void answer_first_signals() {
+    answer_start_up_signals(start_up_answer);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    survive_file_size_limit();
+    open_missing_standard_streams();
+    const auto known = rendezvous::describe_options();
+    options::variables_map given;
+    try {
+        const auto line = options::command_line_parser(argc, argv).options(known).run();
+        for (const auto& word : line.options)
+            if (word.position_key >= 0)
+                return complain(cat("got '", word.value.front(),
+                                    "' where only options may stand; write --port 29400, not port 29400"));
+        options::store(line, given);
+    } catch (const options::unknown_option& failure) {
+        const auto written = failure.get_option_name();
+        auto name = std::string_view(written).substr(std::min(written.find_first_not_of('-'), written.size()));
+        name = name.substr(0, name.find('='));
+        const auto near = nearest(name, rendezvous::option_names(known));
+        return complain(cat("unknown option '", written, "'", near.empty() ? "" : "; the nearest known option is --",
+                            near, " (musterd --help lists all)"));
+    } catch (const options::error& failure) {
+        return complain(cat(failure.what(), "; musterd --help lists the options"));
+    }
+    rendezvous::OptionPlaces places;
+    if (given.count("config") > 0 && given.count("help") == 0) {
+        auto file = rendezvous::read_options(given["config"].as<std::string>(), known, places);
+        if (!file) return complain(file.error().context);
+        for (const auto& [name, option] : given)
+            if (!option.defaulted()) places.erase(name);  // the command line beats the file
+        options::store(*file, given);
+    }
+    if (given.count("help") > 0) {
+        std::ostringstream text;
+        text << "musterd: the rendezvous daemon of muster. Serves agents, PyTorch's TCPStore clients (torchrun with\n"
+                "--rdzv-endpoint HOST:PORT --rdzv-conf is_host=0) and GET /healthz, /status and /metrics on one "
+                "port.\n\n"
+             << known;
+        return answer(text.str());
+    }
+    if (given.count("version") > 0) return answer(build_facts("musterd"));
+    return run(given, places);
+}

@@ -1,0 +1,131 @@
+#include "rendezvous/rounds/assignment.h"
+
+#include <algorithm>
+#include <map>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/ledgers/launched.h"
+#include "rendezvous/wire/native/limits.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+/// Hosts named in a note; the rest is a count.
+constexpr std::size_t hosts_named_max = 4;
+
+std::vector<std::string> addresses_of(const Member& member) {
+    if (!member.join.addresses.empty()) return member.join.addresses;
+    return {member.peer};
+}
+
+/// The best ones: a message with thousands of nodes has not the room for all, nor the asker the time.
+std::string peer_address(const std::vector<std::string>& addresses) {
+    constexpr std::size_t addresses_asked_max = 3;
+    std::string list;
+    for (std::size_t i = 0; i < std::min(addresses.size(), addresses_asked_max); ++i) {
+        const auto longer = i == 0 ? addresses[i] : cat(list, ',', addresses[i]);
+        if (longer.size() <= native::name_bytes_max) list = longer;
+    }
+    return list;
+}
+
+std::string some_hosts(const std::vector<std::string>& hosts) {
+    const auto named = std::min(hosts.size(), hosts_named_max);
+    auto text = join({hosts.begin(), hosts.begin() + static_cast<std::ptrdiff_t>(named)}, ", ");
+    if (hosts.size() > named) text += cat(" and ", hosts.size() - named, " more");
+    return text;
+}
+
+}  // namespace
+
+std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
+                                          std::uint32_t restart_count, const std::vector<std::string>& notes) {
+    MUSTER_CHECK(!members.empty());
+    native::Assigned common{.round = round,
+                            .group_world_size = static_cast<std::uint32_t>(members.size()),
+                            .world_size = 0,
+                            .restart_count = restart_count,
+                            .store_addresses = addresses_of(*members.front()),
+                            .store_port = members.front()->join.store_port,
+                            .notes = version_notes(members)};
+    for (auto& line : argument_notes(members)) common.notes.push_back(std::move(line));
+    common.notes.insert(common.notes.end(), notes.begin(), notes.end());
+    std::map<std::string, std::uint32_t> role_sizes;
+    for (const auto* member : members) {
+        common.world_size += member->join.slots;
+        role_sizes[member->join.role] += member->join.slots;
+    }
+    std::vector<native::Assigned> all;
+    all.reserve(members.size());
+    std::uint32_t rank_base = 0;
+    std::map<std::string, std::uint32_t> role_bases;
+    for (const auto* member : members) {
+        auto& assigned = all.emplace_back(common);
+        auto& role_base = role_bases[member->join.role];
+        assigned.group_rank = member->group_rank;
+        assigned.rank_base = rank_base;
+        assigned.role_rank_base = role_base;
+        assigned.role_world_size = role_sizes[member->join.role];
+        MUSTER_CHECK(assigned.group_rank + 1 == all.size(), assigned.group_rank, all.size());
+        rank_base += member->join.slots;
+        role_base += member->join.slots;
+    }
+    return all;
+}
+
+std::vector<std::string> version_notes(const std::vector<const Member*>& members) {
+    std::map<std::string, std::map<std::string, std::vector<std::string>>> hosts_by_version;
+    for (const auto* member : members)
+        for (const auto& fact : member->versions)
+            hosts_by_version[fact.component][fact.version].push_back(member->node.host);
+    std::vector<std::string> notes;
+    for (const auto& [component, versions] : hosts_by_version) {
+        if (versions.size() < 2) continue;
+        std::vector<std::string> parts;
+        for (const auto& [version, hosts] : versions) parts.push_back(cat(version, " on ", some_hosts(hosts)));
+        notes.push_back(cat("versions of ", component, " differ: ", join(parts, "; ")));
+    }
+    return notes;
+}
+
+std::vector<std::string> argument_notes(const std::vector<const Member*>& members) {
+    struct Kind {
+        const native::Join* join = nullptr;
+        std::vector<std::string> hosts;
+    };
+    struct Role {
+        std::vector<Kind> kinds;  ///< in the order of the ranks
+        std::map<std::uint64_t, std::size_t> by_hash;
+    };
+    std::map<std::string, Role> roles;
+    for (const auto* member : members) {
+        if (member->join.arguments_hash == 0) continue;
+        auto& role = roles[member->join.role];
+        const auto [at, is_new] = role.by_hash.try_emplace(member->join.arguments_hash, role.kinds.size());
+        if (is_new) role.kinds.push_back({&member->join, {}});
+        role.kinds[at->second].hosts.push_back(member->node.host);
+    }
+    std::vector<std::string> notes;
+    for (const auto& [name, role] : roles) {
+        const auto& kinds = role.kinds;
+        if (kinds.size() < 2) continue;
+        const auto [one, other] = both_launched(*kinds[0].join, *kinds[1].join);
+        notes.push_back(cat("nodes of this round run different arguments: ", one, " on ", some_hosts(kinds[0].hosts),
+                            "; ", other, " on ", some_hosts(kinds[1].hosts),
+                            kinds.size() == 2 ? "" : cat("; and ", kinds.size() - 2, " more"),
+                            ". If these are two jobs, give each its own --rdzv-id or port"));
+    }
+    return notes;
+}
+
+native::Peers peers(const std::vector<const Member*>& members, Round round) {
+    native::Peers list{.round = round, .peers = {}};
+    list.peers.reserve(members.size());
+    for (const auto* member : members)
+        list.peers.push_back({member->group_rank, peer_address(addresses_of(*member)), member->join.peer_port});
+    return list;
+}
+
+}  // namespace muster::rendezvous

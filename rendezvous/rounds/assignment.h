@@ -1,0 +1,27 @@
+// What each node of a freshly sealed round is told.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/rounds/member.h"
+
+namespace muster::rendezvous {
+
+/// One Assigned for each of `members`, which stand in the order of their group ranks: rank bases are prefix sums of
+/// the slots, role bases the same within each role, the store is that of group rank 0. `notes` follow those about
+/// versions and arguments.
+std::vector<native::Assigned> assignments(const std::vector<const Member*>& members, Round round,
+                                          std::uint32_t restart_count, const std::vector<std::string>& notes);
+
+/// One sentence for each component whose versions differ between `members`, with who has which.
+std::vector<std::string> version_notes(const std::vector<const Member*>& members);
+
+/// One sentence for each role whose nodes have different programs or arguments, with two of these. It is no refusal,
+/// because a script may take its node's number.
+std::vector<std::string> argument_notes(const std::vector<const Member*>& members);
+
+/// Where each member may be asked. A node without a peer port is listed with port 0: it cannot be asked.
+native::Peers peers(const std::vector<const Member*>& members, Round round);
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,353 @@
+// Members come, speak and go. What follows for the job is settle()'s.
+#include "rendezvous/rounds/job.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/assignment.h"
+#include "rendezvous/rounds/ledgers/verdict.h"
+#include "rendezvous/rounds/terms.h"
+
+namespace muster::rendezvous {
+
+using native::RefusalReason;
+using native::Refused;
+using native::RoundEndReason;
+
+std::string label(const NodeIdentity& node) {
+    return cat(node.host, " (pid ", node.pid, ")");
+}
+
+Job::Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until)
+    : id_(std::move(id)), config_(config), terms_(terms), quiet_until_(quiet_until) {}
+
+// ---- tallies ----
+
+void Job::count(const Member& member, int by) {
+    if (config_.keep_records && by > 0) unkept_nodes_.insert(member.node.incarnation);
+    const auto add = [by](std::uint32_t& tally) { tally += static_cast<std::uint32_t>(by); };
+    switch (member.place) {
+        case Place::waiting:
+            if (member.leaving) break;  // it is only waited for until it has said so
+            add(member.connected() ? tally_.gathered : tally_.away);
+            if (member.connected() && member.newly_started && member.round == no_round &&
+                member.join.last_round == no_round)
+                add(tally_.fresh);
+            if (member.connected() && is_host(member)) add(tally_.hosts);
+            if (member.connected() && member.left_out) add(tally_.left_out);
+            break;
+        case Place::running: add(tally_.running); break;
+        case Place::succeeded: add(tally_.succeeded); break;
+        case Place::draining:
+            add(tally_.draining);
+            if (!member.reported) add(tally_.unreported);
+            break;
+        case Place::lost: add(tally_.lost); break;
+    }
+}
+
+void Job::set_place(Member& member, Place place) {
+    count(member, -1);
+    if (member.place == Place::running && place == Place::succeeded) {
+        if (round_.through.insert(member.group_rank).second) --round_.unfinished;
+        member.workers_gone = true;
+    }
+    if (place == Place::waiting || member.place == Place::waiting) waiting_changed_ = true;
+    if (place != Place::waiting) member.parked_at = 0;
+    member.place = place;
+    count(member, +1);
+}
+
+void Job::set_connection(Member& member, ConnectionId connection, std::uint32_t number) {
+    count(member, -1);
+    member.connection = connection;
+    member.connection_number = number;
+    count(member, +1);
+    if (member.place == Place::waiting) waiting_changed_ = true;
+}
+
+void Job::erase(Members::iterator gone, const Turn& turn) {
+    const auto& member = gone->second;
+    count(member, -1);
+    waiting_changed_ = true;
+    const bool was_through = member.place == Place::succeeded;
+    if (was_through) round_.through_gone.insert(member.group_rank);
+    if (member.round == round_.number && member.round != no_round)
+        round_.gone.emplace(member.group_rank, label(member.node));
+    remember_node(member);
+    if (!member.record.empty()) gone_.push_back(member.node.incarnation);
+    members_.erase(gone);
+    if (members_.empty()) empty_since_ = turn.now;
+    if (!was_through || !round_.running()) return;
+    std::vector<ConnectionId> told;
+    for (const auto* other : there_by_rank())
+        if (other->connected()) told.push_back(other->connection);
+    tell_peers(std::move(told), turn);
+}
+
+std::vector<const Member*> Job::there_by_rank() const {
+    std::vector<const Member*> there;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number && in_running_round(member)) there.push_back(&member);
+    std::ranges::sort(there, {}, &Member::group_rank);
+    return there;
+}
+
+/// Whom the rest of the round is to ask from now on, should this daemon fall silent: one that is gone cannot say that
+/// it has lost it too, and has no workers that another round could meet.
+void Job::tell_peers(std::vector<ConnectionId> told, const Turn& turn) const {
+    if (!told.empty()) turn.step.actions.push_back(SendTo{std::move(told), peers(there_by_rank(), round_.number)});
+}
+
+Member& Job::add_member(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    const auto [at, added] = members_.try_emplace(arrival.node.incarnation);
+    MUSTER_CHECK(added, arrival.node.host);
+    auto& member = at->second;
+    member.node = arrival.node;
+    member.versions = arrival.versions;
+    member.peer = arrival.peer;
+    member.join = join;
+    member.arrival = next_arrival_++;
+    member.connection_number = arrival.number;
+    member.newly_started = arrival.number <= 1;
+    member.connection = arrival.connection;
+    recall_node(member);
+    count(member, +1);
+    heard(member, turn.now);
+    look_again_at(member.judged_at);
+    waiting_changed_ = true;
+    last_refusal_.clear();
+    empty_since_ = no_deadline;
+    if (terms_by_.empty()) terms_by_ = label(arrival.node);
+    return member;
+}
+
+// ---- connections ----
+
+bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
+    unkept_ = true;
+    const auto found = members_.find(arrival.node.incarnation);
+    if (found == members_.end()) return take_held_connection(arrival, turn);
+    auto& member = found->second;
+    if (member.connection != arrival.connection) {
+        if (arrival.number <= member.connection_number) {
+            refuse_twin(arrival, member.node, turn);
+            return false;
+        }
+        if (member.connected()) close_replaced(member.connection, turn);
+        member.peer = arrival.peer;
+        set_connection(member, arrival.connection, arrival.number);
+        if (member.leaving) turn.send(member.connection, native::Drain{member.leaves_because});
+        // It was out of the round already; it must still stop its workers and join again like everybody else.
+        if (member.place == Place::lost) set_place(member, Place::draining);
+    }
+    heard(member, turn.now);
+    return true;
+}
+
+void Job::refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn) {
+    turn.send(arrival.connection, Refused{RefusalReason::duplicate,
+                                          cat("incarnation ", arrival.node.incarnation, " of ", label(arrival.node),
+                                              " is already here as ", label(here), "; start a second agent afresh")});
+}
+
+void Job::close_replaced(ConnectionId connection, const Turn& turn) {
+    turn.step.actions.push_back(CloseConnection{connection, "replaced by a newer one of the same agent"});
+}
+
+void Job::on_heard(Incarnation incarnation, const Turn& turn) {
+    const auto found = members_.find(incarnation);
+    if (found != members_.end()) heard(found->second, turn.now);
+}
+
+void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn) {
+    held_.erase(connection);
+    const auto found = members_.find(incarnation);
+    if (found == members_.end() || found->second.connection != connection) return;
+    auto& member = found->second;
+    set_connection(member, 0, member.connection_number);
+    member.judged_at = std::min(member.judged_at, std::max(turn.now + config_.reconnect_window, forgiving_until_));
+    look_again_at(member.judged_at);
+    settle(turn);
+}
+
+// ---- joining ----
+
+/// A member of the same role that launches a program of another name: two jobs that share an id by accident. Only a
+/// fresh agent is asked; paths may differ from host to host.
+const Member* Job::another_program(const Arrival& arrival, const native::Join& join) const {
+    if (join.entry.empty() || members_.contains(arrival.node.incarnation)) return nullptr;
+    for (const auto& [incarnation, member] : members_)
+        if (!member.join.entry.empty() && member.join.role == join.role)
+            return base_name(member.join.entry) == base_name(join.entry) ? nullptr : &member;
+    return nullptr;
+}
+
+std::optional<Refused> Job::objection(const Arrival& arrival, const native::Join& join) const {
+    if (auto why = difference(terms_, terms_by_, join.terms, label(arrival.node)); !why.empty())
+        return Refused{RefusalReason::terms_differ, std::move(why)};
+    if (members_.size() >= config_.nodes_max && !members_.contains(arrival.node.incarnation))
+        return Refused{RefusalReason::limit,
+                       cat("job '", id_, "' has ", members_.size(), " nodes, and no more may join")};
+    const auto* other = another_program(arrival, join);
+    if (other != nullptr)
+        return Refused{RefusalReason::job_in_use,
+                       cat("job '", id_, "' is in use: ", label(other->node), " launches ", other->join.entry, " and ",
+                           label(arrival.node), " launches ", join.entry, "; give this job a --rdzv-id of its own")};
+    if (!terms_.fixed_world || join.node_rank < 0) return std::nullopt;
+    for (const auto& [incarnation, member] : members_) {
+        if (incarnation == arrival.node.incarnation || member.join.node_rank != join.node_rank) continue;
+        // A holder without a connection may be the same node's former agent: its successor waits beside it.
+        if (!member.connected()) continue;
+        return Refused{
+            RefusalReason::duplicate,
+            cat("--node-rank ", join.node_rank, " is held by ", label(member.node), " and asked for by ",
+                label(arrival.node),
+                "; give each node a rank of its own, or, if this is another job, a port and a --rdzv-id of its "
+                "own")};
+    }
+    return std::nullopt;
+}
+
+/// Tells it, and those who wait, who would do so for a node that cannot come.
+bool Job::is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    auto refusal = objection(arrival, join);
+    if (!refusal) return false;
+    turn.send(arrival.connection, *refusal);
+    if (round_.running()) return true;
+    last_refusal_ = std::move(refusal->why);
+    waiting_changed_ = true;
+    tell_waiting(turn);
+    return true;
+}
+
+bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    if (!take_connection(arrival, turn)) return false;
+    if (hold_back(arrival, join, turn)) {
+        settle(turn);
+        return true;
+    }
+    if (ending_) {
+        if (refuse_late(arrival, join, turn)) return false;
+        turn.send(arrival.connection, *ending_);  // resent, or a late joiner: the job is finished
+        return true;
+    }
+    // A refused agent's word counts, too: this job may be a new one under the id of its own.
+    next_round_ = std::max(next_round_, join.last_round + 1);
+    if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
+    if (is_refused(arrival, join, turn)) return false;
+    const auto found = members_.find(arrival.node.incarnation);
+    if (found != members_.end())
+        join_again(found->second, join, turn);
+    else
+        add_member(arrival, join, turn);
+    settle(turn);
+    return true;
+}
+
+void Job::join_again(Member& member, const native::Join& join, const Turn& turn) {
+    const bool in_round = in_running_round(member);
+    if (in_round && join.last_round < round_.number) return send_assignment_again(member, turn);
+    count(member, -1);
+    member.join = join;
+    count(member, +1);
+    member.parked_at = 0;
+    waiting_changed_ = true;
+    if (in_round) {
+        // Fenced, say: it has no workers any more, so the round is over for the others too.
+        const auto why = explained(member, "gave up its workers by itself", turn.now);
+        blame_node(member, cat("it ", why), turn.now);
+        set_place(member, Place::waiting);
+        end_round(RoundEndReason::node_lost, cat(label(member.node), " ", why), turn);
+    } else if (member.place != Place::waiting) {
+        set_place(member, Place::waiting);
+    }
+}
+
+// ---- reports ----
+
+void Job::on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || ending_) return;
+    auto& member = found->second;
+    if (failed.round != round_.number || member.round != round_.number || member.place == Place::waiting) return;
+    auto failures = failed.failures;
+    if (failures.empty()) {
+        auto& unknown = failures.emplace_back();
+        unknown.host = member.node.host;
+        unknown.message = "a worker failed";
+    }
+    const auto why = sentence(failures.front());
+    for (auto& failure : failures) round_.failures.add(std::move(failure));
+    if (round_.running()) end_round(RoundEndReason::worker_failed, why, turn);
+    settle(turn);
+}
+
+void Job::on_workers_succeeded(Incarnation said_by, const native::WorkersSucceeded& succeeded, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || succeeded.round != round_.number || found->second.place != Place::running) return;
+    set_place(found->second, Place::succeeded);
+    settle(turn);
+}
+
+void Job::on_round_report(Incarnation said_by, const native::RoundReport& report, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || ending_) return;
+    auto& member = found->second;
+    if (report.round != round_.number) return;
+    // It had drained this round before the daemon died that knew of its end.
+    if (in_running_round(member) && round_.running())
+        end_round(RoundEndReason::daemon_restarted, cat(label(member.node), " had stopped its workers already"), turn);
+    if (member.place != Place::draining || member.reported) return settle(turn);
+    count(member, -1);
+    member.reported = true;
+    member.workers_gone = true;
+    count(member, +1);
+    for (const auto& failure : report.failures) round_.failures.add(failure);
+    for (const auto& worker : report.whereabouts) round_.whereabouts.add(member.node.host, worker);
+    round_.stopped_count += report.stopped_count;
+    round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
+    settle(turn);
+}
+
+// ---- going ----
+
+void Job::departed(Members::iterator gone, RoundEndReason reason, const std::string& told, const Turn& turn) {
+    const auto member = gone->second;
+    const bool lost = reason == RoundEndReason::node_lost;
+    const auto why = lost ? lost_how(member, told, turn.now) : explained(member, told, turn.now);
+    const bool workers_ran =
+        member.place == Place::running || (member.place == Place::draining && !member.workers_gone);
+    if (lost && workers_ran) blame_node(member, why, turn.now);
+    // Its workers had stopped, by a signal to its agent, before or while the round ended.
+    if (reason == RoundEndReason::node_left && member.round == round_.number) round_.left = true;
+    erase(gone, turn);
+    left_ = reason == RoundEndReason::node_left;
+    turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), left_ ? " left: " : " died: ", why));
+    if (member.place == Place::running && round_.running())
+        end_round(reason, cat(label(member.node), left_ ? " left: " : " was lost: ", why), turn);
+    settle(turn);
+}
+
+void Job::on_leave(Incarnation said_by, const native::Leave& leave, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found != members_.end()) departed(found, RoundEndReason::node_left, leave.why, turn);
+}
+
+void Job::on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn) {
+    const auto found = members_.find(incarnation);
+    if (found == members_.end()) return;
+    if (found->second.connected())
+        turn.step.actions.push_back(CloseConnection{found->second.connection, "its guardian says that the agent died"});
+    departed(found, RoundEndReason::node_lost, died.why, turn);
+}
+
+void Job::on_end_acknowledged(Incarnation said_by, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || !ending_) return;
+    erase(found, turn);
+    settle(turn);
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,348 @@
+// One job: its members, its rounds, its budget. Pure; Server (server.h) routes connections and messages here.
+//
+// The phase of a job is nowhere written down. Every transition ends in settle(), which derives from the members and
+// the last sealed round what is to happen now, in this order:
+//
+//   over        JobEnded has gone out; remembered until all have acknowledged it, or end_linger
+//   running     all succeeded -> over; a late joiner was gathered for -> the round ends
+//   ended       every member has joined again, left, or is proven gone -> charge the budget -> over, or gathering
+//   gathering   enough nodes, and the last call is over or nobody else can come -> seal
+//
+// STATES.md is the table of events, with the why of each cell. A round ends in end_round() alone, is sealed in seal()
+// alone, and a member is believed lost in lose() alone.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/rounds/ledgers/seen_ledger.h"
+#include "rendezvous/rounds/member.h"
+#include "rendezvous/rounds/sealed_round.h"
+#include "rendezvous/rounds/server.h"
+
+namespace muster::rendezvous {
+
+struct JobFacts;  // job_record.h
+struct KeptJob;
+
+/// The moment of a step, and where its results go.
+struct Turn {
+    Instant now;
+    ServerStep& step;
+
+    void send(ConnectionId to, native::Message message) const {
+        if (to != 0) step.actions.push_back(SendTo{{to}, std::move(message)});
+    }
+};
+
+class Job {
+  public:
+    /// `terms` are the first agent's, already found sensible. `quiet_until`: no seal before it, but for
+    /// QuietStart::until_full; now or earlier for no such wait.
+    Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until);
+    /// As the daemon before this one kept it (job_keep.cpp).
+    Job(const ServerConfig& config, KeptJob kept, Instant now);
+
+    // ---- what agents say; `said_by` is the incarnation. False from the first two: refused, nothing changed. ----
+    /// A join that may begin the job anew is held back (job_new_start.cpp), and comes out of take_released().
+    bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn);
+    void on_workers_succeeded(Incarnation said_by, const native::WorkersSucceeded& succeeded, const Turn& turn);
+    void on_round_report(Incarnation said_by, const native::RoundReport& report, const Turn& turn);
+    void on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, const Turn& turn);
+    void on_leave(Incarnation said_by, const native::Leave& leave, const Turn& turn);
+    void on_end_acknowledged(Incarnation said_by, const Turn& turn);
+    void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
+
+    /// `from` gets the CommandAnswer; of a fault when its agent has answered.
+    void on_command(ConnectionId from, const native::Command& command, const Turn& turn);
+    void on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer, const Turn& turn);
+
+    /// A known agent speaks on another connection: false if that connection is not newer than the one it has (somebody
+    /// else uses its incarnation). An older connection is closed.
+    bool take_connection(const Arrival& arrival, const Turn& turn);
+    void on_heard(Incarnation incarnation, const Turn& turn);
+    void on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn);
+    /// The daemon's own loop was late by so much: beyond a fifth of the lease, nobody's silence until now means
+    /// anything. `what` is the log line's subject and verb.
+    void on_stall(Duration late, std::string_view what, const Turn& turn);
+    /// For so long nobody was told what was decided: the times in which agents answer it begin now.
+    void on_decisions_freed(Duration held, const Turn& turn);
+    /// An agent of torchrun's at this address waits for the job, and cannot be told that it waits in vain.
+    void on_torchrun(const std::string& peer, const Turn& turn);
+    /// Deadlines that have passed take effect.
+    void on_elapsed(const Turn& turn);
+    /// After each of these: records of what has changed, and the deletion of all where the job is forgotten.
+    void keep_records(const Turn& turn);
+
+    [[nodiscard]] Instant deadline() const;
+    /// Over and acknowledged (or its time is up), or without members for good: the server may drop it.
+    [[nodiscard]] bool forgotten() const { return forgotten_; }
+    [[nodiscard]] bool knows(Incarnation incarnation) const { return members_.contains(incarnation); }
+    /// Of a job without a secret: this agent's place in it is proof enough for such a command.
+    [[nodiscard]] bool may_command(Incarnation incarnation, const native::Command& command) const;
+
+    /// Joins that are to be judged anew: by this job, or by a new one of its name where it is forgotten.
+    std::vector<HeldJoin> take_released();
+    [[nodiscard]] Round next_round() const { return next_round_; }
+    /// Of the job before it under this name: numbers only grow.
+    void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
+
+    // ---- for status.cpp and the records ----
+    [[nodiscard]] const std::string& id() const { return id_; }
+    [[nodiscard]] const native::JobTerms& terms() const { return terms_; }
+    [[nodiscard]] const std::map<Incarnation, Member>& members() const { return members_; }
+    [[nodiscard]] const SealedRound& round() const { return round_; }
+    [[nodiscard]] std::uint32_t restarts_used() const { return restarts_used_; }
+    [[nodiscard]] const std::optional<native::JobEnded>& ending() const { return ending_; }
+    [[nodiscard]] std::string waiting_for(Instant now) const;
+
+  private:
+    /// How many members stand where; kept by set_place and set_connection so that settle() never walks the members.
+    struct Tally {
+        std::uint32_t gathered = 0;  ///< waiting, connected
+        std::uint32_t away = 0;      ///< waiting, but without a connection just now
+        std::uint32_t fresh = 0;     ///< gathered, newly started, and never assigned a round
+        std::uint32_t hosts = 0;     ///< gathered, and this daemon is part of its launcher
+        std::uint32_t running = 0;
+        std::uint32_t succeeded = 0;
+        std::uint32_t draining = 0;
+        std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
+        std::uint32_t lost = 0;
+        std::uint32_t left_out = 0;  ///< of the gathered
+    };
+
+    using Members = std::map<Incarnation, Member>;
+
+    /// What the daemon hears of the last sealed round as a whole.
+    struct Hearing {
+        bool anybody = false;                ///< at least one of its members is connected and not silent
+        Instant last_word = Instant::min();  ///< of all of its members
+    };
+
+    // job_new_start.cpp: agents that may begin the job anew
+    bool hold_back(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool take_held_connection(const Arrival& arrival, const Turn& turn);
+    void refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn);
+    void close_replaced(ConnectionId connection, const Turn& turn);
+    [[nodiscard]] std::string why_held(const native::Join& join, Instant now) const;
+    [[nodiscard]] bool anybody_connected() const;
+    [[nodiscard]] bool anybody_starts_anew() const;
+    void tell_held_of_end(const Turn& turn);
+    void give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn);
+
+    // job_settle.cpp: the one place where the phase changes
+    void settle(const Turn& turn);
+    bool settle_over(const Turn& turn);
+    bool settle_running(const Turn& turn);
+    bool settle_ended(const Turn& turn);
+    void settle_gathering(const Turn& turn);
+    void gather_joiners(const Turn& turn);
+    bool may_seal(const Turn& turn);
+    [[nodiscard]] bool is_quiet(Instant now) const;
+    [[nodiscard]] bool lacks_host() const;
+    void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
+    void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
+    [[nodiscard]] Verdict verdict() const;
+
+    // job_budget.cpp: what the ended round costs
+    void decide_budget(const Turn& turn);
+    [[nodiscard]] bool budget_spent();
+    /// Restarts have brought no newer checkpoint for so long that the job is to end. Counts: once for each round.
+    [[nodiscard]] bool in_crash_loop();
+    [[nodiscard]] std::string why_crash_loop() const;
+    void note_progress();
+    /// The first cause is a worker that asked not to be started again.
+    [[nodiscard]] bool told_to_stop() const;
+    [[nodiscard]] bool failed_early() const;
+    [[nodiscard]] std::string why_no_restart() const;
+    [[nodiscard]] std::string restarts_told() const;
+    [[nodiscard]] Member* culprit();
+    bool note_loss();
+    [[nodiscard]] Member* successor_of(const Failure& lost);
+    [[nodiscard]] bool is_judged() const;
+    /// True: a host was lost that has been the first cause of a round's end before.
+    bool judge_nodes(const Turn& turn);
+    void remember_node(const Member& gone);
+    void recall_node(Member& newcomer);
+    [[nodiscard]] bool fails_too_often(const Member& member) const;
+    [[nodiscard]] std::string why_left_out(const Member& member) const;
+    [[nodiscard]] std::vector<std::string> notes_on_nodes(const std::vector<Member*>& sealed) const;
+
+    // job_command.cpp: what people ask for
+    native::CommandAnswer drain_node(const native::Command& command, const Turn& turn);
+    native::CommandAnswer notify(const native::Command& command, const Turn& turn);
+    void pass_on_notice(Member& member, const Turn& turn);
+    void set_noticed(Member& member, bool noticed);
+    Result<Member*> find_node(const std::string& name);
+    [[nodiscard]] bool left_for_drain() const;
+
+    // job_fault.cpp: losses that are rehearsed
+    std::optional<native::CommandAnswer> inject_fault(ConnectionId from, const native::Command& command,
+                                                      const Turn& turn);
+    native::CommandAnswer fault_on_daemon(const native::Command& command, const Turn& turn) const;
+    Result<Member*> find_rank(std::uint32_t rank);
+    [[nodiscard]] static std::string explained(const Member& member, std::string how, Instant now);
+
+    // job_seal.cpp
+    void seal(const Turn& turn);
+    [[nodiscard]] std::vector<Member*> chosen();
+    [[nodiscard]] bool is_host(const Member& member) const;
+    [[nodiscard]] std::vector<std::string> notes_on_last_round() const;
+    [[nodiscard]] std::string why_next_round() const;
+    [[nodiscard]] std::vector<std::string> notes_on_changes(const std::vector<Member*>& sealed,
+                                                            const std::vector<std::uint32_t>& ranks) const;
+    [[nodiscard]] std::string holder_of(std::uint32_t group_rank) const;
+    void send_assignment_again(const Member& member, const Turn& turn);
+
+    // job_keep.cpp
+    [[nodiscard]] JobFacts facts() const;
+    /// Of the groups of failures and of whereabouts; 0: there are none.
+    [[nodiscard]] std::uint64_t groups_revision() const;
+    void keep(std::string key, std::string value, std::string& known, const Turn& turn);
+    void drop_records(const Turn& turn);
+
+    // job_full.cpp: nodes of another job
+    void refuse_others(const Turn& turn);
+    bool refuse_late(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    [[nodiscard]] std::string why_other(std::string_view what, const Member& here, const NodeIdentity& node,
+                                        const native::Join& join) const;
+    [[nodiscard]] bool was_here(const Member& member) const;
+
+    // job_seen.cpp
+    void tell_job_seen(const Turn& turn);
+
+    // job_waiting.cpp: those who wait are told for whom
+    void tell_waiting(const Turn& turn);
+    [[nodiscard]] std::uint32_t room() const;
+    [[nodiscard]] std::uint32_t wanted() const;
+
+    // job_silence.cpp: who is believed lost, and when
+    void judge_silence(const Turn& turn);
+    [[nodiscard]] Instant due_at(const Member& member) const;
+    [[nodiscard]] bool is_spared(const Member& member, const Hearing& hearing, Instant now) const;
+    [[nodiscard]] Instant given_up_at(const Hearing& hearing) const;
+    void lose(Members::iterator lost, const Turn& turn);
+    [[nodiscard]] Hearing hearing(Instant now) const;
+    void heard(Member& member, Instant now);
+    void rearm_leases(Instant now);
+    void look_again_at(Instant when);
+    [[nodiscard]] static std::string lost_how(const Member& member, std::string how, Instant now);
+    void blame_node(const Member& member, const std::string& how, Instant now);
+    void tell_of_lost_workers(const Member& member, Instant now);
+
+    // job_resume.cpp: an agent comes back and says which round it is in
+    void resume_known(Member& member, const native::Resume& resume, const Turn& turn);
+    void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    Member& add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void tell_ended(const Member& member, const Turn& turn) const;
+
+    // job.cpp
+    Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    void erase(Members::iterator gone, const Turn& turn);
+    /// Those of the running round, with workers or through.
+    [[nodiscard]] std::vector<const Member*> there_by_rank() const;
+    void tell_peers(std::vector<ConnectionId> told, const Turn& turn) const;
+    void set_place(Member& member, Place place);
+    void set_connection(Member& member, ConnectionId connection, std::uint32_t number);
+    void count(const Member& member, int by);
+    [[nodiscard]] std::optional<native::Refused> objection(const Arrival& arrival, const native::Join& join) const;
+    [[nodiscard]] const Member* another_program(const Arrival& arrival, const native::Join& join) const;
+    void join_again(Member& member, const native::Join& join, const Turn& turn);
+    void departed(Members::iterator gone, native::RoundEndReason reason, const std::string& told, const Turn& turn);
+    [[nodiscard]] bool in_running_round(const Member& member) const {
+        return member.place == Place::running || member.place == Place::succeeded;
+    }
+    /// The world of a fixed job has one size.
+    [[nodiscard]] std::uint32_t nodes_needed() const {
+        return terms_.fixed_world ? terms_.nodes_max : terms_.nodes_min;
+    }
+    [[nodiscard]] Duration lease() const { return std::chrono::milliseconds(terms_.lease_ms); }
+    [[nodiscard]] Duration last_call() const { return std::chrono::milliseconds(terms_.last_call_ms); }
+    [[nodiscard]] Duration lost_timeout() const { return std::chrono::milliseconds(terms_.lost_timeout_ms); }
+
+    std::string id_;
+    const ServerConfig& config_;
+    native::JobTerms terms_;
+    std::string terms_by_;  ///< the host whose join set the terms
+    Instant quiet_until_;
+    bool taught_ = false;  ///< known from what agents resumed: members may be missing, or more may come
+
+    Members members_;
+    Tally tally_;
+    std::vector<NodePast> pasts_;  ///< of hosts whose agents are gone, for the next ones there
+    std::uint64_t next_arrival_ = 1;
+    struct Gone {
+        std::string host;
+        std::int32_t group_rank = 0;
+        std::uint64_t arrival = 0;
+    };
+    std::vector<Gone> gone_of_round_;  ///< members of the last round that are no more, until its budget is settled
+
+    SealedRound round_;
+    SeenLedger seen_;  ///< of that round's workers, while it runs
+    Round next_round_ = 0;
+    std::uint32_t restarts_used_ = 0;
+    std::vector<Instant> charged_at_;     ///< those of them that the budget's window still covers; empty without one
+    std::int64_t checkpoint_step_ = -1;   ///< the newest that the last ended round told of
+    std::uint32_t restarts_stalled_ = 0;  ///< in a row, since that one
+
+    bool deaf_ = false;  ///< nobody of the running round is heard, so nobody is judged: the fault may be this daemon's
+    /// Until then a connection that ends does not shorten its member's lease: what broke it was this daemon's silence,
+    /// and its agent may be waiting for its next attempt.
+    Instant forgiving_until_ = Instant::min();
+    bool call_open_ = false;  ///< enough nodes are gathered and the last call runs (or a joiner's, in a running round)
+    Instant call_ends_ = no_deadline;
+    bool short_of_nodes_ = true;  ///< the gathering had fewer than the minimum: a last call follows when it has them
+
+    /// A fault that an agent was asked to inject, and has not answered yet.
+    struct PendingFault {
+        std::uint32_t number = 0;
+        Incarnation agent = 0;
+        native::Fault fault;
+        ConnectionId asked_by = 0;
+        std::uint32_t asked_as = 0;  ///< the number of the command
+    };
+    std::vector<PendingFault> pending_faults_;
+    std::uint32_t last_fault_ = 0;
+
+    Instant next_look_ = no_deadline;                 ///< when somebody's silence must be judged at the latest
+    Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
+    bool waiting_changed_ = false;
+    std::string torchrun_at_;   ///< where one waits, since the last round was sealed
+    std::string last_refusal_;  ///< why the last one that came may not join: those who wait for it want to know
+    Instant told_waiting_at_ = Instant::min();
+
+    std::optional<native::JobEnded> ending_;
+    Instant ended_at_;
+    Instant empty_since_ = no_deadline;      ///< when the last member was lost; no_deadline while there are members
+    bool left_ = false;                      ///< the last member to go left of its own will
+    std::vector<std::string> ended_on_;      ///< the hosts of those who were members then
+    std::vector<std::string> former_hosts_;  ///< of nodes that were in a round and are gone, oldest first
+    std::map<ConnectionId, HeldJoin> held_;
+    Instant noticed_at_ = no_deadline;        ///< the workers of the running round were told last
+    std::string notice_why_;                  ///< with these words
+    Instant notice_lasts_until_ = Instant{};  ///< until then another notice is the same one
+    bool announced_ = false;                  ///< JobForgotten has gone out
+    bool forgotten_ = false;
+    Instant settled_at_ = Instant::min();  ///< deadlines up to here have taken effect
+
+    bool unkept_ = false;                 ///< something has happened since the records were written
+    std::set<Incarnation> unkept_nodes_;  ///< members that have changed since
+    std::vector<Incarnation> gone_;       ///< members with a record that are no more
+    std::string record_;                  ///< as last written; each member has its own
+    std::string failures_record_;
+    std::uint64_t failures_revision_ = 0;  ///< of that record
+    std::string groups_record_;
+    std::uint64_t groups_revision_ = 0;  ///< of that record
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,255 @@
+// What an ended round costs: a restart of the job's budget, the job, or a node its place in the next rounds.
+//
+// All of it is decided once for each round, in decide_budget(), when every member of it has joined again or is gone:
+// only then is it known what came first.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/ledgers/verdict.h"
+#include "rendezvous/rounds/terms.h"
+
+namespace muster::rendezvous {
+
+using native::JobOutcome;
+using native::RoundEndReason;
+
+/// Charged only now, when all of the round's news is in: failures that a lost node caused cost nothing, and they are
+/// often seen before the loss.
+void Job::decide_budget(const Turn& turn) {
+    if (round_.settled_budget) return;
+    round_.settled_budget = true;
+    const bool flaps = judge_nodes(turn);
+    // Only now: a crash that is heard of later may have come first. And also where a node had left before the others
+    // were heard: they all save and leave in the same step.
+    // Not where a node joined: nobody is preempted then, and a stop signal may have been taken for a notice.
+    note_progress();
+    if (left_for_drain()) return;
+    if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
+        return finish(JobOutcome::failed, why_no_restart(), turn);
+    }
+    const bool failed = round_.reason == RoundEndReason::worker_failed;
+    const bool left = failed && round_.left && !round_.failures.has_own_fault();
+    const bool lost =
+        round_.reason == RoundEndReason::node_lost ||
+        (failed && !left && round_.failures.first_cause(config_.victim_window).kind == FailureKind::node_lost);
+    if (left || !(failed || lost)) return;
+    if (!lost && failed_early()) return finish(JobOutcome::failed, why_no_restart(), turn);
+    if (lost && !flaps) return;
+    if (in_crash_loop()) return finish(JobOutcome::crash_loop, why_crash_loop(), turn);
+    if (lost) return;
+    if (!budget_spent()) {
+        ++restarts_used_;
+        if (terms_.restarts_window_ms > 0) charged_at_.push_back(round_.ended_at);
+    } else {
+        finish(JobOutcome::failed, why_no_restart(), turn);
+    }
+}
+
+/// With a window, only the charges count that are younger than it: a job of many weeks loses a worker now and then,
+/// and that is no reason to give it up.
+bool Job::budget_spent() {
+    if (terms_.restarts_window_ms == 0) return restarts_used_ >= terms_.restarts_max;
+    const Duration window = std::chrono::milliseconds(terms_.restarts_window_ms);
+    std::erase_if(charged_at_, [&](Instant charged) { return charged + window <= round_.ended_at; });
+    return charged_at_.size() >= terms_.restarts_max;
+}
+
+bool Job::told_to_stop() const {
+    return !round_.failures.empty() && is_last_word(round_.failures.first_cause(config_.victim_window));
+}
+
+/// The first cause is one that the next start would only repeat: a missing module, a bad option, a checkpoint that
+/// finds the disk full.
+bool Job::failed_early() const {
+    return !terms_.restart_early_failures && round_.failures.first_cause(config_.victim_window).early;
+}
+
+std::string Job::why_no_restart() const {
+    const auto& first = round_.failures.first_cause(config_.victim_window);
+    const auto who = cat("rank ", first.rank, " on ", first.host);
+    if (told_to_stop())
+        return cat(who, saved_and_left(first.end) ? " saved and left" : " asked not to be started again", " (",
+                   describe(first.end), ")");
+    if (failed_early() && first.cause.kind == CauseKind::disk_full)
+        return cat(who,
+                   " could not save its checkpoint on a full disk, and a restart makes no room "
+                   "(--restart-early-failures restarts all the same)");
+    if (failed_early())
+        return cat(who,
+                   " failed before its first step, by a mistake that a restart would only repeat "
+                   "(--restart-early-failures restarts all the same)");
+    if (terms_.restarts_max == 0) return "a worker failed and no restart is allowed (--max-restarts=0)";
+    if (terms_.restarts_window_ms > 0)
+        return cat("a worker failed and no restart is left (--max-restarts ", restart_budget(terms_), ": ",
+                   charged_at_.size(), " within the last ",
+                   describe(Duration(std::chrono::milliseconds(terms_.restarts_window_ms))), ", ", restarts_used_,
+                   " in all)");
+    return cat("a worker failed and no restart is left (", restarts_used_, " of ", terms_.restarts_max, " used)");
+}
+
+std::string Job::restarts_told() const {
+    if (terms_.restarts_window_ms == 0) return cat(restarts_used_, " of ", terms_.restarts_max, " restarts used");
+    return cat(restarts_used_, restarts_used_ == 1 ? " restart" : " restarts", " used (--max-restarts ",
+               restart_budget(terms_), ")");
+}
+
+/// Beyond the round before, not beyond all: what was kept in memory may be lost with its node.
+void Job::note_progress() {
+    if (round_.checkpoint_step > checkpoint_step_) restarts_stalled_ = 0;
+    checkpoint_step_ = round_.checkpoint_step;
+}
+
+/// A node's loss costs no restart of the budget, but a host that comes and goes would restart the world for ever: it
+/// counts here from its second time on. Machines that are taken away one after the other are no loop, nor is what
+/// somebody wished for, a node that joined, left or was drained.
+bool Job::in_crash_loop() {
+    return terms_.stalled_restarts_max > 0 && restarts_stalled_++ >= terms_.stalled_restarts_max;
+}
+
+std::string Job::why_crash_loop() const {
+    return cat("crash loop: ", terms_.stalled_restarts_max,
+               terms_.stalled_restarts_max == 1 ? " restart" : " restarts in a row", " without a newer checkpoint (",
+               checkpoint_step_ < 0 ? "there is none" : cat("the newest is of step ", checkpoint_step_), ")");
+}
+
+// ---- nodes that fail again and again ----
+
+/// Whose workers' failure the round's end was. A victim's is nobody's, and of a node that was lost see note_loss.
+Member* Job::culprit() {
+    if (round_.failures.empty()) return nullptr;
+    const auto& first = round_.failures.first_cause(config_.victim_window);
+    const bool own = first.kind == FailureKind::killed || first.kind == FailureKind::worker_error;
+    if (!own || is_last_word(first)) return nullptr;
+    for (auto& [incarnation, member] : members_)
+        if (member.round == round_.number && static_cast<std::int32_t>(member.group_rank) == first.group_rank)
+            return &member;
+    return nullptr;
+}
+
+/// A node that was the only one lost, and that was the first cause. Of several at once it is the network's doing, or
+/// the power's. True: its host has been the first cause before.
+bool Job::note_loss() {
+    const auto is_loss = [](const Failure& failure) { return failure.kind == FailureKind::node_lost; };
+    if (std::ranges::count_if(round_.failures.kept(), is_loss) != 1) return false;
+    const auto& first = round_.failures.first_cause(config_.victim_window);
+    if (!is_loss(first)) return false;
+    const auto past = std::ranges::find(pasts_, first.host, &NodePast::host);
+    const bool again = past != pasts_.end() || std::ranges::any_of(members_, [&](const auto& entry) {
+                           return entry.second.node.host == first.host && !entry.second.first_cause_of.empty();
+                       });
+    if (auto* here = is_judged() ? successor_of(first) : nullptr)
+        here->first_cause_of.push_back(round_.number);
+    else if (past != pasts_.end())
+        past->first_cause_of.push_back(round_.number);
+    else
+        pasts_.push_back({first.host, {round_.number}});
+    return again;
+}
+
+/// The lost node itself, where it has not gone yet, or the agent that came in its place and is here already.
+Member* Job::successor_of(const Failure& lost) {
+    const auto gone = std::ranges::find_if(
+        gone_of_round_, [&](const Gone& one) { return one.host == lost.host && one.group_rank == lost.group_rank; });
+    Member* found = nullptr;
+    for (auto& [incarnation, member] : members_) {
+        if (member.round == round_.number && static_cast<std::int32_t>(member.group_rank) == lost.group_rank)
+            return &member;
+        const bool next = gone != gone_of_round_.end() && member.node.host == gone->host && member.round == no_round &&
+                          member.arrival > gone->arrival;
+        if (next && (found == nullptr || member.arrival < found->arrival)) found = &member;
+    }
+    return found;
+}
+
+/// The ranks of a fixed world are the nodes' own: none is left out.
+bool Job::is_judged() const {
+    return terms_.node_failures_max > 0 && !terms_.fixed_world;
+}
+
+/// Most failures are healed by a restart in place, so the first one costs a node nothing. A node that is the first
+/// cause again and again is left out while it is one in too many of the last rounds; as rounds go on without it, its
+/// failures get old and it is taken back.
+bool Job::judge_nodes(const Turn& turn) {
+    auto* failed = is_judged() ? culprit() : nullptr;
+    if (failed != nullptr) failed->first_cause_of.push_back(round_.number);
+    const bool flaps = failed == nullptr && (is_judged() || terms_.stalled_restarts_max > 0) && note_loss();
+    gone_of_round_.clear();
+    const auto of = is_judged() ? terms_.node_failures_of : node_failures_of_max;
+    const auto oldest = round_.number - static_cast<Round>(of) + 1;
+    const auto is_old = [&](Round round) { return round < oldest; };
+    for (auto& past : pasts_) std::erase_if(past.first_cause_of, is_old);
+    std::erase_if(pasts_, [](const NodePast& past) { return past.first_cause_of.empty(); });
+    for (auto& [incarnation, member] : members_) {
+        if (member.first_cause_of.empty()) continue;
+        count(member, -1);
+        std::erase_if(member.first_cause_of, is_old);
+        const bool too_often = fails_too_often(member);
+        const bool was_left_out = std::exchange(member.left_out, too_often);
+        count(member, +1);
+        if (too_often == was_left_out) continue;
+        waiting_changed_ = true;
+        turn.step.why.push_back(cat(
+            "job '", id_, "': ", too_often ? why_left_out(member) : cat(label(member.node), " may take part again")));
+    }
+    return flaps;
+}
+
+bool Job::fails_too_often(const Member& member) const {
+    return is_judged() && member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
+}
+
+/// The agent goes, its host stays as it is: the next agent there has the same past. It may be here already.
+void Job::remember_node(const Member& gone) {
+    if (gone.round != no_round && gone.round == round_.number)
+        gone_of_round_.push_back({gone.node.host, static_cast<std::int32_t>(gone.group_rank), gone.arrival});
+    if (gone.round != no_round && std::ranges::find(former_hosts_, gone.node.host) == former_hosts_.end()) {
+        if (former_hosts_.size() == former_hosts_max) former_hosts_.erase(former_hosts_.begin());
+        former_hosts_.push_back(gone.node.host);
+    }
+    if (gone.first_cause_of.empty()) return;
+    pasts_.push_back({gone.node.host, gone.first_cause_of});
+    for (auto& [incarnation, member] : members_) {
+        const bool is_next = member.node.host == gone.node.host && member.arrival > gone.arrival &&
+                             member.round == no_round && member.first_cause_of.empty();
+        if (!is_next) continue;
+        count(member, -1);
+        recall_node(member);
+        count(member, +1);
+        return;
+    }
+}
+
+/// Several agents may share a host: each new one takes over from one that is gone.
+void Job::recall_node(Member& newcomer) {
+    const auto past =
+        std::find_if(pasts_.begin(), pasts_.end(), [&](const NodePast& one) { return one.host == newcomer.node.host; });
+    if (past == pasts_.end()) return;
+    newcomer.first_cause_of = std::move(past->first_cause_of);
+    newcomer.left_out = fails_too_often(newcomer);
+    pasts_.erase(past);
+}
+
+std::string Job::why_left_out(const Member& member) const {
+    return cat(label(member.node), " is left out: it was the first cause of the end of ", member.first_cause_of.size(),
+               " of the last ", terms_.node_failures_of, " rounds (--node-failures ", terms_.node_failures_max, "/",
+               terms_.node_failures_of, ")");
+}
+
+/// What every node is told about those that are left out of the round, or are not although they should be.
+std::vector<std::string> Job::notes_on_nodes(const std::vector<Member*>& sealed) const {
+    std::vector<std::string> notes;
+    for (const auto& [incarnation, member] : members_) {
+        if (!member.left_out) continue;
+        const bool takes_part = std::find(sealed.begin(), sealed.end(), &member) != sealed.end();
+        notes.push_back(takes_part ? cat(label(member.node),
+                                         " fails again and again, and takes part all the same: without it there would "
+                                         "be fewer nodes than the minimum, ",
+                                         nodes_needed())
+                                   : why_left_out(member));
+    }
+    return notes;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,93 @@
+// Losses that somebody rehearses (muster fault). The daemon finds whose worker or which agent is meant and hands the
+// order on; that agent decides whether it may be, and its answer goes back to whoever asked. What was injected explains
+// what comes of it.
+#include <algorithm>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+/// Orders that no agent has answered yet; people give few, and the oldest is forgotten.
+constexpr std::size_t pending_faults_max = 64;
+
+}  // namespace
+
+/// Nothing where the answer is the agent's.
+std::optional<native::CommandAnswer> Job::inject_fault(ConnectionId from, const native::Command& command,
+                                                       const Turn& turn) {
+    const auto no = [&](std::string why) { return native::CommandAnswer{command.number, false, std::move(why)}; };
+    const auto& fault = command.fault;
+    if (auto wrong = native::wrong_with(fault); !wrong.empty()) return no(std::move(wrong));
+    if (fault.target == native::FaultTarget::daemon) return fault_on_daemon(command, turn);
+    const auto found = fault.target == native::FaultTarget::worker ? find_rank(fault.rank) : find_node(command.node);
+    if (!found) return no(found.error().context);
+    const auto& member = **found;
+    if (!member.connected()) return no(cat(label(member.node), " is not connected at the moment, and cannot be told"));
+    if (pending_faults_.size() == pending_faults_max) pending_faults_.erase(pending_faults_.begin());
+    pending_faults_.push_back({++last_fault_, member.node.incarnation, fault, from, command.number});
+    turn.send(member.connection, native::FaultOrdered{last_fault_, member.round, fault});
+    return std::nullopt;
+}
+
+native::CommandAnswer Job::fault_on_daemon(const native::Command& command, const Turn& turn) const {
+    if (!config_.allow_faults)
+        return {command.number, false,
+                config_.embedded_for.empty()
+                    ? "refused: this daemon was started without --allow-faults"
+                    : "refused: this daemon is part of a node's muster that was started without --allow-faults"};
+    turn.step.why.push_back(cat("job '", id_, "': injected by ", native::describe(command.fault)));
+    turn.step.actions.push_back(SufferFault{command.fault});
+    return {command.number, true,
+            config_.embedded_for.empty() ? "this daemon suffers it now"
+                                         : "this daemon suffers it now, with the node whose muster it is part of"};
+}
+
+Result<Member*> Job::find_rank(std::uint32_t rank) {
+    if (!round_.running()) return Error{Errc::not_found, "no round of the job is running, so it has no ranks"};
+    const auto by_rank = there_by_rank();
+    if (by_rank.size() != round_.node_count)
+        return Error{Errc::not_found,
+                     cat("nodes of round ", round_.number, " are through already; ask when the next one runs")};
+    std::uint32_t base = 0;
+    for (const auto* member : by_rank) {
+        if (rank < base + member->join.slots) return &members_.at(member->node.incarnation);
+        base += member->join.slots;
+    }
+    return Error{Errc::not_found, cat("the job's round ", round_.number, " has no rank ", rank, "; it has 0 to ",
+                                      base == 0 ? 0 : base - 1)};
+}
+
+void Job::on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer, const Turn& turn) {
+    const auto pending = std::find_if(pending_faults_.begin(), pending_faults_.end(), [&](const PendingFault& one) {
+        return one.number == answer.number && one.agent == said_by;
+    });
+    const auto found = members_.find(said_by);
+    if (pending == pending_faults_.end() || found == members_.end()) return;
+    const auto asked = *pending;
+    pending_faults_.erase(pending);
+    auto& member = found->second;
+    turn.send(asked.asked_by,
+              native::CommandAnswer{asked.asked_as, answer.done, cat(label(member.node), ": ", answer.text)});
+    if (!answer.done) return;
+    turn.step.why.push_back(
+        cat("job '", id_, "': on ", label(member.node), ", injected by ", native::describe(asked.fault)));
+    if (asked.fault.target != native::FaultTarget::agent) return;
+    member.fault = native::describe(asked.fault);
+    // Its loss is judged by the lease; two of them leave room for a daemon that is slow itself. So it is of a stop for
+    // good: who is heard of later was woken by somebody, and what then comes of it has another cause. Where all of a
+    // round are stopped nobody is judged before the lost time-out.
+    const bool for_good = asked.fault.kind == native::FaultKind::stop && asked.fault.for_ms == 0;
+    member.fault_until = turn.now + std::chrono::milliseconds(asked.fault.for_ms) + 2 * lease() +
+                         (for_good ? lost_timeout() : Duration::zero());
+}
+
+/// How a node was lost, with what was injected into it.
+std::string Job::explained(const Member& member, std::string how, Instant now) {
+    if (member.fault.empty() || now >= member.fault_until) return how;
+    return cat(std::move(how), "; injected by ", member.fault);
+}
+
+}  // namespace muster::rendezvous

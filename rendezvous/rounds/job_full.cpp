@@ -1,0 +1,78 @@
+// Nodes of another job that share this one's id by accident, as the default id is shared: the same script with other
+// arguments, say. A surplus node would wait for the end as a spare, and leave with 0 without having run its program.
+//
+// Refused is a surplus node of a job with a fixed number of nodes and without --spares, if its program or arguments are
+// those of no node that is there, and if its host has never been in a round. Below the maximum nobody is refused for
+// that: a script may take its node's number. Judged while a round runs, whenever somebody comes or comes back, so that
+// after a daemon's restart the order in which they are heard does not matter.
+#include <algorithm>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/ledgers/launched.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+/// Where none of these launches what `join` does, the first one; nullptr: one does, or has not told.
+const Member* another_job(const std::vector<const Member*>& members, const native::Join& join) {
+    const bool other =
+        std::ranges::all_of(members, [&](const Member* member) { return launches_other(member->join, join); });
+    return other && !members.empty() ? members.front() : nullptr;
+}
+
+}  // namespace
+
+void Job::refuse_others(const Turn& turn) {
+    if (!round_.running() || !waiting_changed_ || tally_.gathered == 0) return;
+    if (nodes_needed() != terms_.nodes_max || terms_.spares > 0) return;
+    const auto there = there_by_rank();
+    // After a restart of the daemon the newcomer may be the next agent of a node that is still to come back.
+    if (there.size() + round_.through_gone.size() < round_.node_count) return;
+    std::vector<Incarnation> refused;
+    for (const auto& [incarnation, member] : members_) {
+        if (member.place != Place::waiting || !member.connected() || is_host(member) || was_here(member)) continue;
+        const auto* other = another_job(there, member.join);
+        if (other == nullptr) continue;
+        auto why = why_other("is full and runs other arguments", *other, member.node, member.join);
+        turn.step.why.push_back(cat(label(member.node), " is refused: ", why));
+        turn.send(member.connection, native::Refused{native::RefusalReason::job_full, std::move(why)});
+        turn.step.actions.push_back(CloseConnection{member.connection, "refused"});
+        refused.push_back(incarnation);
+    }
+    for (const auto incarnation : refused) erase(members_.find(incarnation), turn);
+}
+
+/// A node of another job that comes when this one is over would be told the end of it, and leave with 0.
+bool Job::refuse_late(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    if (join.last_round != no_round || members_.contains(arrival.node.incarnation)) return false;
+    std::vector<const Member*> all;
+    for (const auto& [incarnation, member] : members_) all.push_back(&member);
+    const auto* other = another_job(all, join);
+    if (other == nullptr) return false;
+    turn.send(arrival.connection,
+              native::Refused{native::RefusalReason::job_full,
+                              why_other("is over and ran other arguments", *other, arrival.node, join)});
+    return true;
+}
+
+std::string Job::why_other(std::string_view what, const Member& here, const NodeIdentity& node,
+                           const native::Join& join) const {
+    const auto [ours, theirs] = both_launched(here.join, join);
+    return cat("job '", id_, "' ", what, ": ", ours, " at ", label(here.node), ", and ", theirs, " at ", label(node),
+               "; for another job give --rdzv-id or another port");
+}
+
+/// Or an earlier agent of its host, which is gone. A second agent beside a live one is none of these.
+bool Job::was_here(const Member& member) const {
+    if (member.round != no_round || member.join.last_round != no_round) return true;
+    const auto& host = member.node.host;
+    const bool beside = std::ranges::any_of(members_, [&](const auto& entry) {
+        const auto& other = entry.second;
+        return &other != &member && other.connected() && other.node.host == host;
+    });
+    return !beside && std::ranges::find(former_hosts_, host) != former_hosts_.end();
+}
+
+}  // namespace muster::rendezvous

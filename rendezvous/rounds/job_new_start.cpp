@@ -1,0 +1,117 @@
+// Agents that may begin the job anew, and those that came before agents who know it better.
+//
+// A job's name outlives a run of it: in kept state, for a lost time-out after its last agent was lost, and for
+// end_linger after its end. Whoever is started again under that name must neither be refused for ever for what its
+// former agents had, nor be told how the former run ended, nor run beside workers that may still be there. So its join
+// is held back until it is known which:
+//
+//   no agent of the job is connected, and this one has other terms or another program
+//       one of them is heard: refused, as ever; all are gone, or given up: the job begins anew, with these terms
+//   the job is over, and this agent's host has heard so
+//       all have heard it, or end_linger has passed: the job begins anew
+//   the job is over, and its last round had room for this agent: it is late, or another node of a new start
+//       somebody else shows that it is a new start: as above; else it is told the end when end_linger has passed
+//
+// Nothing of this is kept: an agent whose daemon is gone asks the next one.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/terms.h"
+
+namespace muster::rendezvous {
+
+bool Job::hold_back(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    if (members_.contains(arrival.node.incarnation)) return false;
+    bool anew = true;
+    if (ending_) {
+        const auto of_this_host = [&](const auto& entry) { return entry.second.node.host == arrival.node.host; };
+        const bool fresh = join.last_round == no_round;
+        const bool lingered = turn.now >= ended_at_ + config_.end_linger;
+        const bool heard_there = std::ranges::find(ended_on_, arrival.node.host) != ended_on_.end() &&
+                                 std::ranges::none_of(members_, of_this_host);
+        const bool may_be_late = round_.node_count < terms_.nodes_max && config_.embedded_for != id_;
+        anew = lingered || (fresh && heard_there);
+        if (!anew && !(fresh && may_be_late)) return false;
+    } else if (anybody_connected() || !objection(arrival, join)) {
+        return false;
+    }
+    held_.insert_or_assign(arrival.connection, HeldJoin{arrival, join, anew});
+    if (anew && (members_.empty() || (ending_ && turn.now >= ended_at_ + config_.end_linger))) return true;  // at once
+    const auto why = why_held(join, turn.now);
+    turn.step.why.push_back(cat("job '", id_, "': ", label(arrival.node), " waits for ", why));
+    turn.send(arrival.connection, native::Gathering{.joined = 0,
+                                                    .nodes_min = join.terms.nodes_min,
+                                                    .nodes_max = join.terms.nodes_max,
+                                                    .last_call_left_ms = -1,
+                                                    .waiting_for = why});
+    return true;
+}
+
+/// The join of an agent whose earlier connection holds one already is said again, and held again, on the newer one.
+bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
+    const auto found = std::ranges::find_if(held_, [&](const auto& entry) {
+        return entry.second.arrival.node.incarnation == arrival.node.incarnation && entry.first != arrival.connection;
+    });
+    if (found == held_.end()) return true;
+    const auto& [connection, held] = *found;
+    if (arrival.number <= held.arrival.number) {
+        refuse_twin(arrival, held.arrival.node, turn);
+        return false;
+    }
+    close_replaced(connection, turn);
+    held_.erase(found);
+    return true;
+}
+
+std::string Job::why_held(const native::Join& join, Instant now) const {
+    if (ending_) return "the end of this job's earlier run to be known to all of its agents";
+    const auto differs = difference(terms_, terms_by_, join.terms, "this node");
+    const auto until = given_up_at(hearing(now)) + lease();
+    return cat("the agents of this job's earlier run, all silent, to be surely gone, at most ",
+               describe(std::max<Duration>(until - now, Duration{})),
+               differs.empty() ? std::string("; it ran another program") : cat("; ", differs));
+}
+
+bool Job::anybody_connected() const {
+    return std::ranges::any_of(members_, [](const auto& entry) { return entry.second.connected(); });
+}
+
+bool Job::anybody_starts_anew() const {
+    return std::ranges::any_of(held_, [](const auto& entry) { return entry.second.anew; });
+}
+
+std::vector<HeldJoin> Job::take_released() {
+    std::vector<HeldJoin> released;
+    if (held_.empty() || !(forgotten_ || (!ending_ && anybody_connected()))) return released;
+    for (auto& [connection, held] : std::exchange(held_, {})) released.push_back(std::move(held));
+    return released;
+}
+
+void Job::tell_held_of_end(const Turn& turn) {
+    for (const auto& [connection, held] : std::exchange(held_, {})) turn.send(connection, *ending_);
+}
+
+/// A daemon that has just been started without state may hear a stray agent first, whose terms it takes for the job's.
+/// An agent that has been in a round knows them better: those who only wait are judged again, by what it says.
+void Job::give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn) {
+    const bool known = std::ranges::any_of(members_, [&](const auto& entry) {
+        return entry.second.round != no_round || entry.second.join.last_round != no_round;
+    });
+    if (round_.number != no_round || known || !objection(arrival, join)) return;
+    while (!members_.empty()) {
+        const auto& member = members_.begin()->second;
+        if (member.connected())
+            held_[member.connection] = {
+                {member.connection, member.peer, member.node, member.connection_number, member.versions}, member.join};
+        erase(members_.begin(), turn);
+    }
+    turn.step.why.push_back(cat("job '", id_, "': ", label(arrival.node),
+                                " has been in a round of it, and its terms are the job's; they were ", terms_by_,
+                                "'s until now"));
+    terms_ = join.terms;
+    terms_by_ = label(arrival.node);
+}
+
+}  // namespace muster::rendezvous

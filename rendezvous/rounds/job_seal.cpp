@@ -1,0 +1,178 @@
+// Sealing a round: who is in it, with which ranks, and what they are told.
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/assignment.h"
+#include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/ledgers/ranks.h"
+#include "rendezvous/rounds/ledgers/verdict.h"
+
+namespace muster::rendezvous {
+
+bool Job::is_host(const Member& member) const {
+    return config_.embedded_for == id_ && member.join.hosts_endpoint;
+}
+
+/// An embedded daemon's own node comes first. Members of the round before follow, by their ranks; the others by
+/// arrival; nodes that are to be left out last of all, and only as many as the minimum needs. In a fixed world each
+/// node rank is taken once (a node's former agent and its successor may both be here for a moment).
+std::vector<Member*> Job::chosen() {
+    std::vector<Member*> all;
+    for (auto& [incarnation, member] : members_)
+        if (member.place == Place::waiting && member.connected() && !member.leaving) all.push_back(&member);
+    const auto order = [this](const Member* member) {
+        const bool held = round_.number != no_round && member->round == round_.number;
+        const bool wants = terms_.fixed_world && member->join.node_rank >= 0;
+        return std::tuple(member->left_out, !is_host(*member), !held, held ? member->group_rank : 0, !wants,
+                          member->arrival);
+    };
+    std::sort(all.begin(), all.end(), [&](const auto* a, const auto* b) { return order(a) < order(b); });
+    if (terms_.fixed_world) {
+        std::vector<char> taken(terms_.nodes_max, 0);
+        std::erase_if(all, [&](const Member* member) {
+            if (member->join.node_rank < 0) return false;
+            auto& rank = taken[static_cast<std::size_t>(member->join.node_rank)];
+            return std::exchange(rank, 1) == 1;
+        });
+    }
+    if (all.size() > terms_.nodes_max) all.resize(terms_.nodes_max);
+    while (all.size() > nodes_needed() && all.back()->left_out) all.pop_back();
+    return all;
+}
+
+void Job::seal(const Turn& turn) {
+    auto members = chosen();
+    MUSTER_CHECK(members.size() >= nodes_needed() && members.size() <= terms_.nodes_max, members.size());
+    MUSTER_CHECK(tally_.draining == 0 && tally_.lost == 0 && tally_.running == 0, tally_.draining, tally_.lost);
+    std::vector<RankCandidate> candidates;
+    for (const auto* member : members) {
+        const bool held = round_.number != no_round && member->round == round_.number;
+        candidates.push_back({held ? std::optional(member->group_rank) : std::nullopt, member->join.node_rank,
+                              member->join.hosts_endpoint, member->arrival});
+    }
+    const auto ranks = assign_ranks(candidates);
+    std::vector<std::string> notes;
+    if (round_.ended) notes.push_back(why_next_round());
+    for (auto& line : notes_on_nodes(members)) notes.push_back(std::move(line));
+    for (auto& line : notes_on_changes(members, ranks)) notes.push_back(std::move(line));
+    for (auto& line : notes_on_last_round()) notes.push_back(std::move(line));
+    const auto size = static_cast<std::uint32_t>(members.size());
+    round_ = SealedRound{};
+    seen_ = SeenLedger{};
+    last_refusal_.clear();
+    torchrun_at_.clear();
+    round_.number = next_round_++;
+    round_.node_count = round_.unfinished = size;
+    round_.notes = std::move(notes);
+    for (std::size_t i = 0; i < members.size(); ++i) {
+        auto& member = *members[i];
+        set_place(member, Place::running);
+        member.round = round_.number;
+        member.group_rank = ranks[i];
+        member.workers_gone = false;
+        member.reported = false;
+        member.workers_seen.clear();
+    }
+    std::sort(members.begin(), members.end(),
+              [](const auto* a, const auto* b) { return a->group_rank < b->group_rank; });
+    call_open_ = false;
+    call_ends_ = no_deadline;
+    short_of_nodes_ = false;
+    deaf_ = false;
+    noticed_at_ = no_deadline;
+    notice_lasts_until_ = Instant{};
+    quiet_until_ = Instant::min();  // what this daemon sealed it knows
+
+    const std::vector<const Member*> by_rank(members.begin(), members.end());
+    if (terms_.fixed_world) turn.step.actions.push_back(FreshStore{id_});
+    auto told = assignments(by_rank, round_.number, restarts_used_, round_.notes);
+    SendTo shared{{}, peers(by_rank, round_.number)};
+    for (std::size_t i = 0; i < by_rank.size(); ++i) {
+        members[i]->rank_base = told[i].rank_base;
+        turn.send(by_rank[i]->connection, std::move(told[i]));
+        shared.connections.push_back(by_rank[i]->connection);
+    }
+    turn.step.actions.push_back(std::move(shared));
+    turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " sealed with ", size,
+                                size == 1 ? " node" : " nodes", ", ", restarts_told()));
+}
+
+/// For every node's log, also a newcomer's: a round that is followed by another one has no verdict that tells of it.
+std::string Job::why_next_round() const {
+    using native::RoundEndReason;
+    const auto& failures = round_.failures;
+    auto because = round_.why;
+    if (!failures.empty() &&
+        (round_.reason == RoundEndReason::worker_failed || round_.reason == RoundEndReason::node_lost)) {
+        const auto& first = failures.first_cause(config_.victim_window);
+        because = first.rank < 0 ? sentence(first)
+                                 : cat("rank ", first.rank, " on ", first.host, " failed: ", error_line(first));
+    }
+    return cat("round ", next_round_, " begins",
+               terms_.restarts_max == 0 ? std::string() : cat(" (", restarts_told(), ")"), ": round ", round_.number,
+               " ended because ", because,
+               round_.checkpoint_step < 0 ? std::string()
+                                          : cat("; the newest checkpoint is of step ", round_.checkpoint_step));
+}
+
+/// Who had this rank in the round before.
+std::string Job::holder_of(std::uint32_t group_rank) const {
+    if (const auto found = round_.gone.find(group_rank); found != round_.gone.end()) return found->second;
+    for (const auto& [incarnation, member] : members_)
+        if (member.round == round_.number && member.group_rank == group_rank) return label(member.node);
+    return {};
+}
+
+std::vector<std::string> Job::notes_on_changes(const std::vector<Member*>& sealed,
+                                               const std::vector<std::uint32_t>& ranks) const {
+    constexpr std::size_t told_max = 8;
+    if (!round_.ended) return {};
+    std::vector<std::string> lines;
+    std::size_t more = 0;
+    for (std::size_t i = 0; i < sealed.size(); ++i) {
+        const auto& member = *sealed[i];
+        const auto who = label(member.node);
+        const bool held = member.round == round_.number;
+        if (held && member.group_rank == ranks[i]) continue;
+        if (lines.size() == told_max) {
+            ++more;
+            continue;
+        }
+        const auto before = held ? std::string() : holder_of(ranks[i]);
+        lines.push_back(held             ? cat(who, " moves from group rank ", member.group_rank, " to ", ranks[i])
+                        : before.empty() ? cat(who, " joins as group rank ", ranks[i])
+                        : before == who  ? cat(who, " is back as group rank ", ranks[i])
+                                         : cat(who, " takes the place of ", before, " as group rank ", ranks[i]));
+    }
+    if (more > 0)
+        lines.push_back(cat("and ", more, more == 1 ? " more node joins or moves" : " more nodes join or move"));
+    if (sealed.size() != round_.node_count)
+        lines.push_back(cat("round ", next_round_, " has ", sealed.size(), sealed.size() == 1 ? " node" : " nodes",
+                            " instead of ", round_.node_count));
+    return lines;
+}
+
+/// Where its ranks stood when it ended.
+std::vector<std::string> Job::notes_on_last_round() const {
+    using native::RoundEndReason;
+    const bool failed = round_.reason == RoundEndReason::worker_failed || round_.reason == RoundEndReason::node_lost;
+    if (!round_.ended || !failed) return {};
+    auto lines = lines_of(round_.whereabouts.list());
+    if (!lines.empty()) lines.front() = cat("round ", round_.number, ": ", lines.front());
+    return lines;
+}
+
+/// The connection broke between the seal and the answer: the same words again.
+void Job::send_assignment_again(const Member& member, const Turn& turn) {
+    const auto by_rank = there_by_rank();
+    // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
+    if (by_rank.size() != round_.node_count)
+        return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " came too late"), turn);
+    turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_, round_.notes)[member.group_rank]);
+    turn.send(member.connection, peers(by_rank, round_.number));
+}
+
+}  // namespace muster::rendezvous

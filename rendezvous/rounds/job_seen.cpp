@@ -1,0 +1,40 @@
+// What agents see of their workers: kept for a loss, and put together over all nodes.
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+
+namespace muster::rendezvous {
+
+void Job::on_workers_seen(Incarnation said_by, const native::WorkersSeen& seen, const Turn& turn) {
+    const auto found = members_.find(said_by);
+    if (found == members_.end() || seen.round != found->second.round) return;
+    auto& member = found->second;
+    member.workers_seen = seen.workers;
+    member.workers_seen_at = turn.now;
+    if (member.place == Place::running) seen_.note(seen.workers, turn.now);
+}
+
+/// No consequence but words: what ends a hang is the operation's own deadline, or the agent of a worker that is
+/// stopped.
+void Job::tell_job_seen(const Turn& turn) {
+    if (!round_.running() || turn.now < seen_.due()) return;
+    std::vector<SeenLedger::Node> nodes;
+    SendTo told;
+    for (const auto* member : there_by_rank()) {
+        if (!member->connected()) continue;
+        told.connections.push_back(member->connection);
+        // Workers that have all exited 0 neither wait nor come, whatever was seen of them last.
+        if (member->place == Place::running)
+            nodes.push_back({member->node.host, member->workers_seen, member->workers_seen_at});
+    }
+    auto said = seen_.look(nodes, turn.now);
+    if (!said) return;
+    said->round = round_.number;
+    for (const auto& line : said->lines) turn.step.why.push_back(cat("job '", id_, "': ", line.text));
+    told.message = *std::move(said);
+    turn.step.actions.push_back(std::move(told));
+}
+
+}  // namespace muster::rendezvous

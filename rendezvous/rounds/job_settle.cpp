@@ -1,0 +1,217 @@
+// The one place where a job's phase changes. See job.h for the order, STATES.md for the reasons.
+#include <algorithm>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+
+namespace muster::rendezvous {
+
+using native::JobOutcome;
+using native::RoundEndReason;
+
+void Job::settle(const Turn& turn) {
+    if (forgotten_) return;
+    unkept_ = true;
+    settled_at_ = turn.now;
+    if (settle_over(turn)) return;
+    if (!settle_running(turn) && !settle_ended(turn)) settle_gathering(turn);
+    if (!ending_) {
+        refuse_others(turn);
+        tell_waiting(turn);
+    }
+    tell_job_seen(turn);
+}
+
+bool Job::settle_over(const Turn& turn) {
+    if (!ending_ && !members_.empty()) return false;
+    const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
+    // Nobody is left who could mind another run under this name.
+    const bool anew = anybody_starts_anew();
+    const bool abandoned =
+        !ending_ && (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
+    if (ending_ && !announced_ && (members_.empty() || lingered)) {
+        announced_ = true;
+        turn.step.actions.push_back(JobForgotten{id_});
+    }
+    // A node that was still expected may come late, and is told that the job is finished. Where none was, the next
+    // join under this name is a new job.
+    const bool expected = ending_ && round_.node_count < terms_.nodes_max;
+    if (lingered && !anew) tell_held_of_end(turn);
+    forgotten_ = lingered || abandoned || (announced_ && !expected) || (ending_ && anew && members_.empty());
+    if (abandoned && !announced_ && !anew) {
+        announced_ = true;
+        turn.step.actions.push_back(JobForgotten{id_});
+    }
+    return true;
+}
+
+bool Job::settle_running(const Turn& turn) {
+    if (!round_.running()) return false;
+    if (round_.unfinished == 0) {
+        finish(JobOutcome::succeeded, "all workers exited 0", turn);
+        return true;
+    }
+    if (taught_ && turn.now >= quiet_until_) {
+        taught_ = false;
+        const auto missing = round_.unfinished - std::min(tally_.running, round_.unfinished);
+        if (missing > 0)
+            end_round(RoundEndReason::node_lost,
+                      cat(missing, missing == 1 ? " node" : " nodes", " of round ", round_.number,
+                          " did not come back after a restart of the daemon"),
+                      turn);
+    }
+    if (round_.running()) gather_joiners(turn);
+    return round_.running();
+}
+
+/// Late joiners below the maximum cost one restart together: they are gathered for the last call first.
+void Job::gather_joiners(const Turn& turn) {
+    const auto joiners = tally_.gathered - tally_.left_out;
+    if (joiners == 0 || room() == 0) {
+        call_open_ = false;
+        call_ends_ = no_deadline;
+        return;
+    }
+    if (!call_open_) {
+        call_open_ = true;
+        call_ends_ = turn.now + last_call();
+    }
+    if (joiners < room() && turn.now < call_ends_) return;
+    end_round(RoundEndReason::node_joined, cat(joiners, joiners == 1 ? " node" : " nodes", " joined"), turn);
+}
+
+bool Job::settle_ended(const Turn& turn) {
+    if (round_.ended && round_.final) {
+        // Everybody's report makes the verdict. Whoever is silent stops counting by its lease; whoever drains for
+        // longer than the others are willing to wait for a lost node hears the verdict before it is through.
+        if (tally_.unreported == 0 || turn.now >= reports_awaited_since_ + lost_timeout())
+            finish(JobOutcome::failed, round_.final_why, turn);
+        return true;
+    }
+    // S8: workers of the ended round may still run. (Of another one, where an agent contradicts itself.)
+    if (tally_.draining + tally_.lost > 0) return true;
+    if (!round_.ended) return false;
+    decide_budget(turn);
+    return ending_.has_value();
+}
+
+void Job::settle_gathering(const Turn& turn) {
+    if (may_seal(turn)) seal(turn);
+}
+
+bool Job::may_seal(const Turn& turn) {
+    if (tally_.gathered < nodes_needed()) {
+        call_open_ = false;
+        call_ends_ = no_deadline;
+        short_of_nodes_ = true;
+        return false;
+    }
+    if (short_of_nodes_ && !call_open_) {
+        call_open_ = true;
+        call_ends_ = turn.now + last_call();
+    }
+    if (is_quiet(turn.now) || lacks_host()) return false;
+    const bool complete = tally_.gathered - tally_.left_out >= wanted();
+    if (short_of_nodes_ && !complete && turn.now < call_ends_) return false;
+    if (tally_.away > 0) return false;  // back or given up within the reconnect window
+    return !terms_.fixed_world || chosen().size() == terms_.nodes_max;
+}
+
+/// A daemon that was started again may not have heard of a running round yet; a full set of new agents shows that there
+/// is none, unless somebody started them in its place while the daemon was down.
+bool Job::is_quiet(Instant now) const {
+    const bool full = config_.quiet_start == QuietStart::until_full && tally_.fresh >= terms_.nodes_max;
+    return now < quiet_until_ && !full;
+}
+
+/// An embedded daemon seals no round without its own node: a round that is left behind when the launcher dies then
+/// never has all of its nodes alive, and the launcher's next daemon cannot take one for a round that never was.
+bool Job::lacks_host() const {
+    return config_.embedded_for == id_ && tally_.hosts == 0;
+}
+
+void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
+    MUSTER_CHECK(round_.running(), round_.number);
+    SendTo told;
+    bool all_there = true;
+    for (auto& [incarnation, member] : members_) {
+        if (member.round != round_.number || !in_running_round(member)) {
+            all_there = all_there && member.place != Place::lost;
+            continue;
+        }
+        member.workers_gone = member.place == Place::succeeded;
+        set_place(member, Place::draining);
+        all_there = all_there && member.connected();
+        if (member.connected()) told.connections.push_back(member.connection);
+    }
+    round_.ended = true;
+    round_.reason = reason;
+    round_.why = std::move(why);
+    round_.ended_at = reports_awaited_since_ = turn.now;
+    // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
+    round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
+                   (budget_spent() || failed_early()) && !left_for_drain();
+    if (round_.final) round_.final_why = why_no_restart();
+    round_.settled_budget = round_.final;
+    taught_ = false;
+    deaf_ = false;
+    call_open_ = false;
+    call_ends_ = no_deadline;
+    short_of_nodes_ = false;
+    look_again_at(turn.now);
+    told.message = native::RoundEnded{round_.number, reason, round_.final, round_.why};
+    if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " ended: ", round_.why));
+}
+
+Verdict Job::verdict() const {
+    Verdict verdict;
+    verdict.round = round_.number;
+    verdict.stopped_count = round_.stopped_count;
+    verdict.whereabouts = round_.whereabouts.list();
+    if (round_.failures.empty()) return verdict;
+    verdict.first = round_.failures.first_cause(config_.victim_window);
+    verdict.other_failure_count = static_cast<std::uint32_t>(round_.failures.count() - 1);
+    verdict.groups = round_.failures.groups(config_.victim_window);
+    return verdict;
+}
+
+void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
+    ending_ = native::JobEnded{outcome, verdict(), restarts_used_, std::move(why)};
+    ended_at_ = turn.now;
+    ended_on_.clear();
+    SendTo told{{}, *ending_};
+    for (const auto& [incarnation, member] : members_) {
+        ended_on_.push_back(member.node.host);
+        if (member.connected()) told.connections.push_back(member.connection);
+    }
+    if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    turn.step.why.push_back(
+        cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));
+}
+
+Instant Job::deadline() const {
+    if (forgotten_) return settled_at_;  // at once
+    auto first = no_deadline;
+    const auto consider = [&](Instant when) {
+        if (when > settled_at_) first = std::min(first, when);
+    };
+    if (ending_) {
+        consider(ended_at_ + config_.end_linger);
+        return first;
+    }
+    if (members_.empty()) {
+        consider(empty_since_ + lost_timeout());
+        return first;
+    }
+    first = next_look_;
+    consider(call_ends_);
+    consider(quiet_until_);
+    if (round_.running()) consider(seen_.due());
+    if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
+    if (waiting_changed_ && tally_.gathered > 0) consider(told_waiting_at_ + config_.gathering_interval);
+    return first;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,106 @@
+// Those who wait are told for whom, on change and at most once in gathering_interval.
+#include <algorithm>
+#include <tuple>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+std::string more_nodes(std::uint32_t count) {
+    return cat(count, " more ", count == 1 ? "node" : "nodes");
+}
+
+}  // namespace
+
+/// How many more nodes the running round would take. None once a node is through: what is nearly finished is not
+/// restarted for somebody who comes late.
+std::uint32_t Job::room() const {
+    if (!round_.running() || round_.unfinished < round_.node_count || round_.node_count >= terms_.nodes_max) return 0;
+    return terms_.nodes_max - round_.node_count;
+}
+
+/// How many the gathering hopes for: the first one for the spares too, so that they are there from the start.
+std::uint32_t Job::wanted() const {
+    return terms_.nodes_max + (round_.number == no_round ? terms_.spares : 0);
+}
+
+std::string Job::waiting_for(Instant now) const {
+    if (ending_) return "agents to acknowledge the end";
+    if (round_.running())
+        return room() > 0 && tally_.gathered > tally_.left_out ? "more nodes, before the round restarts with them" : "";
+    const auto one_of = [this](Place place) {
+        const auto found = std::find_if(members_.begin(), members_.end(),
+                                        [place](const auto& entry) { return entry.second.place == place; });
+        return found == members_.end() ? std::string{} : label(found->second.node);
+    };
+    const auto others = [](std::uint32_t count) {
+        return count > 1 ? cat(" and ", count - 1, " more") : std::string{};
+    };
+    if (tally_.draining > 0) return cat(one_of(Place::draining), others(tally_.draining), " to stop its workers");
+    if (tally_.lost > 0) return cat(one_of(Place::lost), others(tally_.lost), ", silent, to be surely gone");
+    auto refused = last_refusal_.empty() ? std::string{} : cat("; the last one that came was refused: ", last_refusal_);
+    if (!torchrun_at_.empty())
+        refused +=
+            cat("; torchrun on ", torchrun_at_,
+                " waits here for a job of this name, and muster and torchrun cannot form one job: start all nodes "
+                "with muster, or all with torchrun");
+    if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
+    if (tally_.gathered < wanted())
+        return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
+    if (lacks_host()) return "the node whose muster serves this rendezvous, which has not joined, or has left";
+    if (is_quiet(now)) return "nodes of an earlier round, which the daemon, just started, may not know of yet";
+    return tally_.away > 0 ? "a node that lost its connection" : "";
+}
+
+void Job::on_torchrun(const std::string& peer, const Turn& turn) {
+    if (round_.running() || ending_ || tally_.gathered == 0 || torchrun_at_ == peer) return;
+    torchrun_at_ = peer;
+    waiting_changed_ = true;
+    turn.step.why.push_back(cat("job '", id_, "': torchrun on ", peer, " waits for it in the store"));
+    tell_waiting(turn);
+}
+
+void Job::tell_waiting(const Turn& turn) {
+    if (!waiting_changed_ || tally_.gathered == 0) return;
+    if (told_waiting_at_ != Instant::min() && turn.now < told_waiting_at_ + config_.gathering_interval) return;
+    waiting_changed_ = false;
+    told_waiting_at_ = turn.now;
+
+    std::vector<Member*> waiting;
+    for (auto& [incarnation, member] : members_)
+        if (member.place == Place::waiting && member.connected() && !member.leaving) waiting.push_back(&member);
+    std::sort(waiting.begin(), waiting.end(), [](const auto* a, const auto* b) {
+        return std::tuple(a->left_out, a->arrival) < std::tuple(b->left_out, b->arrival);
+    });
+    const std::size_t joiners = tally_.gathered - tally_.left_out;
+    const auto gathered = round_.running() ? std::min<std::size_t>(room(), joiners) : waiting.size();
+
+    native::Gathering news{.joined = tally_.gathered + (round_.running() ? round_.node_count : 0),
+                           .nodes_min = nodes_needed(),
+                           .nodes_max = terms_.nodes_max,
+                           .last_call_left_ms = -1,
+                           .waiting_for = waiting_for(turn.now)};
+    // A daemon that has just started seals nothing in its quiet time, so nodes may come until that ends too.
+    if (call_open_)
+        news.last_call_left_ms = std::max<std::int64_t>(
+            0, std::chrono::duration_cast<std::chrono::milliseconds>(std::max(call_ends_, quiet_until_) - turn.now)
+                   .count());
+    SendTo told{{}, news};
+    for (std::size_t i = 0; i < gathered; ++i) {
+        waiting[i]->parked_at = 0;
+        told.connections.push_back(waiting[i]->connection);
+    }
+    if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    for (std::size_t i = gathered; i < waiting.size(); ++i) {
+        const auto position = static_cast<std::uint32_t>(i - gathered);
+        if (waiting[i]->parked_at == position + 1) continue;
+        waiting[i]->parked_at = position + 1;
+        turn.send(waiting[i]->connection,
+                  native::Parked{position, waiting[i]->left_out ? why_left_out(*waiting[i]) : std::string{}});
+    }
+}
+
+}  // namespace muster::rendezvous

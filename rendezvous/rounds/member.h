@@ -1,0 +1,86 @@
+// One node of one job, as the daemon knows it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/rounds/server.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::rendezvous {
+
+/// Where a member stands. STATES.md has the table of what each event does to it.
+enum class Place {
+    waiting,    ///< has joined and has no worker: gathered for the next round, or parked
+    running,    ///< in the running round, its workers too
+    succeeded,  ///< in the running round, its workers have all exited 0
+    draining,   ///< its round has ended; it has not joined again yet
+    lost,       ///< out of its round, silent; its workers may still run, so that no round may be sealed yet
+};
+
+/// How a connection announced itself.
+struct Arrival {
+    ConnectionId connection = 0;
+    std::string peer;          ///< numeric address of the other end
+    NodeIdentity node;         ///< from its Hello
+    std::uint32_t number = 1;  ///< how many connections this agent has opened
+    std::vector<native::VersionFact> versions;
+};
+
+struct Member {
+    NodeIdentity node;
+    std::vector<native::VersionFact> versions;
+    native::Join join;
+    std::string peer;
+    bool newly_started = true;  ///< came on its first connection, so it cannot know of a running round
+    std::uint64_t arrival = 0;  ///< order of the first joins, for ranks and for who is parked
+    std::uint32_t connection_number = 0;
+    ConnectionId connection = 0;  ///< 0: none at the moment
+    Place place = Place::waiting;
+    Instant last_word;             ///< when it was last heard
+    Instant judged_at;             ///< silent until then, it is lost; sooner after a close than after mere silence
+    Round round = no_round;        ///< the last round it was assigned
+    std::uint32_t group_rank = 0;  ///< in that round
+    std::int64_t rank_base = -1;   ///< in that round, of its first worker; -1: in none
+    std::vector<native::SeenWorker> workers_seen{};  ///< what its agent last told of them, in that round, ...
+    Instant workers_seen_at;                         ///< ... and when
+    bool workers_gone = false;    ///< of that round: it said so, and cannot hold up the next seal when it is lost
+    bool reported = false;        ///< its RoundReport is here
+    std::uint32_t parked_at = 0;  ///< position it was told, counted from 1; 0: not parked
+    std::string record;           ///< as last written (job_record.h); empty: there is none
+    std::vector<Round>
+        first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
+    bool left_out = false;  ///< of the next rounds, because these are too many
+    bool noticed = false;   ///< it was told of the last notice to all workers
+    bool leaving = false;   ///< it was told to leave (muster drain), and is in no further round
+    std::string leaves_because;
+    std::string fault;  ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
+    Instant fault_until;
+
+    [[nodiscard]] bool connected() const { return connection != 0; }
+};
+
+/// A join that is not answered yet, because it may be a new start of a job whose agents may still be there.
+struct HeldJoin {
+    Arrival arrival;
+    native::Join join;
+    bool anew = false;  ///< it is one: another job under this name, or the next run of it
+};
+
+/// Hosts of nodes that were in a round and are gone: each is written with every change of the job.
+inline constexpr std::size_t former_hosts_max = 100;
+
+/// Rounds that a node ended through its own failure, kept beyond its agent: what is broken is the host, and a new agent
+/// there does not mend it.
+struct NodePast {
+    std::string host;
+    std::vector<Round> first_cause_of;
+    friend bool operator==(const NodePast&, const NodePast&) = default;
+};
+
+/// "gpu07 (pid 4711)": two agents may share a host.
+std::string label(const NodeIdentity& node);
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,42 @@
+// The last sealed round of a job: running, or ended and not yet replaced.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/time.h"
+#include "rendezvous/rounds/ledgers/failure_ledger.h"
+#include "rendezvous/rounds/ledgers/whereabouts_ledger.h"
+#include "rendezvous/wire/native/messages.h"
+
+namespace muster::rendezvous {
+
+struct SealedRound {
+    Round number = no_round;                    ///< no_round: none was sealed yet
+    std::uint32_t node_count = 0;               ///< group world size
+    std::uint32_t unfinished = 0;               ///< of them, nodes whose workers have not all exited 0
+    std::vector<std::string> notes;             ///< told with every assignment, also with one that is said again
+    std::map<std::uint32_t, std::string> gone;  ///< group ranks whose nodes are no more, and who they were
+    std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
+    std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell
+    bool ended = false;
+    native::RoundEndReason reason = native::RoundEndReason::worker_failed;
+    bool final = false;           ///< announced as the last one: its members wait for JobEnded
+    std::string final_why;        ///< what is said of it then, as it was known at that moment
+    bool left = false;            ///< one of its nodes left of its own will: where there are only victims, they are its
+    bool drained = false;         ///< one of its nodes was told to leave: the others may save and leave with it
+    bool settled_budget = false;  ///< whether it costs a restart has been decided
+    std::string why;
+    Instant ended_at;
+    FailureLedger failures;         ///< of workers and nodes, for the verdict
+    WhereaboutsLedger whereabouts;  ///< of workers that did nothing at its end
+    std::uint32_t stopped_count = 0;
+    std::int64_t checkpoint_step = -1;  ///< the newest that its nodes told of at its end; -1: none
+
+    [[nodiscard]] bool running() const { return number != no_round && !ended; }
+};
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,460 @@
+// Routes connections and messages to jobs. What a message means for a job is Job's.
+#include "rendezvous/rounds/server.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job.h"
+#include "rendezvous/rounds/job_record.h"
+#include "rendezvous/rounds/ledgers/gate.h"
+#include "rendezvous/rounds/status.h"
+#include "rendezvous/rounds/terms.h"
+
+namespace muster::rendezvous {
+
+using native::RefusalReason;
+using native::Refused;
+
+class Server::Implementation {
+  public:
+    Implementation(ServerConfig config, Instant started, KeptState kept);
+
+    ServerStep step(const ServerEvent& event, Instant now);
+    [[nodiscard]] Instant deadline() const {
+        return agenda_.empty() || held_since_ ? no_deadline : agenda_.begin()->first;
+    }
+    [[nodiscard]] std::string status_json(Instant now) const;
+
+  private:
+    struct Connection {
+        std::string peer;
+        std::optional<native::Hello> hello;
+        bool speaks_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
+        std::string nonce;              ///< its challenge, until it has proved to know the secret
+        bool proven = false;
+        bool closing = false;  ///< nothing that still arrives on it is read
+    };
+    struct Entry {
+        Job job;
+        Instant due = no_deadline;  ///< its place in agenda_
+    };
+    using Connections = std::map<ConnectionId, Connection>;
+
+    void on(const ConnectionAccepted& event, const Turn& turn);
+    void on(const ConnectionEnded& event, const Turn& turn);
+    void on(const Received& event, const Turn& turn);
+    void on(const TorchrunCame& event, const Turn& turn);
+    void on(const Elapsed& event, const Turn& turn);
+    void on(const DecisionsHeld& event, const Turn& turn);
+    void on(const DecisionsFreed& event, const Turn& turn);
+
+    void hello(Connections::iterator from, const native::Hello& hello, const Turn& turn);
+    void challenge(Connections::iterator from, const Turn& turn);
+    void proof(Connections::iterator from, const native::Proof& proof, const Turn& turn);
+    void wrong_secret(Connections::iterator from, std::string why, const Turn& turn);
+    void command(Connections::iterator from, const native::Command& command, const Turn& turn);
+    void join(Connections::iterator from, const native::Join& join, const Turn& turn);
+    void resume(Connections::iterator from, const native::Resume& resume, const Turn& turn);
+    void ping(Connections::iterator from, const native::Ping& ping, const Turn& turn);
+    void died(Connections::iterator from, const native::AgentDied& died, const Turn& turn);
+    template <class Message>
+    void report(Connections::iterator from, const Message& message, const Turn& turn);
+
+    Entry* find(const Connection& connection);
+    Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
+    void update(Entry& entry, const Turn& turn);
+    void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
+    [[nodiscard]] Instant quiet_until(const native::JobTerms& terms) const;
+    void schedule(Entry& entry);
+    void note_complete(const Turn& turn);
+    void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
+    static void close(Connections::iterator connection, std::string why, const Turn& turn);
+    [[nodiscard]] static Arrival arrival(Connections::iterator from);
+
+    ServerConfig config_;
+    Instant started_;
+    bool complete_;  ///< no job runs that is not in jobs_ (or this is not kept)
+    Gate gate_;
+    Connections connections_;
+    std::map<std::string, Entry> jobs_;
+    std::set<std::pair<Instant, std::string>> agenda_;  ///< the jobs by deadline
+    std::optional<Instant> held_since_;                 ///< DecisionsHeld
+};
+
+/// After the start of a daemon that found no state: the longest lease that is in use, with a margin.
+constexpr Duration complete_after = 60s;
+
+Server::Implementation::Implementation(ServerConfig config, Instant started, KeptState kept)
+    : config_(std::move(config)),
+      started_(started),
+      complete_(kept.complete || !config_.keep_records),
+      gate_(config_.secret, config_.secret_seed) {
+    if (kept.complete) config_.quiet_start = QuietStart::none;
+    for (auto& job : kept.jobs) {
+        const auto id = job.facts.id;
+        schedule(jobs_.try_emplace(id, Entry{Job(config_, std::move(job), started)}).first->second);
+    }
+}
+
+ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
+    ServerStep out;
+    const Turn turn{now, out};
+    // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
+    if (const auto promised = deadline(); promised != no_deadline && now > promised)
+        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, "this daemon stood still", turn);
+    std::visit([&](const auto& happened) { on(happened, turn); }, event);
+    note_complete(turn);
+    for (const auto& action : out.actions) {
+        const auto* closed = std::get_if<CloseConnection>(&action);
+        if (closed == nullptr) continue;
+        const auto found = connections_.find(closed->connection);
+        if (found != connections_.end()) found->second.closing = true;
+    }
+    return out;
+}
+
+void Server::Implementation::on(const ConnectionAccepted& event, const Turn&) {
+    connections_.emplace(event.connection, Connection{.peer = event.peer, .hello = {}, .nonce = {}});
+}
+
+void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) {
+    const auto found = connections_.find(event.connection);
+    if (found == connections_.end()) return;
+    if (auto* entry = find(found->second)) {
+        entry->job.on_connection_ended(found->second.hello->node.incarnation, event.connection, turn);
+        update(*entry, turn);
+    }
+    connections_.erase(found);
+}
+
+void Server::Implementation::on(const TorchrunCame& event, const Turn& turn) {
+    const auto found = jobs_.find(event.job);
+    if (found == jobs_.end()) return;
+    found->second.job.on_torchrun(event.peer, turn);
+    update(found->second, turn);
+}
+
+void Server::Implementation::on(const Elapsed&, const Turn& turn) {
+    std::vector<std::string> due;
+    for (const auto& [when, id] : agenda_) {
+        if (when > turn.now) break;
+        due.push_back(id);
+    }
+    for (const auto& id : due) {
+        auto& entry = jobs_.at(id);
+        entry.job.on_elapsed(turn);
+        update(entry, turn);
+    }
+}
+
+void Server::Implementation::on(const DecisionsHeld&, const Turn& turn) {
+    held_since_ = turn.now;
+}
+
+void Server::Implementation::on(const DecisionsFreed&, const Turn& turn) {
+    if (!held_since_) return;
+    const auto held = turn.now - *std::exchange(held_since_, std::nullopt);
+    for (auto& [id, entry] : jobs_) entry.job.on_decisions_freed(held, turn);
+    on(Elapsed{}, turn);
+}
+
+void Server::Implementation::on(const Received& event, const Turn& turn) {
+    const auto from = connections_.find(event.connection);
+    if (from == connections_.end() || from->second.closing) return;
+    if (const auto* first = std::get_if<native::Hello>(&event.message)) return hello(from, *first, turn);
+    if (!from->second.hello) return refuse(from, RefusalReason::malformed, "the first message must be Hello", turn);
+    if (const auto* shown = std::get_if<native::Proof>(&event.message)) return proof(from, *shown, turn);
+    if (gate_.is_locked() && !from->second.proven)
+        return refuse(from, RefusalReason::secret, "the proof of the job's secret must come before anything else",
+                      turn);
+    if (const auto* order = std::get_if<native::Command>(&event.message)) return command(from, *order, turn);
+    std::visit(
+        [&]<class M>(const M& message) {
+            if constexpr (std::is_same_v<M, native::Join>)
+                join(from, message, turn);
+            else if constexpr (std::is_same_v<M, native::Resume>)
+                resume(from, message, turn);
+            else if constexpr (std::is_same_v<M, native::Ping>)
+                ping(from, message, turn);
+            else if constexpr (std::is_same_v<M, native::AgentDied>)
+                died(from, message, turn);
+            else
+                report(from, message, turn);
+        },
+        event.message);
+}
+
+// ---- the messages ----
+
+void Server::Implementation::hello(Connections::iterator from, const native::Hello& hello, const Turn& turn) {
+    if (hello.version != native::protocol_version)
+        return refuse(
+            from, RefusalReason::version,
+            cat("this daemon speaks version ", native::protocol_version, " of the protocol and the agent version ",
+                hello.version, "; install one version of muster on all nodes"),
+            turn);
+    if (from->second.hello) return refuse(from, RefusalReason::malformed, "a connection says Hello once", turn);
+    if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
+    from->second.hello = hello;
+    if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
+}
+
+void Server::Implementation::challenge(Connections::iterator from, const Turn& turn) {
+    auto& connection = from->second;
+    const auto& hello = *connection.hello;
+    if (!gate_.is_locked())
+        return refuse(from, RefusalReason::secret,
+                      cat("this rendezvous has no secret, and ", label(hello.node),
+                          " has one; give the same MUSTER_SECRET_FILE to the daemon and on every node, or to nobody"),
+                      turn);
+    if (hello.challenge.empty())
+        return wrong_secret(from,
+                            cat(label(hello.node),
+                                " has no secret, and this rendezvous has one; set "
+                                "MUSTER_SECRET_FILE on every node"),
+                            turn);
+    connection.nonce = gate_.nonce();
+    turn.send(from->first, native::Challenge{connection.nonce, {}});
+}
+
+void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
+    auto& connection = from->second;
+    if (!gate_.is_locked() || connection.nonce.empty())
+        return refuse(from, RefusalReason::malformed, "a proof that nobody asked for", turn);
+    if (!gate_.is_right(*connection.hello, connection.nonce, proof.proof))
+        return wrong_secret(from,
+                            cat(label(connection.hello->node),
+                                " has another secret than this rendezvous; "
+                                "MUSTER_SECRET_FILE must hold the same on every node"),
+                            turn);
+    connection.proven = true;
+    turn.send(from->first, native::Challenge{{}, gate_.proof(*connection.hello, connection.nonce)});
+    connection.nonce.clear();
+}
+
+void Server::Implementation::wrong_secret(Connections::iterator from, std::string why, const Turn& turn) {
+    const auto& source = from->second.peer;
+    // Closed without a word: one whose secret is mended tries again, and so finds the gate open later.
+    if (gate_.is_shut_for(source, turn.now)) return close(from, "too many wrong secrets from its address", turn);
+    gate_.note_wrong(source, turn.now);
+    turn.step.why.push_back(
+        cat("refused from ", source, ", job '", from->second.hello->job, "': ", why,
+            gate_.is_shut_for(source, turn.now) ? "; wrong ones from there are not answered for some time" : ""));
+    refuse(from, RefusalReason::secret, std::move(why), turn);
+}
+
+/// From an agent of the job; or from anybody who has proved to know the secret.
+void Server::Implementation::command(Connections::iterator from, const native::Command& command, const Turn& turn) {
+    auto* entry = find(from->second);
+    const auto said_by = from->second.hello->node.incarnation;
+    const bool is_agent = entry != nullptr && from->second.speaks_for_agent && entry->job.knows(said_by);
+    if (is_agent && !from->second.proven && !entry->job.may_command(said_by, command)) {
+        turn.send(from->first,
+                  native::CommandAnswer{
+                      command.number, false,
+                      cat(label(from->second.hello->node), " waits beside the round of job '", entry->job.id(),
+                          "', and only nodes that have been in a round of it may give this command; "
+                          "give it on one of those, or with the job's secret (MUSTER_SECRET_FILE)")});
+        return;
+    }
+    if (!is_agent && !from->second.proven)
+        return refuse(
+            from, RefusalReason::secret,
+            "commands are taken from the job's own agents, or with its secret (MUSTER_SECRET_FILE); give yours on "
+            "a node of the job",
+            turn);
+    if (entry == nullptr) {
+        std::vector<std::string> names;
+        for (const auto& [id, job] : jobs_) names.push_back(id);
+        turn.send(from->first,
+                  native::CommandAnswer{command.number, false,
+                                        cat("no job '", from->second.hello->job, "' is here; there ",
+                                            names.empty() ? "is none" : cat("are ", muster::join(names, ", ")))});
+        return;
+    }
+    entry->job.on_command(from->first, command, turn);
+    update(*entry, turn);
+}
+
+void Server::Implementation::join(Connections::iterator from, const native::Join& join, const Turn& turn) {
+    if (auto why = wrong_with(join, config_.nodes_max); !why.empty())
+        return refuse(from, RefusalReason::malformed, std::move(why), turn);
+    auto* entry = find_or_create(from, join.terms, turn);
+    if (entry == nullptr) return;
+    from->second.speaks_for_agent = entry->job.on_join(arrival(from), join, turn);
+    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    update(*entry, turn);
+}
+
+void Server::Implementation::resume(Connections::iterator from, const native::Resume& resume, const Turn& turn) {
+    auto why = wrong_with(resume.as_joined, config_.nodes_max);
+    if (why.empty()) why = wrong_with(resume);
+    if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
+    auto* entry = find_or_create(from, resume.as_joined.terms, turn);
+    if (entry == nullptr) return;
+    from->second.speaks_for_agent = entry->job.on_resume(arrival(from), resume, turn);
+    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    update(*entry, turn);
+}
+
+void Server::Implementation::ping(Connections::iterator from, const native::Ping& ping, const Turn& turn) {
+    using std::chrono::nanoseconds;
+    const auto now_ns = std::chrono::duration_cast<nanoseconds>(turn.now.time_since_epoch()).count();
+    turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, now_ns});
+    if (!from->second.speaks_for_agent) return;
+    if (auto* entry = find(from->second)) {
+        entry->job.on_heard(from->second.hello->node.incarnation, turn);
+        update(*entry, turn);
+    }
+}
+
+void Server::Implementation::died(Connections::iterator from, const native::AgentDied& died, const Turn& turn) {
+    if (auto* entry = find(from->second)) {
+        entry->job.on_agent_died(from->second.hello->node.incarnation, died, turn);
+        update(*entry, turn);
+    }
+    close(from, "heard", turn);
+}
+
+/// A message that an agent sends once it is known: it counts only on that agent's newest connection.
+template <class Message>
+void Server::Implementation::report(Connections::iterator from, const Message& message, const Turn& turn) {
+    constexpr bool last_word =
+        std::is_same_v<Message, native::Leave> || std::is_same_v<Message, native::EndAcknowledged>;
+    auto* entry = find(from->second);
+    const auto said_by = from->second.hello->node.incarnation;
+    if (entry != nullptr && entry->job.knows(said_by)) {
+        if (!entry->job.take_connection(arrival(from), turn)) return close(from, "refused", turn);
+        from->second.speaks_for_agent = true;
+        if constexpr (std::is_same_v<Message, native::WorkersFailed>)
+            entry->job.on_workers_failed(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::WorkersSucceeded>)
+            entry->job.on_workers_succeeded(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::RoundReport>)
+            entry->job.on_round_report(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::Leave>)
+            entry->job.on_leave(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
+            entry->job.on_end_acknowledged(said_by, turn);
+        else if constexpr (std::is_same_v<Message, native::WorkersSeen>)
+            entry->job.on_workers_seen(said_by, message, turn);
+        else if constexpr (std::is_same_v<Message, native::FaultAnswer>)
+            entry->job.on_fault_answer(said_by, message, turn);
+        else
+            refuse(from, RefusalReason::malformed, "only a daemon says that", turn);
+        update(*entry, turn);
+    }
+    if (last_word) close(from, "its agent is through", turn);
+}
+
+// ---- jobs and connections ----
+
+Server::Implementation::Entry* Server::Implementation::find(const Connection& connection) {
+    if (!connection.hello) return nullptr;
+    const auto found = jobs_.find(connection.hello->job);
+    return found == jobs_.end() ? nullptr : &found->second;
+}
+
+Server::Implementation::Entry* Server::Implementation::find_or_create(Connections::iterator from,
+                                                                      const native::JobTerms& terms, const Turn& turn) {
+    if (auto* known = find(from->second)) return known;
+    if (jobs_.size() >= config_.jobs_max) {
+        refuse(from, RefusalReason::limit, cat("this daemon serves ", jobs_.size(), " jobs and takes no more"), turn);
+        return nullptr;
+    }
+    const auto& id = from->second.hello->job;
+    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until(terms))}).first->second;
+}
+
+Instant Server::Implementation::quiet_until(const native::JobTerms& terms) const {
+    if (config_.quiet_start == QuietStart::none) return Instant::min();
+    return started_ + std::chrono::milliseconds(terms.lease_ms);
+}
+
+/// What the job has changed is kept; it is filed under its new deadline, or dropped.
+void Server::Implementation::update(Entry& entry, const Turn& turn) {
+    entry.job.keep_records(turn);
+    auto released = entry.job.take_released();
+    const auto id = entry.job.id();
+    const auto next_round = entry.job.next_round();
+    schedule(entry);
+    if (!released.empty()) judge_released(id, next_round, std::move(released), turn);
+}
+
+/// The job goes on, and refuses them where they do not belong to it; or it is forgotten, and the first one begins it
+/// anew.
+void Server::Implementation::judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released,
+                                            const Turn& turn) {
+    for (const auto& [arrived, join, anew] : released) {
+        const auto from = connections_.find(arrived.connection);
+        if (from == connections_.end() || from->second.closing) continue;
+        if (!jobs_.contains(id))
+            turn.step.why.push_back(cat("job '", id, "': the agents of its earlier run are gone; ", label(arrived.node),
+                                        " begins it anew"));
+        auto& entry = *find_or_create(from, join.terms, turn);
+        entry.job.number_rounds_from(next_round);
+        from->second.speaks_for_agent = entry.job.on_join(arrived, join, turn);
+        if (!from->second.speaks_for_agent) close(from, "refused", turn);
+        entry.job.keep_records(turn);
+        schedule(entry);
+    }
+}
+
+/// A daemon that found no state waits for agents whose jobs it cannot know; the next one need not, once they had time.
+void Server::Implementation::note_complete(const Turn& turn) {
+    if (complete_ || turn.now < started_ + complete_after) return;
+    complete_ = true;
+    turn.step.records.push_back(complete_record());
+}
+
+void Server::Implementation::schedule(Entry& entry) {
+    const auto due = entry.job.deadline();
+    if (due != entry.due || entry.job.forgotten()) {
+        agenda_.erase({entry.due, entry.job.id()});
+        entry.due = due;
+        if (due != no_deadline && !entry.job.forgotten()) agenda_.emplace(due, entry.job.id());
+    }
+    if (entry.job.forgotten()) jobs_.erase(std::string(entry.job.id()));
+}
+
+void Server::Implementation::refuse(Connections::iterator from, RefusalReason reason, std::string why,
+                                    const Turn& turn) {
+    turn.send(from->first, Refused{reason, why});
+    close(from, std::move(why), turn);
+}
+
+void Server::Implementation::close(Connections::iterator connection, std::string why, const Turn& turn) {
+    turn.step.actions.push_back(CloseConnection{connection->first, std::move(why)});
+}
+
+Arrival Server::Implementation::arrival(Connections::iterator from) {
+    const auto& hello = *from->second.hello;
+    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions};
+}
+
+std::string Server::Implementation::status_json(Instant now) const {
+    std::vector<const Job*> jobs;
+    for (const auto& [id, entry] : jobs_) jobs.push_back(&entry.job);
+    return rendezvous::status_json(jobs, config_, now);
+}
+
+Server::Server(ServerConfig config, Instant started) : Server(std::move(config), started, KeptState{}) {}
+Server::Server(ServerConfig config, Instant started, KeptState kept)
+    : implementation_(std::make_unique<Implementation>(std::move(config), started, std::move(kept))) {}
+Server::~Server() = default;
+
+ServerStep Server::step(const ServerEvent& event, Instant now) {
+    return implementation_->step(event, now);
+}
+Instant Server::deadline() const {
+    return implementation_->deadline();
+}
+std::string Server::status_json(Instant now) const {
+    return implementation_->status_json(now);
+}
+
+}  // namespace muster::rendezvous

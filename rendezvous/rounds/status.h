@@ -1,0 +1,20 @@
+// The daemon's state as JSON, for people and monitoring.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/rounds/job.h"
+
+namespace muster::rendezvous {
+
+/// {"jobs": [{"id", "phase", "round", "restarts_used", "restarts_max", "nodes_min", "nodes_max", "waiting_for",
+///   "nodes": [{"host", "pid", "place", "group_rank", "slots", "role", "connected", "silent_ms"}]}]}
+/// in the order given, and "embedded": true beside "jobs" where the daemon ends with a node's job. Text that is not
+/// UTF-8 has its bad bytes replaced.
+std::string status_json(const std::vector<const Job*>& jobs, const ServerConfig& config, Instant now);
+
+/// "gathering", "running", "draining", "ending" or "over".
+std::string_view phase_name(const Job& job);
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,209 @@
+#include "rendezvous/servers/daemon.h"
+
+#include <map>
+#include <utility>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/dialects/agent_dialect.h"
+#include "rendezvous/dialects/http_dialect.h"
+#include "rendezvous/dialects/store_dialect.h"
+#include "rendezvous/net/station.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+/// Of different jobs, within one turn. Those that are left out come again.
+constexpr std::size_t torchrun_max = 64;
+
+void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
+    out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n", name, " ", value, "\n");
+}
+
+}  // namespace
+
+class Daemon::Implementation final : EventLoop::Ticker {
+  public:
+    Implementation(EventLoop& loop, std::unique_ptr<Listener> listener, DaemonConfig config,
+                   std::unique_ptr<StateStore> state)
+        : loop_(loop),
+          started_(std::chrono::steady_clock::now()),
+          on_job_forgotten_(std::move(config.on_job_forgotten)),
+          on_leading_(std::move(config.on_leading)),
+          on_standing_by_(std::move(config.on_standing_by)),
+          store_(store_config_of(config.limits)),
+          agents_(config.server, std::move(state), std::move(config.kept),
+                  {.fresh_store = [this](const std::string& job) { store_.clear(cat("a new round of job ", job)); },
+                   .job_forgotten = [this](const std::string& job) { forgotten(job); },
+                   .leading =
+                       [this] {
+                           if (on_leading_) on_leading_();
+                       },
+                   .standing_by =
+                       [this](const std::string& leader) {
+                           if (on_standing_by_) on_standing_by_(leader);
+                       }},
+                  started_),
+          pages_([this](std::string_view path) { return page(path); }),
+          endpoint_{.host = listener->address(), .port = listener->port()},
+          station_(loop, std::move(listener), {.c10d = &store_, .http = &pages_, .native = &agents_}, config.limits) {
+        store_.attach(station_);
+        agents_.attach(station_);
+        pages_.attach(station_);
+        loop_.add(*this);
+    }
+    Result<void> start(std::vector<std::unique_ptr<Listener>> more) {
+        auto started = station_.start();
+        for (auto& listener : more)
+            if (started) started = station_.listen_also(std::move(listener));
+        return started;
+    }
+    ~Implementation() override {
+        agents_.shut_down();
+        loop_.remove(*this);
+    }
+
+    [[nodiscard]] const Endpoint& endpoint() const { return endpoint_; }
+    [[nodiscard]] std::size_t agent_count() const { return station_.count(agents_); }
+    [[nodiscard]] std::vector<std::string> reached_at() const { return agents_.reached_at(); }
+    [[nodiscard]] std::string status_json() const { return agents_.status_json(std::chrono::steady_clock::now()); }
+
+    [[nodiscard]] std::string state_trouble() const {
+        const auto& stall = agents_.state_stall();
+        return stall ? cat("the state cannot be kept: ", stall->why) : std::string();
+    }
+
+    Instant turn(Instant now) override {
+        for (const auto& [job, peer] : std::exchange(torchrun_, {})) agents_.torchrun_came(job, peer, now);
+        return std::min(store_.turn(now), agents_.turn(now));
+    }
+
+  private:
+    /// The step that follows may clear the store, which is at work when it calls: so it comes with the next turn.
+    StoreConfig store_config_of(const NetLimits& limits) {
+        auto config = store_config(limits);
+        config.on_torchrun = [this](const std::string& job, const std::string& source) {
+            if (torchrun_.size() < torchrun_max) torchrun_[job] = source;
+        };
+        return config;
+    }
+
+    void forgotten(const std::string& job) {
+        if (on_job_forgotten_) on_job_forgotten_(job);
+    }
+
+    std::optional<HttpPage> page(std::string_view path) const {
+        if (path == "/healthz") return health();
+        if (path == "/status") return HttpPage{.type = "application/json", .body = status_json() + "\n"};
+        if (path == "/metrics") return HttpPage{.type = "text/plain; version=0.0.4", .body = metrics()};
+        return std::nullopt;
+    }
+
+    [[nodiscard]] HttpPage health() const {
+        const auto trouble = state_trouble();
+        if (trouble.empty()) return HttpPage{.body = "ok\n"};
+        return HttpPage{.status = 503, .body = cat(trouble, "\n")};
+    }
+
+    [[nodiscard]] std::string metrics() const {
+        const auto uptime = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+        const StationCounts counts = station_.counts();
+        const StoreUsage usage = store_.usage();
+        const auto number = [](auto value) { return static_cast<double>(value); };
+        std::string out;
+        metric(out, "muster_uptime_seconds", "gauge", "Time since the daemon started.", uptime);
+        metric(out, "muster_connections", "gauge", "Open connections of all kinds.", number(counts.open));
+        metric(out, "muster_agents", "gauge", "Connections of agents.", number(station_.count(agents_)));
+        metric(out, "muster_connections_accepted_total", "counter", "Connections accepted.", number(counts.accepted));
+        metric(out, "muster_connections_refused_total", "counter", "Connections closed because they broke a rule.",
+               number(counts.refused));
+        metric(out, "muster_unsent_bytes", "gauge", "Bytes that wait for peers to read them.",
+               number(counts.unsent_bytes));
+        metric(out, "muster_agent_messages_total", "counter", "Messages of agents.", number(agents_.message_count()));
+        metric(out, "muster_unpersisted_steps", "gauge", "Steps that wait until the state is kept.",
+               number(agents_.unpersisted_count()));
+        metric(out, "muster_state_stalled", "gauge", "1 while the state cannot be kept.",
+               agents_.state_stall() ? 1 : 0);
+        metric(out, "muster_store_keys", "gauge", "Keys with a value in the store.", number(usage.key_count));
+        metric(out, "muster_store_bytes", "gauge", "Memory charged to the store.", number(usage.bytes));
+        metric(out, "muster_store_waits", "gauge", "Parked waits of the store.", number(usage.wait_count));
+        return out;
+    }
+
+    EventLoop& loop_;
+    const Instant started_;
+    std::function<void(const std::string& job)> on_job_forgotten_;
+    std::function<void()> on_leading_;
+    std::function<void(const std::string& leader)> on_standing_by_;
+    std::map<std::string, std::string> torchrun_;  ///< agents of torchrun's seen since the last turn: job, address
+    StoreDialect store_;
+    AgentDialect agents_;
+    HttpDialect pages_;
+    const Endpoint endpoint_;
+    Station station_;  // last: its destructor ends sessions of the above
+};
+
+Daemon::Daemon(EventLoop& loop) : loop_(loop) {}
+
+Result<std::unique_ptr<Daemon>> Daemon::open(EventLoop& loop, DaemonConfig config, std::unique_ptr<StateStore> state,
+                                             std::unique_ptr<Listener> listener,
+                                             std::vector<std::unique_ptr<Listener>> more) {
+    if (!listener) {
+        auto opened = Listener::open(config.listen);
+        if (!opened) return opened.error();
+        listener = *std::move(opened);
+    }
+    if (!state) state = std::make_unique<MemoryState>();
+    auto daemon = std::unique_ptr<Daemon>(new Daemon(loop));
+    Result<void> serving;
+    loop.invoke([&] {
+        daemon->implementation_ =
+            std::make_unique<Implementation>(loop, std::move(listener), std::move(config), std::move(state));
+        serving = daemon->implementation_->start(std::move(more));
+    });
+    if (!serving) return with_context(serving.error(), "rendezvous daemon");
+    return daemon;
+}
+
+Daemon::~Daemon() {
+    loop_.invoke([&] { implementation_.reset(); });
+}
+
+std::uint16_t Daemon::port() const {
+    return implementation_->endpoint().port;
+}
+
+std::string Daemon::address() const {
+    return describe(implementation_->endpoint());
+}
+
+std::string Daemon::status_json() const {
+    std::string text;
+    loop_.invoke([&] { text = implementation_->status_json(); });
+    return text;
+}
+
+std::string Daemon::state_trouble() const {
+    std::string text;
+    loop_.invoke([&] { text = implementation_->state_trouble(); });
+    return text;
+}
+
+std::size_t Daemon::agent_count() const {
+    std::size_t count = 0;
+    loop_.invoke([&] { count = implementation_->agent_count(); });
+    return count;
+}
+
+std::vector<std::string> Daemon::reached_at() const {
+    std::vector<std::string> addresses;
+    loop_.invoke([&] { addresses = implementation_->reached_at(); });
+    return addresses;
+}
+
+bool Daemon::idle() const {
+    return agent_count() == 0;
+}
+
+}  // namespace muster::rendezvous

@@ -1,0 +1,64 @@
+#include "rendezvous/servers/peer_dialect.h"
+
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::rendezvous {
+
+// One question, one answer, then the end: a peer that keeps asking cannot keep the owner's thread busy.
+class PeerDialect::Talk final : public Session {
+  public:
+    Talk(PeerDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+
+    void received(std::string_view bytes, Instant now) override {
+        reader_.append(bytes);
+        auto message = reader_.next();
+        if (!message) return dialect_.station_->refuse(connection_, message.error().context, now);
+        if (!*message) return;
+        auto* ask = std::get_if<native::PeerAsk>(&**message);
+        if (ask == nullptr || asked_) {
+            return dialect_.station_->refuse(connection_, "a peer may ask one question and nothing else", now);
+        }
+        asked_ = true;
+        connection_.establish();
+        dialect_.ask(connection_.id(), std::move(*ask));
+    }
+    void ended(std::string_view, Instant) override {}
+
+  private:
+    PeerDialect& dialect_;
+    Connection& connection_;
+    native::FrameReader reader_{native::Sender::peer};
+    bool asked_ = false;
+};
+
+PeerDialect::PeerDialect(EventLoop& loop, Answer answer, PostToOwner post)
+    : loop_(loop), post_(std::move(post)), owner_(std::make_shared<Owner>(Owner{std::move(answer), this})) {}
+
+std::unique_ptr<Session> PeerDialect::begin(Connection& connection, Instant) {
+    if (!owner_->answer || !post_) return nullptr;
+    return std::make_unique<Talk>(*this, connection);
+}
+
+void PeerDialect::ask(ConnectionId connection, native::PeerAsk ask) {
+    post_([owner = std::weak_ptr(owner_), &loop = loop_, connection, ask = std::move(ask)] {
+        // On the owner's thread, which is also the one that destroys the RoundStore: it is whole, or it is gone.
+        std::string bytes;
+        if (const auto alive = owner.lock())
+            native::append_frame(bytes, alive->answer(ask));
+        else
+            return;
+        loop.post([owner, connection, bytes = std::move(bytes)] {
+            const auto alive = owner.lock();
+            if (!alive) return;
+            Connection* asker = alive->self->station_->find(connection);
+            if (asker == nullptr) return;
+            asker->send(bytes);
+            asker->finish("answered");
+        });
+    });
+}
+
+}  // namespace muster::rendezvous

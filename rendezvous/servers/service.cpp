@@ -1,0 +1,135 @@
+#include "rendezvous/servers/service.h"
+
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::rendezvous {
+
+StopOnSignal::StopOnSignal(EventLoop& loop) : loop_(loop) {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    ::sigaddset(&signals, SIGTERM);
+    ::sigaddset(&signals, SIGINT);
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    fd_ = ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+    MUSTER_CHECK(fd_ >= 0, errno);
+    const auto watched = loop_.add(fd_, EPOLLIN, *this);
+    MUSTER_CHECK(watched.has_value(), errno);
+}
+
+StopOnSignal::~StopOnSignal() {
+    loop_.remove(fd_, *this);
+    ::close(fd_);
+}
+
+void StopOnSignal::ready(std::uint32_t, Instant) {
+    signalfd_siginfo info{};
+    if (::read(fd_, &info, sizeof info) != sizeof info) return;
+    signal_ = static_cast<int>(info.ssi_signo);
+    loop_.stop();
+}
+
+Result<ServiceEnvironment> service_environment(const std::function<const char*(const char*)>& value_of, int own_pid) {
+    const auto text = [&](const char* name) {
+        const char* const value = value_of(name);
+        return std::string(value == nullptr ? "" : value);
+    };
+    const auto is_ours = [&](const char* name) {
+        const auto pid = text(name);
+        return pid.empty() || pid == std::to_string(own_pid);
+    };
+    ServiceEnvironment service;
+    service.notify_socket = text("NOTIFY_SOCKET");
+    service.state_directory = text("STATE_DIRECTORY");
+    if (const auto given = text("WATCHDOG_USEC"); !given.empty() && is_ours("WATCHDOG_PID")) {
+        std::int64_t microseconds = 0;
+        if (!parse_number(given, microseconds) || microseconds <= 0)
+            return Error{Errc::invalid_argument, cat("WATCHDOG_USEC: got '", given, "'; accepted is a number above 0")};
+        service.watchdog = std::chrono::microseconds(microseconds);
+    }
+    const auto given = text("LISTEN_FDS");
+    if (given.empty() || text("LISTEN_PID") != std::to_string(own_pid)) return service;
+    constexpr int sockets_max = 64;
+    int count = 0;
+    if (!parse_number(given, count) || count < 0 || count > sockets_max)
+        return Error{Errc::invalid_argument,
+                     cat("LISTEN_FDS: got '", given, "'; accepted is a number from 0 to ", sockets_max)};
+    const auto names = text("LISTEN_FDNAMES");
+    for (const auto name : split(names, ':')) service.listens.emplace_back(name);
+    service.listens.resize(static_cast<std::size_t>(count), "unknown");
+    return service;
+}
+
+ServiceReport::ServiceReport(EventLoop& loop, ServiceEnvironment service, std::function<std::string()> status)
+    : loop_(loop), service_(std::move(service)), status_(std::move(status)) {
+    if (!service_.notify_socket.empty()) loop_.add(*this);
+}
+
+ServiceReport::~ServiceReport() {
+    if (service_.notify_socket.empty()) return;
+    loop_.remove(*this);
+    notify_service_manager(service_.notify_socket, "STOPPING=1");
+}
+
+Instant ServiceReport::turn(Instant now) {
+    std::string words;
+    if (!std::exchange(ready_, true)) words += "READY=1\n";
+    if (service_.watchdog > Duration::zero() && now >= feed_at_) {
+        words += "WATCHDOG=1\n";
+        feed_at_ = now + service_.watchdog / 2;
+    }
+    const bool looks = now >= look_at_;
+    if (looks) {
+        look_at_ = now + 1s;
+        if (auto status = status_(); status != said_) words += cat("STATUS=", said_ = std::move(status), "\n");
+    }
+    if (!words.empty()) notify_service_manager(service_.notify_socket, words);
+    // Only events change the status, and each of them brings a turn: one that comes too soon is looked at later.
+    return std::min(service_.watchdog > Duration::zero() ? feed_at_ : no_deadline, looks ? no_deadline : look_at_);
+}
+
+void notify_service_manager(std::string_view socket_path, std::string_view words) {
+    if (socket_path.empty()) return;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    const bool fits = socket_path.size() < sizeof address.sun_path;
+    if (fits) socket_path.copy(address.sun_path, socket_path.size());
+    if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_path.size());
+    const int fd = fits ? ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    // A manager that does not read must not stop the loop for good.
+    constexpr timeval patience{.tv_sec = 1, .tv_usec = 0};
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    const bool sent = fd >= 0 && ::sendto(fd, words.data(), words.size(), MSG_NOSIGNAL,
+                                          reinterpret_cast<const sockaddr*>(&address), size) >= 0;
+    if (!sent) {
+        log(LogLevel::warning, "the service manager at ", socket_path, " was not told ", words, ": ",
+            std::strerror(fits ? errno : ENAMETOOLONG));
+    }
+    if (fd >= 0) ::close(fd);
+}
+
+std::size_t raise_open_files_limit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+    limit.rlim_cur = limit.rlim_max;
+    if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::getrlimit(RLIMIT_NOFILE, &limit);
+    return static_cast<std::size_t>(limit.rlim_cur);
+}
+
+}  // namespace muster::rendezvous

@@ -1,2 +1,0 @@
-// Boost.Asio's TLS, compiled here once (as client/asio_implementation.cpp does for the rest of Asio).
-#include <boost/asio/ssl/impl/src.hpp>

@@ -1,0 +1,217 @@
+#include "rendezvous/state/etcd/etcd_state.h"
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/thread_start.h"
+#include "rendezvous/rounds/job_record.h"
+#include "rendezvous/state/etcd/http_caller.h"
+
+namespace muster::rendezvous {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr Duration farewell = 1s;
+
+Instant now() {
+    return std::chrono::steady_clock::now();
+}
+
+}  // namespace
+
+class EtcdState::Implementation {
+  public:
+    Implementation(EtcdPlace place, std::string self, PostToDaemon post)
+        : place_(std::move(place)), core_(config(place_, std::move(self))), post_(std::move(post)) {}
+
+    /// `owner`'s callbacks are called on the daemon's thread, as long as it is there.
+    Result<void> start(EtcdState* owner) {
+        auto caller = HttpCaller::open(io_, place_.members, place_.tls);
+        if (!caller) return caller.error();
+        caller_ = *std::move(caller);
+        for (std::size_t i = 0; i < place_.known_addresses.size(); ++i) caller_->know(i, place_.known_addresses[i]);
+        owner_ = std::make_shared<EtcdState*>(owner);
+        asio::post(io_, [this] { carry_out(core_.start(now())); });
+        auto thread = start_thread("etcd", [this] { io_.run(); });
+        if (!thread) return thread.error();
+        thread_ = *std::move(thread);
+        return {};
+    }
+
+    /// On the daemon's thread.
+    void stop() {
+        if (!thread_.joinable()) return;
+        *owner_ = nullptr;
+        asio::post(io_, [this] {
+            stopping_ = true;
+            farewell_.expires_after(farewell);
+            farewell_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
+            carry_out(core_.resign(now()));
+            look_whether_over();
+        });
+        thread_.join();
+    }
+
+    void write(std::uint64_t sequence, std::vector<Record> records) {
+        // What was decided before this daemon led anew is not the new reign's.
+        asio::post(io_, [this, sequence, reign = served_, records = std::move(records)]() mutable {
+            if (reign == reign_) carry_out(core_.write(sequence, std::move(records), now()));
+        });
+    }
+
+    void sweep_at_end() {
+        asio::post(io_, [this] { core_.sweep_at_end(); });
+    }
+
+    [[nodiscard]] bool may_speak() const {
+        return now().time_since_epoch().count() < speaks_until_.load(std::memory_order_relaxed);
+    }
+
+  private:
+    static EtcdConfig config(const EtcdPlace& place, std::string self) {
+        EtcdConfig config;
+        config.prefix = place.prefix;
+        config.is_of_one_job = place.is_of_one_job;
+        config.candidate = !self.empty();
+        config.self = std::move(self);
+        config.user = place.login.user;
+        config.password = place.login.password;
+        config.endpoint_count = place.members.size();
+        return config;
+    }
+
+    void carry_out(EtcdCore::Outputs outputs) {
+        // Before anything is told: who is told that it leads, may speak.
+        speaks_until_.store(core_.leads_until().time_since_epoch().count(), std::memory_order_relaxed);
+        for (auto& output : outputs) std::visit([this](auto& one) { carry_out(one); }, output);
+        arm();
+    }
+
+    void carry_out(const AskEtcd& ask) {
+        auto call = encode(ask.request);
+        ++open_count_;
+        caller_->post({ask.endpoint, std::move(call.path), std::move(call.body), ask.token}, ask.timeout,
+                      [this, ask](Result<HttpResponse> response) {
+                          --open_count_;
+                          carry_out(core_.answered(ask.id, read(ask, response), now()));
+                          look_whether_over();
+                      });
+    }
+    void look_whether_over() {
+        if (stopping_ && core_.resigned() && open_count_ == 0) io_.stop();
+    }
+    [[nodiscard]] Result<EtcdAnswer> read(const AskEtcd& ask, const Result<HttpResponse>& response) const {
+        if (!response) return response.error();
+        auto answer = decode_answer(ask.request, response->status, response->body);
+        if (!answer) return with_context(answer.error(), describe(place_.members[ask.endpoint]));
+        return answer;
+    }
+    void carry_out(const Lead& lead) {
+        auto kept = std::make_shared<KeptState>();
+        if (auto found = decode_state(lead.records)) {
+            *kept = *std::move(found);
+        } else {
+            log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", found.error().context,
+                "; it is kept below ", core_.aside_key(),
+                ", and this daemon starts without it: agents of running jobs teach it what they know");
+            asio::post(io_, [this, records = lead.records] { carry_out(core_.set_aside(records, now())); });
+        }
+        log(LogLevel::info, "this daemon leads; ", kept->jobs.size(),
+            kept->jobs.size() == 1 ? " job goes on" : " jobs go on");
+        tell([this, kept, reign = ++reign_](EtcdState& state) {
+            served_ = reign;
+            if (state.leads) state.leads(std::move(*kept));
+        });
+    }
+    void carry_out(const StandBy& stand_by) {
+        if (!stand_by.leader.empty()) log(LogLevel::info, "this daemon stands by; ", stand_by.leader, " leads");
+        tell([leader = stand_by.leader](EtcdState& state) {
+            if (state.stands_by) state.stands_by(leader);
+        });
+    }
+    void carry_out(const Kept& kept) {
+        tell([sequence = kept.sequence](EtcdState& state) {
+            if (state.persisted) state.persisted(sequence);
+        });
+    }
+    void carry_out(const Remark& remark) {
+        log(LogLevel::warning, remark.line);
+        tell([line = remark.line](EtcdState& state) {
+            if (state.remarks) state.remarks(line);
+        });
+    }
+
+    void tell(std::function<void(EtcdState&)> what) {
+        post_([owner = owner_, what = std::move(what)] {
+            if (*owner != nullptr) what(**owner);
+        });
+    }
+
+    void arm() {
+        const auto deadline = core_.deadline();
+        if (deadline == armed_for_) return;
+        armed_for_ = deadline;
+        timer_.cancel();
+        if (deadline == no_deadline) return;
+        timer_.expires_at(deadline);
+        timer_.async_wait([this](const boost::system::error_code& stopped) {
+            if (stopped) return;
+            armed_for_ = no_deadline;
+            carry_out(core_.tick(now()));
+        });
+    }
+
+    const EtcdPlace place_;
+    EtcdCore core_;
+    PostToDaemon post_;
+    std::shared_ptr<EtcdState*> owner_;
+    std::uint64_t reign_ = 0;   // the last one's number; on the thread of etcd
+    std::uint64_t served_ = 0;  // whose steps are written; on the daemon's
+    std::atomic<Instant::rep> speaks_until_{Instant::min().time_since_epoch().count()};
+
+    // On the thread alone.
+    asio::io_context io_{1};
+    asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
+    asio::steady_timer timer_{io_};
+    asio::steady_timer farewell_{io_};
+    std::unique_ptr<HttpCaller> caller_;
+    Instant armed_for_ = no_deadline;
+    std::size_t open_count_ = 0;
+    bool stopping_ = false;
+    std::thread thread_;
+};
+
+Result<std::unique_ptr<EtcdState>> EtcdState::open(EtcdPlace place, std::string self, PostToDaemon post) {
+    auto state = std::unique_ptr<EtcdState>(
+        new EtcdState(std::make_unique<Implementation>(std::move(place), std::move(self), std::move(post))));
+    if (auto started = state->implementation_->start(state.get()); !started) return started.error();
+    return state;
+}
+
+EtcdState::EtcdState(std::unique_ptr<Implementation> implementation) : implementation_(std::move(implementation)) {}
+
+EtcdState::~EtcdState() {
+    implementation_->stop();
+}
+
+void EtcdState::write(std::uint64_t sequence, std::vector<Record> records) {
+    implementation_->write(sequence, std::move(records));
+}
+
+void EtcdState::sweep_at_end() {
+    implementation_->sweep_at_end();
+}
+
+bool EtcdState::may_speak() const {
+    return implementation_->may_speak();
+}
+
+}  // namespace muster::rendezvous

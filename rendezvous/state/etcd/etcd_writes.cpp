@@ -1,0 +1,206 @@
+// What a leader reads when it begins, and what it writes from then on.
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text/bytes.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/rounds/job_record.h"
+#include "rendezvous/state/etcd/etcd_core.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr Duration write_timeout = 1s;
+/// Parts of a batch: far below what one transaction may have.
+constexpr std::size_t part_bytes = 512 * 1024;
+/// Of keys and values in the records' own version, so that another version's are never read.
+const std::string version = cat("v", record_version, "/");
+
+using Changes = std::map<std::string, std::string>;
+
+std::string to_bytes(const Changes& changes) {
+    std::string out;
+    ByteWriter writer(out);
+    for (const auto& [name, value] : changes) {
+        writer.blob<std::uint32_t>(name);
+        writer.blob<std::uint32_t>(value);
+    }
+    return out;
+}
+
+std::optional<Changes> from_bytes(std::string_view bytes) {
+    Changes changes;
+    ByteReader reader(bytes);
+    while (reader.ok() && reader.remaining() > 0) {
+        const std::string name(reader.blob<std::uint32_t>(reader.remaining()));
+        changes[name] = std::string(reader.blob<std::uint32_t>(reader.remaining()));
+    }
+    return reader.finished() ? std::optional(std::move(changes)) : std::nullopt;
+}
+
+}  // namespace
+
+std::string EtcdCore::state_key(std::string_view record) const {
+    return cat(config_.prefix, version, "state/", record);
+}
+
+std::string EtcdCore::batch_key(std::size_t part) const {
+    return cat(config_.prefix, version, "batch/", part);
+}
+
+// ---- reading ----
+
+void EtcdCore::on_page(const KeysTold& told, Instant now) {
+    load_revision_ = load_revision_ == 0 ? told.revision : load_revision_;
+    pages_.insert(pages_.end(), told.keys.begin(), told.keys.end());
+    if (!told.more || told.keys.empty()) return loaded(now);
+    load_from_ = told.keys.back().key + '\0';
+}
+
+/// All pages are of one revision, so this is what the leader before has left, whole.
+void EtcdCore::loaded(Instant now) {
+    std::map<std::string, KeyTold> keys;
+    for (auto& told : std::exchange(pages_, {})) keys.insert_or_assign(told.key, std::move(told));
+    const auto leader = keys.find(key("leader"));
+    if (leader == keys.end() || leader->second.created != fence_) return step_down("its key is gone", now);
+    const auto serial = keys.find(key("serial"));
+    serial_revision_ = serial == keys.end() ? 0 : serial->second.modified;
+    serial_ = 0;
+    ++load_count_;
+
+    Changes state;
+    const auto prefix = state_key({});
+    for (const auto& [name, told] : keys)
+        if (name.starts_with(prefix)) state[name.substr(prefix.size())] = told.value;
+    std::size_t part_count = 0;
+    const auto count = keys.find(cat(config_.prefix, version, "batch-count"));
+    if (count != keys.end() && parse_number(count->second.value, part_count)) {
+        std::string bytes;
+        for (std::size_t part = 0; part < part_count && keys.contains(batch_key(part)); ++part)
+            bytes += keys.at(batch_key(part)).value;
+        // Kept by the one before, who could not put it in its place.
+        if (const auto changes = from_bytes(bytes)) {
+            for (const auto& [name, value] : *changes) {
+                if (value.empty())
+                    state.erase(name);
+                else
+                    state[name] = value;
+            }
+            plan_pieces(*changes, state_key({}));
+        }
+        plan_end_of_batch();
+    }
+    role_ = Role::leads;
+    known_leader_ = config_.self;
+    Lead lead;
+    for (auto& [name, value] : state) {
+        kept_.insert(name);
+        lead.records.push_back({name, std::move(value)});
+    }
+    out_.push_back(std::move(lead));
+}
+
+// ---- writing ----
+
+std::string EtcdCore::aside_key() const {
+    return cat(config_.prefix, "aside/", fence_, "/");
+}
+
+EtcdCore::Outputs EtcdCore::set_aside(const std::vector<Record>& records, Instant now) {
+    if (role_ == Role::leads) {
+        Changes copies;
+        for (const auto& record : records) copies[record.key] = record.value;
+        plan_pieces(copies, aside_key());
+        due_.push_back({{Erase{state_key({}), range_end(state_key({}))}}, 0});
+    }
+    kept_.clear();
+    return settle(now);
+}
+
+void EtcdCore::settle_write(Instant now) {
+    const auto& errand = this->errand(Kind::write);
+    if (role_ != Role::leads || !may_ask() || errand.open || now < errand.not_before) return;
+    if (due_.empty()) {
+        if (waiting_.empty()) return;
+        // Everything that waits goes together; of a key that changed twice only the last value counts.
+        Changes changes;
+        const auto sequence = waiting_.back().sequence;
+        for (auto& step : std::exchange(waiting_, {}))
+            for (auto& record : step.records) changes[record.key] = std::move(record.value);
+        for (const auto& [name, value] : changes) value.empty() ? void(kept_.erase(name)) : void(kept_.insert(name));
+        plan(std::move(changes), sequence);
+    }
+    Transaction write;
+    write.compare = {{key("leader"), Compare::Target::created, fence_},
+                     {key("serial"), Compare::Target::modified, serial_revision_}};
+    write.then = due_.front().operations;
+    write.then.push_back(Put{key("serial"), serial_value(serial_ + 1)});
+    write.otherwise = {key("leader"), key("serial")};
+    ask(Kind::write, std::move(write), write_timeout, now);
+}
+
+void EtcdCore::plan(Changes changes, std::uint64_t sequence) {
+    std::size_t bytes = 0;
+    for (const auto& [name, value] : changes) bytes += name.size() + value.size();
+    if (changes.size() <= config_.operations_max && bytes <= config_.transaction_bytes_max) {
+        plan_pieces(changes, state_key({}));
+        if (due_.empty()) due_.push_back({});
+        due_.back().keeps = sequence;
+        return;
+    }
+    // Written ahead: from the transaction with the count on it is kept, whatever happens.
+    const auto whole = to_bytes(changes);
+    std::size_t part_count = 0;
+    for (std::size_t at = 0; at < whole.size(); at += part_bytes, ++part_count)
+        due_.push_back({{Put{batch_key(part_count), whole.substr(at, part_bytes)}}, 0});
+    due_.push_back({{Put{cat(config_.prefix, version, "batch-count"), cat(part_count)}}, sequence});
+    plan_pieces(changes, state_key({}));
+    plan_end_of_batch();
+}
+
+void EtcdCore::plan_end_of_batch() {
+    const auto parts = cat(config_.prefix, version, "batch/");
+    due_.push_back({{Erase{cat(config_.prefix, version, "batch-count"), {}}, Erase{parts, range_end(parts)}}, 0});
+}
+
+/// The changes in their places, in transactions that etcd takes.
+void EtcdCore::plan_pieces(const Changes& changes, const std::string& below) {
+    Due piece;
+    std::size_t bytes = 0;
+    for (const auto& [name, value] : changes) {
+        const auto size = name.size() + value.size();
+        const bool full = piece.operations.size() >= config_.operations_max ||
+                          (!piece.operations.empty() && bytes + size > config_.transaction_bytes_max);
+        if (full) {
+            due_.push_back(std::exchange(piece, {}));
+            bytes = 0;
+        }
+        bytes += size;
+        if (value.empty())
+            piece.operations.push_back(Erase{below + name, {}});
+        else
+            piece.operations.push_back(Put{below + name, value});
+    }
+    if (!piece.operations.empty()) due_.push_back(std::move(piece));
+}
+
+void EtcdCore::on_written(const TransactionTold& told, Instant now) {
+    if (told.succeeded) return written(told.revision);
+    const auto& leader = told.read[0];
+    const auto& serial = told.read[1];
+    if (!leader || leader->created != fence_) return step_down("another one was elected", now);
+    // It was done before, and only the answer was lost.
+    if (serial && serial->value == serial_value(serial_ + 1)) return written(serial->modified);
+    step_down("its last write is not there any more", now);
+}
+
+void EtcdCore::written(std::int64_t revision) {
+    ++serial_;
+    serial_revision_ = revision;
+    if (due_.front().keeps != 0) out_.push_back(Kept{due_.front().keeps});
+    due_.pop_front();
+    errand(Kind::write).not_before = Instant::min();
+}
+
+}  // namespace muster::rendezvous

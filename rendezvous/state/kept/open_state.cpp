@@ -1,0 +1,44 @@
+#include "rendezvous/state/kept/open_state.h"
+
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/state/etcd/etcd_state.h"
+#include "rendezvous/state/sqlite/sqlite_state.h"
+
+namespace muster::rendezvous {
+
+Result<StatePlace> parse_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login) {
+    constexpr std::string_view sqlite = "sqlite:";
+    constexpr std::string_view etcd = "etcd://";
+    if (where == "memory") return StatePlace{};
+    if (where.starts_with(sqlite) && where.size() > sqlite.size())
+        return StatePlace{std::filesystem::path(where.substr(sqlite.size()))};
+    if (!where.starts_with(etcd))
+        return Error{Errc::invalid_argument,
+                     cat("\"", where, "\" is none of memory, sqlite:PATH, etcd://HOST:PORT,HOST:PORT,...")};
+    auto place = parse_etcd_place(std::string_view(where).substr(etcd.size()));
+    if (!place) return place.error();
+    place->tls = tls;
+    place->login = login;
+    return StatePlace{*std::move(place)};
+}
+
+Result<OpenedState> open_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login,
+                               const std::string& self, PostToDaemon post) {
+    auto place = parse_state(where, tls, login);
+    if (!place) return place.error();
+    if (const auto* path = std::get_if<std::filesystem::path>(&*place)) {
+        auto opened = SqliteState::open(path->string(), std::move(post));
+        if (!opened) return opened.error();
+        return OpenedState{std::move(opened->state), true, std::move(opened->kept)};
+    }
+    if (auto* etcd = std::get_if<EtcdPlace>(&*place)) {
+        auto opened = EtcdState::open(std::move(*etcd), self, std::move(post));
+        if (!opened) return opened.error();
+        return OpenedState{*std::move(opened), true, {}};
+    }
+    return OpenedState{std::make_unique<MemoryState>(), false, {}};
+}
+
+}  // namespace muster::rendezvous

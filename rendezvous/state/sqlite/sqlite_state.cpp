@@ -1,0 +1,124 @@
+#include "rendezvous/state/sqlite/sqlite_state.h"
+
+#include <iterator>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/thread_start.h"
+
+namespace muster::rendezvous {
+
+namespace {
+
+constexpr Duration retry_interval = 200ms;
+constexpr Duration complaint_interval = 10s;
+
+/// The file with what was in it. bad_frame where none of it can be used.
+Result<std::pair<std::unique_ptr<SqliteFile>, KeptState>> read_whole(const std::string& path) {
+    auto file = SqliteFile::open(path);
+    if (!file) return file.error();
+    auto records = (*file)->read();
+    if (!records) return records.error();
+    auto kept = decode_state(*records);
+    if (!kept) return with_context(kept.error(), cat("the state file ", path));
+    return std::pair(std::move(*file), std::move(*kept));
+}
+
+}  // namespace
+
+Result<SqliteState::Opened> SqliteState::open(const std::string& path, PostToDaemon post) {
+    auto whole = read_whole(path);
+    if (!whole && whole.error().code == Errc::bad_frame) {
+        const auto why = whole.error().context;
+        const auto aside = set_aside(path);
+        if (!aside) return with_context(aside.error(), why);
+        log(LogLevel::error, why, "; it is kept as ", *aside,
+            ", and this daemon starts without it: agents of running jobs teach it what they know");
+        whole = read_whole(path);
+    }
+    if (!whole) return whole.error();
+    if (whole->first->was_empty())
+        log(LogLevel::warning, "the state file ", path,
+            " was there and empty (0 bytes): whatever it kept is gone, and this daemon starts without it; agents of "
+            "running jobs teach it what they know");
+    auto state = std::unique_ptr<SqliteState>(new SqliteState(std::move(whole->first), std::move(post)));
+    auto thread = start_thread("state", [writer = state.get()] { writer->work(); });
+    if (!thread) return thread.error();
+    state->thread_ = *std::move(thread);
+    return Opened{std::move(state), std::move(whole->second)};
+}
+
+SqliteState::SqliteState(std::unique_ptr<SqliteFile> file, PostToDaemon post)
+    : file_(std::move(file)), post_(std::move(post)) {}
+
+SqliteState::~SqliteState() {
+    *self_ = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+}
+
+void SqliteState::write(std::uint64_t sequence, std::vector<Record> records) {
+    {
+        const std::lock_guard lock(mutex_);
+        waiting_.push_back({sequence, std::move(records)});
+    }
+    changed_.notify_all();
+}
+
+void SqliteState::work() {
+    for (;;) {
+        std::deque<Step> steps;
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return stopping_ || !waiting_.empty(); });
+            if (waiting_.empty()) return;
+            steps.swap(waiting_);
+        }
+        if (!write_all(steps)) return;
+        tell([sequence = steps.back().sequence](SqliteState& state) {
+            if (state.persisted) state.persisted(sequence);
+        });
+    }
+}
+
+void SqliteState::tell(std::function<void(SqliteState&)> what) {
+    post_([self = self_, what = std::move(what)] {
+        if (*self != nullptr) what(**self);
+    });
+}
+
+/// One transaction, as often as it takes. False when the state is to end and the disk does not take it.
+bool SqliteState::write_all(std::deque<Step>& steps) {
+    Instant complained = Instant::min();
+    for (;;) {
+        std::vector<Record> records;
+        for (const auto& step : steps) records.insert(records.end(), step.records.begin(), step.records.end());
+        const auto done = file_->write(records);
+        const auto now = std::chrono::steady_clock::now();
+        if (done) {
+            if (complained != Instant::min())
+                log(LogLevel::warning, "the state is kept again; the decisions that waited are sent now");
+            return true;
+        }
+        if (complained == Instant::min() || now - complained >= complaint_interval) {
+            complained = now;
+            log(LogLevel::error, done.error().context,
+                "; running rounds go on, and nothing new is decided until the state can be kept (", steps.size(),
+                " steps wait)");
+            tell([why = done.error().context](SqliteState& state) {
+                if (state.failing) state.failing(why);
+            });
+        }
+        std::unique_lock lock(mutex_);
+        if (changed_.wait_for(lock, retry_interval, [this] { return stopping_; })) return false;
+        std::move(waiting_.begin(), waiting_.end(), std::back_inserter(steps));
+        waiting_.clear();
+    }
+}
+
+}  // namespace muster::rendezvous

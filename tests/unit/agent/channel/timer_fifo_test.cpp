@@ -1,0 +1,117 @@
+#include "agent/channel/timer_fifo.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/time.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+/// A process that waits to be killed, a group of its own as workers are.
+pid_t start_sleeper() {
+    const auto pid = ::fork();
+    if (pid == 0) {
+        ::setpgid(0, 0);
+        for (;;) ::pause();
+    }
+    ::setpgid(pid, pid);
+    return pid;
+}
+
+void write_request(const std::string& path, pid_t pid, double in_s, int signal = SIGKILL) {
+    const auto now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    std::ofstream(path) << "{\"version\": 1, \"pid\": " << pid
+                        << ", \"scope_id\": \"step\", \"expiration_time\": " << std::fixed << now + in_s
+                        << ", \"signal\": " << signal << "}\n";
+}
+
+}  // namespace
+
+TEST_CASE("a worker whose timer runs out gets its signal, and one that is no worker does not") {
+    const test::ScratchFolder folder;
+    boost::asio::io_context loop;
+    std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}};
+    std::string path;
+    const auto worker = start_sleeper();
+    const auto stranger = start_sleeper();
+    {
+        TimerFifo fifo(loop);
+        REQUIRE(fifo.open(environment, folder.string()).has_value());
+        path = environment["TORCHELASTIC_TIMER_FILE"];
+        CHECK(path.starts_with(folder.string()));
+        fifo.worker_started(0, worker);
+        write_request(path, stranger, 0.02);
+        write_request(path, worker, 0.05);
+        int status = 0;
+        const auto deadline = std::chrono::steady_clock::now() + 10s;
+        while (::waitpid(worker, &status, WNOHANG) == 0 && std::chrono::steady_clock::now() < deadline)
+            loop.run_one_for(20ms);
+        CHECK(WTERMSIG(status) == SIGKILL);
+        const auto cause = fifo.worker_ended(worker, Signaled{SIGKILL, false});
+        CHECK(cause.kind == CauseKind::timer_expired);
+        CHECK(cause.text.find("its timer 'step' has run out") == 0);
+        CHECK(fifo.worker_ended(worker, Signaled{SIGKILL, false}).kind == CauseKind::unknown);
+        CHECK(::waitpid(stranger, &status, WNOHANG) == 0);
+    }
+    CHECK_FALSE(std::filesystem::exists(path));
+    ::kill(stranger, SIGKILL);
+    ::waitpid(stranger, nullptr, 0);
+}
+
+TEST_CASE("a worker that lived on after its timer's signal has another reason for its end") {
+    const test::ScratchFolder folder;
+    boost::asio::io_context loop;
+    std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"}};
+    TimerFifo fifo(loop);
+    REQUIRE(fifo.open(environment, folder.string()).has_value());
+    const std::vector<std::pair<WorkerEnd, CauseKind>> ends{{Exited{1}, CauseKind::unknown},
+                                                            {Signaled{SIGSEGV, true}, CauseKind::unknown},
+                                                            {Signaled{SIGUSR1, false}, CauseKind::timer_expired},
+                                                            {Exited{128 + SIGUSR1}, CauseKind::timer_expired}};
+    for (const auto& [end, kind] : ends) {
+        const auto worker = start_sleeper();  // SIGUSR1 ends it, whatever is told of it then
+        fifo.worker_started(0, worker);
+        write_request(environment["TORCHELASTIC_TIMER_FILE"], worker, 0.01, SIGUSR1);
+        int status = 0;
+        const auto deadline = std::chrono::steady_clock::now() + 10s;
+        while (::waitpid(worker, &status, WNOHANG) == 0 && std::chrono::steady_clock::now() < deadline)
+            loop.run_one_for(20ms);
+        CHECK(WTERMSIG(status) == SIGUSR1);
+        CHECK(fifo.worker_ended(worker, end).kind == kind);
+    }
+}
+
+TEST_CASE("without the variable there is no FIFO, an old one is replaced, and a file is left alone") {
+    const test::ScratchFolder folder;
+    boost::asio::io_context loop;
+    std::map<std::string, std::string> none;
+    CHECK(TimerFifo(loop).open(none, folder.string()).has_value());
+    CHECK(none.empty());
+    const auto path = cat(folder.string(), "/timers");
+    std::map<std::string, std::string> environment{{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
+                                                   {"TORCHELASTIC_TIMER_FILE", path}};
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    {
+        TimerFifo fifo(loop);
+        CHECK(fifo.open(environment, folder.string()).has_value());
+        CHECK(std::filesystem::is_fifo(path));
+    }
+    std::ofstream(path) << "mine";
+    const auto refused = TimerFifo(loop).open(environment, folder.string());
+    REQUIRE(refused.has_error());
+    CHECK(refused.error().context.find("is there and is no FIFO") != std::string::npos);
+    CHECK(std::filesystem::file_size(path) == 4);
+}

@@ -1,0 +1,92 @@
+#include "agent/commands/command_socket.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <cstddef>
+
+#include "agent/commands/command_address.h"
+#include "rendezvous/base/time.h"
+#include "rendezvous/wire/native/codec.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+constexpr uid_t nobody = 65534;
+
+/// In the child: the exit code is what came of a command that `user` gave.
+enum Outcome { answered = 0, hung_up = 1, not_connected = 2, no_such_user = 3 };
+
+enum class Patience { waits, none };
+
+Outcome give_command(const std::string& address, uid_t user, Patience patience = Patience::waits) {
+    if (user != ::getuid() && ::setresuid(user, user, user) != 0) return no_such_user;
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    address.copy(name.sun_path + 1, sizeof name.sun_path - 2);
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&name), size) != 0) return not_connected;
+    std::string frame;
+    native::append_frame(
+        frame,
+        native::Command{
+            .number = 5, .verb = native::CommandVerb::drain_node, .node = "gpu01", .why = "maintenance", .fault = {}});
+    // Refused before a byte of it was read: the write itself may fail then.
+    if (::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL) < 0) return hung_up;
+    if (patience == Patience::none) return ::close(socket) == 0 ? hung_up : not_connected;
+    char answer[1024];
+    return ::recv(socket, answer, sizeof answer, 0) > 0 ? answered : hung_up;
+}
+
+/// A child's answer to it, while the loop serves.
+Outcome command_as(uid_t user, const std::string& address, boost::asio::io_context& loop) {
+    const auto child = ::fork();
+    if (child == 0) ::_exit(give_command(address, user));
+    int status = 0;
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    while (::waitpid(child, &status, WNOHANG) == 0) {
+        if (std::chrono::steady_clock::now() > deadline) ::kill(child, SIGKILL);
+        loop.restart();
+        loop.run_one_for(10ms);
+    }
+    REQUIRE(WIFEXITED(status));
+    return static_cast<Outcome>(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+TEST_CASE("the agent's socket takes commands of its own user who waits for them; another user's are refused unread") {
+    boost::asio::io_context loop;
+    std::vector<native::Command> heard;
+    std::unique_ptr<CommandSocket> commands;
+    const std::string job = "command-socket-test-" + std::to_string(::getpid());
+    auto opened = CommandSocket::open(loop, job, [&](native::Command command) {
+        heard.push_back(command);
+        commands->answer({command.number, true, "done"});
+    });
+    REQUIRE(opened.has_value());
+    commands = std::move(opened.value());
+    const auto address = write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job});
+    CHECK(command_as(::getuid(), address, loop) == answered);
+    REQUIRE(heard.size() == 1);
+    CHECK(heard[0].node == "gpu01");
+    // Its giver has gone before the agent, which stood still, comes to it.
+    CHECK(give_command(address, ::getuid(), Patience::none) == hung_up);
+    CHECK(command_as(::getuid(), address, loop) == answered);
+    CHECK(heard.size() == 2);
+    if (::geteuid() != 0) {
+        WARN("skipped: becoming another user needs root");
+        return;
+    }
+    CHECK(command_as(nobody, address, loop) == hung_up);
+    CHECK(heard.size() == 2);
+    CHECK(command_as(::getuid(), address, loop) == answered);
+}

@@ -1,0 +1,349 @@
+// The driver against a scripted link, host and store: that actions reach them, that facts about a failure are gathered,
+// that signals, timers and feeding work. The decisions are tested with the supervisor.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "agent/driver/agent.h"
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+#include "tests/unit/agent/supervision/supervisor_story.h"
+
+using namespace muster;
+using namespace muster::agent;
+using test::show;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+using Diary = std::vector<std::string>;
+
+struct FakeLink : RendezvousLink {
+    explicit FakeLink(Diary& book) : diary(book) {}
+    void join(native::Join join) override { diary.push_back(cat("join after ", join.last_round)); }
+    void workers_failed(std::vector<Failure> list) override {
+        diary.push_back(cat("failed ", show(list)));
+        failures = std::move(list);
+    }
+    void workers_succeeded() override { diary.push_back("succeeded"); }
+    void round_report(native::RoundReport report) override { diary.push_back(cat("report of round ", report.round)); }
+    void leave(std::string) override { diary.push_back("leave"); }
+    void end_acknowledged() override { diary.push_back("acknowledge"); }
+    void command(native::Command command) override { diary.push_back(cat("command: ", command.why)); }
+    void fault_answer(native::FaultAnswer answer) override {
+        diary.push_back(cat("fault ", answer.number, answer.done ? " done: " : " not done: ", answer.text));
+    }
+    void workers_seen(native::WorkersSeen) override {}
+    void cut_off(Duration length) override { diary.push_back(cat("cut off for ", muster::describe(length))); }
+    void close(std::function<void()> closed) override {
+        diary.push_back("close link");
+        closed();
+    }
+
+    Diary& diary;
+    std::vector<Failure> failures;
+};
+
+struct FakeHost : ProcessHost {
+    explicit FakeHost(Diary& book) : diary(book) {}
+    void start(std::vector<WorkerCommand> list) override {
+        diary.push_back(cat("start ", list.size()));
+        commands = std::move(list);
+    }
+    void signal_leaders(int signal) override { diary.push_back(cat("signal ", signal_name(signal))); }
+    void follow_up(int, AwaitedPatience) override {}
+    void remove_after_death(std::string) override {}
+    void signal_group(std::uint32_t local_rank, int signal) override {
+        diary.push_back(cat("signal group ", local_rank, " ", signal_name(signal)));
+    }
+    void kill_tree() override { diary.push_back("kill tree"); }
+    void kill_guardian() override { diary.push_back("kill guardian"); }
+    void feed() override { ++feed_count; }
+
+    Diary& diary;
+    std::vector<WorkerCommand> commands;
+    int feed_count = 0;
+};
+
+struct FakeStores : RoundStoreHost {
+    explicit FakeStores(Diary& book) : diary(book) {}
+    Result<RoundPorts> open() override {
+        diary.push_back("open store");
+        return RoundPorts{4000, 4000};
+    }
+    void close() override { diary.push_back("close store"); }
+    Diary& diary;
+};
+
+/// An agent with two workers and a temporary log directory.
+class Rig {
+  public:
+    Rig() {
+        std::string name = fs::temp_directory_path() / "muster_agent_test_XXXXXX";
+        directory = ::mkdtemp(name.data());
+        config.supervisor = test::Story::config();
+        config.workers.worker_count = 2;
+        config.workers.argv = {"/bin/true", "$local_rank"};
+        config.workers.environment = {{"TMPDIR", directory.string()}};
+        config.logs.base = (directory / "logs").string();
+        config.lease = 50ms;
+    }
+    ~Rig() {
+        agent.reset();
+        std::error_code ignored;
+        fs::remove_all(directory, ignored);
+    }
+    void start() {
+        agent = std::make_unique<Agent>(loop, config, link, host, stores);
+        agent->on_end = [this](Ending e) { ending = std::move(e); };
+        agent->start();
+    }
+    void start_workers(Round round = 0) {
+        native::Assigned assigned;
+        assigned.round = round;
+        assigned.store_addresses = {"10.0.0.1"};
+        assigned.store_port = 4000;
+        link.on_message(assigned);
+    }
+    void end_worker(std::uint32_t local_rank, WorkerEnd end, std::string stderr_tail = "") {
+        host.on_event(WorkerEnded{.local_rank = local_rank,
+                                  .pid = 100,
+                                  .end = std::move(end),
+                                  .at = std::chrono::steady_clock::now(),
+                                  .stderr_tail = std::move(stderr_tail)});
+    }
+    bool run_until(const std::function<bool()>& done) {
+        const auto deadline = std::chrono::steady_clock::now() + 5s;
+        while (!done() && std::chrono::steady_clock::now() < deadline) {
+            loop.restart();
+            loop.run_one_for(20ms);
+        }
+        return done();
+    }
+    /// What was done since the last call.
+    std::string news() {
+        std::string out;
+        for (; told < diary.size(); ++told) out += cat(out.empty() ? "" : "; ", diary[told]);
+        return out;
+    }
+    std::string variable(std::size_t worker, const std::string& name) const {
+        for (const auto& entry : host.commands.at(worker).environment)
+            if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+        return "(unset)";
+    }
+
+    fs::path directory;
+    AgentConfig config;
+    boost::asio::io_context loop;
+    Diary diary;
+    std::size_t told = 0;
+    FakeLink link{diary};
+    FakeHost host{diary};
+    FakeStores stores{diary};
+    std::unique_ptr<Agent> agent;
+    std::optional<Ending> ending;
+};
+
+}  // namespace
+
+TEST_CASE("a job that succeeds goes from the store to the acknowledged end") {
+    Rig rig;
+    rig.start();
+    CHECK(rig.news() == "open store; join after -1");
+    rig.start_workers();
+    CHECK(rig.news() == "start 2");
+    CHECK(rig.host.commands.at(1).argv == std::vector<std::string>{"/bin/true", "1"});
+    CHECK(rig.host.commands.at(1).heading == "--- round 0 ---");
+    rig.end_worker(0, Exited{0});
+    rig.end_worker(1, Exited{0});
+    CHECK(rig.news() == "succeeded");
+    rig.link.on_message(native::JobEnded{});
+    CHECK(rig.news() == "kill tree");
+    rig.host.on_event(TreeEmpty{});
+    CHECK(rig.news() == "acknowledge; close store; close link");
+    REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
+    CHECK(std::holds_alternative<JobSucceeded>(*rig.ending));
+}
+
+TEST_CASE("a failure carries the error file, its time and the last lines of stderr") {
+    Rig rig;
+    rig.start();
+    rig.start_workers();
+    const std::string error_file = rig.variable(1, "TORCHELASTIC_ERROR_FILE");
+    REQUIRE(fs::is_directory(fs::path(error_file).parent_path()));
+    std::ofstream(error_file) << R"({"message": {"message": "ValueError: bad batch",
+        "extraInfo": {"py_callstack": "Traceback", "timestamp": "1700000001"}}})";
+    rig.end_worker(1, Exited{1}, "last words");
+    REQUIRE(rig.link.failures.size() == 1);
+    const Failure& failure = rig.link.failures.front();
+    CHECK(failure.message == "Traceback\nValueError: bad batch");
+    CHECK(failure.error_file == error_file);
+    CHECK(failure.log_directory == fs::path(error_file).parent_path().string());
+    CHECK(failure.stderr_tail == "last words");
+    CHECK(failure.at_ns > 0);
+    CHECK(failure.wall_time_s == 1'700'000'001);
+}
+
+TEST_CASE("an error file of an earlier round is put aside and kept") {
+    Rig rig;
+    rig.start();
+    rig.start_workers(0);
+    const fs::path error_file = rig.variable(0, "TORCHELASTIC_ERROR_FILE");
+    std::ofstream(error_file) << R"({"message": "old"})";
+    rig.link.on_message(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "gpu07 was lost"});
+    rig.end_worker(0, Signaled{SIGTERM, false});
+    rig.end_worker(1, Signaled{SIGTERM, false});
+    rig.host.on_event(TreeEmpty{});
+    rig.start_workers(1);
+    CHECK(rig.variable(0, "TORCHELASTIC_ERROR_FILE") == error_file);
+    CHECK_FALSE(fs::exists(error_file));
+    CHECK(fs::exists(error_file.parent_path() / "error.round-0.json"));
+    rig.end_worker(0, Exited{1});
+    CHECK(rig.link.failures.front().message.empty());
+}
+
+TEST_CASE("handled signals are forwarded and the second one kills") {
+    Rig rig;
+    rig.config.handled_signals = {SIGUSR1};
+    rig.start();
+    rig.start_workers();
+    rig.news();
+    ::raise(SIGUSR1);
+    REQUIRE(rig.run_until([&] { return rig.diary.back() == "signal SIGUSR1"; }));
+    ::raise(SIGUSR1);
+    REQUIRE(rig.run_until([&] { return rig.diary.back() == "kill tree"; }));
+    rig.end_worker(0, Signaled{SIGKILL, false});
+    rig.end_worker(1, Signaled{SIGKILL, false});
+    rig.host.on_event(TreeEmpty{});
+    REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
+    CHECK(show(*rig.ending) == "Cancelled SIGUSR1");
+}
+
+TEST_CASE("a signal during the join ends the agent") {
+    Rig rig;
+    rig.config.handled_signals = {SIGUSR1};
+    rig.start();
+    ::raise(SIGUSR1);
+    REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
+    CHECK(rig.news() == "open store; join after -1; leave; close store; close link");
+}
+
+TEST_CASE("the grace is kept by the clock") {
+    Rig rig;
+    rig.config.supervisor.grace = 60ms;
+    rig.start();
+    rig.start_workers();
+    const auto begin = std::chrono::steady_clock::now();
+    rig.link.on_message(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "gpu07 was lost"});
+    REQUIRE(rig.run_until([&] { return rig.diary.back() == "kill tree"; }));
+    CHECK(std::chrono::steady_clock::now() - begin >= 60ms);
+}
+
+TEST_CASE("the guardian is fed from the start, every fifth of the lease") {
+    Rig rig;
+    rig.start();
+    CHECK(rig.host.feed_count == 1);
+    REQUIRE(rig.run_until([&] { return rig.host.feed_count == 4; }));
+}
+
+TEST_CASE("workers that cannot be made ready fail as workers that never started") {
+    Rig rig;
+    rig.config.workers.virtual_local_rank = true;
+    rig.config.workers.environment["CUDA_VISIBLE_DEVICES"] = "0";
+    rig.start();
+    rig.news();
+    rig.start_workers();
+    CHECK(rig.news().starts_with("failed rank 0: not started"));
+    CHECK(rig.link.failures.front().message.find("for local rank 1") != std::string::npos);
+    CHECK(rig.host.commands.empty());
+}
+
+TEST_CASE("a log directory that is a file is told before anybody joins") {
+    Rig rig;
+    std::ofstream(rig.config.logs.base) << "x";
+    rig.start();
+    REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
+    CHECK(rig.news() == "close link");
+    const auto* failed = std::get_if<SetUpFailed>(&*rig.ending);
+    REQUIRE(failed != nullptr);
+    CHECK(failed->why.find(rig.config.logs.base) != std::string::npos);
+}
+
+TEST_CASE("a log directory with nothing in it is not pointed at") {
+    Rig rig;
+    rig.start();
+    rig.start_workers();
+    rig.end_worker(0, Exited{1});
+    REQUIRE(rig.link.failures.size() == 1);
+    CHECK(rig.link.failures.front().log_directory.empty());
+    CHECK(rig.link.failures.front().wall_time_s > 1'700'000'000);
+}
+
+TEST_CASE("a signal beside a log directory that cannot be made ends the agent once") {
+    Rig rig;
+    rig.config.handled_signals = {SIGUSR1};
+    std::ofstream(rig.config.logs.base) << "x";
+    int ends = 0;
+    rig.start();
+    rig.agent->on_end = [&](Ending ending) {
+        ++ends;
+        rig.ending = std::move(ending);
+    };
+    ::raise(SIGUSR1);
+    REQUIRE(rig.run_until([&] { return rig.ending.has_value(); }));
+    rig.loop.restart();
+    rig.loop.run_for(50ms);  // whatever else was posted
+    CHECK(ends == 1);
+    CHECK(rig.news() == "close link");
+}
+
+TEST_CASE("what an ended worker left in its group is signalled by the host") {
+    Rig rig;
+    rig.start();
+    rig.start_workers();
+    WorkerEnded ended{.local_rank = 1, .pid = 100, .end = Exited{1}, .at = std::chrono::steady_clock::now()};
+    ended.group_left = true;
+    rig.news();
+    rig.host.on_event(ended);
+    CHECK(rig.news() == "failed rank 1: exit code 1; signal SIGTERM; signal group 1 SIGTERM");
+}
+
+TEST_CASE("directories that nobody asked for and nobody used are removed at the end") {
+    Rig rig;
+    rig.config.logs.base.clear();
+    rig.start();
+    rig.start_workers();
+    const fs::path kept = fs::path(rig.variable(0, "TORCHELASTIC_ERROR_FILE")).parent_path();
+    std::ofstream(kept / "notes.txt") << "kept";
+    const fs::path empty = fs::path(rig.variable(1, "TORCHELASTIC_ERROR_FILE")).parent_path();
+    CHECK(fs::exists(empty));
+    rig.end_worker(0, Exited{0});
+    rig.end_worker(1, Exited{0});
+    rig.link.on_message(native::JobEnded{});
+    rig.host.on_event(TreeEmpty{});
+    CHECK_FALSE(fs::exists(empty));
+    CHECK(fs::exists(kept / "notes.txt"));
+}
+
+TEST_CASE("with --log-dir /dev/null nothing is made on disk") {
+    Rig rig;
+    rig.config.logs.none = true;
+    rig.config.logs.base.clear();
+    rig.start();
+    rig.start_workers();
+    CHECK(rig.variable(0, "TORCHELASTIC_ERROR_FILE").empty());
+    CHECK(fs::is_empty(rig.directory));
+}
+
+TEST_CASE("an agent may be destroyed at any moment, also by its own end") {
+    Rig rig;
+    rig.start();
+    rig.agent->on_end = [&rig](Ending) { rig.agent.reset(); };
+    rig.link.on_lost("gone");
+    REQUIRE(rig.run_until([&] { return rig.agent == nullptr; }));
+    rig.link.on_lost("gone again");
+    rig.host.on_event(TreeEmpty{});
+    rig.loop.poll();
+}

@@ -1,0 +1,79 @@
+#include "agent/process/side_runs.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+#include "tests/support/scratch_folder.h"
+
+using namespace muster;
+using namespace muster::agent;
+
+namespace {
+
+std::string program(const test::ScratchFolder& folder, const std::string& body) {
+    const auto path = folder / "stacks";
+    std::ofstream(path) << "#!/bin/sh\n" << body << '\n';
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    return path;
+}
+
+}  // namespace
+
+TEST_CASE("what the program says of a process arrives when it ends") {
+    const test::ScratchFolder folder;
+    boost::asio::io_context loop;
+    SideRuns runs(loop);
+    const auto path = program(folder, "echo thread $1 x");
+    std::vector<std::string> told;
+    runs.start({path, "42"}, 10s, [&](std::string text) { told.push_back(std::move(text)); });
+    runs.start({path, "43"}, 10s, [&](std::string text) { told.push_back(std::move(text)); });
+    CHECK(told.empty());
+    loop.run_for(10s);
+    std::sort(told.begin(), told.end());
+    CHECK(told == std::vector<std::string>{"thread 42 x\n", "thread 43 x\n"});
+}
+
+TEST_CASE("of one that does not end the beginning counts, and it is killed") {
+    const test::ScratchFolder folder;
+    const auto pid_file = folder / "pid";
+    boost::asio::io_context loop;
+    SideRuns runs(loop);
+    const auto path = program(folder, cat("echo $$ > ", pid_file, "; echo thread 1 x; exec sleep 1000"));
+    std::string told;
+    const auto begun = std::chrono::steady_clock::now();
+    runs.start({path}, 1s, [&](std::string text) { told = std::move(text); });
+    loop.run_for(20s);
+    CHECK(told == "thread 1 x\n");
+    CHECK(std::chrono::steady_clock::now() - begun >= 1s);
+    CHECK(std::chrono::steady_clock::now() - begun < 10s);
+    pid_t pid = 0;
+    std::ifstream(pid_file) >> pid;
+    REQUIRE(pid > 0);
+    CHECK(::kill(pid, 0) != 0);  // killed, and reaped
+}
+
+TEST_CASE("whoever is dropped hears nothing, and a program that is missing is told of") {
+    const test::ScratchFolder folder;
+    boost::asio::io_context loop;
+    {
+        SideRuns runs(loop);
+        runs.start({program(folder, "exec sleep 1000")}, 100s, [&](const std::string&) { FAIL("it was dropped"); });
+        runs.drop_all();
+        loop.run_for(20s);  // returns when the program has been reaped
+        CHECK(loop.stopped());
+    }
+    loop.restart();
+    SideRuns missing(loop);
+    std::string told;
+    missing.start({folder / "missing"}, 1s, [&](std::string text) { told = std::move(text); });
+    loop.run_for(10s);
+    CHECK(told.starts_with("note start "));
+    CHECK(told.find("No such file") != std::string::npos);
+}

@@ -1,0 +1,243 @@
+// Random lives of an agent against a host and a daemon that keep their contracts. Safety after every step; then the
+// faults stop and the agent must come to its end.
+#include <random>
+#include <set>
+#include <utility>
+
+#include "tests/support/catch.h"
+#include "tests/unit/agent/supervision/supervisor_story.h"
+
+using namespace muster;
+using namespace muster::agent;
+using namespace muster::agent::test;
+
+namespace {
+
+/// Plays host and daemon. What the supervisor orders becomes the set of events that may come next.
+class Life {
+  public:
+    explicit Life(std::uint32_t seed) : random_(seed), supervisor_(Story::config()) {}
+
+    void run(int steps) {
+        deliver(Begin{});
+        for (int i = 0; i < steps && !finished_; ++i) anything();
+        // Liveness: whatever happened, two stop requests end the agent once the host has answered.
+        if (!finished_) deliver(StopRequested{SIGTERM});
+        if (!finished_) deliver(StopRequested{SIGTERM});
+        for (int i = 0; i < 10 && !finished_; ++i) answer_kill();
+        REQUIRE(finished_);
+        deliver(StopRequested{SIGTERM});
+        deliver(Elapsed{});
+    }
+    std::set<std::string> seen;  // kinds of action
+
+  private:
+    struct Process {
+        bool answered = false;
+        bool ended = true;
+        bool group = false;  ///< its leader has ended and left something
+    };
+
+    bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
+
+    void anything() {
+        now_ += std::chrono::milliseconds(random_() % 3000);
+        switch (random_() % 17) {
+            case 0: return deliver(store_opened_if_asked());
+            case 1:
+            case 2:
+            case 3: return assign();
+            case 4: return deliver(DaemonSaid{native::RoundEnded{round_, {}, chance(20), "x"}});
+            case 5:
+            case 6: return worker_speaks(chance(50) ? Exited{0} : Exited{1});
+            case 7: return worker_speaks(Signaled{chance(50) ? SIGSEGV : SIGTERM, false});
+            case 8: return answer_kill();
+            case 9: return chance(30) ? deliver(ClientFenced{"silent"}) : deliver(Elapsed{});
+            case 10: return chance(5) ? deliver(ClientLost{"gone"}) : deliver(Elapsed{});
+            case 11: return chance(5) ? deliver(StopRequested{SIGINT}) : deliver(Elapsed{});
+            case 12: return chance(5) ? deliver(DaemonSaid{native::JobEnded{}}) : deliver(Elapsed{});
+            case 13: return group_empties();
+            case 14: return chance(5) ? guardian_replaced() : deliver(Elapsed{});
+            case 15:
+                return chance(50) ? deliver(DaemonSaid{native::NoticeGiven{"x"}})
+                                  : deliver(PreemptionAnnounced{SIGUSR1});
+            default: return chance(5) ? deliver(DaemonSaid{native::Drain{"x"}}) : deliver(Elapsed{});
+        }
+    }
+
+    SupervisorEvent store_opened_if_asked() {
+        if (!open_asked_) return Elapsed{};
+        open_asked_ = false;
+        return StoreOpened{RoundPorts{4000, 4000}};
+    }
+    void assign() {
+        if (open_asked_) return deliver(store_opened_if_asked());
+        native::Assigned assigned;
+        assigned.round = round_ + (chance(70) ? 1 : 0);
+        if (joined_) round_ = std::max(round_, assigned.round);
+        deliver(DaemonSaid{assigned});
+    }
+    void worker_speaks(WorkerEnd end) {
+        const auto local_rank = static_cast<std::uint32_t>(random_() % 2);
+        auto& process = processes_[local_rank];
+        if (process.ended) return deliver(Elapsed{});
+        if (!process.answered && chance(80)) {
+            process.answered = true;
+            return deliver(HostSaid{WorkerStarted{local_rank, 100}, {}});
+        }
+        process.ended = true;
+        const Instant at = now_ - std::chrono::milliseconds(random_() % 2000);
+        WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = std::move(end), .at = at};
+        process.group = ended.group_left = chance(20);
+        deliver(HostSaid{std::move(ended), {}});
+    }
+    void group_empties() {
+        const auto local_rank = static_cast<std::uint32_t>(random_() % 2);
+        if (!std::exchange(processes_[local_rank].group, false)) return deliver(Elapsed{});
+        deliver(HostSaid{GroupEmpty{local_rank}, {}});
+    }
+    void guardian_replaced() {
+        for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
+            auto& process = processes_[local_rank];
+            process.group = false;
+            if (std::exchange(process.ended, true)) continue;
+            WorkerEnded ended{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_};
+            ended.orphaned = true;
+            deliver(HostSaid{std::move(ended), {}});
+        }
+        if (!finished_) deliver(HostSaid{GuardianLost{"killed", now_, true}, {}});
+    }
+    void answer_kill() {
+        if (!kill_asked_) return deliver(Elapsed{});
+        for (std::uint32_t local_rank = 0; local_rank < 2 && !finished_; ++local_rank) {
+            if (processes_[local_rank].ended) continue;
+            processes_[local_rank].ended = true;
+            deliver(
+                HostSaid{WorkerEnded{.local_rank = local_rank, .pid = 100, .end = Signaled{SIGKILL}, .at = now_}, {}});
+        }
+        kill_asked_ = false;
+        tree_ = false;
+        if (!finished_) deliver(HostSaid{TreeEmpty{}, {}});
+    }
+
+    void deliver(const SupervisorEvent& event) {
+        const auto step = supervisor_.step(event, now_);
+        if (finished_) CHECK(step.actions.empty());
+        for (const auto& action : step.actions) carry_out(action);
+        const auto left = supervisor_.deadline();
+        CHECK((left == no_deadline || left <= now_ + 30s));
+    }
+
+    /// The host has not answered KillTree in time, nor KillGuardian after it.
+    bool given_up() const { return guardian_killed_ && now_ - killed_at_ >= Story::config().kill_wait; }
+
+    void carry_out(const SupervisorAction& action) {
+        REQUIRE_FALSE(finished_);
+        const auto text = show(action);
+        seen.insert(text.substr(0, text.find('(')));
+        if (std::holds_alternative<OpenStore>(action)) {
+            REQUIRE_FALSE(store_);
+            store_ = open_asked_ = true;
+        } else if (std::holds_alternative<CloseStore>(action)) {
+            REQUIRE(store_);
+            store_ = open_asked_ = false;
+        } else if (std::holds_alternative<SendJoin>(action)) {
+            REQUIRE(store_);
+            REQUIRE_FALSE(tree_);  // S4
+            joined_ = true;
+        } else if (const auto* start = std::get_if<StartWorkers>(&action)) {
+            REQUIRE(joined_);
+            REQUIRE_FALSE(tree_);
+            REQUIRE(started_rounds_.insert(start->assignment.round).second);
+            joined_ = false;
+            tree_ = true;
+            processes_[0] = processes_[1] = Process{false, false, false};
+        } else if (std::holds_alternative<SignalWorkers>(action) || std::holds_alternative<NotifyWorkers>(action)) {
+            REQUIRE(tree_);
+            REQUIRE((!processes_[0].ended || !processes_[1].ended));
+        } else if (const auto* group = std::get_if<SignalGroup>(&action)) {
+            REQUIRE(tree_);
+            REQUIRE(processes_[group->local_rank].ended);
+            REQUIRE(processes_[group->local_rank].group);
+        } else if (std::holds_alternative<KillTree>(action)) {
+            REQUIRE(tree_);
+            kill_asked_ = true;
+            guardian_killed_ = false;
+            killed_at_ = now_;
+        } else if (std::holds_alternative<KillGuardian>(action)) {
+            REQUIRE(kill_asked_);
+            REQUIRE_FALSE(guardian_killed_);
+            REQUIRE(now_ - killed_at_ >= Story::config().kill_wait);
+            guardian_killed_ = true;
+            killed_at_ = now_;
+        } else if (std::holds_alternative<ReportRound>(action) || std::holds_alternative<AcknowledgeEnd>(action)) {
+            REQUIRE((!tree_ || given_up()));
+        } else if (std::holds_alternative<Finish>(action)) {
+            REQUIRE_FALSE(store_);
+            REQUIRE((!tree_ || given_up()));
+            finished_ = true;
+        }
+    }
+
+    std::mt19937 random_;
+    Supervisor supervisor_;
+    Instant now_ = Instant(1h);
+    Instant killed_at_ = Instant(0s);
+    Round round_ = 0;
+    Process processes_[2];
+    std::set<Round> started_rounds_;
+    bool store_ = false, open_asked_ = false, joined_ = false, tree_ = false, kill_asked_ = false, finished_ = false;
+    bool guardian_killed_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("random lives keep every rule, and end") {
+    std::set<std::string> seen;
+    for (std::uint32_t seed = 1; seed <= 5000; ++seed) {
+        INFO("seed " << seed);
+        Life life(seed);
+        life.run(200);
+        seen.insert(life.seen.begin(), life.seen.end());
+    }
+    // All kinds of action have happened, or the lives were too tame to prove anything.
+    CHECK(seen.size() == std::variant_size_v<SupervisorAction>);
+}
+
+TEST_CASE("a stop at any step of a life ends the agent, and each start gets its end") {
+    // One life: join, start, a failure, the drain, the next round, success, the job's end. Stopped before each step.
+    using Act = std::string (*)(Story&);
+    const std::vector<Act> life = {
+        [](Story& s) { return s.begin(); },
+        [](Story& s) { return s.store_opened(); },
+        [](Story& s) { return s.assigned(0); },
+        [](Story& s) { return s.started(0); },
+        [](Story& s) { return s.started(1); },
+        [](Story& s) { return s.ended(1, Exited{1}); },
+        [](Story& s) { return s.round_ended(0); },
+        [](Story& s) {
+            return s.ended(0, Signaled{SIGTERM, false});
+        },
+        [](Story& s) { return s.tree_empty(); },
+        [](Story& s) { return s.store_opened(); },
+        [](Story& s) { return s.assigned(1); },
+        [](Story& s) { return s.ended(0, Exited{0}); },
+        [](Story& s) { return s.ended(1, Exited{0}); },
+        [](Story& s) { return s.job_succeeded(); },
+    };
+    for (std::size_t stop_before = 0; stop_before <= life.size(); ++stop_before) {
+        INFO("stopped before step " << stop_before);
+        Story story;
+        for (std::size_t i = 0; i < stop_before; ++i) life[i](story);
+        story.stop(SIGTERM);
+        story.stop(SIGTERM);
+        const bool second_round = stop_before > 10;
+        for (std::uint32_t rank : {0U, 1U}) {
+            const std::size_t started = second_round ? 10 : 2;
+            const std::size_t ended = second_round ? 11 + rank : (rank == 1 ? 5 : 7);
+            if (stop_before > started && stop_before <= ended) story.ended(rank, Signaled{SIGKILL, false});
+        }
+        story.tree_empty();
+        CHECK(story.phase() == Phase::done);
+    }
+}

@@ -1,0 +1,82 @@
+// Counting GPUs, with a library of our own in NVML's place.
+#include "launcher/host/gpu_count.h"
+
+#include <cstdlib>
+
+#include "launcher/host/environment_probe.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+std::vector<GpuDevice> devices_of(const char* devices) {
+    ::setenv("FAKE_NVML", devices, 1);
+    const auto listed = list_gpus(FAKE_NVML_LIBRARY);
+    REQUIRE(listed.has_value());
+    return *listed;
+}
+
+std::uint32_t workers(const char* devices, WorkerCount count, const Environment& environment = {}) {
+    ::setenv("FAKE_NVML", devices, 1);
+    LaunchConfig config;
+    config.worker_count = count;
+    const auto resolved = resolve_worker_count(config, environment, FAKE_NVML_LIBRARY);
+    if (!resolved) FAIL(resolved.error().context);
+    return config.workers_per_node;
+}
+
+}  // namespace
+
+TEST_CASE("without the variable every GPU counts, and a partitioned one as its parts") {
+    CHECK(visible_gpu_count(devices_of(""), {}) == 0);
+    CHECK(visible_gpu_count(devices_of("GPU-a;GPU-b"), {}) == 2);
+    CHECK(visible_gpu_count(devices_of("GPU-a;GPU-b=MIG-x,MIG-y,MIG-z"), {}) == 4);
+    CHECK(visible_gpu_count(devices_of("GPU-a="), {}) == 0);
+}
+
+TEST_CASE("CUDA_VISIBLE_DEVICES is applied as CUDA does it") {
+    const auto devices = devices_of("GPU-aa1;GPU-ab2;GPU-b=MIG-x1,MIG-x2;GPU-c");
+    const auto count = [&](std::string_view visible) { return visible_gpu_count(devices, visible); };
+    CHECK(count("0,1") == 2);
+    CHECK(count(" 3 , 0 ") == 2);
+    CHECK(count("") == 0);
+    CHECK(count("-1") == 0);
+    CHECK(count("0,-1,1") == 1);  // what follows the first that is not valid does not count
+    CHECK(count("0,9,1") == 1);
+    CHECK(count("NoDevFiles") == 0);
+    CHECK(count("0,0") == 0);  // named twice: none
+    CHECK(count("1gpu,2x") == 2);
+    CHECK(count("GPU-aa1,GPU-c") == 2);
+    CHECK(count("GPU-aa,GPU-ab") == 2);  // an unambiguous beginning is enough
+    CHECK(count("GPU-a") == 0);          // this one fits two
+    CHECK(count("MIG-x1,MIG-x2") == 2);
+    CHECK(count("MIG-GPU-b/1/0") == 1);
+    CHECK(count("GPU-zz,0") == 0);
+}
+
+TEST_CASE("auto takes GPUs before CPUs, gpu insists, cpu ignores them") {
+    CHECK(workers("GPU-a;GPU-b;GPU-c", WorkerCount::automatic) == 3);
+    CHECK(workers("GPU-a;GPU-b;GPU-c", WorkerCount::gpu, {{"CUDA_VISIBLE_DEVICES", "2,0"}}) == 2);
+    CHECK(workers("", WorkerCount::automatic) == usable_cpu_count());
+    CHECK(workers("GPU-a;GPU-b;GPU-c", WorkerCount::cpu) == usable_cpu_count());
+    CHECK(workers("GPU-a", WorkerCount::automatic, {{"CUDA_VISIBLE_DEVICES", ""}}) == usable_cpu_count());
+    CHECK(usable_cpu_count() >= 1);
+}
+
+TEST_CASE("gpu without a GPU says what was found") {
+    LaunchConfig config;
+    config.worker_count = WorkerCount::gpu;
+    const auto why = [&](const char* devices, const std::string& library, const Environment& environment) {
+        ::setenv("FAKE_NVML", devices, 1);
+        const auto resolved = resolve_worker_count(config, environment, library);
+        REQUIRE_FALSE(resolved.has_value());
+        return resolved.error().context;
+    };
+    CHECK(why("", "/nowhere/libnvidia-ml.so.1", {}).find("no NVIDIA driver") != std::string::npos);
+    CHECK(why("broken", FAKE_NVML_LIBRARY, {}).find("Driver Not Loaded") != std::string::npos);
+    CHECK(why("GPU-a;GPU-b", FAKE_NVML_LIBRARY, {{"CUDA_VISIBLE_DEVICES", "7"}}).find("2 GPUs are here, but") !=
+          std::string::npos);
+    CHECK(why("", FAKE_NVML_LIBRARY, {}).find("--nproc-per-node: got 'gpu'") != std::string::npos);
+}

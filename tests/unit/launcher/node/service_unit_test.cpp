@@ -1,0 +1,60 @@
+// A launcher that is a systemd unit's main process, and one that is not.
+#include "launcher/node/service_unit.h"
+
+#include <unistd.h>
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+Environment of_a_unit(const std::string& pid) {
+    return {{"SYSTEMD_EXEC_PID", pid}, {"NOTIFY_SOCKET", "/run/n"}, {"INVOCATION_ID", "1"}, {"PATH", "/bin"}};
+}
+
+ServiceUnit unit() {
+    auto environment = of_a_unit("7");
+    return ServiceUnit::take(environment, 7, 1);
+}
+
+}  // namespace
+
+TEST_CASE("what systemd says to its own process does not reach the workers") {
+    auto environment = of_a_unit("7");
+    (void)ServiceUnit::take(environment, 7, 1);
+    CHECK(environment == Environment{{"INVOCATION_ID", "1"}, {"PATH", "/bin"}});
+    // Below a service's own program, which may be another launcher's worker, nothing is ours.
+    auto below = of_a_unit("8");
+    (void)ServiceUnit::take(below, 7, 1);
+    CHECK(below == of_a_unit("8"));
+}
+
+TEST_CASE("a systemd before 248 does not say which process it started: then its child is the one") {
+    for (const int parent : {1, 42}) {
+        Environment environment{{"NOTIFY_SOCKET", "/run/n"}, {"INVOCATION_ID", "1"}};
+        (void)ServiceUnit::take(environment, 7, parent);
+        CHECK(environment.contains("NOTIFY_SOCKET") == (parent != 1));
+    }
+    // In a container process 1 is no systemd.
+    Environment container{{"NOTIFY_SOCKET", "/run/n"}};
+    (void)ServiceUnit::take(container, 7, 1);
+    CHECK(container.contains("NOTIFY_SOCKET"));
+}
+
+TEST_CASE("a second unit of one job is refused while the first one lives") {
+    const auto job = "service-unit-test-" + std::to_string(::getpid());
+    for (const auto& name : {job, job + std::string(200, 'x')}) {
+        auto first = unit(), second = unit();
+        CHECK(first.claim(name).has_value());
+        const auto refused = second.claim(name);
+        REQUIRE(refused.has_error());
+        CHECK(refused.error().code == Errc::already_exists);
+        CHECK(refused.error().context.find("process " + std::to_string(::getpid())) != std::string::npos);
+        CHECK(second.claim(name + "-other").has_value());
+        first = ServiceUnit();
+        CHECK(second.claim(name).has_value());
+        CHECK(ServiceUnit().claim(name).has_value());  // no unit: two by hand are nobody's mistake
+    }
+}

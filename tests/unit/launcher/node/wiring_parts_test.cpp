@@ -1,0 +1,184 @@
+// The parts of the wiring that can be looked at one by one: what the agent is told, and the last words of a dead one.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <thread>
+#include <utility>
+
+#include "launcher/node/agent_config.h"
+#include "launcher/node/testament.h"
+#include "rendezvous/wire/native/codec.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::launcher;
+
+namespace {
+
+/// A listener on loopback that takes one connection and keeps what it is told.
+class OneListener {
+  public:
+    OneListener() {
+        fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in name{};
+        name.sin_family = AF_INET;
+        name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof name;
+        REQUIRE(::bind(fd_, reinterpret_cast<sockaddr*>(&name), size) == 0);
+        REQUIRE(::listen(fd_, 1) == 0);
+        REQUIRE(::getsockname(fd_, reinterpret_cast<sockaddr*>(&name), &size) == 0);
+        port_ = ntohs(name.sin_port);
+    }
+    ~OneListener() { ::close(fd_); }
+    OneListener(const OneListener&) = delete;
+    OneListener& operator=(const OneListener&) = delete;
+
+    std::string take_all() const {
+        const int peer = ::accept(fd_, nullptr, nullptr);
+        std::string bytes;
+        char piece[256];
+        for (ssize_t size = 0; (size = ::recv(peer, piece, sizeof piece, 0)) > 0;)
+            bytes.append(piece, static_cast<std::size_t>(size));
+        ::close(peer);
+        return bytes;
+    }
+    /// Says `words` to the next one that connects, and hears it out.
+    void answer(std::string_view words) {
+        const int peer = ::accept(fd_, nullptr, nullptr);
+        ::send(peer, words.data(), words.size(), MSG_NOSIGNAL);
+        ::shutdown(peer, SHUT_WR);
+        char piece[256];
+        while (::recv(peer, piece, sizeof piece, 0) > 0) {
+        }
+        ::close(peer);
+        ++answered_count_;
+    }
+    [[nodiscard]] int answered_count() const { return answered_count_; }
+    /// Whoever connects from now on is refused.
+    void shut() { ::close(std::exchange(fd_, -1)); }
+    [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  private:
+    std::atomic<int> answered_count_{0};
+    int fd_ = -1;
+    std::uint16_t port_ = 0;
+};
+
+TestamentPlan plan_for(std::vector<Endpoint> daemons) {
+    native::Hello hello;
+    hello.job = "j";
+    hello.node = {.host = "gpu07", .pid = 42, .incarnation = 99};
+    return {.daemons = std::move(daemons), .hello = hello, .why = "its agent died"};
+}
+
+}  // namespace
+
+TEST_CASE("the last words reach the first address that answers: Hello and AgentDied") {
+    OneListener listener;
+    std::string bytes;
+    std::thread daemon([&] { bytes = listener.take_all(); });
+    deliver_testament(
+        write_testament(plan_for({{"::1", listener.port()}, {"not-an-address", 1}, {"127.0.0.1", listener.port()}})),
+        3s);
+    daemon.join();
+    native::FrameReader reader(native::Sender::agent);
+    reader.append(bytes);
+    const auto first = reader.next();
+    const auto second = reader.next();
+    REQUIRE((first.has_value() && first->has_value() && second.has_value() && second->has_value()));
+    CHECK(std::get<native::Hello>(**first).node.incarnation == 99);
+    CHECK(std::get<native::AgentDied>(**second).why == "its agent died");
+    const auto rest = reader.next();
+    CHECK((rest.has_value() && !rest->has_value()));
+}
+
+TEST_CASE("a daemon that does not answer, or a broken testament, holds the guardian up no longer than its limit") {
+    OneListener silent;  // accepts in the kernel, never reads, never closes
+    const auto started = std::chrono::steady_clock::now();
+    deliver_testament(write_testament(plan_for({{"127.0.0.1", silent.port()}})), 200ms);
+    deliver_testament("", 1s);
+    deliver_testament("no line end", 1s);
+    deliver_testament("127.0.0.1:port\nx", 1s);
+    deliver_testament("127.0.0.1:99999 127.0.0.1\nx", 1s);
+    CHECK(std::chrono::steady_clock::now() - started < 10s);
+}
+
+TEST_CASE("the last words go on to the next daemon until one of them leads") {
+    OneListener standby;
+    OneListener leader;
+    std::string refusal;
+    native::append_frame(refusal, native::NotLeader{"elsewhere:1"});
+    std::string bytes;
+    std::thread daemons([&] {
+        for (int times = 0; times < 2; ++times) standby.answer(refusal);
+        bytes = leader.take_all();
+    });
+    std::thread guardian([&] {
+        deliver_testament(write_testament(plan_for({{"127.0.0.1", standby.port()}, {"127.0.0.1", 1}})), 3s);
+        deliver_testament(
+            write_testament(plan_for({{"127.0.0.1", 1}, {"127.0.0.1", leader.port()}, {"127.0.0.1", standby.port()}})),
+            3s);
+    });
+    // The standby answers twice, which only somebody who asks again can have brought about; then nobody is there.
+    while (standby.answered_count() < 2) std::this_thread::yield();
+    standby.shut();
+    guardian.join();
+    daemons.join();
+    CHECK_FALSE(bytes.empty());
+}
+
+TEST_CASE("the agent and its client are told what the options said") {
+    LaunchConfig config;
+    config.backend = Backend::fixed;
+    config.nodes_min = config.nodes_max = 3;
+    config.node_rank = 2;
+    config.workers_per_node = 4;
+    config.endpoint = {"gpu01", 29511};
+    config.job = "j7";
+    config.script = "/x/train.py";
+    config.restarts_max = 5;
+    config.lease = 2s;
+    config.redirects.by_local_rank = {{1, StreamMask::err}};
+    config.tee.all = StreamMask::out;
+    const NodeFacts node{.identity = {.host = "gpu03", .pid = 7, .incarnation = 8},
+                         .addresses = {"10.0.0.3"},
+                         .known_addresses = {},
+                         .network = {},
+                         .hosts_endpoint = false,
+                         .stderr_is_terminal = true};
+    const auto agent = agent_config(config, Entry{{"python3", "-u", "/x/train.py"}}, {{"A", "b"}}, node);
+    CHECK(agent.supervisor.stop_signals == config.handled_signals);
+    CHECK(agent.supervisor.repeated_signal == 0);
+    const Environment in_slurm{{"SLURM_STEP_ID", "0"}, {"SLURM_JOB_ID", "1"}, {"SLURM_PROCID", "0"}};
+    CHECK(agent_config(config, {}, in_slurm, node).supervisor.repeated_signal == SIGTERM);
+    const auto& join = agent.supervisor.join;
+    CHECK(join.terms.fixed_world);
+    CHECK(join.terms.nodes_min == 3);
+    CHECK(join.terms.restarts_max == 5);
+    CHECK(join.terms.stalled_restarts_max == 0);
+    CHECK(join.terms.lease_ms == 2'000);
+    CHECK(join.slots == 4);
+    CHECK(join.node_rank == 2);
+    CHECK(join.entry == "train.py");
+    CHECK(join.addresses == std::vector<std::string>{"10.0.0.3"});
+    CHECK(agent.workers.master_address == "gpu01");
+    CHECK(agent.workers.master_port == 29511);
+    CHECK(agent.workers.environment.at("A") == "b");
+    REQUIRE(agent.logs.redirects.size() == 4);
+    CHECK(agent.logs.redirects[1] == agent::StreamSet{.out = false, .err = true});
+    CHECK(agent.logs.redirects[2] == agent::StreamSet{});
+    CHECK(agent.logs.tee[3] == agent::StreamSet{.out = true, .err = false});
+    CHECK(agent.logs.stderr_is_terminal);
+
+    config.backend = Backend::c10d;
+    config.standalone = true;
+    const auto client = client_config(config, node);
+    CHECK(client.endpoint.host == "127.0.0.1");
+    CHECK(client.job == "j7");
+    CHECK(client.lease == 2s);
+    CHECK(agent_config(config, {}, {}, node).workers.master_port == 0);
+}

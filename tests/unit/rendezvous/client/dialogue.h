@@ -1,0 +1,125 @@
+// An agent's side of the rendezvous with everything around it played by the test: each call returns what the core wants
+// done, one short line for each output.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/client/core/client_core.h"
+#include "rendezvous/wire/native/codec.h"
+
+namespace muster::test {
+
+using namespace rendezvous;
+using Lines = std::vector<std::string>;
+
+class Dialogue {
+  public:
+    explicit Dialogue(const char* host = "gpu00") {
+        config.endpoint = {host, 29400};
+        config.job = "job";
+        config.node = {"n1", 7, 42};
+        core.emplace(config);
+    }
+
+    /// Its endpoints are a, b and c, all with port 1.
+    void knows_several() {
+        config.endpoint = {"a", 1};
+        config.others = {{"b", 1}, {"c", 1}};
+        core.emplace(config);
+    }
+
+    // ---- what happens; time stands still unless `pass` ----
+    Lines join(Round last_round = no_round) {
+        native::Join said;
+        said.last_round = last_round;
+        return lines(core->join(said, now));
+    }
+    Lines open() { return hears(ConnectionOpened{"10.0.0.1"}); }
+    Lines broken() { return hears(ConnectionClosed{"reset"}); }
+    Lines daemon(native::Message message) { return hears(MessageReceived{std::move(message)}); }
+    Lines pong() { return daemon(native::Pong{last_ping.sequence, last_ping.sent_ns, 5'000'000}); }
+    Lines peer(std::uint32_t rank, bool lost, Round round = 0) {
+        return hears(PeerAnswered{rank, native::PeerAnswer{round, lost}});
+    }
+    Lines hears(const ClientInput& input) { return lines(core->step(input, now)); }
+
+    /// Time passes; the core is called at its deadlines. With `answering` each ping is answered at once.
+    Lines pass(Duration duration, bool answering = false) {
+        Lines all;
+        const auto until = now + duration;
+        while (core->deadline() <= until) {
+            now = std::max(now, core->deadline());
+            for (auto& line : hears(TimePassed{})) {
+                const bool answer = answering && line == "send Ping";
+                all.push_back(std::move(line));
+                if (answer) pong();
+            }
+        }
+        now = until;
+        return all;
+    }
+
+    static native::Assigned assigned(Round round = 0, std::uint32_t world = 3) {
+        native::Assigned made;
+        made.round = round;
+        made.group_rank = 1;
+        made.group_world_size = world;
+        return made;
+    }
+    /// Joined, connected, and in round 0 of three nodes.
+    void settle_in(std::uint32_t world = 3) {
+        join();
+        open();
+        pong();
+        daemon(assigned(0, world));
+        native::Peers peers{0, {}};
+        for (std::uint32_t rank = 0; rank < world; ++rank) peers.peers.push_back({rank, cat("p", rank), 6000});
+        daemon(peers);
+    }
+
+    Lines lines(const std::vector<ClientOutput>& outputs) {
+        Lines out;
+        for (const auto& output : outputs) std::visit([&](const auto& one) { out.push_back(line(one)); }, output);
+        return out;
+    }
+
+    ClientConfig config;
+    std::optional<ClientCore> core;
+    Instant now = Instant(1000s);
+    native::Ping last_ping;
+    native::Hello hello;
+    native::Message last_sent;
+    native::Message last_delivered;
+
+  private:
+    std::string line(const Connect&) {
+        return config.others.empty() ? "connect" : cat("connect ", core->endpoint().host);
+    }
+    std::string line(const Disconnect& one) { return one.is_stranger ? "disconnect a stranger" : "disconnect"; }
+    std::string line(const Abandon&) { return "abandon"; }
+    std::string line(const DropOlder&) { return "drop older"; }
+    std::string line(const Send& send) {
+        last_sent = send.message;
+        if (const auto* ping = std::get_if<native::Ping>(&send.message)) last_ping = *ping;
+        if (const auto* said = std::get_if<native::Hello>(&send.message)) hello = *said;
+        return cat("send ", native::name(send.message));
+    }
+    std::string line(const AskPeer& ask) { return cat("ask ", ask.peer.group_rank); }
+    std::string line(const Deliver& deliver) {
+        last_delivered = deliver.message;
+        return cat("deliver ", native::name(deliver.message));
+    }
+    std::string line(const Fenced& fenced) { return cat("fenced: ", fenced.why); }
+    std::string line(const RendezvousLost& lost) { return cat("lost: ", lost.why); }
+    std::string line(const Progress& progress) { return cat("progress: ", progress.line); }
+};
+
+inline bool any_starts_with(const Lines& lines, std::string_view start) {
+    for (const auto& line : lines)
+        if (line.starts_with(start)) return true;
+    return false;
+}
+
+}  // namespace muster::test

@@ -1,0 +1,94 @@
+#include "tests/support/catch.h"
+#include "tests/unit/rendezvous/client/dialogue.h"
+
+namespace muster::test {
+
+TEST_CASE("an agent with several endpoints goes on to the next when one does not answer, and round again") {
+    Dialogue talk;
+    talk.knows_several();
+    CHECK(talk.join() == Lines{"connect a"});
+    for (const auto* next : {"connect b", "connect c", "connect a"}) {
+        talk.hears(ConnectionFailed{"connection refused"});
+        Lines lines;
+        while ((lines = talk.pass(10ms)).empty()) {
+        }
+        CHECK(lines == Lines{next});
+    }
+}
+
+TEST_CASE("an agent goes where the daemon sends it that does not lead, and nothing of that one counts as heard") {
+    Dialogue talk;
+    talk.config.others = {{"b", 1}, {"c", 1}};
+    talk.core.emplace(talk.config);
+    talk.settle_in();
+    talk.broken();
+    talk.pass(20ms);
+    talk.open();
+    CHECK(talk.daemon(native::NotLeader{"leader:29400"}) == Lines{"disconnect"});
+    CHECK(talk.pass(20ms) == Lines{"connect leader"});
+    // It is gone as well: on with the list.
+    talk.hears(ConnectionFailed{"connection refused"});
+    Lines lines;
+    while ((lines = talk.pass(10ms)).empty()) {
+    }
+    CHECK(lines == Lines{"connect b"});
+    // Words without a leader do not stand for one: the workers are fenced as if nobody had answered.
+    bool asked = false;
+    for (int i = 0; i < 500 && !asked; ++i) {
+        talk.open();
+        talk.daemon(native::NotLeader{""});
+        for (const auto& line : talk.pass(10ms)) asked = asked || line.starts_with("ask ");
+    }
+    CHECK(asked);
+}
+
+TEST_CASE("a leader that was told of and falls silent is not asked again because the list has it next") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.join();
+    talk.open();
+    talk.daemon(native::NotLeader{"b:1"});
+    REQUIRE(talk.pass(20ms) == Lines{"connect b"});
+    talk.open();
+    talk.pong();
+    talk.daemon(Dialogue::assigned());
+    Lines connects;
+    for (const auto& line : talk.pass(2600ms))
+        if (line.starts_with("connect")) connects.push_back(line);
+    CHECK(connects == Lines{"connect c"});
+}
+
+TEST_CASE("an agent that looks for the leader goes where a peer hears it") {
+    Dialogue talk;
+    talk.knows_several();
+    talk.settle_in();
+    talk.broken();
+    REQUIRE(talk.pass(20ms) == Lines{"connect a"});
+    CHECK(talk.hears(PeerAnswered{0, native::PeerAnswer{0, false, "c:1"}}) == Lines{"disconnect", "connect c"});
+    // What it is about to try anyway, it tries.
+    CHECK(talk.hears(PeerAnswered{2, native::PeerAnswer{0, false, "c:1"}}).empty());
+    CHECK(talk.hears(PeerAnswered{2, native::PeerAnswer{0, false, "nowhere"}}).empty());
+    talk.open();
+    talk.pong();
+    const native::PeerAsk question{"job", 0, 1};
+    CHECK(talk.core->answer(question, talk.now) == native::PeerAnswer{0, false, "c:1"});
+}
+
+TEST_CASE("an agent that was only sent elsewhere comes to the leader on its first connection") {
+    Dialogue talk;
+    talk.config.others = {{"b", 1}};
+    talk.core.emplace(talk.config);
+    talk.join();
+    talk.open();
+    talk.daemon(native::NotLeader{"b:1"});
+    talk.pass(20ms);
+    talk.open();
+    CHECK(talk.hello.connection == 1);
+    talk.pong();
+    talk.broken();
+    talk.pass(20ms);
+    talk.open();
+    CHECK(talk.hello.connection == 2);
+}
+
+}  // namespace muster::test

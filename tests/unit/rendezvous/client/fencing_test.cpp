@@ -1,0 +1,219 @@
+// When a node may keep its workers although the daemon is silent. The lease is 5 s.
+#include "tests/support/catch.h"
+#include "tests/unit/rendezvous/client/dialogue.h"
+
+namespace muster::test {
+
+namespace {
+
+const Lines questions{"ask 0", "ask 2"};
+
+/// All of it but what is said on the dead connection.
+Lines without_connection(Lines lines) {
+    std::erase_if(lines, [](const std::string& line) {
+        return line == "send Ping" || line == "disconnect" || line == "connect" || line.starts_with("send ");
+    });
+    return lines;
+}
+
+}  // namespace
+
+TEST_CASE("silent for 0.6 lease, a node asks its peers, and again each 0.1 lease") {
+    Dialogue talk;
+    talk.settle_in();
+    CHECK(without_connection(talk.pass(2999ms)).empty());
+    CHECK(without_connection(talk.pass(1ms)) == questions);
+    CHECK(without_connection(talk.pass(499ms)).empty());
+    CHECK(without_connection(talk.pass(1ms)) == questions);
+}
+
+TEST_CASE("without an answer from all peers the workers are killed in time to be gone by 0.9 lease") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(4000ms);
+    talk.peer(0, true);
+    CHECK_FALSE(any_starts_with(talk.pass(399ms), "fenced"));
+    CHECK(any_starts_with(talk.pass(1ms), "fenced: no answer from the rendezvous for 4.4 s, and not every other"));
+}
+
+TEST_CASE("a peer that still has the daemon means that a round may be sealed without this node") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(4000ms);
+    talk.peer(0, true);
+    talk.peer(2, false);
+    CHECK(any_starts_with(talk.pass(500ms), "fenced: no answer from the rendezvous for 4.4 s, while another node"));
+    CHECK_FALSE(any_starts_with(talk.pass(10s), "fenced"));
+}
+
+TEST_CASE("a peer that has no port is not asked, and so cannot say yes") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(native::Peers{0, {{0, "p0", 6000}, {1, "p1", 6000}, {2, "p2", 0}}});
+    talk.pass(2999ms);
+    CHECK(without_connection(talk.pass(1ms)) == Lines{"ask 0"});
+    talk.pass(1s);
+    talk.peer(0, true);
+    CHECK(any_starts_with(talk.pass(400ms), "fenced: no answer from the rendezvous for 4.4 s, and not every other"));
+}
+
+TEST_CASE("what a peer said before all had lost the daemon is not why the workers are killed") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(3s);
+    talk.peer(2, false);
+    talk.pass(500ms);
+    talk.peer(0, true);
+    talk.peer(2, true);
+    CHECK(any_starts_with(talk.pass(1250ms), "fenced: no answer from the rendezvous for 4.7 s, and not every other"));
+}
+
+TEST_CASE("a peer in another round does not count") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(4000ms);
+    talk.peer(0, true);
+    talk.peer(2, true, 1);
+    CHECK(any_starts_with(talk.pass(500ms), "fenced"));
+}
+
+TEST_CASE("as long as all peers have lost the daemon too, nobody kills, until the lost time-out") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(3s);
+    while (talk.now < Instant(1059s)) {
+        talk.peer(0, true);
+        talk.peer(2, true);
+        REQUIRE_FALSE(any_starts_with(talk.pass(500ms), "fenced"));
+    }
+    talk.peer(0, true);
+    talk.peer(2, true);
+    const auto end = talk.pass(2s);
+    CHECK(any_starts_with(end, "fenced: "));
+    CHECK(any_starts_with(end, "lost: gpu00:29400 has not answered for 60 s"));
+}
+
+TEST_CASE("a node that was through and has gone is asked no more, and its silence kills nobody") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(native::Peers{0, {{0, "p0", 6000}, {1, "p1", 6000}}});
+    talk.pass(3s);
+    while (talk.now < Instant(1050s)) {
+        talk.peer(0, true);
+        REQUIRE_FALSE(any_starts_with(talk.pass(500ms), "fenced"));
+    }
+    Dialogue alone;
+    alone.settle_in();
+    alone.daemon(native::Peers{0, {{1, "p1", 6000}}});
+    CHECK_FALSE(any_starts_with(alone.pass(50s), "fenced"));
+    Dialogue other;  // a list of another round says nothing
+    other.settle_in();
+    other.daemon(native::Peers{1, {{1, "p1", 6000}}});
+    CHECK(any_starts_with(other.pass(10s), "fenced"));
+}
+
+TEST_CASE("what all peers agreed on holds for a quarter of a lease, and no longer") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(4000ms);  // asked just now
+    talk.peer(0, true);
+    talk.peer(2, true);
+    CHECK_FALSE(any_starts_with(talk.pass(500ms), "fenced"));
+    // One has found the daemon again: this node has the rest of the quarter to find it as well.
+    talk.peer(0, false);
+    CHECK_FALSE(any_starts_with(talk.pass(749ms), "fenced"));
+    CHECK(any_starts_with(talk.pass(1ms), "fenced"));
+    Dialogue early;  // a quarter that is over sooner shortens nothing
+    early.settle_in();
+    early.pass(3s);
+    early.peer(0, true);
+    early.peer(2, true);
+    CHECK_FALSE(any_starts_with(early.pass(1399ms), "fenced"));
+    CHECK(any_starts_with(early.pass(1ms), "fenced"));
+}
+
+TEST_CASE("a daemon that is found again in time costs nothing") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.broken();
+    talk.pass(4400ms);
+    talk.open();
+    talk.pong();
+    CHECK(talk.pass(20s, true) == Lines(80, "send Ping"));
+}
+
+TEST_CASE("the only node of a round asks nobody and keeps its workers until the lost time-out") {
+    Dialogue talk;
+    talk.settle_in(1);
+    const auto quiet = talk.pass(59'999ms);
+    CHECK_FALSE(any_starts_with(quiet, "fenced"));
+    CHECK_FALSE(any_starts_with(quiet, "ask"));
+    CHECK(any_starts_with(talk.pass(1ms), "fenced"));
+}
+
+TEST_CASE("silence counts from the sending of the last answered message, not from its answer") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.pass(1000ms);
+    const auto sent = talk.now;  // a ping went out just now
+    talk.now += 2s;              // and its answer took long
+    talk.pong();
+    CHECK_FALSE(any_starts_with(talk.pass(sent + 3s - talk.now - 1ms), "ask"));
+    CHECK(any_starts_with(talk.pass(1ms), "ask"));
+}
+
+TEST_CASE("the guardian is fed only as long as its kill would come before a round without this node") {
+    Dialogue talk;
+    CHECK(talk.core->may_feed(talk.now));
+    talk.settle_in();
+    talk.pass(1499ms);
+    CHECK(talk.core->may_feed(talk.now));
+    talk.pass(1ms);
+    CHECK_FALSE(talk.core->may_feed(talk.now));  // 0.3 lease; the guardian waits 0.8
+    talk.pass(1500ms);                           // 0.6 lease: asked
+    talk.peer(0, true);
+    CHECK_FALSE(talk.core->may_feed(talk.now));
+    talk.peer(2, true);
+    CHECK(talk.core->may_feed(talk.now));
+    Dialogue alone;
+    alone.settle_in(1);
+    alone.pass(56s);
+    CHECK(alone.core->may_feed(alone.now));
+    alone.pass(1s);
+    CHECK_FALSE(alone.core->may_feed(alone.now));
+}
+
+TEST_CASE("once the workers are gone there is nothing to fence") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "x"});
+    talk.lines(talk.core->round_report({0, {}, 0}, talk.now));
+    talk.join(0);
+    CHECK_FALSE(any_starts_with(talk.pass(50s), "fenced"));
+}
+
+TEST_CASE("a node says that it has lost the daemon from 0.4 lease on, and keeps that promise") {
+    Dialogue talk;
+    talk.settle_in();
+    const native::PeerAsk ask{"job", 0, 1};
+    talk.pass(1999ms);
+    CHECK(talk.core->answer(ask, talk.now) == native::PeerAnswer{0, false});
+    talk.pass(1ms);
+    CHECK(talk.core->answer({"other", 0, 1}, talk.now) == native::PeerAnswer{no_round, false});
+    CHECK(talk.core->answer({"job", 1, 1}, talk.now) == native::PeerAnswer{0, false});
+    // Meant for another node, whose address is one of ours as well: that one has not said so.
+    CHECK(talk.core->answer({"job", 0, 0}, talk.now) == native::PeerAnswer{no_round, false});
+    CHECK(talk.core->answer(ask, talk.now) == native::PeerAnswer{0, true});
+    // The daemon is there again and ends the round; the next join waits until nobody relies on that answer any more.
+    talk.broken();
+    talk.pass(20ms);
+    talk.open();
+    talk.daemon(native::RoundEnded{0, native::RoundEndReason::node_lost, false, "x"});
+    talk.lines(talk.core->round_report({0, {}, 0}, talk.now));
+    CHECK(talk.join(0).empty());
+    CHECK(talk.lines(talk.core->workers_seen({.round = 0, .workers = {}}, talk.now)).empty());
+    CHECK_FALSE(any_starts_with(talk.pass(5479ms, true), "send Join"));
+    CHECK(any_starts_with(talk.pass(1ms, true), "send Join"));
+}
+
+}  // namespace muster::test

@@ -1,0 +1,102 @@
+// A daemon that answers and cannot keep its state: what the agent prints, and how long it waits.
+#include "tests/support/catch.h"
+#include "tests/unit/rendezvous/client/dialogue.h"
+
+namespace muster::test {
+namespace {
+
+native::StateStalled full(bool decided) {
+    return {"the disk is full", decided};
+}
+
+std::string progress(const Lines& lines) {
+    std::string last;
+    for (const auto& line : lines)
+        if (line.starts_with("progress: ")) last = line;
+    return last;
+}
+
+}  // namespace
+
+TEST_CASE("a node that joins prints why nothing is decided, and gives up after the lost timeout") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.pong();
+    talk.daemon(full(true));
+    CHECK(progress(talk.pass(1s, true)) ==
+          "progress: the daemon at gpu00:29400 tells no decision, because it cannot keep its state: the disk is full; "
+          "gives up in 59 s");
+    const auto said = talk.pass(60s, true);
+    REQUIRE(any_starts_with(said, "lost: no decision within 60 s: the daemon at gpu00:29400 tells no decision"));
+    CHECK(said.back().find("--rdzv-lost-timeout") != std::string::npos);
+}
+
+TEST_CASE("a node that waits for others alone prints it, and keeps the join timeout") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.pong();
+    talk.daemon(full(false));
+    CHECK(progress(talk.pass(1s, true)).ends_with("the disk is full; gives up in 599 s"));
+    CHECK_FALSE(any_starts_with(talk.pass(500s, true), "lost"));
+    CHECK(any_starts_with(talk.pass(100s, true), "lost: no round within 10 min: "));
+}
+
+TEST_CASE("the join timeout holds where it is the shorter one") {
+    Dialogue talk;
+    talk.config.join_timeout = 12s;
+    talk.core.emplace(talk.config);
+    talk.join();
+    talk.open();
+    talk.pong();
+    talk.daemon(full(true));
+    const auto said = talk.pass(13s, true);
+    REQUIRE(any_starts_with(said, "lost: no round within 12 s: "));
+    CHECK(said.back().find("the disk is full") != std::string::npos);
+}
+
+TEST_CASE("the daemon goes on: the node waits as before") {
+    Dialogue talk;
+    talk.join();
+    talk.open();
+    talk.pong();
+    talk.daemon(full(true));
+    talk.pass(50s, true);
+    talk.daemon(native::StateStalled{});
+    talk.daemon(native::Gathering{1, 2, 2, -1, "1 more node"});
+    CHECK(progress(talk.pass(2s, true)).starts_with("progress: 1 of 2 nodes joined"));
+    CHECK_FALSE(any_starts_with(talk.pass(100s, true), "lost"));
+}
+
+TEST_CASE("workers run on where nothing is decided for their node, however long, and nothing is printed") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(full(false));
+    const auto said = talk.pass(300s, true);
+    CHECK(progress(said).empty());
+    CHECK_FALSE(any_starts_with(said, "lost"));
+}
+
+TEST_CASE("workers whose round may have ended are kept for the lost timeout, and their node prints why it waits") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(full(true));
+    CHECK(progress(talk.pass(1s, true)).ends_with("the disk is full; gives up in 59 s"));
+    CHECK_FALSE(any_starts_with(talk.pass(58s, true), "lost"));
+    CHECK(any_starts_with(talk.pass(2s, true), "lost: no decision within 60 s"));
+}
+
+TEST_CASE("another connection may lead to a daemon that can decide: the lost timeout begins anew") {
+    Dialogue talk;
+    talk.settle_in();
+    talk.daemon(full(true));
+    talk.pass(59s, true);
+    talk.broken();
+    talk.pass(1s);
+    talk.open();
+    talk.pong();
+    CHECK_FALSE(any_starts_with(talk.pass(300s, true), "lost"));
+}
+
+}  // namespace muster::test

@@ -1,0 +1,61 @@
+#include "rendezvous/dialects/http_message.h"
+
+#include "tests/support/catch.h"
+
+using namespace muster;
+using namespace muster::rendezvous;
+
+namespace {
+
+const std::string request = "GET /status?x=1 HTTP/1.1\r\nHost: a\r\n\r\n";
+
+}  // namespace
+
+TEST_CASE("a request is read when its headers are complete, and not before") {
+    for (std::size_t size = 0; size < request.size(); ++size) {
+        INFO("the first " << size << " bytes");
+        const auto parsed = parse_http_request(std::string_view(request).substr(0, size), 8192);
+        REQUIRE(parsed.has_value());
+        CHECK_FALSE(parsed->has_value());
+    }
+    const auto parsed = parse_http_request(request, 8192);
+    REQUIRE(parsed.has_value());
+    REQUIRE(parsed->has_value());
+    CHECK((*parsed)->method == "GET");
+    CHECK((*parsed)->target == "/status?x=1");
+}
+
+TEST_CASE("a body that nobody asked for is ignored") {
+    const auto parsed = parse_http_request("POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc", 8192);
+    REQUIRE(parsed.has_value());
+    REQUIRE(parsed->has_value());
+    CHECK((*parsed)->method == "POST");
+}
+
+TEST_CASE("letters that are no request are a bad frame") {
+    for (const std::string bytes :
+         {"hello world, this is not http\r\n\r\n", "GET\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n\r\n"}) {
+        INFO(bytes);
+        const auto parsed = parse_http_request(bytes, 8192);
+        REQUIRE_FALSE(parsed.has_value());
+        CHECK(parsed.error().code == Errc::bad_frame);
+    }
+}
+
+TEST_CASE("headers beyond the limit are refused, also when they never end") {
+    const std::string endless = "GET / HTTP/1.1\r\nX: " + std::string(9000, 'x');
+    for (const std::string& bytes : {endless, endless + "\r\n\r\n", std::string(9000, 'G')}) {
+        const auto parsed = parse_http_request(bytes, 8192);
+        REQUIRE_FALSE(parsed.has_value());
+    }
+    CHECK(parse_http_request(endless, 8192).error().code == Errc::limit_exceeded);
+}
+
+TEST_CASE("an answer says its length and that the connection closes; HEAD gets no body") {
+    const auto answer = http_response({.status = 404, .body = "no"}, "GET");
+    CHECK(answer.starts_with("HTTP/1.1 404 Not Found\r\n"));
+    CHECK(answer.find("Content-Length: 2\r\n") != std::string::npos);
+    CHECK(answer.find("Connection: close\r\n") != std::string::npos);
+    CHECK(answer.ends_with("\r\n\r\nno"));
+    CHECK(http_response({.status = 200, .body = "no"}, "HEAD").ends_with("\r\n\r\n"));
+}

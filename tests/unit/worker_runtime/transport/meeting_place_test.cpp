@@ -1,0 +1,57 @@
+#include "worker_runtime/transport/meeting_place.h"
+
+#include "rendezvous/base/text/text.h"
+#include "tests/support/catch.h"
+#include "tests/support/ranks.h"
+
+using namespace muster;
+using namespace muster::runtime;
+
+namespace {
+
+Instant in(Duration duration) {
+    return std::chrono::steady_clock::now() + duration;
+}
+
+/// A place that has lost its connection.
+class GonePlace final : public MeetingPlace {
+  public:
+    Result<void> publish(std::string_view, std::string_view, Instant) override { return {}; }
+    Result<std::vector<std::string>> collect(const std::vector<std::string>&, const MeetingWait&) override {
+        return Error{Errc::peer_closed, "the store has gone"};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("an exchange gives every rank all values, in rank order") {
+    std::vector<std::string> seen(5);
+    test::run_as_threads(5, [&](const GroupTerms& terms) {
+        const auto values = exchange(terms, "greeting", cat("from ", terms.rank), in(60s));
+        seen[static_cast<std::size_t>(terms.rank)] = values ? join(*values, ",") : values.error().context;
+    });
+    for (const auto& values : seen) CHECK(values == "from 0,from 1,from 2,from 3,from 4");
+}
+
+TEST_CASE("an exchange that not all came to names those who did not") {
+    const auto place = std::make_shared<test::MeetingInMemory>();
+    const auto come = [&](int rank) {
+        return exchange({.rank = rank, .size = 14, .id = "world", .place = place}, "greeting", "x", in(10ms));
+    };
+    for (const int rank : {0, 2, 3, 5, 6, 7, 8, 9, 10, 11})
+        CHECK(place->publish(cat("world/greeting/", rank), "x", in(60s)).has_value());
+    CHECK(come(12).error().context ==
+          "communicator world, rank 12 of 14: ranks 1, 4, 13 did not come (nobody has published world/greeting/1)");
+    CHECK(come(1).error().context ==
+          "communicator world, rank 1 of 14: ranks 4, 13 did not come (nobody has published world/greeting/4)");
+    CHECK(come(4).error().context ==
+          "communicator world, rank 4 of 14: rank 13 did not come (nobody has published world/greeting/13)");
+}
+
+TEST_CASE("an exchange passes on what else went wrong") {
+    const auto values = exchange({.rank = 1, .size = 2, .id = "world", .place = std::make_shared<GonePlace>()},
+                                 "greeting", "x", in(60s));
+    REQUIRE_FALSE(values.has_value());
+    CHECK(values.error().code == Errc::peer_closed);
+    CHECK(values.error().context == "communicator world, rank 1 of 2: the store has gone");
+}

@@ -1,0 +1,28 @@
+#include "worker_runtime/arithmetic/reduce_instruction_sets.h"
+
+namespace {
+// What every 64-bit processor has; a compiler splits it where it is too much.
+constexpr int vector_bytes = 16;
+}  // namespace
+
+#include "worker_runtime/arithmetic/reduce_formats_body.h"
+
+namespace {
+using F16 = SoftwareF16;
+
+/// To look costs as much here as to replace.
+template <class V>
+MUSTER_INLINE bool any_nan(V /*a*/, V /*b*/) {
+    return true;
+}
+}  // namespace
+
+#include "worker_runtime/arithmetic/reduce_kernels_body.h"
+
+namespace muster::runtime {
+
+void reduce_scalar(const Reduction& reduction) {
+    reduce_here(reduction);
+}
+
+}  // namespace muster::runtime

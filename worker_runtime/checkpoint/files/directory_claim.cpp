@@ -1,0 +1,268 @@
+#include "worker_runtime/checkpoint/files/directory_claim.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+#include <set>
+#include <thread>
+#include <tuple>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/time.h"
+#include "worker_runtime/checkpoint/format/json_text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr off_t life_byte = 0, commit_byte = 1;
+/// A commit takes milliseconds; who holds the byte longer has been stopped.
+constexpr Duration commit_wait = 10s;
+constexpr std::size_t record_bytes_max = 4096;
+
+/// Who claimed the directory, as the file says.
+struct Record {
+    std::string job, host, token;
+    std::int64_t round = 0, pid = 0;
+};
+
+std::string encode(const Record& record) {
+    return nlohmann::ordered_json{{"job", record.job},
+                                  {"round", record.round},
+                                  {"host", record.host},
+                                  {"pid", record.pid},
+                                  {"token", record.token}}
+        .dump();
+}
+
+/// Nothing of what does not read: a file that was just made, or damaged.
+Record decode(std::string_view text) {
+    Record record;
+    const auto json = parse_json(text);
+    if (!json) return record;
+    const JsonObject object(*json);
+    const bool whole = object.text("job", record.job) && object.text("host", record.host) &&
+                       object.text("token", record.token) && object.number("round", record.round) &&
+                       object.number("pid", record.pid);
+    return whole ? record : Record{};
+}
+
+std::string own_host() {
+    char name[HOST_NAME_MAX + 1] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "this host";
+}
+
+enum class Locked { yes, no, unsupported };
+
+Locked lock_byte(int file, off_t byte, short kind) {
+    struct flock lock {};
+    lock.l_type = kind;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = byte;
+    lock.l_len = 1;
+    while (::fcntl(file, F_SETLK, &lock) != 0) {
+        if (errno == EINTR) continue;
+        return errno == EACCES || errno == EAGAIN ? Locked::no : Locked::unsupported;
+    }
+    return Locked::yes;
+}
+
+/// A file, and the process that has it open: a child of ours has our memory and none of our locks.
+using OpenFile = std::tuple<pid_t, dev_t, ino_t>;
+
+/// fcntl's locks are the process's, so it must itself know what it has.
+class OwnClaims {
+  public:
+    void add(const OpenFile& file) {
+        const std::lock_guard lock(mutex_);
+        files_.insert(file);
+    }
+    [[nodiscard]] bool has(const OpenFile& file) {
+        const std::lock_guard lock(mutex_);
+        return files_.contains(file);
+    }
+    void remove(const OpenFile& file) {
+        const std::lock_guard lock(mutex_);
+        files_.erase(file);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::set<OpenFile> files_;
+};
+
+OwnClaims& own_claims() {
+    static OwnClaims claims;
+    return claims;
+}
+
+}  // namespace
+
+std::string fresh_token() {
+    std::random_device random;
+    return cat(crc_text(random()), crc_text(random()));
+}
+
+struct DirectoryClaim::Body {
+    std::string directory;
+    FileDescriptor file;
+    OpenFile identity;
+    Record record;
+    std::optional<Claimant> visitor;
+
+    ~Body() { own_claims().remove(identity); }
+
+    Result<void> open(int flags);
+    Result<void> claim(const Claimant& claimant);
+    /// While this holds the commit byte: `action`, unless the directory is another's, or in use.
+    Result<void> as_visitor(const std::function<Result<void>()>& action);
+    Result<void> with_commit_byte(const std::function<Result<void>()>& action);
+    [[nodiscard]] Record read_record() const;
+    /// LOCK is still the file that was claimed.
+    [[nodiscard]] bool is_in_place() const {
+        struct stat facts {};
+        return ::stat((directory + "/LOCK").c_str(), &facts) == 0 &&
+               OpenFile(::getpid(), facts.st_dev, facts.st_ino) == identity;
+    }
+
+  private:
+    Result<void> write_record() const;
+};
+
+Result<void> DirectoryClaim::Body::open(int flags) {
+    const auto path = directory + "/LOCK";
+    struct stat facts {};
+    // Looked at by name first: closing a second descriptor of the file would give up the locks of the first.
+    if (::stat(path.c_str(), &facts) == 0 && own_claims().has({::getpid(), facts.st_dev, facts.st_ino})) {
+        return Error{Errc::already_exists, cat("checkpoint directory ", directory, " is open in this process already")};
+    }
+    file = FileDescriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC | flags, 0644));
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("open ", path));
+    identity = {::getpid(), facts.st_dev, facts.st_ino};
+    own_claims().add(identity);
+    return {};
+}
+
+Result<void> DirectoryClaim::Body::with_commit_byte(const std::function<Result<void>()>& action) {
+    const auto until = std::chrono::steady_clock::now() + commit_wait;
+    auto locked = lock_byte(file.get(), commit_byte, F_WRLCK);
+    while (locked == Locked::no) {
+        if (std::chrono::steady_clock::now() > until) {
+            const auto by = read_record();
+            return Error{Errc::timed_out,
+                         cat(directory, "/LOCK has been locked for ", describe(commit_wait), "; job ", by.job, " on ",
+                             by.host, " may have been stopped in the middle of a save")};
+        }
+        std::this_thread::sleep_for(5ms);
+        locked = lock_byte(file.get(), commit_byte, F_WRLCK);
+    }
+    auto done = action();
+    if (locked == Locked::yes) lock_byte(file.get(), commit_byte, F_UNLCK);
+    return done;
+}
+
+Result<void> DirectoryClaim::Body::claim(const Claimant& claimant) {
+    const auto before = read_record();
+    const auto host = own_host();
+    const auto alive = lock_byte(file.get(), life_byte, F_WRLCK);
+    if (alive == Locked::unsupported) {
+        log(LogLevel::warning, directory,
+            ": its file system has no locks, so a second job that writes there would not be "
+            "noticed before it commits");
+    }
+    // On one host an agent has ended all of an earlier round before the next begins. On another it may not know yet.
+    const bool our_past = before.job == claimant.job && before.host != host && before.round < claimant.round;
+    if (alive == Locked::no && !our_past) {
+        return Error{Errc::already_exists,
+                     cat("checkpoint directory ", directory, " is in use by job ", before.job, " (round ", before.round,
+                         ", process ", before.pid, " on ", before.host, "); give this job another --checkpoint-dir")};
+    }
+    record = {.job = claimant.job, .host = host, .token = fresh_token(), .round = claimant.round, .pid = ::getpid()};
+    return write_record();
+}
+
+Record DirectoryClaim::Body::read_record() const {
+    std::string text(record_bytes_max, '\0');
+    const auto got = ::pread(file.get(), text.data(), text.size(), 0);
+    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return decode(text);
+}
+
+Result<void> DirectoryClaim::Body::write_record() const {
+    const auto text = encode(record);
+    if (::pwrite(file.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+        ::ftruncate(file.get(), static_cast<off_t>(text.size())) != 0) {
+        return error_from_errno(errno, cat("write ", directory, "/LOCK"));
+    }
+    return {};
+}
+
+Result<DirectoryClaim> DirectoryClaim::take(const std::string& directory, const Claimant& claimant) {
+    auto body = std::make_unique<Body>();
+    body->directory = directory;
+    if (auto opened = body->open(O_CREAT); !opened) return opened.error();
+    auto claimed = body->with_commit_byte([&] { return body->claim(claimant); });
+    if (!claimed) return claimed.error();
+    return DirectoryClaim(std::move(body));
+}
+
+Result<DirectoryClaim> DirectoryClaim::visit(const std::string& directory, const Claimant& visitor) {
+    auto body = std::make_unique<Body>();
+    body->directory = directory;
+    body->visitor = visitor;
+    if (auto opened = body->open(0); !opened) return opened.error();
+    return DirectoryClaim(std::move(body));
+}
+
+Result<void> DirectoryClaim::Body::as_visitor(const std::function<Result<void>()>& action) {
+    const auto now = read_record();
+    if (now.job != visitor->job || now.round > visitor->round || !is_in_place()) {
+        return Error{Errc::refused, cat("checkpoint directory ", directory, " is by now that of round ", now.round,
+                                        " of job ", now.job, " on ", now.host)};
+    }
+    // Only for as long as this takes: a round that starts holds the commit byte when it tries this one.
+    const auto free = lock_byte(file.get(), life_byte, F_WRLCK);
+    if (free == Locked::no) {
+        return Error{Errc::already_exists, cat("process ", now.pid, " on ", now.host, " still uses ", directory)};
+    }
+    auto done = action();
+    if (free == Locked::yes) lock_byte(file.get(), life_byte, F_UNLCK);
+    return done;
+}
+
+Result<void> DirectoryClaim::exclusively(const std::function<Result<void>()>& action) {
+    return body_->with_commit_byte([&]() -> Result<void> {
+        if (body_->visitor) return body_->as_visitor(action);
+        const auto now = body_->read_record();
+        // Whoever took over from a rank 0 that still lived gets its byte when that has gone.
+        (void)lock_byte(body_->file.get(), life_byte, F_WRLCK);
+        if (now.token == body_->record.token && body_->is_in_place()) return action();
+        return Error{Errc::refused,
+                     cat("checkpoint directory ", body_->directory, " was taken over by round ", now.round, " of job ",
+                         now.job, " on ", now.host, "; this is round ", body_->record.round)};
+    });
+}
+
+bool DirectoryClaim::is_visitor() const {
+    return body_->visitor.has_value();
+}
+
+const std::string& DirectoryClaim::token() const {
+    return body_->record.token;
+}
+
+DirectoryClaim::DirectoryClaim(std::unique_ptr<Body> body) : body_(std::move(body)) {}
+DirectoryClaim::~DirectoryClaim() = default;
+DirectoryClaim::DirectoryClaim(DirectoryClaim&&) noexcept = default;
+DirectoryClaim& DirectoryClaim::operator=(DirectoryClaim&&) noexcept = default;
+
+}  // namespace muster::runtime

@@ -1,0 +1,203 @@
+#include "worker_runtime/checkpoint/files/durable_file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Large enough for a disk's full rate, small enough to be interrupted within milliseconds.
+constexpr std::size_t write_bytes_max = 16u << 20;
+
+Error trouble(std::string_view what, const std::string& path) {
+    return error_from_errno(errno, cat(what, ' ', path));
+}
+
+/// A descriptor of a new file.
+Result<FileDescriptor> create(const std::string& path, int flags) {
+    FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | flags, 0644));
+    if (file.valid()) return file;
+    if (errno == EINVAL && (flags & O_DIRECT) != 0) return create(path, flags & ~O_DIRECT);
+    return trouble("create", path);
+}
+
+Result<void> write_all(int file, std::span<const std::byte> bytes, const std::string& path,
+                       const Interruption& interruption) {
+    std::size_t at = 0;
+    while (at < bytes.size()) {
+        if (interruption) {
+            if (auto go_on = interruption(); !go_on) return go_on;
+        }
+        const auto written =
+            ::pwrite(file, bytes.data() + at, std::min(write_bytes_max, bytes.size() - at), static_cast<off_t>(at));
+        if (written < 0 && (errno == EINTR || (errno == EINVAL && give_up_direct(file)))) continue;
+        if (written < 0) return trouble("write", path);
+        at += static_cast<std::size_t>(written);
+        // A short write leaves an offset that direct writes cannot go on from.
+        if (at < bytes.size() && at % file_alignment != 0) give_up_direct(file);
+    }
+    return {};
+}
+
+/// The folder that `path` is in.
+std::string parent_of(const std::string& path) {
+    const auto slash = path.rfind('/', path.find_last_not_of('/'));
+    if (slash == std::string::npos) return ".";
+    return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Some file systems (NFS) tell of a failed write only when the file is closed.
+Result<void> flush_and_close(FileDescriptor file, const std::string& path) {
+    if (::fsync(file.get()) != 0) return trouble("flush", path);
+    if (::close(file.release()) != 0 && errno != EINTR) return trouble("close", path);
+    return {};
+}
+
+}  // namespace
+
+bool give_up_direct(int file) {
+    const int flags = ::fcntl(file, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) != 0 && ::fcntl(file, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
+Result<void> write_new_file(const std::string& path, std::span<const std::byte> memory, std::uint64_t size_bytes,
+                            const Interruption& interruption) {
+    const auto rounded = in_whole_blocks(size_bytes);
+    MUSTER_CHECK(rounded <= memory.size(), rounded, memory.size());
+    auto file = create(path, O_DIRECT);
+    if (!file) return file.error();
+    if (auto written = write_all(file->get(), memory.first(rounded), path, interruption); !written) return written;
+    if (rounded != size_bytes && ::ftruncate(file->get(), static_cast<off_t>(size_bytes)) != 0) {
+        return trouble("cut to size", path);
+    }
+    return flush_and_close(std::move(*file), path);
+}
+
+Result<void> write_new_text(const std::string& path, std::string_view text) {
+    auto file = create(path, 0);
+    if (!file) return file.error();
+    if (auto written = write_all(file->get(), std::as_bytes(std::span(text)), path, {}); !written) return written;
+    return flush_and_close(std::move(*file), path);
+}
+
+GrowingFile::GrowingFile(FileDescriptor file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+
+Result<GrowingFile> GrowingFile::create(const std::string& path) {
+    auto file = runtime::create(path, 0);
+    if (!file) return file.error();
+    return GrowingFile(std::move(*file), path);
+}
+
+Result<void> GrowingFile::append(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const auto written = ::write(file_.get(), bytes.data(), bytes.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return trouble("write", path_);
+        bytes = bytes.subspan(static_cast<std::size_t>(written));
+    }
+    return {};
+}
+
+Result<void> GrowingFile::finish() {
+    return flush_and_close(std::move(file_), path_);
+}
+
+Result<void> replace_text(const std::string& path, std::string_view text) {
+    const auto fresh = path + ".new";
+    if (::unlink(fresh.c_str()) != 0 && errno != ENOENT) return trouble("remove", fresh);
+    if (auto written = write_new_text(fresh, text); !written) return written;
+    if (::rename(fresh.c_str(), path.c_str()) != 0) return trouble("rename to", path);
+    return flush_folder(parent_of(path));
+}
+
+Result<std::string> read_text(const std::string& path, std::uint64_t size_max) {
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat facts {};
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return trouble("open", path);
+    if (!S_ISREG(facts.st_mode)) return Error{Errc::io, cat(path, " is no file")};
+    if (static_cast<std::uint64_t>(facts.st_size) > size_max) {
+        return Error{Errc::limit_exceeded, cat(path, " has ", facts.st_size, " bytes, more than ", size_max)};
+    }
+    std::string text(static_cast<std::size_t>(facts.st_size), '\0');
+    std::size_t at = 0;
+    while (at < text.size()) {
+        const auto got = ::read(file.get(), text.data() + at, text.size() - at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return trouble("read", path);
+        if (got == 0) break;
+        at += static_cast<std::size_t>(got);
+    }
+    text.resize(at);
+    return text;
+}
+
+Result<void> flush_file(const std::string& path) {
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file.valid() || ::fsync(file.get()) != 0) return trouble("flush", path);
+    return {};
+}
+
+Result<void> flush_folder(const std::string& path) {
+    const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.valid() || ::fsync(folder.get()) != 0) return trouble("flush the folder", path);
+    return {};
+}
+
+Result<void> make_folder(const std::string& path) {
+    if (::mkdir(path.c_str(), 0755) == 0) return {};
+    auto refused = trouble("make the folder", path);
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) return {};
+    return refused;
+}
+
+Result<void> make_folders(const std::string& path) {
+    if (path.find_first_not_of('/') == std::string::npos) return {};  // the root
+    const auto parent = parent_of(path);
+    const bool made_now = !exists(path);
+    if (made_now) {
+        if (auto above = make_folders(parent); !above) return above;
+    }
+    if (auto made = make_folder(path); !made) return made;
+    auto flushed = flush_folder(parent);
+    // The folder above need not be ours to read; then it is for others to have made this one safe.
+    return made_now ? flushed : Result<void>();
+}
+
+std::string absolute_path(const std::string& path) {
+    std::error_code failure;  // the working directory is gone: then the path as it is
+    const auto absolute = std::filesystem::absolute(path, failure);
+    return failure ? path : absolute.lexically_normal().string();
+}
+
+bool exists(const std::string& path) {
+    return ::access(path.c_str(), F_OK) == 0;
+}
+
+Result<std::vector<std::string>> names_in(const std::string& path) {
+    const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), ::closedir);
+    if (!folder) return trouble("look into", path);
+    std::vector<std::string> names;
+    for (errno = 0; const auto* entry = ::readdir(folder.get()); errno = 0) {
+        const std::string_view name = entry->d_name;
+        if (name != "." && name != "..") names.emplace_back(name);
+    }
+    if (errno != 0) return trouble("look into", path);
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,226 @@
+#include "worker_runtime/checkpoint/files/folders.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/files/verify.h"
+#include "worker_runtime/checkpoint/format/safetensors.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// The first `size` bytes of a file, or fewer.
+Result<std::string> read_start(int file, std::size_t size, const std::string& path) {
+    std::string bytes(size, '\0');
+    std::size_t at = 0;
+    while (at < size) {
+        const auto got = ::pread(file, bytes.data() + at, size - at, static_cast<off_t>(at));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return error_from_errno(errno, cat("read ", path));
+        if (got == 0) break;
+        at += static_cast<std::size_t>(got);
+    }
+    bytes.resize(at);
+    return bytes;
+}
+
+Result<std::uint64_t> file_size(const std::string& path) {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) != 0) return error_from_errno(errno, path);
+    return static_cast<std::uint64_t>(facts.st_size);
+}
+
+/// The heads of all files of a draft.
+Result<std::vector<RankFile>> read_rank_files(const std::string& folder, int world) {
+    std::vector<RankFile> files;
+    for (int rank = 0; rank < world; ++rank) {
+        auto file = read_rank_file(cat(folder, '/', rank_file_name(rank)));
+        if (!file) {
+            return with_context(file.error(), cat("rank ", rank,
+                                                  "'s part of the checkpoint (is the directory one that all "
+                                                  "hosts share?)"));
+        }
+        files.push_back(std::move(*file));
+    }
+    return files;
+}
+
+/// The first edition of this step that is not there yet.
+CheckpointName free_name(const std::string& directory, std::int64_t step) {
+    CheckpointName name{.step = step};
+    while (exists(cat(directory, '/', to_string(name)))) ++name.edition;
+    return name;
+}
+
+Result<void> has_none_as_new(const std::string& directory, std::int64_t step) {
+    auto listing = list_directory(directory);
+    if (!listing) return listing.error();
+    if (listing->checkpoints.empty() || listing->checkpoints.front().step < step) return {};
+    return Error{Errc::already_exists, cat(directory, " has ", to_string(listing->checkpoints.front()),
+                                           " by now, and step ", step, " is no newer")};
+}
+
+/// It helps people, and no reader of ours: its failure takes nothing from the checkpoint. It is on the disk before an
+/// older checkpoint goes, so it never names one that has gone; rather than that, there is none. While nobody else can
+/// commit: of two who do, the later one has the last word.
+void point_latest(const std::string& directory, const CheckpointName& name) {
+    const auto latest = directory + "/LATEST";
+    if (auto told = replace_text(latest, to_string(name) + "\n"); !told) {
+        ::unlink(latest.c_str());
+        log(LogLevel::warning, told.error().context);
+    }
+}
+
+}  // namespace
+
+Result<DirectoryListing> list_directory(const std::string& directory) {
+    auto names = names_in(directory);
+    if (!names) return names.error();
+    DirectoryListing listing;
+    for (const auto& name : *names) {
+        if (const auto checkpoint = parse_checkpoint_name(name)) listing.checkpoints.push_back(*checkpoint);
+        if (auto draft = parse_draft_name(name)) listing.drafts.push_back(std::move(*draft));
+        if (name.starts_with(trash_prefix)) listing.trash.push_back(name);
+    }
+    std::sort(listing.checkpoints.rbegin(), listing.checkpoints.rend());
+    return listing;
+}
+
+Result<Manifest> read_manifest(const std::string& folder) {
+    auto text = read_text(cat(folder, '/', manifest_name), manifest_bytes_max);
+    if (!text) return text.error();
+    auto manifest = parse_manifest(*text);
+    if (!manifest) return manifest.error();
+    for (const auto& file : manifest->files) {
+        auto size = file_size(cat(folder, '/', file.name));
+        if (!size) return size.error();
+        if (*size != file.bytes) {
+            return Error{Errc::bad_frame, cat(file.name, " has ", *size, " bytes, not ", file.bytes)};
+        }
+    }
+    return manifest;
+}
+
+Result<RankFile> read_rank_file(const std::string& path) {
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat facts {};
+    if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("open ", path));
+    const auto file_bytes = static_cast<std::uint64_t>(facts.st_size);
+    auto first = read_start(file.get(), safetensors_length_bytes, path);
+    if (!first) return first.error();
+    auto data_begin = safetensors_data_begin(*first, file_bytes);
+    if (!data_begin) return with_context(data_begin.error(), path);
+    auto head = read_start(file.get(), *data_begin, path);
+    if (!head) return head.error();
+    if (head->size() < *data_begin) return Error{Errc::bad_frame, cat(path, ": cut short while it was read")};
+    auto parsed = parse_rank_file(*head, file_bytes);
+    return parsed ? std::move(parsed) : with_context(parsed.error(), path);
+}
+
+Result<void> complete_draft(const std::string& folder, const std::vector<std::uint32_t>& checksums) {
+    auto files = read_rank_files(folder, static_cast<int>(checksums.size()));
+    if (!files) return files.error();
+    auto manifest = make_manifest(*files, checksums);
+    if (!manifest) return manifest.error();
+    if (auto written = write_new_text(cat(folder, '/', manifest_name), encode_manifest(*manifest)); !written) {
+        return written;
+    }
+    return flush_folder(folder);
+}
+
+Result<CheckpointName> commit_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
+                                    const std::function<Result<void>()>& first) {
+    CheckpointName name;
+    auto committed = claim.exclusively([&]() -> Result<void> {
+        if (auto newest = claim.is_visitor() ? has_none_as_new(directory, draft.step) : Result<void>(); !newest)
+            return newest;
+        if (auto done = first ? first() : Result<void>(); !done) return done;
+        name = free_name(directory, draft.step);
+        const auto from = cat(directory, '/', to_string(draft)), to = cat(directory, '/', to_string(name));
+        if (::rename(from.c_str(), to.c_str()) != 0) return error_from_errno(errno, cat("rename ", from));
+        if (auto flushed = flush_folder(directory); !flushed) return flushed;
+        point_latest(directory, name);
+        return {};
+    });
+    if (!committed) return committed.error();
+    return name;
+}
+
+Result<CheckpointName> finish_draft(const std::string& directory, const DraftName& draft, DirectoryClaim& claim,
+                                    const Interruption& interruption) {
+    const auto folder = cat(directory, '/', to_string(draft));
+    const auto head = read_rank_file(cat(folder, '/', rank_file_name(0)));
+    if (!head) return head.error();
+    for (int rank = 0; rank < head->world; ++rank) {
+        const auto path = cat(folder, '/', rank_file_name(rank));
+        if (!exists(path)) return Error{Errc::not_found, cat(path, " is missing")};
+    }
+    std::vector<std::uint32_t> checksums;
+    for (int rank = 0; rank < head->world; ++rank) {
+        if (auto go_on = interruption ? interruption() : Result<void>(); !go_on) return go_on.error();
+        const auto path = cat(folder, '/', rank_file_name(rank));
+        // Who wrote it may have been killed before its flush: what can be read need not be on the disk.
+        if (auto flushed = flush_file(path); !flushed) return flushed.error();
+        auto checksum = verify_rank_file(path);
+        if (!checksum) return checksum.error();
+        checksums.push_back(*checksum);
+    }
+    return commit_draft(directory, draft, claim, [&]() -> Result<void> {
+        // A manifest may be there already, and is as likely to be half as whole.
+        ::unlink(cat(folder, '/', manifest_name).c_str());
+        return complete_draft(folder, checksums);
+    });
+}
+
+Result<std::optional<CheckpointName>> tidy_up(const std::string& directory, DirectoryClaim& claim) {
+    auto listing = list_directory(directory);
+    if (!listing) return listing.error();
+    // Who committed the newest may have been killed before its flush, and the job now goes on from there.
+    if (!listing->checkpoints.empty()) {
+        if (auto flushed = flush_folder(directory); !flushed) return flushed.error();
+    }
+    // First of all: a draft may need the room.
+    for (const auto& name : listing->trash) {
+        std::error_code failure;
+        std::filesystem::remove_all(cat(directory, '/', name), failure);
+    }
+    std::sort(listing->drafts.begin(), listing->drafts.end(), [](const DraftName& a, const DraftName& b) {
+        return std::pair(a.step, a.round) > std::pair(b.step, b.round);
+    });
+    std::optional<CheckpointName> adopted;
+    for (const auto& draft : listing->drafts) {
+        const bool newest = listing->checkpoints.empty() || draft.step > listing->checkpoints.front().step;
+        if (newest && !adopted) {
+            if (auto finished = finish_draft(directory, draft, claim)) adopted = *finished;
+        }
+        if (!adopted || adopted->step != draft.step || exists(cat(directory, '/', to_string(draft)))) {
+            discard(directory, to_string(draft));
+        }
+    }
+    return adopted;
+}
+
+void discard(const std::string& directory, const std::string& name) {
+    const auto from = cat(directory, '/', name), to = cat(directory, '/', trash_prefix, name);
+    std::error_code failure;
+    std::filesystem::remove_all(to, failure);
+    if (::rename(from.c_str(), to.c_str()) != 0) {
+        if (errno != ENOENT) log(LogLevel::warning, error_from_errno(errno, cat("remove ", from)).context);
+        return;
+    }
+    std::filesystem::remove_all(to, failure);
+    if (failure) log(LogLevel::warning, "remove ", to, ": ", failure.message());
+}
+
+}  // namespace muster::runtime

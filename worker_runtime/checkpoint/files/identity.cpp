@@ -1,0 +1,75 @@
+#include "worker_runtime/checkpoint/files/identity.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#include <span>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/files/durable_file.h"
+#include "worker_runtime/checkpoint/files/folders.h"
+#include "worker_runtime/checkpoint/format/crc32c.h"
+#include "worker_runtime/checkpoint/format/json_text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr std::size_t identity_digits = 16;
+
+std::string place_of(const std::string& directory) {
+    return directory + "/IDENTITY";
+}
+
+/// LATEST is written with the first checkpoint, and retention leaves one at least.
+Result<bool> was_emptied(const std::string& directory) {
+    if (!exists(directory + "/LATEST")) return false;
+    auto listing = list_directory(directory);
+    if (!listing) return listing.error();
+    return listing->checkpoints.empty();
+}
+
+/// Whatever the next start finds of it, LATEST and the old word are not there together any more, or are so again.
+Result<void> forget_latest(const std::string& directory) {
+    const auto latest = directory + "/LATEST";
+    if (::unlink(latest.c_str()) != 0 && errno != ENOENT) return error_from_errno(errno, cat("remove ", latest));
+    return flush_folder(directory);
+}
+
+}  // namespace
+
+std::string identity_of(const std::string& directory) {
+    auto text = read_text(place_of(directory), identity_digits + 1);
+    if (!text || text->size() != identity_digits + 1 || text->back() != '\n') return {};
+    text->pop_back();
+    return text->find_first_not_of("0123456789abcdef") == std::string::npos ? *text : std::string();
+}
+
+Result<std::string> keep_identity(const std::string& directory, DirectoryClaim& claim) {
+    std::string identity;
+    auto kept = claim.exclusively([&]() -> Result<void> {
+        identity = identity_of(directory);
+        auto emptied = was_emptied(directory);
+        if (!emptied) return emptied.error();
+        if (!identity.empty() && !*emptied) return {};
+        if (!identity.empty()) {
+            log(LogLevel::warning, directory,
+                ": its checkpoints were taken away since the last one, so it begins anew, ",
+                "and what agents and local disks still have of them is left alone");
+        }
+        identity = fresh_token();
+        if (auto written = replace_text(place_of(directory), identity + "\n"); !written) return written;
+        return *emptied ? forget_latest(directory) : Result<void>();
+    });
+    if (!kept) return kept.error();
+    return identity;
+}
+
+std::string directory_word(const std::string& directory, const std::string& identity) {
+    const auto path = absolute_path(directory);
+    const auto sum = crc_text(crc32c(std::as_bytes(std::span(path))));
+    return identity.empty() ? sum : cat(sum, '-', identity);
+}
+
+}  // namespace muster::runtime

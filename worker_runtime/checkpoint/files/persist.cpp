@@ -1,0 +1,239 @@
+#include "worker_runtime/checkpoint/files/persist.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <span>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/checkpoint/files/directory_claim.h"
+#include "worker_runtime/checkpoint/files/durable_file.h"
+#include "worker_runtime/checkpoint/files/folders.h"
+#include "worker_runtime/checkpoint/files/verify.h"
+#include "worker_runtime/checkpoint/format/rank_file.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Between two looks whether rank 0 of the round that ends has gone, on whatever host it is.
+constexpr Duration look_interval = 50ms;
+
+Instant now() {
+    return std::chrono::steady_clock::now();
+}
+
+/// A copy, mapped as the file system wants to write it: in whole blocks.
+class Mapping {
+  public:
+    static Result<Mapping> of(const KeptCopy& copy) {
+        struct stat facts {};
+        if (::fstat(copy.memory.get(), &facts) != 0) return error_from_errno(errno, "look at a copy");
+        const auto size = in_whole_blocks(copy.size_bytes);
+        if (copy.size_bytes == 0 || static_cast<std::uint64_t>(facts.st_size) < size) {
+            return Error{Errc::bad_frame, "a copy is shorter than it is said to be"};
+        }
+        void* const place = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, copy.memory.get(), 0);
+        if (place == MAP_FAILED) return error_from_errno(errno, "map a copy");
+        return Mapping({static_cast<const std::byte*>(place), size});
+    }
+    Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+    Mapping& operator=(Mapping&&) = delete;
+    ~Mapping() {
+        if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+    }
+    [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+
+  private:
+    explicit Mapping(std::span<const std::byte> bytes) : bytes_(bytes) {}
+    std::span<const std::byte> bytes_;
+};
+
+struct Part {
+    Mapping memory;
+    RankFile file;
+};
+
+/// The parts of one save that this node has, by rank.
+using Save = std::map<int, Part>;
+/// Step, round, number and opening: which save it is.
+using SaveKey = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::string>;
+
+std::map<SaveKey, Save> examine(const std::vector<KeptCopy>& copies) {
+    std::map<SaveKey, Save> saves;
+    for (const auto& copy : copies) {
+        auto memory = Mapping::of(copy);
+        auto file = memory ? read_whole(memory->bytes().first(copy.size_bytes)) : memory.error();
+        if (!file) {
+            log(LogLevel::warning, "a copy in memory is left out: ", file.error().context);
+            continue;
+        }
+        const SaveKey key(file->step, file->round, file->save, file->opening);
+        const int rank = file->rank;
+        saves[key].emplace(rank, Part{std::move(*memory), std::move(*file)});
+    }
+    return saves;
+}
+
+/// Of the heads alone. Nothing where one cannot be read: it may be of any step.
+std::optional<std::int64_t> newest_step_of(const std::vector<KeptCopy>& copies) {
+    std::int64_t newest = -1;
+    for (const auto& copy : copies) {
+        const auto memory = Mapping::of(copy);
+        if (!memory) return std::nullopt;
+        const auto bytes = memory->bytes().first(copy.size_bytes);
+        const auto file = parse_rank_file({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, bytes.size());
+        if (!file) return std::nullopt;
+        newest = std::max(newest, file->step);
+    }
+    return newest;
+}
+
+/// -1: there is none.
+Result<std::int64_t> newest_on_disk(const std::string& directory) {
+    auto listing = list_directory(directory);
+    if (!listing) return listing.error();
+    return listing->checkpoints.empty() ? -1 : listing->checkpoints.front().step;
+}
+
+/// One save on its way to the disk.
+class Bringer {
+  public:
+    Bringer(const PersistTerms& terms, DirectoryClaim& claim) : terms_(terms), claim_(claim) {}
+
+    /// Nothing: the disk has it already.
+    Result<Persisted> bring(const Save& save);
+
+  private:
+    Result<void> make_draft(const std::string& folder);
+    Result<void> write(const Part& part, const std::string& folder);
+    /// The deadline, and whether the directory is still this round's: a job that goes on must not wait for the disk.
+    Result<void> write_all(const Save& save, const std::string& folder);
+    Result<void> go_on();
+
+    const PersistTerms& terms_;
+    DirectoryClaim& claim_;
+};
+
+Result<void> Bringer::go_on() {
+    if (now() >= terms_.deadline) return Error{Errc::timed_out, "the disk is too slow for the time that there is"};
+    return claim_.exclusively([] { return Result<void>(); });
+}
+
+/// Rank 0 may end a little later than the workers of this node, and until then it is its draft.
+Result<void> Bringer::make_draft(const std::string& folder) {
+    while (true) {
+        auto made = claim_.exclusively([&] { return make_folder(folder); });
+        if (made || made.error().code != Errc::already_exists || now() >= terms_.deadline) return made;
+        std::this_thread::sleep_for(look_interval);
+    }
+}
+
+Result<void> Bringer::write(const Part& part, const std::string& folder) {
+    const auto path = cat(folder, '/', rank_file_name(part.file.rank));
+    if (exists(path)) {
+        const auto there = read_rank_file(path);
+        if (there && *there == part.file && verify_rank_file(path)) return flush_file(path);
+        // The worker was ended in the middle of it.
+        if (::unlink(path.c_str()) != 0) return error_from_errno(errno, cat("remove ", path));
+    }
+    return write_new_file(path, part.memory.bytes(), part.file.size_bytes, [this] { return go_on(); });
+}
+
+/// What another node's end means for this one, which lacks nothing then: the folder of the draft has its final name.
+std::optional<Persisted> finished_by_another(const std::string& directory, std::int64_t step) {
+    const auto newest = newest_on_disk(directory);
+    if (!newest || *newest < step) return std::nullopt;
+    if (*newest > step) return Persisted();
+    return Persisted{.step = step, .checkpoint = CheckpointName{.step = step}};
+}
+
+Result<void> Bringer::write_all(const Save& save, const std::string& folder) {
+    for (const auto& [rank, part] : save) {
+        if (auto written = write(part, folder); !written) return written.error();
+    }
+    return flush_folder(folder);
+}
+
+Result<Persisted> Bringer::bring(const Save& save) {
+    const auto& file = save.begin()->second.file;
+    const auto newest = newest_on_disk(terms_.directory);
+    if (!newest) return newest.error();
+    if (*newest >= file.step) return Persisted();
+    const DraftName draft{.step = file.step, .round = file.round, .nonce = file.opening};
+    const auto folder = cat(terms_.directory, '/', to_string(draft));
+    if (auto made = make_draft(folder); !made) return made.error();
+    if (auto written = write_all(save, folder); !written) {
+        // Where this node's parts were there before, another node may finish the draft while they are read again.
+        if (const auto done = finished_by_another(terms_.directory, file.step)) return *done;
+        return written.error();
+    }
+    auto finished = finish_draft(terms_.directory, draft, claim_, [this] { return go_on(); });
+    if (finished) return Persisted{.step = file.step, .checkpoint = *finished};
+    // Another node's parts are missing or half written, or it has just finished the draft.
+    if (const auto done = finished_by_another(terms_.directory, file.step)) return *done;
+    const auto code = finished.error().code;
+    if (code == Errc::not_found || code == Errc::bad_frame) return Persisted{.step = file.step};
+    return finished.error();
+}
+
+Result<Persisted> bring_newest(const PersistTerms& terms, std::vector<KeptCopy> copies) {
+    auto saves = examine(copies);
+    copies.clear();
+    if (saves.empty()) return Error{Errc::bad_frame, "no copy in memory is whole"};
+    // What is newer than one that is whole here has ranks that had not come so far.
+    for (auto at = saves.rbegin(); at != saves.rend(); ++at) {
+        if (at->second.size() != static_cast<std::size_t>(at->second.begin()->second.file.world)) continue;
+        saves.erase(std::next(saves.find(at->first)), saves.end());
+        break;
+    }
+    const auto& newest = saves.rbegin()->second.begin()->second.file;
+    auto claim = DirectoryClaim::visit(terms.directory, {.job = newest.job, .round = terms.round});
+    if (!claim) return claim.error();
+    Bringer bringer(terms, *claim);
+    Persisted best;
+    for (auto at = saves.rbegin(); at != saves.rend(); ++at) {
+        auto brought = bringer.bring(at->second);
+        if (!brought) return brought.error();
+        if (brought->checkpoint || brought->step < 0) return best.step < 0 || brought->checkpoint ? *brought : best;
+        if (best.step < 0) best = *brought;
+    }
+    return best;
+}
+
+/// Until the nodes with the other parts have brought theirs; the last of them makes the checkpoint.
+Result<Persisted> wait_for_others(const PersistTerms& terms, const Persisted& own) {
+    while (true) {
+        const auto newest = newest_on_disk(terms.directory);
+        if (newest && *newest > own.step) return Persisted();
+        if (newest && *newest == own.step)
+            return Persisted{.step = own.step, .checkpoint = CheckpointName{.step = own.step}};
+        if (now() >= terms.deadline)
+            return Error{Errc::timed_out,
+                         cat("this node's part of step ", own.step, " is there, and those of other nodes are not")};
+        std::this_thread::sleep_for(look_interval);
+    }
+}
+
+}  // namespace
+
+Result<Persisted> persist_copies(const PersistTerms& terms, std::vector<KeptCopy> copies) {
+    const auto in_memory = newest_step_of(copies);
+    const auto on_disk = newest_on_disk(terms.directory);
+    if (in_memory && on_disk && *on_disk >= *in_memory) return Persisted();
+    if (now() >= terms.deadline) return Error{Errc::timed_out, "no time is left for it (--persist-timeout)"};
+    auto brought = bring_newest(terms, std::move(copies));
+    const bool in_part = brought && brought->step >= 0 && !brought->checkpoint;
+    return in_part && terms.wait_for_others ? wait_for_others(terms, *brought) : brought;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,335 @@
+#include "worker_runtime/communicator/communicator_body.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/base/thread_start.h"
+#include "worker_runtime/communicator/communicator_lane.h"
+#include "worker_runtime/communicator/profile_range.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// More than any host has; sizes are rounded up, so without a limit they could overflow.
+constexpr std::size_t memory_bytes_max = std::size_t{1} << 56;
+
+/// What ended a rank's connections has ended it: the word of that is on its way.
+constexpr Duration parents_word_timeout = 200ms;
+
+Error invalid(const Operation& operation, std::string_view why) {
+    return {Errc::invalid_argument, cat(describe(operation), ": ", why)};
+}
+
+}  // namespace
+
+void RoundGroups::add(CommunicatorBody& body) {
+    const std::lock_guard lock(mutex_);
+    bodies_.insert(&body);
+    if (!ended_.empty()) body.abort(ended_);
+}
+
+void RoundGroups::remove(CommunicatorBody& body) {
+    const std::lock_guard lock(mutex_);
+    bodies_.erase(&body);
+}
+
+void RoundGroups::end(std::string_view why) {
+    const std::lock_guard lock(mutex_);
+    if (ended_.empty()) ended_ = why;
+    for (auto* const body : bodies_) body->abort(why);
+}
+
+CommunicatorBody::CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport)
+    : terms_(std::move(terms)), transport_(std::move(transport)) {
+    terms_.timeout = std::min(terms_.timeout, timeout_max);
+    auto& lane = lanes_[{-1, false}];
+    lane = std::make_unique<Lane>();
+    collectives_ = lane.get();
+    if (terms_.flight) flight_group_ = terms_.flight->add_group(terms_.group.id, rank(), size());
+    if (terms_.groups) terms_.groups->add(*this);
+}
+
+CommunicatorBody::~CommunicatorBody() {
+    if (terms_.groups) terms_.groups->remove(*this);
+    bool unfinished = false;
+    for (auto& [key, lane] : lanes_) {
+        const std::lock_guard lock(lane->mutex);
+        unfinished = unfinished || lane->busy || !lane->queue.empty();
+        lane->stop = true;
+        lane->changed.notify_all();
+    }
+    if (unfinished) abort("the communicator was destroyed while operations were going on");
+    for (auto& [key, lane] : lanes_) {
+        if (lane->thread.joinable()) lane->thread.join();
+    }
+}
+
+Result<void> CommunicatorBody::check(const Operation& operation) const {
+    const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
+    if (paired || operation.kind == OperationKind::broadcast) {
+        if (operation.peer < 0 || operation.peer >= size()) {
+            return invalid(operation, cat("the ranks are 0 to ", size() - 1));
+        }
+        if (paired && operation.peer == rank()) return invalid(operation, "a rank does not send to itself");
+    }
+    const bool reads = operation.kind != OperationKind::barrier && operation.kind != OperationKind::receive;
+    const bool writes = operation.kind != OperationKind::barrier && operation.kind != OperationKind::send;
+    if (operation.count > 0 && ((reads && !operation.input) || (writes && !operation.output))) {
+        return invalid(operation, "no memory was given");
+    }
+    if (operation.reduce == ReduceOp::avg && !is_floating(operation.type)) {
+        return invalid(operation, "an average of integers has no exact result; sum them, and divide as you need");
+    }
+    if (!(operation.weight >= 0) || std::isinf(operation.weight))
+        return invalid(operation, "a weight is a finite number >= 0");
+    return {};
+}
+
+CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
+    const bool sends = operation.kind == OperationKind::send;
+    if (!sends && operation.kind != OperationKind::receive) return *collectives_;
+    const std::lock_guard lock(lanes_mutex_);
+    auto& lane = lanes_[{operation.peer, sends}];
+    if (!lane) lane = std::make_unique<Lane>();
+    return *lane;
+}
+
+Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience) {
+    if (failed_.load(std::memory_order_acquire)) return status();
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
+    const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
+    const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, operation) : 0;
+    const ProfileRange range([&] { return range_name(operation); });
+    auto done = paired ? transport_->transfer(operation, terms) : transport_->run(operation, terms);
+    if (terms_.flight) terms_.flight->end(entry, done.has_value());
+    if (!done) return fail(done.error());
+    return done;
+}
+
+Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout) {
+    timeout = std::min(timeout, timeout_max);
+    if (auto checked = check(operation); !checked) return checked;
+    Lane& lane = lane_of(operation);
+    {
+        std::unique_lock lock(lane.mutex);
+        if (lane.busy || !lane.queue.empty()) {
+            lock.unlock();
+            return start(operation, timeout).wait();
+        }
+        lane.busy = true;
+    }
+    auto done = execute(lane, operation, timeout, Patience::eager);
+    {
+        const std::lock_guard lock(lane.mutex);
+        lane.no_longer_busy();
+    }
+    return done;
+}
+
+Work CommunicatorBody::start(const Operation& operation, Duration timeout) {
+    timeout = std::min(timeout, timeout_max);
+    auto state = std::make_shared<WorkState>();
+    if (auto checked = check(operation); !checked) {
+        finish(*state, checked);
+        return Work(std::move(state));
+    }
+    Lane& lane = lane_of(operation);
+    const std::lock_guard lock(lane.mutex);
+    lane.queue.push_back({operation, timeout, state});
+    if (!lane.thread.joinable()) {
+        auto thread = start_thread("muster-lane", [this, &lane] { serve(lane); });
+        if (!thread) {
+            lane.queue.pop_back();
+            finish(*state, fail(thread.error()));
+            return Work(std::move(state));
+        }
+        lane.thread = std::move(*thread);
+    }
+    lane.changed.notify_all();
+    return Work(std::move(state));
+}
+
+Result<Memory> CommunicatorBody::allocate(std::size_t size_bytes) {
+    if (size_bytes > memory_bytes_max) {
+        return Error{Errc::limit_exceeded, cat("cannot reserve ", size_bytes, " bytes for communicator ",
+                                               terms_.group.id, ": no host has as much (a negative size?)")};
+    }
+    // A collective like any other: it waits for what was started before it.
+    Lane& lane = *collectives_;
+    std::unique_lock lock(lane.mutex);
+    lane.idle.wait(lock, [&lane] { return !lane.busy && lane.queue.empty(); });
+    if (failed_.load(std::memory_order_acquire)) return status().error();
+    lane.busy = true;
+    lock.unlock();
+    const RunTerms terms{.deadline = std::chrono::steady_clock::now() + terms_.timeout};
+    // In the flight record as in signatures: a barrier with a count.
+    const auto entry = terms_.flight ? terms_.flight->begin(flight_group_, ++lane.number, {.count = size_bytes}) : 0;
+    auto memory = transport_->allocate(size_bytes, terms);
+    if (terms_.flight) terms_.flight->end(entry, memory.has_value());
+    lock.lock();
+    lane.no_longer_busy();
+    lock.unlock();
+    // Too little memory is the one failure that leaves the group as it was.
+    if (!memory && memory.error().code != Errc::limit_exceeded) return fail(memory.error());
+    return memory;
+}
+
+Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key) {
+    struct Choice {
+        std::int32_t color;
+        std::int32_t key;
+    };
+    const Choice own{color, key};
+    std::vector<Choice> all(static_cast<std::size_t>(size()));
+    const ConstBuffer input(&own, 2, DataType::i32);
+    const Buffer output{.data = all.data(), .count = all.size() * 2, .type = DataType::i32};
+    if (auto gathered = run(all_gather(input, output), terms_.timeout); !gathered) return gathered.error();
+    const auto number = splits_++;
+    std::vector<int> members;
+    for (int rank = 0; rank < size(); ++rank) {
+        if (all[static_cast<std::size_t>(rank)].color == color) members.push_back(rank);
+    }
+    std::stable_sort(members.begin(), members.end(), [&all](int a, int b) {
+        return all[static_cast<std::size_t>(a)].key < all[static_cast<std::size_t>(b)].key;
+    });
+    Terms terms = terms_;
+    terms.group.id = cat(terms_.group.id, "/", number, ".", color);
+    terms.group.size = static_cast<int>(members.size());
+    terms.group.root_ranks = terms_.group.in_root(members);
+    terms.group.rank = static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
+    auto transport = make_part({.group = terms.group, .members = std::move(members), .color = color});
+    if (!transport) return fail(transport.error());
+    if (color < 0) return std::unique_ptr<Communicator>();
+    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(terms), std::move(*transport)));
+}
+
+Result<void> CommunicatorBody::look(Instant since) {
+    if (auto good = status(); !good) return good;
+    return transport_->look(since);
+}
+
+Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms& split) {
+    const Instant now = std::chrono::steady_clock::now();
+    auto made = transport_->split(split, {.deadline = now + terms_.timeout});
+    if (!made || *made || split.color < 0) return made;
+    auto group = split.group;
+    group.parent = std::make_shared<ParentGroup>([this, now] { return look(now); }, terms_.group.size);
+    made = terms_.make_transport(group);
+    group.parent->let_go();
+    if (made) return made;
+    const Error why = why_no_part(made.error());
+    // Whoever has ended the communicator tells the others, an abort() with the rank that asked for it.
+    if (auto stands = status(); !stands) return stands.error();
+    // Those who wait for this rank in the making of their part learn it here.
+    return transport_->fail(why);
+}
+
+/// Who makes a part may see a dying rank's connections end, or another give up for it, before this communicator has the
+/// news; and that says which rank was first.
+Error CommunicatorBody::why_no_part(const Error& error) {
+    const Instant began = std::chrono::steady_clock::now();
+    // This rank does, whom its own words need not name; on another's word they begin so.
+    const bool lacks = error.code == Errc::limit_exceeded && !error.context.starts_with("rank ");
+    const bool is_end_of_another =
+        error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;
+    const Instant end = began + (is_end_of_another ? parents_word_timeout : Duration::zero());
+    for (;;) {
+        if (auto stands = look(began); !stands) return stands.error();
+        if (std::chrono::steady_clock::now() >= end)
+            return lacks ? with_context(error, cat("rank ", terms_.group.in_root(rank()),
+                                                   " in a split of communicator ", terms_.group.id))
+                         : error;
+        std::this_thread::sleep_for(1ms);
+    }
+}
+
+void CommunicatorBody::abort(std::string_view why) {
+    fail({Errc::cancelled, cat("communicator ", terms_.group.id, " was aborted: ", why)});
+    transport_->abort(why);
+}
+
+Result<void> CommunicatorBody::status() const {
+    if (!failed_.load(std::memory_order_acquire)) return {};
+    const std::lock_guard lock(failure_mutex_);
+    return *failure_;
+}
+
+Error CommunicatorBody::fail(Error error) {
+    const std::lock_guard lock(failure_mutex_);
+    if (!failure_) {
+        failure_ = std::move(error);
+        if (terms_.flight) terms_.flight->note_failure(failure_->context);
+    }
+    failed_.store(true, std::memory_order_release);
+    return *failure_;
+}
+
+}  // namespace muster::runtime
+
+namespace muster {
+
+bool Work::done() const {
+    return !state_ || state_->over.load(std::memory_order_acquire);
+}
+
+Result<void> Work::wait() {
+    if (!state_) return {};
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [this] { return state_->over.load(std::memory_order_acquire); });
+    if (state_->failure) return *state_->failure;
+    return {};
+}
+
+Duration Work::took() const {
+    return state_ && done() ? state_->took : Duration{};
+}
+
+Communicator::Communicator(std::shared_ptr<runtime::CommunicatorBody> body) : body_(std::move(body)) {}
+Communicator::~Communicator() = default;
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+int Communicator::rank() const {
+    return body_->rank();
+}
+int Communicator::size() const {
+    return body_->size();
+}
+Duration Communicator::timeout() const {
+    return body_->timeout();
+}
+runtime::DeviceQueue* Communicator::device() const {
+    return body_->device();
+}
+std::string_view Communicator::transport() const {
+    return body_->transport();
+}
+Result<void> Communicator::run(const Operation& operation) {
+    return body_->run(operation, body_->timeout());
+}
+Result<void> Communicator::run(const Operation& operation, Duration timeout) {
+    return body_->run(operation, timeout);
+}
+Work Communicator::start(const Operation& operation) {
+    return body_->start(operation, body_->timeout());
+}
+Work Communicator::start(const Operation& operation, Duration timeout) {
+    return body_->start(operation, timeout);
+}
+Result<Memory> Communicator::allocate(std::size_t size_bytes) {
+    return body_->allocate(size_bytes);
+}
+Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
+    return body_->split(color, key);
+}
+void Communicator::abort(std::string_view why) {
+    body_->abort(why);
+}
+Result<void> Communicator::status() const {
+    return body_->status();
+}
+
+}  // namespace muster

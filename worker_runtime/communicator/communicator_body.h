@@ -1,0 +1,118 @@
+// What a Communicator points to: checks arguments, runs operations one after another, remembers the first failure.
+//
+// A blocking run() with nothing started before it uses the caller's own thread: no hand-over, lowest latency. Started
+// work goes to a lane, a queue with a thread of its own: one for collectives, and one for each direction of each pair,
+// because a send that nobody receives yet must not hold up another.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "muster/communicator.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/flight/flight_recorder.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/transport.h"
+
+namespace muster::runtime {
+
+/// What a Work points to.
+struct WorkState {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::atomic<bool> over = false;
+    std::optional<Error> failure;
+    Duration took{};
+};
+
+class CommunicatorBody;
+
+/// All communicators of a round, so that its end can end them.
+class RoundGroups {
+  public:
+    void add(CommunicatorBody& body);
+    /// Afterwards `body` may go: end() neither uses nor will use it.
+    void remove(CommunicatorBody& body);
+    /// Aborts those that are there, and every one that comes later.
+    void end(std::string_view why);
+
+  private:
+    std::mutex mutex_;
+    std::set<CommunicatorBody*> bodies_;
+    std::string ended_;
+};
+
+class CommunicatorBody {
+  public:
+    using MakeTransport = std::function<Result<std::unique_ptr<Transport>>(const GroupTerms&)>;
+
+    struct Terms {
+        GroupTerms group;
+        Duration timeout = std::chrono::seconds(300);  ///< of an operation that names none
+        MakeTransport make_transport;                  ///< for split()
+        std::shared_ptr<FlightRecorder> flight{};      ///< may be null
+        std::shared_ptr<RoundGroups> groups{};         ///< where it is to be found when the round ends; may be null
+    };
+
+    CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport);
+    ~CommunicatorBody();
+    CommunicatorBody(const CommunicatorBody&) = delete;
+    CommunicatorBody& operator=(const CommunicatorBody&) = delete;
+
+    [[nodiscard]] int rank() const { return terms_.group.rank; }
+    [[nodiscard]] int size() const { return terms_.group.size; }
+    [[nodiscard]] std::string_view transport() const { return transport_->name(); }
+    [[nodiscard]] Duration timeout() const { return terms_.timeout; }
+
+    /// Whatever is longer: added to a time of the clock it still is one.
+    static constexpr Duration timeout_max = std::chrono::hours(24 * 366);
+
+    Result<void> run(const Operation& operation, Duration timeout);
+    Work start(const Operation& operation, Duration timeout);
+    Result<Memory> allocate(std::size_t size_bytes);
+    [[nodiscard]] DeviceQueue* device() const { return transport_->device(); }
+    /// Any error is this communicator's end too, which the other ranks are told.
+    Result<std::unique_ptr<Communicator>> split(int color, int key);
+    void abort(std::string_view why);
+    [[nodiscard]] Result<void> status() const;
+
+  private:
+    struct Lane;
+    [[nodiscard]] Result<void> check(const Operation& operation) const;
+    Lane& lane_of(const Operation& operation);
+    Result<void> execute(Lane& lane, const Operation& operation, Duration timeout, Patience patience);
+    void serve(Lane& lane);
+    void run_next(Lane& lane, std::unique_lock<std::mutex>& lock);
+    void launch_next(Lane& lane, std::unique_lock<std::mutex>& lock);
+    void end_oldest(Lane& lane, const Result<void>& done);
+    Error fail(Error error);
+    /// An error is the end of this communicator, wherever it was found.
+    Result<void> look(Instant since);
+    Result<std::unique_ptr<Transport>> make_part(const SplitTerms& split);
+    Error why_no_part(const Error& error);
+
+    Terms terms_;
+    std::unique_ptr<Transport> transport_;
+    std::uint32_t flight_group_ = 0;
+    std::uint64_t splits_ = 0;
+
+    std::atomic<bool> failed_ = false;
+    mutable std::mutex failure_mutex_;
+    std::optional<Error> failure_;
+
+    std::mutex lanes_mutex_;
+    std::map<std::pair<int, bool>, std::unique_ptr<Lane>> lanes_;  ///< by (peer, sends); collectives under (-1, false)
+    Lane* collectives_ = nullptr;
+};
+
+}  // namespace muster::runtime

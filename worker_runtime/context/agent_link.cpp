@@ -1,0 +1,71 @@
+#include "worker_runtime/context/agent_link.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/wire/local/codec.h"
+
+namespace muster::runtime {
+
+Result<FileDescriptor> AgentLink::reach(const std::string& address) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    if (address.size() < 2 || address[0] != '@' || address.size() >= sizeof name.sun_path) {
+        return Error{Errc::invalid_argument, cat("MUSTER_AGENT_SOCKET=", address, " is no abstract address (@...)")};
+    }
+    address.copy(name.sun_path + 1, sizeof name.sun_path - 2, 1);
+    const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
+    FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid() || ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), size) != 0) {
+        Error error = error_from_errno(errno, cat("reach the agent at ", address));
+        error.code = Errc::unreachable;
+        return error;
+    }
+    return socket;
+}
+
+Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address, std::shared_ptr<FdWatch> watch,
+                                                      Heard heard) {
+    auto reached = reach(address);
+    if (!reached) return reached.error();
+    std::unique_ptr<AgentLink> link(new AgentLink(std::move(*reached), std::move(watch), std::move(heard)));
+    link->tell(local::Hello{.pid = ::getpid(), .runtime = "muster runtime"});
+    auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
+    if (!watched) return watched.error();
+    link->watched_ = *watched;
+    return link;
+}
+
+AgentLink::AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard)
+    : socket_(std::move(socket)), watch_(std::move(watch)), heard_(std::move(heard)) {}
+
+AgentLink::~AgentLink() {
+    if (watched_ != 0) watch_->remove(watched_);
+}
+
+bool AgentLink::tell(const local::Message& message, const FileDescriptor* gift) {
+    const int descriptor = gift != nullptr ? gift->get() : -1;
+    const std::span<const int> beside(&descriptor, gift != nullptr ? 1 : 0);
+    return send_datagram(socket_.get(), local::encode(message), beside) == 0;
+}
+
+bool AgentLink::take_all() {
+    for (;;) {
+        auto datagram = receive_datagram(socket_.get(), local::datagram_bytes_max, 1);
+        if (!datagram) return errno == EAGAIN;
+        if (datagram->bytes.empty()) return false;  // the agent has gone; what follows comes from elsewhere
+        FileDescriptor beside;
+        if (!datagram->descriptors.empty()) beside = std::move(datagram->descriptors.front());
+        if (const auto message = local::decode(datagram->bytes, local::Sender::agent))
+            heard_(*message, std::move(beside));
+    }
+}
+
+}  // namespace muster::runtime

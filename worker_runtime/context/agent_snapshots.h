@@ -1,0 +1,37 @@
+// The SnapshotLink to this worker's agent.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "worker_runtime/checkpoint/snapshot_link.h"
+#include "worker_runtime/context/agent_link.h"
+
+namespace muster::runtime {
+
+class AgentSnapshots final : public SnapshotLink {
+  public:
+    /// `expected`: so many offers the agent has announced.
+    explicit AgentSnapshots(std::size_t expected) : expected_(expected) {}
+
+    /// The link goes before its owner; until connect() nothing is given.
+    void connect(AgentLink& agent);
+    void disconnect();
+    /// From the thread that hears the agent.
+    void hear(const local::Offer& offer, FileDescriptor memory);
+
+    bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
+              const std::string& directory) override;
+    bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) override;
+    std::vector<OfferedSnapshot> take_offers(Duration limit) override;
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable heard_;
+    std::size_t expected_;
+    std::vector<OfferedSnapshot> offers_;
+    AgentLink* agent_ = nullptr;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,379 @@
+#include "muster/context.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "muster/section.h"
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/own_addresses.h"
+#include "rendezvous/base/text/text.h"
+#include "rendezvous/store_client/store_client.h"
+#include "worker_runtime/communicator/communicator_body.h"
+#include "worker_runtime/context/agent_link.h"
+#include "worker_runtime/context/agent_snapshots.h"
+#include "worker_runtime/context/make_transport.h"
+#include "worker_runtime/context/notices.h"
+#include "worker_runtime/context/own_store.h"
+#include "worker_runtime/context/rank_claim.h"
+#include "worker_runtime/context/round_store.h"
+#include "worker_runtime/context/worker_voice.h"
+#include "worker_runtime/core/environment.h"
+#include "worker_runtime/tcp/mesh/interface_address.h"
+#include "worker_runtime/tcp/tcp_transport.h"
+#include "worker_runtime/transport/fd_watch.h"
+#include "worker_runtime/transport/wait_board.h"
+
+namespace muster {
+
+namespace runtime {
+
+namespace {
+
+std::optional<std::string> variable(const char* name) {
+    const char* const value = ::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
+/// How much the runtime says in this process: as the launcher, which takes the same variables, so that both can be told
+/// at once. Without them only warnings and errors.
+Result<void> set_log_level_by_environment() {
+    for (const char* name : {"MUSTER_LOG_LEVEL", "LOGLEVEL"}) {
+        const auto text = variable(name);
+        if (!text || text->empty()) continue;
+        LogLevel level{};
+        if (parse_log_level(*text, level))
+            set_log_level(level);
+        else if (name == std::string_view("MUSTER_LOG_LEVEL"))  // the other is not ours alone
+            return Error{Errc::invalid_argument, cat(name, "=", *text, "; accepted: debug, info, warning, error")};
+        return {};
+    }
+    return {};
+}
+
+/// By number.
+constexpr std::string_view transport_names[] = {"automatic", "shared_memory", "tcp", "hierarchical", "nccl"};
+
+std::string_view name_of(TransportChoice choice) {
+    return transport_names[static_cast<std::size_t>(choice)];
+}
+
+Result<TransportChoice> chosen_transport(TransportChoice otherwise) {
+    const auto text = variable("MUSTER_TRANSPORT");
+    if (!text || text->empty()) return otherwise;
+    const auto* const found = std::find(std::begin(transport_names), std::end(transport_names), *text);
+    if (found != std::end(transport_names)) return static_cast<TransportChoice>(found - std::begin(transport_names));
+    return Error{Errc::invalid_argument,
+                 cat("MUSTER_TRANSPORT=", *text, "; accepted: automatic, shared_memory, tcp, hierarchical, nccl")};
+}
+
+Result<TcpAlgorithm> chosen_algorithm() {
+    const auto text = variable("MUSTER_TCP_ALGORITHM");
+    if (!text || text->empty() || *text == "automatic") return TcpAlgorithm::automatic;
+    if (*text == "direct") return TcpAlgorithm::direct;
+    if (*text == "ring") return TcpAlgorithm::ring;
+    return Error{Errc::invalid_argument, cat("MUSTER_TCP_ALGORITHM=", *text, "; accepted: automatic, direct, ring")};
+}
+
+/// Where other ranks may reach this one, by the user's choice of interfaces. A job of one node needs one address; of
+/// several, one may be on a network that not all of them share.
+Result<std::vector<std::string>> own_addresses_for(const Environment& environment, const std::string& store_address) {
+    AddressChoice choice;
+    const auto towards = address_towards(store_address);
+    if (towards) choice.towards = *towards;
+    choice.agents = variable("MUSTER_AGENT_IFNAME").value_or(std::string());
+    std::string chosen_by;
+    for (const char* name : {"MUSTER_IFNAME", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"}) {
+        choice.names = variable(name).value_or(std::string());
+        // Where the user has set none, gloo's is the agent's, which is a hint and no wish.
+        if (choice.names.empty() || (name == std::string_view("GLOO_SOCKET_IFNAME") && choice.names == choice.agents)) {
+            choice.names.clear();
+            continue;
+        }
+        chosen_by = cat(name, "=", choice.names);
+        break;
+    }
+    auto addresses = choose_addresses(list_own_addresses(), choice);
+    if (!addresses)
+        return chosen_by.empty() ? (towards ? addresses : towards.error()) : with_context(addresses.error(), chosen_by);
+    if (environment.world_size == environment.local_world_size) addresses->resize(1);
+    return addresses;
+}
+
+}  // namespace
+
+class ContextBody {
+  public:
+    Environment environment;
+    std::shared_ptr<RoundStore> store;  // null in a world of one, which has its own
+    OwnStore own_store;
+    std::unique_ptr<RoundStore> claims;  // null without a store
+    RankClaim told;
+    HeldRank held;
+    pid_t holder = 0;  // a forked child may destroy this too, and holds nothing
+    std::shared_ptr<RoundGroups> groups = std::make_shared<RoundGroups>();
+    std::shared_ptr<Notices> notices = std::make_shared<Notices>();
+    std::shared_ptr<WaitBoard> waits = std::make_shared<WaitBoard>();
+    std::shared_ptr<AgentSnapshots> snapshots;  // null without an agent
+    std::unique_ptr<Communicator> world;
+    std::unique_ptr<AgentLink> agent;
+
+    ~ContextBody() {
+        if (claims && ::getpid() == holder) claims->leave_word(held.key, claim_is_over);
+        if (snapshots) snapshots->disconnect();  // a checkpointer may still have it
+        if (agent) WorkerVoice::of_process().silent(*agent);
+    }
+
+    std::shared_ptr<FlightRecorder> flight;
+    Duration meeting_timeout{};
+    std::vector<std::string> addresses;  // of this host, for other ranks; none without a store
+    std::uint64_t host_groups = 0;
+
+    Result<void> reach_store(const ContextOptions& options);
+    Result<void> claim(const ContextOptions& options);
+    [[nodiscard]] Error explained(Error error) const;
+    /// All keys of the round.
+    [[nodiscard]] Result<std::unique_ptr<RoundStore>> connect_store(Duration timeout) const;
+    [[nodiscard]] std::string opening_prefix() const;
+    Result<void> open_flight_record();
+    Result<void> meet(const ContextOptions& options);
+    Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members);
+
+  private:
+    void reach_agent(std::shared_ptr<FdWatch> watch);
+};
+
+Result<void> ContextBody::reach_store(const ContextOptions& options) {
+    if (environment.store_host.empty()) return {};
+    if (!environment.store_is_served) {
+        return Error{Errc::unsupported,
+                     "TORCHELASTIC_USE_AGENT_STORE=False: the runtime needs a store that the launcher serves; unset "
+                     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"};
+    }
+    auto connected = connect_store(options.meeting_timeout);
+    if (!connected) return connected.error();
+    store = std::move(*connected);
+    return {};
+}
+
+Result<std::unique_ptr<RoundStore>> ContextBody::connect_store(Duration timeout) const {
+    auto client = rendezvous::StoreClient::connect({environment.store_host, environment.store_port},
+                                                   {.connect_timeout = timeout});
+    if (!client) {
+        return with_context(client.error(), cat("reach the workers' store (MASTER_ADDR=", environment.store_host,
+                                                ", MASTER_PORT=", environment.store_port, ")"));
+    }
+    const std::string prefix =
+        cat("muster/", environment.job, "/", environment.round, "/", environment.restart_count, "/");
+    return std::make_unique<RoundStore>(std::move(*client), prefix);
+}
+
+/// Keys of a worker's first program are not those of its second; nor are those of a world of another size.
+std::string ContextBody::opening_prefix() const {
+    return cat(environment.world_size, held.opening == 1 ? "/" : cat(".", held.opening, "/"));
+}
+
+Result<void> ContextBody::claim(const ContextOptions& options) {
+    if (!store) return {};
+    const auto transport = chosen_transport(options.transport);
+    if (!transport) return transport.error();
+    const auto named = variable("MUSTER_TRANSPORT");
+    told = {.rank = environment.rank,
+            .world_size = environment.world_size,
+            .transport = std::string(name_of(*transport)),
+            .transport_name = named && !named->empty() ? "MUSTER_TRANSPORT" : "transport"};
+    auto below = store->below("claims/");
+    auto claimed = claim_rank(*below, told);
+    if (!claimed) return claimed.error();
+    held = std::move(*claimed);
+    claims = std::move(below);
+    holder = ::getpid();
+    store = store->below(opening_prefix());
+    return {};
+}
+
+/// A failure of the first meeting, with what the claims know of it.
+Error ContextBody::explained(Error error) const {
+    const bool is_of_meeting =
+        error.code == Errc::timed_out || error.code == Errc::unreachable || error.code == Errc::peer_closed;
+    if (!claims || !is_of_meeting) return error;
+    const auto why = obstacles_to_meeting(*claims, told, held);
+    if (!why.empty()) error.context = cat(error.context, "; ", why);
+    return error;
+}
+
+Result<void> ContextBody::open_flight_record() {
+    auto recorder = FlightRecorder::open(
+        {.rank = environment.rank, .world = environment.world_size, .round = environment.round, .job = environment.job},
+        variable("MUSTER_FLIGHT_DIR").value_or(std::string()));
+    if (!recorder) return recorder.error();
+    flight = std::move(*recorder);
+    return {};
+}
+
+Result<void> ContextBody::meet(const ContextOptions& options) {
+    TransportTerms terms;
+    auto choice = chosen_transport(options.transport);
+    if (!choice) return choice.error();
+    terms.choice = *choice;
+    terms.node = environment.group_rank;
+    auto algorithm = chosen_algorithm();
+    if (!algorithm) return algorithm.error();
+    terms.algorithm = *algorithm;
+    terms.nccl.device = environment.local_rank;
+    terms.nccl.before_leaving = [record = flight](std::string_view text) { record->note_failure(text); };
+    if (store) {
+        auto own = own_addresses_for(environment, store->address());
+        if (!own) return own.error();
+        addresses = *own;
+        terms.addresses = std::move(*own);
+    }
+    if (store || !environment.agent_socket.empty()) {
+        auto watch = FdWatch::start();
+        if (!watch) return watch.error();
+        terms.watch = std::move(*watch);
+        reach_agent(terms.watch);
+    }
+    CommunicatorBody::Terms body{
+        .group = {.rank = environment.rank,
+                  .size = environment.world_size,
+                  .id = "world",
+                  .place = store,
+                  .meeting_timeout = options.meeting_timeout,
+                  .waits = waits},
+        .timeout = options.operation_timeout,
+        .make_transport = [terms](const GroupTerms& group) { return make_transport(group, terms); },
+        .flight = flight,
+        .groups = groups};
+    auto transport = body.make_transport(body.group);
+    if (!transport) return explained(transport.error());
+    world = std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
+    return {};
+}
+
+Result<std::unique_ptr<Communicator>> ContextBody::host_group(const std::vector<int>& members) {
+    const auto place = std::find(members.begin(), members.end(), environment.rank);
+    MUSTER_CHECK(place != members.end() && store, environment.rank);
+    CommunicatorBody::Terms body{.group = {.rank = static_cast<int>(place - members.begin()),
+                                           .size = static_cast<int>(members.size()),
+                                           .id = cat("host/", host_groups++, ".", members.front()),
+                                           .place = store,
+                                           .meeting_timeout = meeting_timeout,
+                                           .root_ranks = members,
+                                           .waits = waits},
+                                 .make_transport =
+                                     [own = addresses](const GroupTerms& group) {
+                                         return make_tcp_transport(group,
+                                                                   {.addresses = own, .connections_per_peer = 1});
+                                     },
+                                 .groups = groups};
+    auto transport = body.make_transport(body.group);
+    if (!transport) return transport.error();
+    return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(body), std::move(*transport)));
+}
+
+void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
+    if (environment.agent_socket.empty()) return;
+    std::size_t offers = 0;
+    (void)parse_number(variable("MUSTER_SNAPSHOTS").value_or(std::string()), offers);
+    snapshots = std::make_shared<AgentSnapshots>(offers);
+    auto link = AgentLink::connect(environment.agent_socket, std::move(watch),
+                                   [this](const local::Message& message, FileDescriptor beside) {
+                                       if (const auto* ended = std::get_if<local::RoundEnded>(&message)) {
+                                           const int stop = notices->end_round();
+                                           if (stop != 0) ::kill(::getpid(), stop);
+                                           groups->end(cat("the round ended: ", ended->why));
+                                       }
+                                       if (std::holds_alternative<local::Notice>(message)) notices->add();
+                                       if (const auto* offer = std::get_if<local::Offer>(&message))
+                                           snapshots->hear(*offer, std::move(beside));
+                                   });
+    // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
+    if (!link) return snapshots.reset();
+    agent = std::move(*link);
+    snapshots->connect(*agent);
+    WorkerVoice::of_process().speak_through(*agent);
+    agent->tell(local::Give{.kind = local::GiftKind::flight_record, .size_bytes = flight_ring_bytes},
+                &flight->descriptor());
+}
+
+}  // namespace runtime
+
+Result<Context> Context::from_environment(const ContextOptions& given) {
+    ContextOptions options = given;
+    options.meeting_timeout = std::min(options.meeting_timeout, runtime::CommunicatorBody::timeout_max);
+    runtime::WorkerVoice::of_process().make_way();
+    const Section section("start-up");  // told once there is a channel to the agent
+    if (auto set = runtime::set_log_level_by_environment(); !set) return set.error();
+    auto body = std::make_unique<runtime::ContextBody>();
+    auto environment = runtime::read_environment(runtime::variable);
+    if (!environment) return environment.error();
+    body->environment = std::move(*environment);
+    body->meeting_timeout = options.meeting_timeout;
+    if (auto reached = body->reach_store(options); !reached) return reached.error();
+    if (auto claimed = body->claim(options); !claimed) return claimed.error();
+    if (auto opened = body->open_flight_record(); !opened) return opened.error();
+    if (auto met = body->meet(options); !met) return met.error();
+    return Context(std::move(body));
+}
+
+Context::Context(std::unique_ptr<runtime::ContextBody> body) : body_(std::move(body)) {}
+Context::~Context() = default;
+Context::Context(Context&&) noexcept = default;
+Context& Context::operator=(Context&&) noexcept = default;
+int Context::rank() const {
+    return body_->environment.rank;
+}
+int Context::world_size() const {
+    return body_->environment.world_size;
+}
+int Context::local_rank() const {
+    return body_->environment.local_rank;
+}
+int Context::local_world_size() const {
+    return body_->environment.local_world_size;
+}
+int Context::group_rank() const {
+    return body_->environment.group_rank;
+}
+std::int64_t Context::round() const {
+    return body_->environment.round;
+}
+std::int64_t Context::restart_count() const {
+    return body_->environment.restart_count;
+}
+const std::string& Context::job() const {
+    return body_->environment.job;
+}
+Communicator& Context::world() const {
+    return *body_->world;
+}
+Store* Context::store() const {
+    if (body_->store) return body_->store.get();
+    return &body_->own_store;
+}
+Result<std::unique_ptr<Communicator>> Context::host_group(const std::vector<int>& members) const {
+    return body_->host_group(members);
+}
+std::shared_ptr<runtime::SnapshotLink> Context::snapshots() const {
+    return body_->snapshots;
+}
+std::shared_ptr<runtime::Notices> Context::notices() const {
+    return body_->notices;
+}
+int Context::preemption_signal() const {
+    return body_->environment.preemption_signal;
+}
+Result<std::unique_ptr<Store>> Context::connect_store() const {
+    if (!body_->store) return std::unique_ptr<Store>(std::make_unique<runtime::OwnStore>(body_->own_store));
+    const auto connected = body_->connect_store(body_->meeting_timeout);
+    if (!connected) return connected.error();
+    return std::unique_ptr<Store>((*connected)->below(body_->opening_prefix()));
+}
+
+}  // namespace muster

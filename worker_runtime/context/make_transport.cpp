@@ -1,0 +1,72 @@
+#include "worker_runtime/context/make_transport.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/log.h"
+#include "worker_runtime/hierarchical/hierarchical_transport.h"
+#include "worker_runtime/shared_memory/local_meeting.h"
+#include "worker_runtime/shared_memory/shared_memory_transport.h"
+#include "worker_runtime/transport/alone_transport.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Why these ranks cannot share memory; empty when they can.
+std::string obstacle(const std::vector<LocalIdentity>& identities) {
+    const LocalIdentity& first = identities.front();
+    if (identities.size() > local_ranks_max) return cat("more than ", local_ranks_max, " ranks");
+    for (const auto& other : identities) {
+        if (other.kernel != first.kernel) return cat(first.host, " and ", other.host, " are different hosts");
+    }
+    for (const auto& other : identities) {
+        if (!can_meet(first, other)) return "ranks of one host have networks of their own (containers?)";
+    }
+    return "";
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms) {
+    if (terms.choice == TransportChoice::nccl) return make_nccl_transport(group, terms.nccl);
+    if (group.size == 1) return make_alone_transport();
+    const TcpOptions tcp{.addresses = terms.addresses, .algorithm = terms.algorithm, .watch = terms.watch};
+    if (terms.choice == TransportChoice::tcp) return make_tcp_transport(group, tcp);
+    const auto wait = group.meeting_wait();
+    auto door = LocalDoor::open(group.rank, group.size);
+    if (!door) return door.error();
+    door->identity.node = terms.node;
+    door->identity.rank = group.in_root(group.rank);
+    auto texts = exchange(group, "identity", door->identity.encode(), wait);
+    if (!texts) return texts.error();
+    std::vector<LocalIdentity> identities;
+    for (const auto& text : *texts) {
+        auto identity = LocalIdentity::decode(text);
+        if (!identity) return identity.error();
+        identities.push_back(std::move(*identity));
+    }
+    const bool by_number = terms.choice == TransportChoice::hierarchical;
+    const std::string why = obstacle(identities);
+    if (why.empty() && !by_number)
+        return make_shared_memory_transport(group, std::move(*door), std::move(identities), terms.watch);
+    if (terms.choice == TransportChoice::shared_memory) {
+        return Error{Errc::unsupported, cat("communicator ", group.id, " cannot use shared memory: ", why)};
+    }
+    auto layout = lay_out_nodes(identities, by_number ? NodesBy::number : NodesBy::memory);
+    if (layout) {
+        return make_hierarchical_transport(group, tcp, std::move(*door), std::move(identities), std::move(*layout),
+                                           terms.watch);
+    }
+    if (by_number) {
+        return Error{Errc::unsupported,
+                     cat("communicator ", group.id, " cannot be hierarchical: ", layout.error().context)};
+    }
+    if (group.rank == 0 && identities.front().kernel == identities.back().kernel) {
+        log(LogLevel::warning, "communicator ", group.id, " uses TCP: ", why);
+    }
+    return make_tcp_transport(group, tcp);
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,126 @@
+#include "worker_runtime/context/round_store.h"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// A store that is silent for so long is lost, and the connection with it.
+constexpr Duration answer_timeout = 30s;
+/// Between questions, at first: others are mostly as far as this rank.
+constexpr Duration pause_min = 250us;
+
+}  // namespace
+
+RoundStore::RoundStore(rendezvous::StoreClient client, std::string prefix)
+    : RoundStore(std::make_shared<Connection>(std::move(client)), std::move(prefix)) {}
+
+RoundStore::RoundStore(std::shared_ptr<Connection> connection, std::string prefix)
+    : connection_(std::move(connection)), prefix_(std::move(prefix)) {}
+
+std::unique_ptr<RoundStore> RoundStore::below(std::string_view more) const {
+    return std::unique_ptr<RoundStore>(new RoundStore(connection_, cat(prefix_, more)));
+}
+
+Result<void> RoundStore::set(std::string_view key, std::string_view value) {
+    const std::lock_guard lock(connection_->mutex);
+    return connection_->client.set(cat(prefix_, key), value);
+}
+
+Result<std::string> RoundStore::get(std::string_view key, Duration timeout) {
+    const std::lock_guard lock(connection_->mutex);
+    return connection_->client.get(cat(prefix_, key), timeout);
+}
+
+Result<std::int64_t> RoundStore::add(std::string_view key, std::int64_t delta) {
+    const std::lock_guard lock(connection_->mutex);
+    return connection_->client.add(cat(prefix_, key), delta);
+}
+
+Result<bool> RoundStore::erase(std::string_view key) {
+    const std::lock_guard lock(connection_->mutex);
+    return connection_->client.delete_key(cat(prefix_, key));
+}
+
+Result<void> RoundStore::publish(std::string_view key, std::string_view value, Instant /*deadline*/) {
+    return set(cat("meeting/", key), value);
+}
+
+Result<std::vector<std::string>> RoundStore::collect(const std::vector<std::string>& keys, const MeetingWait& wait) {
+    Keys full;
+    for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
+    const auto come = wait.parent ? watch_for(full, wait) : wait_for(full, wait.deadline);
+    if (!come) return come.error();
+    if (*come < keys.size()) return Error{Errc::timed_out, cat("nobody has published ", keys[*come])};
+    const std::lock_guard lock(connection_->mutex);
+    return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - Clock::now(), answer_timeout));
+}
+
+void RoundStore::leave_word(std::string_view key, std::string_view value) {
+    const std::unique_lock lock(connection_->mutex, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    const std::string full = cat(prefix_, key);
+    if (connection_->client.set(full, value, 1s)) (void)connection_->client.check({full}, 1s);
+}
+
+std::string RoundStore::address() const {
+    return connection_->client.address();
+}
+
+/// How many of the keys are there at the deadline, before the first that is not.
+Result<std::size_t> RoundStore::wait_for(const Keys& keys, Instant deadline) {
+    const std::lock_guard lock(connection_->mutex);
+    auto& client = connection_->client;
+    const auto come = client.wait(keys, std::max<Duration>(deadline - Clock::now(), 1ms));
+    if (come) return keys.size();
+    if (come.error().code != Errc::timed_out) return come.error();
+    std::size_t there = 0;
+    for (; there < keys.size(); ++there) {
+        const auto is_there = client.check({keys[there]}, answer_timeout);
+        if (!is_there) return is_there.error();
+        if (!*is_there) break;
+    }
+    return there;
+}
+
+/// The same, but looks at the parent meanwhile. It asks again and again what the store can say at once: to break off a
+/// question that the store holds back takes an answer too, and one that crosses it would not be heard.
+Result<std::size_t> RoundStore::watch_for(const Keys& keys, const MeetingWait& wait) {
+    std::size_t there = 0;
+    std::size_t step = keys.size();  // most often all have come; else one is asked for, then more and more
+    for (Duration pause = pause_min; there < keys.size();) {
+        const auto first = keys.begin() + static_cast<std::ptrdiff_t>(there);
+        step = std::min(step, keys.size() - there);
+        const auto come = are_there({first, first + static_cast<std::ptrdiff_t>(step)});
+        if (!come) return come.error();
+        if (*come) {
+            there += step;
+            step *= 2;
+            continue;
+        }
+        if (std::exchange(step, 1) > 1) continue;
+        if (auto stands = wait.look(); !stands) return stands.error();
+        const auto now = Clock::now();
+        if (now >= wait.deadline) break;
+        std::this_thread::sleep_until(std::min(wait.next_look(now), now + pause));
+        pause = std::min<Duration>(2 * pause, 1s);
+    }
+    return there;
+}
+
+Result<bool> RoundStore::are_there(const Keys& keys) {
+    const std::lock_guard lock(connection_->mutex);
+    auto come = connection_->client.check(keys, answer_timeout);
+    if (come || come.error().code != Errc::timed_out) return come;
+    return Error{Errc::unreachable, cat("the store at ", connection_->client.address(), " has not answered for ",
+                                        muster::describe(answer_timeout))};
+}
+
+}  // namespace muster::runtime

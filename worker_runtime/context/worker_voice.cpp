@@ -1,0 +1,121 @@
+#include "worker_runtime/context/worker_voice.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "muster/section.h"
+#include "rendezvous/base/sockets/datagram.h"
+#include "rendezvous/wire/local/codec.h"
+#include "worker_runtime/context/agent_link.h"
+
+namespace muster {
+
+namespace runtime {
+
+namespace {
+
+constexpr Duration heartbeat_pause = 100ms;
+
+}  // namespace
+
+WorkerVoice& WorkerVoice::of_process() {
+    static auto& voice = *new WorkerVoice;  // threads may speak until the process ends
+    return voice;
+}
+
+WorkerVoice::WorkerVoice() : owner_(::getpid()) {}
+
+/// Asked before the lock, which a forked child may have inherited locked.
+bool WorkerVoice::is_ours() const {
+    return ::getpid() == owner_;
+}
+
+void WorkerVoice::heartbeat() {
+    if (!is_ours()) return;
+    const std::lock_guard lock(mutex_);
+    const auto now = std::chrono::steady_clock::now();
+    if (now - heartbeat_at_ < heartbeat_pause) return;
+    heartbeat_at_ = now;
+    tell(local::Heartbeat{});
+}
+
+std::uint64_t WorkerVoice::enter(std::string name, Duration limit) {
+    if (!is_ours() || name.empty()) return 0;
+    const std::lock_guard lock(mutex_);
+    const auto limit_ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
+    entered_.push_back({next_, {std::move(name), static_cast<std::uint64_t>(std::max<std::int64_t>(limit_ms, 0))}});
+    tell_section();
+    return next_++;
+}
+
+void WorkerVoice::leave(std::uint64_t number) {
+    if (!is_ours() || number == 0) return;
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(entered_.begin(), entered_.end(),
+                                    [&](const Entered& entered) { return entered.number == number; });
+    if (found == entered_.end()) return;
+    const bool was_told = found + 1 == entered_.end();
+    entered_.erase(found);
+    if (was_told) tell_section();
+}
+
+void WorkerVoice::make_way() {
+    if (!is_ours()) return;
+    const std::lock_guard lock(mutex_);
+    own_ = FileDescriptor();
+    own_tried_ = true;
+}
+
+void WorkerVoice::speak_through(AgentLink& link) {
+    const std::lock_guard lock(mutex_);
+    link_ = &link;
+    if (!entered_.empty()) tell_section();
+}
+
+void WorkerVoice::silent(const AgentLink& link) {
+    if (!is_ours()) return;
+    const std::lock_guard lock(mutex_);
+    if (link_ == &link) link_ = nullptr;
+    own_tried_ = false;
+}
+
+void WorkerVoice::tell_section() {
+    tell(entered_.empty() ? local::Section{} : entered_.back().section);
+}
+
+void WorkerVoice::tell(const local::Message& message) {
+    if (link_ != nullptr) {
+        (void)link_->tell(message);
+        return;
+    }
+    if (!own_tried_) connect();
+    if (own_.valid()) (void)send_datagram(own_.get(), local::encode(message));
+}
+
+void WorkerVoice::connect() {
+    own_tried_ = true;
+    const char* const address = ::getenv("MUSTER_AGENT_SOCKET");
+    if (address == nullptr || *address == '\0') return;
+    auto reached = AgentLink::reach(address);
+    if (!reached) return;
+    own_ = std::move(*reached);
+    (void)send_datagram(own_.get(), local::encode(local::Hello{.pid = ::getpid(), .runtime = "muster's words alone"}));
+}
+
+}  // namespace runtime
+
+void heartbeat() noexcept {
+    runtime::WorkerVoice::of_process().heartbeat();
+}
+
+Section::Section(std::string_view name, Duration limit) noexcept
+    : number_(runtime::WorkerVoice::of_process().enter(std::string(name), limit)) {}
+
+Section::~Section() {
+    runtime::WorkerVoice::of_process().leave(number_);
+}
+
+}  // namespace muster

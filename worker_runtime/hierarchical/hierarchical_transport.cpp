@@ -1,0 +1,275 @@
+#include "worker_runtime/hierarchical/hierarchical_transport.h"
+
+#include <cstring>
+#include <utility>
+
+#include "worker_runtime/hierarchical/node_reduction.h"
+#include "worker_runtime/shared_memory/shared_group.h"
+#include "worker_runtime/shared_memory/shared_memory_transport.h"
+#include "worker_runtime/tcp/control_watch.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_parts.h"
+#include "worker_runtime/tcp/tcp_slices.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Memory that goes from some ranks to others; all the rest only agree.
+class Transfers final : public CollectivePlan {
+  public:
+    void send(int to, void* data, std::size_t bytes) { sends_.push_back({to, cut_of(data, bytes)}); }
+    void receive(int from, void* data, std::size_t bytes) { receives_.push_back({from, cut_of(data, bytes)}); }
+
+    void begin(TcpLanes& lanes) override {
+        for (const auto& one : sends_) lanes.send(one.peer, 0, one.cut);
+        for (const auto& one : receives_) lanes.receive(one.peer, 0, one.cut);
+    }
+
+  private:
+    struct One {
+        int peer;
+        Cut cut;
+    };
+    static Cut cut_of(void* data, std::size_t bytes) {
+        return {.base = static_cast<std::byte*>(data), .size_bytes = bytes, .piece_bytes = piece_bytes_for(bytes)};
+    }
+    std::vector<One> sends_;
+    std::vector<One> receives_;
+};
+
+class HierarchicalTransport final : public Transport {
+  public:
+    /// `node` is null where this rank is alone on its node.
+    HierarchicalTransport(NodeLayout layout, TcpParts parts, std::unique_ptr<SharedGroup> node,
+                          std::shared_ptr<FdWatch> watch)
+        : groups_{.layout = layout,
+                  .tcp = *parts.group,
+                  .lanes = *parts.lanes,
+                  .node = node.get(),
+                  .number = layout.node_of(parts.group->rank())},
+          over_tcp_(tcp_transport_over(std::move(parts), TcpAlgorithm::automatic)),
+          ears_(groups_.tcp, std::move(watch)) {
+        if (node) on_node_ = shared_memory_transport_over(std::move(node));
+    }
+    ~HierarchicalTransport() override { groups_.tcp.also_waits_for(nullptr); }
+
+    /// While the ranks of this node wait for each other in their memory, nobody looks at TCP: then the watch does.
+    Result<void> watch_all() {
+        if (groups_.node != nullptr) ask_across();
+        auto begun = ears_.begin([this](int rank) {
+            const auto over = groups_.tcp.hear_or_lose(rank);
+            if (!over && groups_.node != nullptr) groups_.node->fail(over.error().code, over.error().context);
+            return over && !*over;
+        });
+        if (begun) groups_.tcp.trace_for_parts();
+        return begun;
+    }
+
+    /// What goes on in this node's memory is told to other nodes, and the guilty ranks are looked for there; all that
+    /// are missing from a collective, on whatever node.
+    void ask_across() {
+        const auto everywhere = [first = groups_.layout.first_of(groups_.number)](std::vector<int> ranks) {
+            for (int& rank : ranks) rank += first;
+            return ranks;
+        };
+        groups_.tcp.also_waits_for([this, everywhere] { return everywhere(groups_.node->awaited()); });
+        groups_.node->ask_whom_to_blame([this, everywhere](const auto& late, auto what) -> Result<std::string> {
+            const bool all_needed = what == SharedGroup::WaitIn::collective;
+            const auto guilty = groups_.tcp.trace(everywhere(late), 0,
+                                                  all_needed ? TcpGroup::Witnesses::all : TcpGroup::Witnesses::none);
+            return guilty ? Result<std::string>(guilty->names) : guilty.error();
+        });
+    }
+
+    [[nodiscard]] std::string_view name() const override { return "hierarchical"; }
+
+    Result<void> run(const Operation& operation, const RunTerms& terms) override {
+        if (!goes_by_nodes(operation)) {
+            if (auto announced = announce(operation); !announced) return announced;
+            return groups_.tell_node(over_tcp_->run(operation, terms));
+        }
+        if (operation.kind == OperationKind::broadcast) return broadcast_by_nodes(operation, terms);
+        if (operation.kind == OperationKind::all_gather) return gather_by_nodes(operation, terms);
+        if (operation.kind == OperationKind::all_to_all) return exchange_by_nodes(operation, terms);
+        if (operation.kind == OperationKind::reduce_scatter) return reduction_.reduce_scatter(operation, terms);
+        return reduction_.all_reduce(operation, terms);
+    }
+
+    Result<void> transfer(const Operation& operation, const RunTerms& terms) override {
+        if (groups_.node == nullptr || groups_.layout.node_of(operation.peer) != groups_.number)
+            return groups_.tell_node(over_tcp_->transfer(operation, terms));
+        Operation inside = operation;
+        inside.peer -= groups_.layout.first_of(groups_.number);
+        return groups_.tell_others(on_node_->transfer(inside, terms));
+    }
+
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override {
+        if (groups_.node == nullptr) return over_tcp_->allocate(size_bytes, terms);
+        auto memory = groups_.node->allocate(size_bytes, terms);
+        if (!memory && memory.error().code != Errc::limit_exceeded)
+            return groups_.tcp.fail(memory.error().code, memory.error().context);
+        // Too little, on whatever node, leaves the groups as they were: all ranks learn of it, and give theirs back.
+        auto agreed = agree_on_memory(groups_.tcp, groups_.lanes, size_bytes, memory.has_value(), terms);
+        if (!agreed && agreed.error().code != Errc::limit_exceeded) return groups_.tell_node(std::move(agreed)).error();
+        return agreed || !memory ? std::move(memory) : agreed.error();
+    }
+
+    Result<void> look(Instant since) override {
+        if (groups_.node == nullptr) return over_tcp_->look(since);
+        if (auto node = groups_.tell_others(groups_.node->look()); !node) return node;
+        return groups_.tell_node(over_tcp_->look(since));
+    }
+
+    Error fail(const Error& error) override {
+        const Error first = over_tcp_->fail(error);
+        return groups_.tell_node(first).error();
+    }
+
+    void abort(std::string_view why) override {
+        over_tcp_->abort(why);
+        if (groups_.node != nullptr) on_node_->abort(why);
+    }
+
+  private:
+    /// The same on all ranks, whatever memory each of them uses.
+    [[nodiscard]] bool goes_by_nodes(const Operation& operation) const {
+        switch (operation.kind) {
+            case OperationKind::all_reduce:
+            case OperationKind::reduce_scatter: return reduction_.pays(operation);
+            case OperationKind::broadcast: return bytes_of(operation) >= by_nodes_bytes_min;
+            case OperationKind::all_gather:
+            case OperationKind::all_to_all:
+                return bytes_of(operation) * static_cast<std::size_t>(groups_.tcp.size()) >= by_nodes_bytes_min;
+            default: return false;
+        }
+    }
+    /// What begins over TCP, where a rank of this node that waits in memory for another operation would not see it.
+    Result<void> announce(const Operation& operation) {
+        return groups_.node == nullptr ? Result<void>() : groups_.tell_others(groups_.node->announce(operation));
+    }
+    [[nodiscard]] int leader_of(int node) const { return groups_.layout.first_of(node); }
+    [[nodiscard]] bool leads() const { return groups_.tcp.rank() == leader_of(groups_.number); }
+
+    /// From the root to the first rank of every other node, and on each node through its memory.
+    Result<void> broadcast_by_nodes(const Operation& operation, const RunTerms& terms) {
+        const std::size_t bytes = bytes_of(operation);
+        const int root_node = groups_.layout.node_of(operation.peer);
+        if (auto announced = announce(operation); !announced) return announced;
+        Transfers plan;
+        if (groups_.tcp.rank() == operation.peer) {
+            for (int node = 0; node < groups_.layout.node_count(); ++node)
+                if (node != root_node) plan.send(leader_of(node), operation.output, bytes);
+        } else if (leads() && groups_.number != root_node) {
+            plan.receive(operation.peer, operation.output, bytes);
+        }
+        if (auto moved = groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
+            return moved;
+        const int from = groups_.number == root_node ? operation.peer - leader_of(groups_.number) : 0;
+        return spread_on_node(operation, operation.output, operation.count, from, terms);
+    }
+
+    /// Each node gathers its own ranks' pieces, first ranks exchange them whole, and spread what has come.
+    Result<void> gather_by_nodes(const Operation& operation, const RunTerms& terms) {
+        const std::size_t bytes = bytes_of(operation);
+        const auto block = [&](int node) {
+            return static_cast<std::byte*>(operation.output) + static_cast<std::size_t>(leader_of(node)) * bytes;
+        };
+        const auto ranks_on = [this](int node) { return static_cast<std::size_t>(groups_.layout.size_of(node)); };
+        if (groups_.node != nullptr) {
+            Operation inside = operation;
+            inside.output = block(groups_.number);
+            if (auto gathered = groups_.tell_others(on_node_->run(inside, terms)); !gathered) return gathered;
+        } else if (operation.input != block(groups_.number)) {
+            std::memcpy(block(groups_.number), operation.input, bytes);
+        }
+        Transfers plan;
+        for (int node = 0; leads() && node < groups_.layout.node_count(); ++node) {
+            if (node == groups_.number) continue;
+            plan.send(leader_of(node), block(groups_.number), ranks_on(groups_.number) * bytes);
+            plan.receive(leader_of(node), block(node), ranks_on(node) * bytes);
+        }
+        if (auto moved = groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms)); !moved)
+            return moved;
+        const auto before = static_cast<std::size_t>(leader_of(groups_.number));
+        const auto after = static_cast<std::size_t>(groups_.tcp.size()) - before - ranks_on(groups_.number);
+        if (auto spread = spread_on_node(operation, operation.output, before * operation.count, 0, terms); !spread)
+            return spread;
+        auto* const behind = block(groups_.number) + ranks_on(groups_.number) * bytes;
+        return spread_on_node(operation, behind, after * operation.count, 0, terms);
+    }
+
+    /// Pieces for ranks of this node go through its memory, all others straight to their ranks: these have to cross
+    /// once however they go.
+    Result<void> exchange_by_nodes(const Operation& operation, const RunTerms& terms) {
+        const std::size_t bytes = bytes_of(operation);
+        const auto input = [&](int rank) {
+            return static_cast<std::byte*>(const_cast<void*>(operation.input)) + static_cast<std::size_t>(rank) * bytes;
+        };
+        const auto output = [&](int rank) {
+            return static_cast<std::byte*>(operation.output) + static_cast<std::size_t>(rank) * bytes;
+        };
+        const int first = leader_of(groups_.number);
+        if (groups_.node != nullptr) {
+            Operation inside = operation;
+            inside.input = input(first);
+            inside.output = output(first);
+            if (auto exchanged = groups_.tell_others(on_node_->run(inside, terms)); !exchanged) return exchanged;
+        } else {
+            std::memcpy(output(first), input(first), bytes);
+        }
+        Transfers plan;
+        for (int rank = 0; rank < groups_.tcp.size(); ++rank) {
+            if (groups_.layout.node_of(rank) == groups_.number) continue;
+            plan.send(rank, input(rank), bytes);
+            plan.receive(rank, output(rank), bytes);
+        }
+        return groups_.tell_node(groups_.lanes.carry(plan, header_of(operation, 0), terms));
+    }
+
+    /// A broadcast among the ranks of this node, of `count` elements at `data`, from the one that is its number `from`.
+    Result<void> spread_on_node(const Operation& operation, void* data, std::size_t count, int from,
+                                const RunTerms& terms) {
+        if (groups_.node == nullptr || count == 0) return {};
+        Operation inside = operation;
+        inside.kind = OperationKind::broadcast;
+        inside.input = inside.output = data;
+        inside.count = count;
+        inside.peer = from;
+        return groups_.tell_others(on_node_->run(inside, terms));
+    }
+
+    const NodeGroups groups_;
+    std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns groups_.tcp and lanes
+    std::unique_ptr<Transport> on_node_;   ///< between this node's; owns groups_.node
+    NodeReduction reduction_{groups_};
+    ControlWatch ears_;  ///< last, because it calls the groups
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_hierarchical_transport(const GroupTerms& terms, const TcpOptions& options,
+                                                               LocalDoor door, std::vector<LocalIdentity> identities,
+                                                               NodeLayout layout, std::shared_ptr<FdWatch> watch) {
+    const auto wait = terms.meeting_wait();
+    auto parts = connect_tcp(terms, options);
+    if (!parts) return parts.error();
+    const int node = layout.node_of(terms.rank);
+    std::unique_ptr<SharedGroup> shared;
+    if (layout.size_of(node) > 1) {
+        GroupTerms local = terms;
+        local.rank = terms.rank - layout.first_of(node);
+        local.size = layout.size_of(node);
+        local.root_ranks.clear();  // the group over TCP speaks for both
+        const auto first = identities.begin() + layout.first_of(node);
+        auto formed = SharedGroup::form(local, std::move(door), {first, first + local.size}, watch, wait);
+        if (!formed) return parts->group->fail(formed.error().code, formed.error().context);
+        shared = std::move(*formed);
+    }
+    auto transport = std::make_unique<HierarchicalTransport>(std::move(layout), std::move(*parts), std::move(shared),
+                                                             std::move(watch));
+    if (auto watched = transport->watch_all(); !watched) return watched.error();
+    return std::unique_ptr<Transport>(std::move(transport));
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,35 @@
+// The two groups that a rank of a node is in: all ranks over TCP, and those of its node in shared memory.
+#pragma once
+
+#include "muster/operation.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/hierarchical/node_layout.h"
+#include "worker_runtime/shared_memory/shared_group.h"
+#include "worker_runtime/tcp/tcp_group.h"
+#include "worker_runtime/tcp/tcp_lanes.h"
+
+namespace muster::runtime {
+
+struct NodeGroups {
+    NodeLayout layout;
+    TcpGroup& tcp;
+    TcpLanes& lanes;
+    SharedGroup* node;  ///< null where this rank is alone on its node
+    int number;         ///< of this rank's node
+
+    // What ended the one group ends the other.
+    [[nodiscard]] Result<void> tell_node(Result<void> result) const {
+        if (!result && node != nullptr) node->fail(result.error().code, result.error().context);
+        return result;
+    }
+    [[nodiscard]] Result<void> tell_others(Result<void> result) const {
+        if (!result) return tcp.fail(result.error().code, result.error().context);
+        return result;
+    }
+};
+
+[[nodiscard]] inline std::size_t bytes_of(const Operation& operation) {
+    return operation.count * muster::size_of(operation.type);
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,154 @@
+#include "worker_runtime/hierarchical/node_reduction.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "worker_runtime/arithmetic/gradient_math.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_slices.h"
+
+namespace muster::runtime {
+
+namespace {
+
+void copy_elements(const Operation& from, const Operation& to) {
+    if (from.type == to.type)
+        std::memcpy(to.output, from.output, bytes_of(from));
+    else
+        convert({from.output, from.count, from.type}, {to.output, to.count, to.type});
+}
+
+/// Elements of a part.
+std::size_t part_count_max(DataType type) {
+    return by_nodes_chunk_bytes / std::max(muster::size_of(type), sizeof(float));
+}
+
+}  // namespace
+
+/// A reduce_scatter, flat: a node of k = size / nodes ranks sends (nodes - 1) / nodes of the elements for each of them.
+/// By nodes: all elements twice, and 16-bit types as f32.
+bool NodeReduction::pays(const Operation& operation) const {
+    const int size = groups_.tcp.size();
+    const int nodes = groups_.layout.node_count();
+    const bool half = !can_chain(operation.type);
+    if (operation.kind == OperationKind::reduce_scatter)
+        return bytes_of(operation) * static_cast<std::size_t>(size) >= by_nodes_bytes_min &&
+               size * (nodes - 1) > (half ? 4 : 2) * nodes * nodes;
+    return bytes_of(operation) >= by_nodes_bytes_min && (!half || size >= by_nodes_half_ranks_min * nodes);
+}
+
+Result<void> NodeReduction::all_reduce(const Operation& operation, const RunTerms& terms) {
+    const std::size_t element = muster::size_of(operation.type);
+    const std::size_t chunk = part_count_max(operation.type);
+    // Parts of operations that differ may be alike.
+    if (operation.count > chunk)
+        if (auto met = meet(operation, terms); !met) return met;
+    for (std::size_t done = 0; done < operation.count; done += chunk) {
+        Operation part = operation;
+        part.count = std::min(chunk, operation.count - done);
+        part.input = part.output = static_cast<std::byte*>(operation.output) + done * element;
+        if (auto reduced = reduce_part(part, operation, terms); !reduced) return reduced;
+    }
+    return {};
+}
+
+Result<void> NodeReduction::reduce_scatter(const Operation& operation, const RunTerms& terms) {
+    const std::size_t element = muster::size_of(operation.type);
+    const std::size_t chunk = part_count_max(operation.type);
+    const std::size_t all = operation.count * static_cast<std::size_t>(groups_.tcp.size());
+    const std::size_t own = operation.count * static_cast<std::size_t>(groups_.tcp.rank());
+    auto* const input = static_cast<std::byte*>(const_cast<void*>(operation.input));
+    if (auto met = meet(operation, terms); !met) return met;
+    for (std::size_t done = 0; done < all; done += chunk) {
+        Operation part = operation;
+        part.count = std::min(chunk, all - done);
+        part.output = input + done * element;  // where stage() finds the elements
+        if (auto reduced = reduce_staged(part, operation, terms); !reduced) return reduced;
+        const std::size_t begin = std::max(done, own);
+        const std::size_t end = std::min(done + part.count, own + operation.count);
+        if (begin >= end) continue;
+        Operation from = part;
+        Operation to = operation;
+        from.count = to.count = end - begin;
+        from.output = static_cast<std::byte*>(part.output) + (begin - done) * muster::size_of(part.type);
+        to.output = static_cast<std::byte*>(operation.output) + (begin - own) * element;
+        copy_elements(from, to);
+    }
+    return {};
+}
+
+/// The ranks of this node.
+Result<void> NodeReduction::meet(const Operation& operation, const RunTerms& terms) {
+    return groups_.node == nullptr ? Result<void>() : groups_.tell_others(groups_.node->meet(operation, false, terms));
+}
+
+/// 16-bit types are carried as f32, so that they are rounded once, at the end.
+Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& whole, const RunTerms& terms) {
+    Operation carried = part;
+    if (auto met = meet(part, terms); !met) return met;
+    auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{part.output};
+    const bool staged = memory.empty() || !can_chain(part.type);
+    if (!staged) return chain_nodes(carried, std::move(memory), whole, terms);
+    auto done = reduce_staged(carried, whole, terms);
+    if (done) copy_elements(carried, part);
+    return done;
+}
+
+/// The sums of all ranks' `part`, in staging memory, which `part` then speaks of.
+Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms) {
+    if (auto copied = groups_.tell_others(stage(part, terms)); !copied) return copied;
+    auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{part.output};
+    MUSTER_CHECK(!memory.empty(), part.count);
+    return chain_nodes(part, std::move(memory), whole, terms);
+}
+
+Result<void> NodeReduction::chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,
+                                        const RunTerms& terms) {
+    const auto place = place_in(part, std::move(memory));
+    auto done = groups_.tell_node(run_chain(groups_.lanes, part, place, whole, terms));
+    if (done && groups_.node != nullptr) done = groups_.tell_others(groups_.node->step(terms));
+    return done;
+}
+
+/// Makes `operation` one on memory that the node's ranks share, with the elements in it.
+Result<void> NodeReduction::stage(Operation& operation, const RunTerms& terms) {
+    const Operation given = operation;
+    if (!can_chain(operation.type)) operation.type = DataType::f32;
+    const std::size_t bytes = bytes_of(operation);
+    if (groups_.node == nullptr) {
+        if (own_staging_.size() < bytes) own_staging_.resize(bytes);
+        operation.output = own_staging_.data();
+    } else {
+        if (staging_.size_bytes() < bytes) {
+            auto memory = groups_.node->allocate(std::bit_ceil(bytes), terms);
+            if (!memory) return memory.error();
+            staging_ = std::move(*memory);
+        }
+        operation.output = staging_.data();
+    }
+    operation.input = operation.output;
+    copy_elements(given, operation);
+    return groups_.node != nullptr ? groups_.node->meet(operation, false, terms) : Result<void>();
+}
+
+/// This rank's part of the work: its slice of every rank's memory on this node, or none.
+ChainPlace NodeReduction::place_in(const Operation& operation, std::vector<void*> memory) const {
+    const int first = groups_.layout.first_of(groups_.number);
+    const int number = groups_.tcp.rank() - first;
+    const int slices = groups_.layout.smallest();
+    ChainPlace place{.memory = std::move(memory), .first_rank = first, .own = static_cast<std::size_t>(number)};
+    if (number >= slices) return place;
+    const Slices cut(operation.count, muster::size_of(operation.type), slices);
+    const std::size_t begin = cut.begin_bytes(number);
+    place.bytes = cut.begin_bytes(number + 1) - begin;
+    for (auto& one : place.memory) one = static_cast<std::byte*>(one) + begin;
+    if (groups_.number > 0) place.previous = groups_.layout.first_of(groups_.number - 1) + number;
+    if (groups_.number + 1 < groups_.layout.node_count())
+        place.next = groups_.layout.first_of(groups_.number + 1) + number;
+    return place;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,41 @@
+// The calling thread uses this process's GPU as long as this lives, and then again what it used before: CUDA keeps a
+// context for each thread, and a trainer's own calls go to the one that it chose.
+//
+// The context is put back, not the device's number: cudaSetDevice() would make a context on GPU 0 in a thread that has
+// never used a GPU, on every rank.
+#pragma once
+
+#include <utility>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/nccl/libraries/cuda_table.h"
+
+namespace muster::runtime {
+
+class DeviceScope {
+  public:
+    /// `cuda` outlives it.
+    static Result<DeviceScope> enter(const CudaTable& cuda, int device) {
+        DeviceScope scope(cuda);
+        auto used = cuda.check(cuda.set_device(device), cat("use GPU ", device));
+        if (!used) return used.error();
+        return scope;
+    }
+    ~DeviceScope() {
+        if (cuda_ != nullptr) (void)cuda_->set_current_context(before_);
+    }
+    DeviceScope(DeviceScope&& other) noexcept : cuda_(std::exchange(other.cuda_, nullptr)), before_(other.before_) {}
+    DeviceScope& operator=(DeviceScope&&) = delete;
+
+  private:
+    explicit DeviceScope(const CudaTable& cuda) {
+        const bool known = cuda.current_context != nullptr && cuda.current_context(&before_) == 0;
+        if (known) cuda_ = &cuda;
+    }
+
+    const CudaTable* cuda_ = nullptr;  ///< null: there is nothing to put back
+    void* before_ = nullptr;
+};
+
+}  // namespace muster::runtime

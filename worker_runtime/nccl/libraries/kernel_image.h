@@ -1,0 +1,27 @@
+// Our kernels (worker_runtime/kernels) as CUDA has loaded them.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <array>
+
+#include "rendezvous/base/error.h"
+#include "worker_runtime/kernels/kernel_list.h"
+#include "worker_runtime/nccl/libraries/cuda_table.h"
+#include "worker_runtime/transport/device_queue.h"
+
+namespace muster::runtime {
+
+class KernelImage {
+  public:
+    /// For GPU `device`: the machine code of its kind, else the PTX. unsupported: the plugin has neither for it, or
+    /// CUDA's runtime is older than 12.8 and cannot load code. Never unloaded.
+    static Result<KernelImage> load(const CudaTable& cuda, int device);
+
+    /// Onto `stream`; the thread uses the device.
+    [[nodiscard]] Result<void> launch(const CudaTable& cuda, const KernelCall& call, cudaStream_t stream) const;
+
+  private:
+    std::array<const void*, kernels::kernel_count> kernels_{};
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,60 @@
+#include "worker_runtime/nccl/libraries/nccl_table.h"
+
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/nccl/libraries/shared_object.h"
+
+namespace muster::runtime {
+
+Result<NcclTable> NcclTable::load(const std::string& named) {
+    auto library = SharedObject::open(named.empty() ? "libnccl.so.2" : named);
+    if (!library) return no_library("NCCL library", {"MUSTER_NCCL_LIBRARY", named}, library.error().context);
+    NcclTable table;
+    table.path = library->path();
+    const auto get_version = reinterpret_cast<decltype(&::ncclGetVersion)>(library->find("ncclGetVersion"));
+    int version = 0;
+    if (get_version == nullptr || get_version(&version) != ncclSuccess) {
+        return Error{Errc::unsupported, cat(table.path, " is no NCCL library: it does not tell its version")};
+    }
+    auto features = nccl_features(
+        version, [&library](std::string_view name) { return library->find(std::string(name).c_str()) != nullptr; });
+    if (!features) return with_context(features.error(), table.path);
+    table.features = *features;
+    const auto find = [&library](auto& place, const char* symbol) {
+        place = reinterpret_cast<std::remove_reference_t<decltype(place)>>(library->find(symbol));
+    };
+    find(table.unique_id, "ncclGetUniqueId");
+    find(table.error_string, "ncclGetErrorString");
+    find(table.last_error, "ncclGetLastError");
+    find(table.init, "ncclCommInitRankConfig");
+    find(table.finalize, "ncclCommFinalize");
+    find(table.destroy, "ncclCommDestroy");
+    find(table.abort, "ncclCommAbort");
+    find(table.async_error, "ncclCommGetAsyncError");
+    find(table.all_reduce, "ncclAllReduce");
+    find(table.reduce_scatter, "ncclReduceScatter");
+    find(table.all_gather, "ncclAllGather");
+    find(table.broadcast, "ncclBroadcast");
+    find(table.send, "ncclSend");
+    find(table.receive, "ncclRecv");
+    find(table.group_start, "ncclGroupStart");
+    find(table.group_end, "ncclGroupEnd");
+    find(table.weighted_sum, "ncclRedOpCreatePreMulSum");
+    find(table.forget_reduction, "ncclRedOpDestroy");
+    find(table.init_scalable, "ncclCommInitRankScalable");
+    find(table.split, "ncclCommSplit");
+    find(table.allocate, "ncclMemAlloc");
+    find(table.free, "ncclMemFree");
+    find(table.enlist, "ncclCommRegister");
+    find(table.delist, "ncclCommDeregister");
+    return table;
+}
+
+Result<void> NcclTable::check(ncclResult_t result, std::string_view what, ncclComm_t communicator) const {
+    if (result == ncclSuccess || result == ncclInProgress) return {};
+    const char* const detail = last_error(communicator);
+    const bool has_detail = detail != nullptr && *detail != '\0';
+    return Error{Errc::io,
+                 cat(what, ": NCCL says \"", error_string(result), "\"", has_detail ? cat(": ", detail) : "")};
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,143 @@
+// The norm over all gradients. On a GPU kernels work it out; where there are none, gradients go through the host.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/arithmetic/gradient_math.h"
+#include "worker_runtime/reducer/reducer_body.h"
+#include "worker_runtime/transport/device_queue.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// The part of a slice that lies in the elements [begin, end) of its bucket.
+Buffer part_of(const GradientBucket& bucket, const BucketSlice& slice, std::size_t begin, std::size_t end) {
+    const std::size_t first = std::max(slice.offset, begin);
+    const std::size_t last = std::min(slice.offset + slice.count, end);
+    Buffer part = bucket.gradients;
+    part.count = last > first ? last - first : 0;
+    part.data = static_cast<std::byte*>(part.data) + first * size_of(part.type);
+    return part;
+}
+
+/// Memory of a GPU is brought in pieces of so much.
+constexpr std::size_t reduced_at_once = std::size_t{8} << 20;
+
+enum class Copied { there, there_and_back };
+
+/// Visits `part`, which lies on a GPU, piece by piece in memory of the host.
+template <class Visit>
+Result<void> brought(DeviceQueue& device, Duration timeout, const Buffer& part, Copied copied, Visit&& visit) {
+    std::vector<std::byte> room(std::min(reduced_at_once, part.size_bytes()));
+    const std::size_t most = reduced_at_once / size_of(part.type);
+    for (std::size_t at = 0; at < part.count; at += most) {
+        Buffer piece{.data = room.data(), .count = std::min(most, part.count - at), .type = part.type};
+        auto* const there = static_cast<std::byte*>(part.data) + at * size_of(part.type);
+        auto done = device.copy(room.data(), there, piece.size_bytes());
+        if (done) done = device.finish(timeout);
+        if (!done) return done;
+        visit(piece);
+        if (copied == Copied::there) continue;
+        done = device.copy(there, room.data(), piece.size_bytes());
+        if (done) done = device.finish(timeout);
+        if (!done) return done;
+    }
+    return {};
+}
+
+/// Visits the parts where they lie, or in memory of the host.
+template <class Visit>
+Result<void> on_host(DeviceQueue* device, Duration timeout, const std::vector<Buffer>& parts, Copied copied,
+                     Visit&& visit) {
+    for (const auto& part : parts) {
+        if (!device) {
+            visit(part);
+        } else if (auto done = brought(*device, timeout, part, copied, visit); !done) {
+            return done;
+        }
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<double> ReducerBody::clip_grad_norm(double max_norm, void* after) {
+    if (!failure_) return failure_.error();
+    if (in_pass_) return in_step({Errc::invalid_argument, "clip_grad_norm() belongs after finish()"});
+    if (!(max_norm > 0)) {
+        return in_step({Errc::invalid_argument, cat("clip_grad_norm() needs a norm > 0, not ", max_norm)});
+    }
+    if (after != nullptr) {
+        if (auto waits = wait_on_device(after); !waits) return waits.error();
+    }
+    const bool pieces = options_.result == GradientResult::own_piece;
+    // What all ranks have is divided among them where each would have to fetch it from its GPU.
+    const bool divided = pieces || device_;
+    double sum = 0;
+    auto done = add_squares(used_parts(divided), sum);
+    if (done && divided) {
+        const Buffer all{.data = &sum, .count = 1, .type = DataType::f64};
+        done = communicator_.run(all_reduce(all, ReduceOp::sum));
+    }
+    const double norm = std::sqrt(sum);
+    if (done && norm > max_norm) done = scale_parts(used_parts(pieces), max_norm / norm);
+    if (!done) return fail(with_context(done.error(), "norm of the gradients")).error();
+    return norm;
+}
+
+/// The gradients of all parameters that were used; `own`: what lies in this rank's pieces.
+std::vector<Buffer> ReducerBody::used_parts(bool own) const {
+    const auto world = static_cast<std::size_t>(communicator_.size());
+    std::vector<Buffer> parts;
+    for (const auto& bucket : arena_.buckets()) {
+        const std::size_t piece = own ? (bucket.gradients.count + world - 1) / world : bucket.gradients.count;
+        const std::size_t begin = own ? piece * static_cast<std::size_t>(communicator_.rank()) : 0;
+        bool joined = false;
+        for (const auto& slice : bucket.slices) {
+            const Buffer part = part_of(bucket, slice, begin, begin + piece);
+            const bool counts = used(slice.parameter) && part.count > 0;
+            // A kernel takes neighbours at once: the padding between them is zero.
+            if (counts && joined) {
+                parts.back().count = static_cast<std::size_t>(static_cast<std::byte*>(part.data) -
+                                                              static_cast<std::byte*>(parts.back().data)) /
+                                         size_of(part.type) +
+                                     part.count;
+            } else if (counts) {
+                parts.push_back(part);
+            }
+            joined = counts && kernels_;
+        }
+    }
+    return parts;
+}
+
+Result<void> ReducerBody::add_squares(const std::vector<Buffer>& parts, double& sum) {
+    if (!kernels_) {
+        return on_host(device_, communicator_.timeout(), parts, Copied::there,
+                       [&](const Buffer& part) { sum += sum_of_squares(part); });
+    }
+    auto done = device_norm_.begin();
+    for (const auto& part : parts) {
+        if (done) done = device_norm_.add(part);
+    }
+    if (!done) return done;
+    const auto total = device_norm_.total();
+    if (!total) return total.error();
+    sum = *total;
+    return {};
+}
+
+Result<void> ReducerBody::scale_parts(const std::vector<Buffer>& parts, double factor) {
+    if (!kernels_) {
+        return on_host(device_, communicator_.timeout(), parts, Copied::there_and_back,
+                       [&](const Buffer& part) { scale(part, factor); });
+    }
+    for (const auto& part : parts) {
+        if (auto done = device_norm_.scale(part, factor); !done) return done;
+    }
+    return device_norm_.finish();
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,30 @@
+// send and receive over shared memory: for each ordered pair of ranks a ring of slots that the sender fills and the
+// receiver empties, each waiting for the other's step word.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "rendezvous/base/error.h"
+#include "worker_runtime/shared_memory/shared_group.h"
+
+namespace muster::runtime {
+
+/// This rank's end of one channel. One message at a time.
+class SharedChannel {
+  public:
+    SharedChannel(SharedGroup& group, int from, int to) : group_(group), from_(from), to_(to) {}
+
+    /// Returns when the receiver's copy needs nothing more of `operation.input`.
+    Result<void> send(const Operation& operation, const RunTerms& terms);
+    /// invalid_argument, at both ends, when the message that comes has another type or count.
+    Result<void> receive(const Operation& operation, const RunTerms& terms);
+
+  private:
+    SharedGroup& group_;
+    const int from_;
+    const int to_;
+    std::uint64_t slots_ = 0;  ///< filled or emptied so far
+};
+
+}  // namespace muster::runtime

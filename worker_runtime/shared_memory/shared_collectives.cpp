@@ -1,0 +1,291 @@
+#include "worker_runtime/shared_memory/shared_collectives.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "worker_runtime/arithmetic/reduce_kernels.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Up to here a copy through the windows, in one step, beats two steps without a copy. Measured: what counts is how
+/// many cache lines change owner, and a copy moves each of them twice.
+constexpr std::size_t small_in_place_bytes = 1u << 10;
+/// The same for memory that has to be copied anyway: one step in which each rank sums everything, against two in which
+/// each sums its share.
+constexpr std::size_t small_bytes = 16u << 10;
+
+/// memcpy, but for nothing at all from nowhere: an empty buffer has no address.
+void copy_bytes(void* to, const void* from, std::size_t size_bytes) {
+    if (size_bytes > 0) ::memcpy(to, from, size_bytes);
+}
+
+/// Elements [begin, end) of `count` that are `rank`'s to reduce; cut at cache lines, so that no two ranks write one.
+struct Slice {
+    std::size_t begin;
+    std::size_t end;
+};
+
+Slice slice_of(std::size_t count, std::size_t element_bytes, int rank, int size) {
+    const std::size_t line = 64 / element_bytes;
+    const std::size_t lines = (count + line - 1) / line;
+    const auto ranks = static_cast<std::size_t>(size);
+    const auto number = static_cast<std::size_t>(rank);
+    return {std::min(count, lines * number / ranks * line), std::min(count, lines * (number + 1) / ranks * line)};
+}
+
+/// One collective on its way: the group, what is done, and how far apart the pieces lie.
+class Collective {
+  public:
+    Collective(SharedGroup& group, const Operation& operation, const RunTerms& terms)
+        : group_(group),
+          operation_(operation),
+          terms_(terms),
+          element_bytes_(size_of(operation.type)),
+          ranks_(static_cast<std::size_t>(group.size())) {}
+
+    Result<void> barrier() { return next_step(); }
+    Result<void> all_reduce();
+    Result<void> reduce_scatter();
+    Result<void> all_gather();
+    Result<void> broadcast();
+    Result<void> all_to_all();
+
+  private:
+    /// The first step compares signatures, later ones do not.
+    Result<void> next_step() {
+        if (met_) return group_.step(terms_);
+        met_ = true;
+        return group_.meet(operation_, false, terms_);
+    }
+    [[nodiscard]] std::size_t bytes(std::size_t elements) const { return elements * element_bytes_; }
+    [[nodiscard]] const std::byte* input(std::size_t element) const {
+        return static_cast<const std::byte*>(operation_.input) + bytes(element);
+    }
+    [[nodiscard]] std::byte* output(std::size_t element) const {
+        return static_cast<std::byte*>(operation_.output) + bytes(element);
+    }
+    [[nodiscard]] std::size_t own_piece() const { return static_cast<std::size_t>(group_.rank()) * operation_.count; }
+    /// Every rank's window, `elements` into it.
+    [[nodiscard]] std::vector<void*> windows(std::size_t elements) const {
+        std::vector<void*> places(ranks_);
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            places[rank] = group_.window(static_cast<int>(rank)) + bytes(elements);
+        }
+        return places;
+    }
+    static std::vector<void*> moved(std::vector<void*> places, std::size_t by_bytes) {
+        for (auto& place : places) place = static_cast<std::byte*>(place) + by_bytes;
+        return places;
+    }
+    void reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count, std::size_t count);
+    template <class Fill>
+    Result<std::vector<void*>> meet_with_pieces(std::size_t input_bytes, std::size_t apart_bytes, const Fill& fill);
+    Result<void> all_reduce_in_place(std::vector<void*> places);
+    Result<void> all_reduce_windows();
+
+    SharedGroup& group_;
+    const Operation& operation_;
+    const RunTerms& terms_;
+    const std::size_t element_bytes_;
+    const std::size_t ranks_;
+    bool met_ = false;
+    bool weights_known_ = false;
+    std::vector<float> weights_;
+};
+
+void Collective::reduce_all(const std::vector<void*>& inputs, void* const* outputs, int output_count,
+                            std::size_t count) {
+    if (operation_.reduce == ReduceOp::avg && !weights_known_) {
+        weights_ = group_.weights();
+        weights_known_ = true;
+    }
+    reduce({.type = operation_.type,
+            .reduce = operation_.reduce,
+            .inputs = inputs.data(),
+            .input_count = static_cast<int>(inputs.size()),
+            .outputs = outputs,
+            .output_count = output_count,
+            .count = count,
+            .weights = weights_.empty() ? nullptr : weights_.data()});
+}
+
+Result<void> Collective::all_reduce() {
+    // Ranks choose alone what to do before they meet, and together afterwards, from what all of them have told.
+    const std::size_t limit = group_.is_shared(operation_.input) ? small_in_place_bytes : small_bytes;
+    const bool copied = bytes(operation_.count) <= limit;
+    // Not so the turn of the windows: ranks that disagree about it would read each other's wrong halves from now on.
+    group_.turn();
+    if (copied) copy_bytes(group_.window(group_.rank()), operation_.input, bytes(operation_.count));
+    if (auto met = group_.meet(operation_, copied, terms_); !met) return met;
+    met_ = true;
+    if (group_.all_copied()) {
+        reduce_all(windows(0), &const_cast<Operation&>(operation_).output, 1, operation_.count);
+        return {};
+    }
+    if (auto places = group_.common_memory(); !places.empty()) return all_reduce_in_place(std::move(places));
+    return all_reduce_windows();
+}
+
+Result<void> Collective::all_reduce_in_place(std::vector<void*> places) {
+    const Slice slice = slice_of(operation_.count, element_bytes_, group_.rank(), group_.size());
+    places = moved(std::move(places), bytes(slice.begin));
+    reduce_all(places, places.data(), static_cast<int>(ranks_), slice.end - slice.begin);
+    return next_step();
+}
+
+Result<void> Collective::all_reduce_windows() {
+    const std::size_t chunk = window_bytes / element_bytes_;
+    for (std::size_t done = 0; done < operation_.count; done += chunk) {
+        const std::size_t count = std::min(chunk, operation_.count - done);
+        group_.turn();
+        std::byte* const own = group_.window(group_.rank());
+        copy_bytes(own, input(done), bytes(count));
+        if (auto stepped = next_step(); !stepped) return stepped;
+        const Slice slice = slice_of(count, element_bytes_, group_.rank(), group_.size());
+        const auto places = windows(slice.begin);
+        reduce_all(places, places.data(), static_cast<int>(ranks_), slice.end - slice.begin);
+        if (auto stepped = next_step(); !stepped) return stepped;
+        copy_bytes(output(done), own, bytes(count));
+    }
+    return {};
+}
+
+Result<void> Collective::reduce_scatter() {
+    if (auto met = next_step(); !met) return met;
+    if (const auto places = group_.common_memory(); !places.empty()) {
+        reduce_all(moved(places, bytes(own_piece())), &const_cast<Operation&>(operation_).output, 1, operation_.count);
+        return next_step();
+    }
+    const std::size_t chunk = window_bytes / element_bytes_ / ranks_;
+    for (std::size_t done = 0; done < operation_.count; done += chunk) {
+        const std::size_t count = std::min(chunk, operation_.count - done);
+        group_.turn();
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            copy_bytes(group_.window(group_.rank()) + bytes(rank * count), input(rank * operation_.count + done),
+                       bytes(count));
+        }
+        if (auto stepped = next_step(); !stepped) return stepped;
+        void* place = output(done);
+        reduce_all(windows(static_cast<std::size_t>(group_.rank()) * count), &place, 1, count);
+    }
+    return {};
+}
+
+/// Begins an operation in which ranks take pieces of each other's input as they are. Gives where each rank's input
+/// lies, if that is at the same place of common memory, `apart_bytes` further with each rank: one step after the last
+/// piece has been read ends it then. Else nothing, and the first part is in the windows, where `fill` puts it.
+template <class Fill>
+Result<std::vector<void*>> Collective::meet_with_pieces(std::size_t input_bytes, std::size_t apart_bytes,
+                                                        const Fill& fill) {
+    const bool copied = input_bytes <= small_in_place_bytes || !group_.is_shared(operation_.input);
+    group_.turn();
+    if (copied) fill();
+    if (auto met = group_.meet(operation_, copied, terms_); !met) return met.error();
+    met_ = true;
+    if (group_.all_copied()) return std::vector<void*>();
+    if (auto places = group_.common_memory(apart_bytes); !places.empty()) return places;
+    if (!copied) fill();
+    if (auto stepped = next_step(); !stepped) return stepped.error();
+    return std::vector<void*>();
+}
+
+Result<void> Collective::all_gather() {
+    const std::byte* const own = input(0);
+    if (own != output(own_piece())) copy_bytes(output(own_piece()), own, bytes(operation_.count));
+    const std::size_t chunk = window_bytes / element_bytes_;
+    const auto part = [&](std::size_t done) { return bytes(std::min(chunk, operation_.count - done)); };
+    const auto fill = [&](std::size_t done) {
+        copy_bytes(group_.window(group_.rank()), own + bytes(done), part(done));
+    };
+    const auto take = [&](std::size_t done, std::size_t rank, const void* from, std::size_t size_bytes) {
+        if (static_cast<int>(rank) != group_.rank())
+            copy_bytes(output(rank * operation_.count + done), from, size_bytes);
+    };
+    const auto places = meet_with_pieces(bytes(operation_.count), bytes(operation_.count), [&] { fill(0); });
+    if (!places) return places.error();
+    if (!places->empty()) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) take(0, rank, (*places)[rank], bytes(operation_.count));
+        return next_step();
+    }
+    std::size_t done = 0;
+    for (;;) {
+        const auto from = windows(0);
+        for (std::size_t rank = 0; rank < ranks_; ++rank) take(done, rank, from[rank], part(done));
+        done += chunk;
+        if (done >= operation_.count) return {};
+        group_.turn();
+        fill(done);
+        if (auto stepped = next_step(); !stepped) return stepped;
+    }
+}
+
+Result<void> Collective::broadcast() {
+    const std::size_t chunk = window_bytes / element_bytes_;
+    const bool is_root = group_.rank() == operation_.peer;
+    std::size_t done = 0;
+    do {
+        const std::size_t count = std::min(chunk, operation_.count - done);
+        group_.turn();
+        if (is_root) copy_bytes(group_.window(group_.rank()), input(done), bytes(count));
+        if (auto stepped = next_step(); !stepped) return stepped;
+        if (!is_root) copy_bytes(output(done), group_.window(operation_.peer), bytes(count));
+        done += chunk;
+    } while (done < operation_.count);
+    return {};
+}
+
+Result<void> Collective::all_to_all() {
+    const std::size_t chunk = window_bytes / element_bytes_ / ranks_;
+    const auto part = [&](std::size_t done) { return std::min(chunk, operation_.count - done); };
+    const auto fill = [&](std::size_t done) {
+        std::byte* const window = group_.window(group_.rank());
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            copy_bytes(window + bytes(rank * part(done)), input(rank * operation_.count + done), bytes(part(done)));
+        }
+    };
+    /// This rank's pieces begin `at` elements into `places`.
+    const auto take = [&](std::size_t done, const std::vector<void*>& places, std::size_t at, std::size_t count) {
+        for (std::size_t rank = 0; rank < ranks_; ++rank) {
+            const auto* const from = static_cast<const std::byte*>(places[rank]) + bytes(at);
+            copy_bytes(output(rank * operation_.count + done), from, bytes(count));
+        }
+    };
+    const auto places = meet_with_pieces(bytes(ranks_ * operation_.count), 0, [&] { fill(0); });
+    if (!places) return places.error();
+    if (!places->empty()) {
+        take(0, *places, own_piece(), operation_.count);
+        return next_step();
+    }
+    std::size_t done = 0;
+    for (;;) {
+        take(done, windows(0), static_cast<std::size_t>(group_.rank()) * part(done), part(done));
+        done += chunk;
+        if (done >= operation_.count) return {};
+        group_.turn();
+        fill(done);
+        if (auto stepped = next_step(); !stepped) return stepped;
+    }
+}
+
+}  // namespace
+
+Result<void> run_collective(SharedGroup& group, const Operation& operation, const RunTerms& terms) {
+    Collective collective(group, operation, terms);
+    switch (operation.kind) {
+        case OperationKind::all_reduce: return collective.all_reduce();
+        case OperationKind::reduce_scatter: return collective.reduce_scatter();
+        case OperationKind::all_gather: return collective.all_gather();
+        case OperationKind::broadcast: return collective.broadcast();
+        case OperationKind::all_to_all: return collective.all_to_all();
+        case OperationKind::barrier:
+        case OperationKind::send:
+        case OperationKind::receive: break;
+    }
+    return collective.barrier();
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,393 @@
+#include "worker_runtime/shared_memory/shared_group.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// How long a rank looks for the reason of a failure: who is at its deadline may ask other nodes first.
+constexpr Duration failure_text_limit = 3s;
+
+int cores_of_this_process() {
+    cpu_set_t set;
+    return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+}  // namespace
+
+/// One allocate(): every rank's memory, in rank order.
+struct SharedGroup::Region {
+    std::vector<SharedSegment> segments;
+    std::span<std::byte> own;
+};
+
+SharedGroup::SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::shared_ptr<FdWatch> watch)
+    : rank_(terms.rank),
+      size_(terms.size),
+      id_(terms.id),
+      layout_(terms.size),
+      meeting_(std::move(meeting)),
+      watch_(std::move(watch)),
+      message_waits_(new std::atomic<int>[static_cast<std::size_t>(terms.size)]()),
+      crowded_(terms.size > cores_of_this_process()) {}
+
+Result<std::unique_ptr<SharedGroup>> SharedGroup::form(const GroupTerms& terms, LocalDoor door,
+                                                       std::vector<LocalIdentity> identities,
+                                                       std::shared_ptr<FdWatch> watch, const MeetingWait& wait) {
+    auto meeting = LocalMeeting::hold(terms.rank, std::move(door), std::move(identities), wait);
+    if (!meeting) return with_context(meeting.error(), cat("communicator ", terms.id));
+    std::unique_ptr<SharedGroup> group(new SharedGroup(terms, std::move(*meeting), std::move(watch)));
+    if (auto shared = group->share_segments(wait); !shared) return shared.error();
+    if (auto watched = group->watch_peers(wait); !watched) return watched.error();
+    return group;
+}
+
+SharedGroup::~SharedGroup() {
+    for (const auto id : watched_) watch_->remove(id);
+    if (segments_.empty()) return;
+    mark_left(line(rank_).step);
+    for (int other = 0; other < size_; ++other) {
+        mark_left(channel(rank_, other).filled);
+        mark_left(channel(other, rank_).emptied);
+    }
+}
+
+Result<std::vector<SharedSegment>> SharedGroup::share_memory(std::size_t own_bytes,
+                                                             const std::vector<std::size_t>& all_bytes,
+                                                             const std::string& purpose, const MeetingWait& wait) {
+    auto own = SharedSegment::create(own_bytes, purpose);
+    static const FileDescriptor nothing;
+    shares_ = true;
+    auto all = meeting_.share(own ? own->descriptor() : nothing, own ? "" : own.error().context, wait);
+    shares_ = false;
+    if (!all) return all.error();
+    std::vector<SharedSegment> segments(static_cast<std::size_t>(size_));
+    for (std::size_t i = 0; i < segments.size(); ++i) {
+        if (static_cast<int>(i) == rank_) continue;
+        auto mapped = SharedSegment::map((*all)[i], all_bytes[i]);
+        if (!mapped) return with_context(mapped.error(), who(static_cast<int>(i)));
+        segments[i] = std::move(*mapped);
+    }
+    own->close_descriptor();
+    segments[static_cast<std::size_t>(rank_)] = std::move(*own);
+    return segments;
+}
+
+Result<void> SharedGroup::share_segments(const MeetingWait& wait) {
+    std::vector<std::size_t> sizes(static_cast<std::size_t>(size_), layout_.follower_bytes);
+    sizes[0] = layout_.leader_bytes;
+    auto segments = share_memory(sizes[static_cast<std::size_t>(rank_)], sizes, cat("communicator ", id_), wait);
+    if (!segments) return segments.error();
+    segments_ = std::move(*segments);
+    return {};
+}
+
+Result<void> SharedGroup::watch_peers(const MeetingWait& wait) {
+    const FileDescriptor own(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    const std::string trouble = own.valid() ? "" : error_from_errno(errno, "open a descriptor of this process").context;
+    auto peers = meeting_.share(own, trouble, wait);
+    if (!peers) return peers.error();
+    peers_ = std::move(*peers);
+    for (int rank = 0; rank < size_; ++rank) {
+        if (rank == rank_) continue;
+        auto id = watch_->add(peers_[static_cast<std::size_t>(rank)], [this, rank] {
+            peer_ended(rank);
+            return false;
+        });
+        if (!id) return id.error();
+        watched_.push_back(*id);
+    }
+    return {};
+}
+
+void SharedGroup::peer_ended(int rank) {
+    // One that left in order may end; whoever still waits for it finds that it has left.
+    if (!has_left(line(rank).step)) fail(Errc::peer_closed, cat(who(rank), " died"));
+}
+
+RankLine& SharedGroup::line(int rank) const {
+    return reinterpret_cast<RankLine*>(segments_[0].data() + layout_.lines)[rank];
+}
+
+GroupHeader& SharedGroup::header() const {
+    return *reinterpret_cast<GroupHeader*>(segments_[0].data());
+}
+
+const Signature& SharedGroup::signature(int rank) const {
+    return line(rank).signatures[operations_ & 1];
+}
+
+std::byte* SharedGroup::window(int rank) const {
+    return segments_[static_cast<std::size_t>(rank)].data() + (rank == 0 ? layout_.windows : 0) +
+           (turns_ & 1) * window_bytes;
+}
+
+ChannelLine& SharedGroup::channel(int from, int to) const {
+    return reinterpret_cast<ChannelLine*>(segments_[0].data() + layout_.channels)[from * size_ + to];
+}
+
+std::byte* SharedGroup::channel_slot(int from, int to, std::uint64_t number) const {
+    const auto first = static_cast<std::size_t>(from * size_ + to) * channel_slot_count;
+    return segments_[0].data() + layout_.slots + (first + number % channel_slot_count) * channel_slot_bytes(size_);
+}
+
+Spin SharedGroup::spin(Patience patience) const {
+    if (patience == Patience::frugal) return {.pauses = 100, .yields = 1};
+    return crowded_ ? Spin{.pauses = 20, .yields = 100} : Spin{.pauses = 4000, .yields = 50};
+}
+
+// ---- steps ----
+
+Result<void> SharedGroup::sign(const Operation& operation, bool copied) {
+    operation_ = operation;
+    ++operations_;
+    Signature& own = line(rank_).signatures[operations_ & 1];
+    own = {.count = operation.count,
+           .tag = operation.tag,
+           .peer = operation.peer,
+           .weight = operation.weight,
+           .kind = operation.kind,
+           .type = operation.type,
+           .reduce = operation.reduce,
+           .copied = copied};
+    if (!copied) locate(operation.input, own);
+    if (!publish_step(line(rank_).step)) return failure();
+    ++steps_;
+    return {};
+}
+
+Result<void> SharedGroup::meet(const Operation& operation, bool copied, const RunTerms& terms) {
+    if (auto signed_up = sign(operation, copied); !signed_up) return signed_up;
+    if (auto come = await_all(terms); !come) return come;
+    return compare_signatures();
+}
+
+/// Signatures are kept by parity, and the one before this is still there to be compared: nobody ends an operation that
+/// it has announced before all others have begun it, nor begins one by meeting before all others have signed.
+Result<void> SharedGroup::announce(const Operation& operation) {
+    return sign(operation, true);
+}
+
+Result<void> SharedGroup::step(const RunTerms& terms) {
+    if (!publish_step(line(rank_).step)) return failure();
+    ++steps_;
+    return await_all(terms);
+}
+
+Result<void> SharedGroup::await_all(const RunTerms& terms) {
+    const Spin budget = spin(terms.patience);
+    for (int other = 0; other < size_; ++other) {
+        if (other == rank_) continue;
+        const auto end = await_step(line(other).step, steps_, budget, terms.deadline);
+        if (end == WaitEnd::reached) continue;
+        const auto doing = cat("operation ", operations_, " (", describe(operation_), ")");
+        std::vector<int> behind;
+        for (int rank = 0; rank < size_; ++rank)
+            if (is_behind(rank)) behind.push_back(rank);
+        if (behind.empty()) behind.push_back(other);  // it has come just now, too late
+        return end_of_wait(end, other, behind, WaitIn::collective, doing);
+    }
+    return {};
+}
+
+Result<void> SharedGroup::await_message(int from, StepWord& word, std::uint64_t step, const Operation& operation,
+                                        const RunTerms& terms) {
+    auto& waits = message_waits_[static_cast<std::size_t>(from)];
+    ++waits;
+    const auto end = await_step(word, step, spin(terms.patience), terms.deadline);
+    const Result<void> come =
+        end == WaitEnd::reached ? Result<void>() : end_of_wait(end, from, {from}, WaitIn::message, describe(operation));
+    --waits;
+    return come;
+}
+
+Result<void> SharedGroup::compare_signatures() {
+    const auto same = [](const Signature& a, const Signature& b) {
+        return a.kind == b.kind && a.type == b.type && a.reduce == b.reduce && a.count == b.count && a.peer == b.peer &&
+               a.tag == b.tag;
+    };
+    const auto words = [this](int rank) {
+        const Signature& theirs = signature(rank);
+        const Operation as_operation{.kind = theirs.kind,
+                                     .type = theirs.type,
+                                     .reduce = theirs.reduce,
+                                     .count = theirs.count,
+                                     .peer = theirs.peer};
+        if (theirs.kind == OperationKind::barrier && theirs.count > 0)
+            return cat(who(rank), " runs allocate ", theirs.count, " bytes");
+        return cat(who(rank), " runs ", describe(as_operation), theirs.tag != 0 ? cat(" tagged ", theirs.tag) : "");
+    };
+    int differing = 1;
+    while (differing < size_ && same(signature(0), signature(differing))) ++differing;
+    if (differing == size_) return {};
+    // Named second, and blamed for it by the agent: the rank that the fewest agree with, the higher one if in doubt.
+    const auto agreeing = [&](int rank) {
+        int count = 0;
+        for (int other = 0; other < size_; ++other) count += same(signature(rank), signature(other)) ? 1 : 0;
+        return count;
+    };
+    int usual = 0;
+    int odd = 0;
+    for (int rank = 1; rank < size_; ++rank) {
+        if (agreeing(rank) > agreeing(usual)) usual = rank;
+        if (agreeing(rank) <= agreeing(odd)) odd = rank;
+    }
+    if (usual == odd) usual = same(signature(0), signature(odd)) ? differing : 0;
+    return fail(Errc::invalid_argument, cat("ranks differ in operation ", operations_, " of communicator ", id_, ": ",
+                                            words(usual), ", ", words(odd)));
+}
+
+// ---- memory ----
+
+void SharedGroup::locate(const void* data, Signature& signature) const {
+    for (std::size_t i = 0; i < regions_.size(); ++i) {
+        const auto region = regions_[i].lock();
+        if (!region) continue;
+        const auto offset = static_cast<const std::byte*>(data) - region->own.data();
+        if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(region->own.size())) continue;
+        signature.region = static_cast<std::uint32_t>(i + 1);
+        signature.offset = static_cast<std::uint64_t>(offset);
+        return;
+    }
+}
+
+std::vector<void*> SharedGroup::common_memory(std::size_t apart_bytes) const {
+    const Signature& first = signature(0);
+    if (first.region == 0) return {};
+    const auto place = [&](int rank) { return first.offset + static_cast<std::size_t>(rank) * apart_bytes; };
+    for (int rank = 1; rank < size_; ++rank) {
+        if (signature(rank).region != first.region || signature(rank).offset != place(rank)) return {};
+    }
+    const auto region = regions_[first.region - 1].lock();
+    if (!region) return {};
+    std::vector<void*> places;
+    for (int rank = 0; rank < size_; ++rank) {
+        places.push_back(region->segments[static_cast<std::size_t>(rank)].data() + place(rank));
+    }
+    return places;
+}
+
+bool SharedGroup::is_shared(const void* data) const {
+    Signature scratch;
+    locate(data, scratch);
+    return scratch.region != 0;
+}
+
+bool SharedGroup::all_copied() const {
+    for (int other = 0; other < size_; ++other) {
+        if (!signature(other).copied) return false;
+    }
+    return true;
+}
+
+std::vector<float> SharedGroup::weights() const {
+    std::vector<float> weights;
+    for (int other = 0; other < size_; ++other) weights.push_back(signature(other).weight);
+    if (std::all_of(weights.begin(), weights.end(), [](float weight) { return weight == 1; })) return {};
+    return weights;
+}
+
+Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& terms) {
+    // A wrong size on one rank is found here, before anybody maps memory that is shorter than it thinks.
+    const Operation request{.kind = OperationKind::barrier, .count = size_bytes};
+    if (auto met = meet(request, false, terms); !met) return met.error();
+    const std::size_t mapped_bytes = std::max<std::size_t>((size_bytes + 4095) / 4096 * 4096, 4096);
+    // Sockets are waited for here, which know nothing of an abort() or of what another rank has found.
+    const MeetingWait wait(terms.deadline, std::make_shared<ParentGroup>([this] { return look(); }, size_));
+    auto segments = share_memory(mapped_bytes, std::vector(static_cast<std::size_t>(size_), mapped_bytes),
+                                 cat("buffers of communicator ", id_), wait);
+    if (!segments && segments.error().code != Errc::limit_exceeded)
+        return fail(segments.error().code, segments.error().context);
+    if (!segments) return segments.error();
+    auto region = std::make_shared<Region>();
+    region->segments = std::move(*segments);
+    region->own = {region->segments[static_cast<std::size_t>(rank_)].data(), size_bytes};
+    regions_.push_back(region);
+    return Memory(std::shared_ptr<std::span<std::byte>>(region, &region->own));
+}
+
+// ---- failures ----
+
+std::string SharedGroup::who(int rank) const {
+    return describe(meeting_.identity(rank));
+}
+
+std::string SharedGroup::who(const std::vector<int>& ranks) const {
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(who(rank));
+    return join(names, ", ");
+}
+
+/// Lockstep: no rank is ahead of another but in a step where it waits for that one.
+bool SharedGroup::is_behind(int rank) const {
+    return steps_of(line(rank).step) < steps_of(line(rank_).step) ||
+           (shares_ && rank != rank_ && (rank_ == 0 || rank == 0));
+}
+
+std::vector<int> SharedGroup::awaited() const {
+    std::vector<int> ranks;
+    for (int other = 0; other < size_; ++other)
+        if (is_behind(other) || message_waits_[static_cast<std::size_t>(other)] > 0) ranks.push_back(other);
+    return ranks;
+}
+
+Error SharedGroup::end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, WaitIn what,
+                               const std::string& doing) {
+    if (end == WaitEnd::left)
+        return fail(Errc::peer_closed, cat(who(rank), " closed communicator ", id_, " before ", doing));
+    if (end != WaitEnd::timed_out) return failure();
+    const auto blamed = blame_ ? blame_(late, what) : Result<std::string>(who(late));
+    if (!blamed) return fail(blamed.error().code, blamed.error().context);
+    return fail(Errc::timed_out,
+                cat(doing, " on communicator ", id_, " was not over by its deadline: ", *blamed, " did not come"));
+}
+
+Result<void> SharedGroup::look() const {
+    if (has_failed(line(rank_).step)) return failure();
+    return {};
+}
+
+Error SharedGroup::fail(Errc code, const std::string& text) {
+    FailureRecord& record = header().failure;
+    std::uint32_t expected = FailureRecord::none;
+    if (record.state.compare_exchange_strong(expected, FailureRecord::being_written)) {
+        record.code = static_cast<std::uint32_t>(code);
+        ::strncpy(record.text, text.c_str(), sizeof record.text - 1);
+        record.state.store(FailureRecord::written, std::memory_order_release);
+    }
+    for (int from = 0; from < size_; ++from) {
+        mark_failed(line(from).step);
+        for (int to = 0; to < size_; ++to) {
+            mark_failed(channel(from, to).filled);
+            mark_failed(channel(from, to).emptied);
+        }
+    }
+    return failure();
+}
+
+Error SharedGroup::failure() const {
+    const FailureRecord& record = header().failure;
+    // A word may fail before its reason is written down; if the writer was killed just there, nobody will ever finish.
+    const auto until = std::chrono::steady_clock::now() + failure_text_limit;
+    while (record.state.load(std::memory_order_acquire) != FailureRecord::written &&
+           std::chrono::steady_clock::now() < until) {
+        ::sched_yield();
+    }
+    if (record.state.load(std::memory_order_acquire) != FailureRecord::written) {
+        return {Errc::peer_closed, cat("communicator ", id_, ": a rank died while it reported a failure")};
+    }
+    return {static_cast<Errc>(record.code), std::string(record.text, ::strnlen(record.text, sizeof record.text))};
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,131 @@
+// The ranks of one host around their shared memory: how they meet, go step by step, and learn that one of them is gone.
+//
+// Lockstep: step() raises this rank's word and waits until all others have come as far. What a rank wrote before its
+// step, all see after theirs. meet() is the step that begins an operation: signatures are compared there, before data
+// moves. Windows are used in turns (turn()): a half that was written before a step and read after it may be written
+// again two turns later, because every rank has then passed another step.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/communicator.h"
+#include "muster/operation.h"
+#include "worker_runtime/shared_memory/local_meeting.h"
+#include "worker_runtime/shared_memory/shared_layout.h"
+#include "worker_runtime/shared_memory/shared_segment.h"
+#include "worker_runtime/transport/fd_watch.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/transport.h"
+
+namespace muster::runtime {
+
+class SharedGroup {
+  public:
+    /// All ranks of `terms` must be able to meet (can_meet of their identities); `door` is this rank's.
+    static Result<std::unique_ptr<SharedGroup>> form(const GroupTerms& terms, LocalDoor door,
+                                                     std::vector<LocalIdentity> identities,
+                                                     std::shared_ptr<FdWatch> watch, const MeetingWait& wait);
+    ~SharedGroup();
+    SharedGroup(const SharedGroup&) = delete;
+    SharedGroup& operator=(const SharedGroup&) = delete;
+
+    [[nodiscard]] int rank() const { return rank_; }
+    [[nodiscard]] int size() const { return size_; }
+
+    /// Begins `operation`: a step after which all ranks are known to do the same. invalid_argument, on every rank,
+    /// names the first two that differ.
+    /// `copied`: this rank has its data in its window already.
+    Result<void> meet(const Operation& operation, bool copied, const RunTerms& terms);
+    /// Begins `operation` without waiting for anybody: one that all ranks compare elsewhere, before it can end. Who
+    /// meets for another one finds here that this rank differs.
+    Result<void> announce(const Operation& operation);
+    /// One more step of the operation that meet() began.
+    Result<void> step(const RunTerms& terms);
+
+    /// `rank`'s half of this turn.
+    [[nodiscard]] std::byte* window(int rank) const;
+    void turn() { ++turns_; }
+
+    /// After meet(): where each rank's data lies in memory from allocate(), if all of it lies at the same place in the
+    /// same allocation, or `apart_bytes` further with each rank; else empty.
+    [[nodiscard]] std::vector<void*> common_memory(std::size_t apart_bytes = 0) const;
+    /// Does `data` lie in memory from allocate()?
+    [[nodiscard]] bool is_shared(const void* data) const;
+    /// After meet(): had every rank copied its data?
+    [[nodiscard]] bool all_copied() const;
+    /// After meet(): the ranks' weights; empty when all are 1.
+    [[nodiscard]] std::vector<float> weights() const;
+
+    Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms);
+
+    [[nodiscard]] ChannelLine& channel(int from, int to) const;
+    [[nodiscard]] std::byte* channel_slot(int from, int to, std::uint64_t number) const;
+
+    /// An error is the group's failure, whoever found it; returns at once.
+    [[nodiscard]] Result<void> look() const;
+    /// Ends the group with this failure, unless it has one already; the first one is returned.
+    Error fail(Errc code, const std::string& text);
+    [[nodiscard]] Error failure() const;
+    /// What `rank` looks like in messages: "rank 3 (pid 4711 on gpu07)".
+    [[nodiscard]] std::string who(int rank) const;
+    [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
+    /// Waits for `from`'s step of a message; an error is the group's end.
+    Result<void> await_message(int from, StepWord& word, std::uint64_t step, const Operation& operation,
+                               const RunTerms& terms);
+
+    /// The ranks that this one waits for, from any thread.
+    [[nodiscard]] std::vector<int> awaited() const;
+    /// What a wait is part of.
+    enum class WaitIn { collective, message };
+    /// Who of `late`, or elsewhere, keeps the group waiting, in words; or what has ended it meanwhile.
+    using Blame = std::function<Result<std::string>(const std::vector<int>& late, WaitIn what)>;
+    /// Asked at a deadline. Without it, the ranks that did not come are named.
+    void ask_whom_to_blame(Blame blame) { blame_ = std::move(blame); }
+
+  private:
+    struct Region;
+    SharedGroup(const GroupTerms& terms, LocalMeeting meeting, std::shared_ptr<FdWatch> watch);
+    Result<void> share_segments(const MeetingWait& wait);
+    Result<void> watch_peers(const MeetingWait& wait);
+    Result<std::vector<SharedSegment>> share_memory(std::size_t own_bytes, const std::vector<std::size_t>& all_bytes,
+                                                    const std::string& purpose, const MeetingWait& wait);
+    Result<void> sign(const Operation& operation, bool copied);
+    Result<void> await_all(const RunTerms& terms);
+    Result<void> compare_signatures();
+    [[nodiscard]] RankLine& line(int rank) const;
+    [[nodiscard]] GroupHeader& header() const;
+    [[nodiscard]] const Signature& signature(int rank) const;
+    void locate(const void* data, Signature& signature) const;
+    [[nodiscard]] Spin spin(Patience patience) const;
+    /// Does this rank wait for that one, in a collective or for memory?
+    [[nodiscard]] bool is_behind(int rank) const;
+    /// Turns the end of a wait for `rank`, and for `late` if that is its deadline, into the group's failure.
+    Error end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, WaitIn what, const std::string& doing);
+    void peer_ended(int rank);
+
+    const int rank_;
+    const int size_;
+    const std::string id_;
+    const SharedLayout layout_;
+    LocalMeeting meeting_;
+    std::shared_ptr<FdWatch> watch_;
+    std::vector<SharedSegment> segments_;
+    std::vector<FileDescriptor> peers_;  ///< pidfds
+    std::vector<std::uint64_t> watched_;
+    std::vector<std::weak_ptr<Region>> regions_;
+    Operation operation_;
+    std::uint64_t operations_ = 0;
+    std::uint64_t steps_ = 0;
+    std::uint64_t turns_ = 0;
+    std::atomic<bool> shares_ = false;                   ///< memory, which all hand to the first rank and get from it
+    std::unique_ptr<std::atomic<int>[]> message_waits_;  ///< threads that wait for a message, of each rank
+    bool crowded_ = false;                               ///< more ranks than cores
+    Blame blame_;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,117 @@
+#include "worker_runtime/shared_memory/shared_segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/transport/available_memory.h"
+
+namespace muster::runtime {
+
+namespace {
+
+/// Left for everything else when a segment is taken.
+constexpr std::size_t reserve_bytes = 16u << 20;
+/// Between two looks at what is left.
+constexpr std::size_t look_bytes = 64u << 20;
+
+Error too_little(std::size_t size_bytes, const std::string& purpose, std::string_view why) {
+    return {Errc::limit_exceeded,
+            cat("cannot reserve ", size_bytes >> 10, " KiB of shared memory for ", purpose, ": ", why,
+                "; give the job more memory, or use smaller buckets or fewer ranks on this host")};
+}
+
+Result<std::byte*> map_memory(int fd, std::size_t size_bytes) {
+    void* const data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (data == MAP_FAILED) return error_from_errno(errno, "map shared memory");
+    ::madvise(data, size_bytes, MADV_DONTFORK);  // a data loader's child must neither keep nor write it
+    return static_cast<std::byte*>(data);
+}
+
+}  // namespace
+
+namespace {
+
+Result<void> look_for(std::size_t missing_bytes, std::size_t size_bytes, const std::string& purpose) {
+    const auto left = available_memory_bytes();
+    if (left >= missing_bytes && left - missing_bytes >= reserve_bytes) return {};
+    return too_little(size_bytes, purpose, cat("about ", left >> 10, " KiB are left"));
+}
+
+/// Looks again and again: the other processes of this host may be taking theirs at the same time, each of which alone
+/// would have found enough.
+Result<void> take_pages(int file, std::size_t size_bytes, const std::string& purpose) {
+    for (std::size_t at = 0; at < size_bytes; at += look_bytes) {
+        if (auto enough = look_for(size_bytes - at, size_bytes, purpose); !enough) return enough;
+        const auto count = std::min(look_bytes, size_bytes - at);
+        int failed = 0;
+        do failed = ::posix_fallocate(file, static_cast<off_t>(at), static_cast<off_t>(count));
+        while (failed == EINTR);
+        if (failed == ENOSPC || failed == ENOMEM || failed == EFBIG) {
+            return too_little(size_bytes, purpose, error_from_errno(failed, "the system").context);
+        }
+        if (failed != 0) return error_from_errno(failed, cat("reserve shared memory for ", purpose));
+    }
+    return {};
+}
+
+}  // namespace
+
+Result<SharedSegment> SharedSegment::create(std::size_t size_bytes, const std::string& purpose) {
+    if (auto enough = look_for(size_bytes, size_bytes, purpose); !enough) return enough.error();
+    SharedSegment segment;
+    segment.descriptor_ = FileDescriptor(::memfd_create("muster", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!segment.descriptor_.valid()) return error_from_errno(errno, "create shared memory");
+    if (auto taken = take_pages(segment.descriptor_.get(), size_bytes, purpose); !taken) return taken.error();
+    if (::fcntl(segment.descriptor_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        return error_from_errno(errno, "seal shared memory");
+    }
+    auto data = map_memory(segment.descriptor_.get(), size_bytes);
+    if (!data) return data.error();
+    segment.data_ = *data;
+    segment.size_bytes_ = size_bytes;
+    return segment;
+}
+
+Result<SharedSegment> SharedSegment::map(const FileDescriptor& memory, std::size_t size_bytes) {
+    struct stat facts {};
+    const int seals = ::fcntl(memory.get(), F_GET_SEALS);
+    if (::fstat(memory.get(), &facts) != 0 || facts.st_size < static_cast<off_t>(size_bytes) || seals < 0 ||
+        (seals & F_SEAL_SHRINK) == 0) {
+        return Error{Errc::invalid_argument,
+                     cat("a peer's shared memory is not the sealed ", size_bytes, " bytes that were agreed")};
+    }
+    auto data = map_memory(memory.get(), size_bytes);
+    if (!data) return data.error();
+    SharedSegment segment;
+    segment.data_ = *data;
+    segment.size_bytes_ = size_bytes;
+    return segment;
+}
+
+SharedSegment::SharedSegment(SharedSegment&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      descriptor_(std::move(other.descriptor_)) {}
+
+SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+    if (this != &other) {
+        if (data_ != nullptr) ::munmap(data_, size_bytes_);
+        data_ = std::exchange(other.data_, nullptr);
+        size_bytes_ = std::exchange(other.size_bytes_, 0);
+        descriptor_ = std::move(other.descriptor_);
+    }
+    return *this;
+}
+
+SharedSegment::~SharedSegment() {
+    if (data_ != nullptr) ::munmap(data_, size_bytes_);
+}
+
+}  // namespace muster::runtime

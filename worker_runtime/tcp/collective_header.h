@@ -1,0 +1,46 @@
+// What two ranks tell each other before the data of an operation: 64 bytes in front of it on the connection.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "muster/operation.h"
+
+namespace muster::runtime {
+
+using HeaderBytes = std::array<std::byte, 64>;
+
+struct CollectiveHeader {
+    enum Flags : std::uint8_t {
+        none = 0,
+        allocates = 1,  ///< a barrier that goes with taking memory; `count` bytes
+        lacks = 2,      ///< ... which this rank does not have
+        chained = 4,    ///< an all_reduce that passes through the ranks (tcp/tcp_chain)
+    };
+
+    OperationKind kind = OperationKind::barrier;
+    DataType type = DataType::u8;
+    ReduceOp reduce = ReduceOp::sum;
+    std::uint8_t flags = none;
+    std::int32_t peer = -1;
+    std::uint32_t tag = 0;
+    float weight = 1;
+    std::uint64_t count = 0;
+    std::uint64_t number = 0;  ///< of the operation, from 1; of the message, for send and receive
+};
+
+CollectiveHeader header_of(const Operation& operation, std::uint64_t number);
+
+HeaderBytes encode(const CollectiveHeader& header);
+/// False for bytes that no rank of this version sends.
+[[nodiscard]] bool decode(const HeaderBytes& bytes, CollectiveHeader& header);
+
+/// Do both ranks of a collective mean the same? Weights may differ.
+bool agree(const CollectiveHeader& a, const CollectiveHeader& b);
+
+/// "all_reduce sum f32 x 1024 tagged 7".
+std::string describe(const CollectiveHeader& header);
+
+}  // namespace muster::runtime

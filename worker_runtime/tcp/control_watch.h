@@ -1,0 +1,43 @@
+// What the ranks of a group say on their control connections is heard at all times: also while this process computes,
+// or waits in memory or in another communicator, where nobody looks at these connections. In the thread of an FdWatch.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "worker_runtime/tcp/tcp_group.h"
+#include "worker_runtime/transport/fd_watch.h"
+
+namespace muster::runtime {
+
+class ControlWatch {
+  public:
+    /// `group` outlives this.
+    ControlWatch(TcpGroup& group, std::shared_ptr<FdWatch> watch) : group_(group), watch_(std::move(watch)) {}
+    ~ControlWatch() {
+        for (const auto id : watched_) watch_->remove(id);
+    }
+    ControlWatch(const ControlWatch&) = delete;
+    ControlWatch& operator=(const ControlWatch&) = delete;
+
+    /// `hear` listens to a rank, and is called again when that says more, as long as it returns true.
+    Result<void> begin(const std::function<bool(int rank)>& hear) {
+        for (int rank = 0; rank < group_.size(); ++rank) {
+            if (rank == group_.rank()) continue;
+            auto id = watch_->add(group_.peer(rank).control, [hear, rank] { return hear(rank); });
+            if (!id) return id.error();
+            watched_.push_back(*id);
+        }
+        return {};
+    }
+
+  private:
+    TcpGroup& group_;
+    const std::shared_ptr<FdWatch> watch_;
+    std::vector<std::uint64_t> watched_;
+};
+
+}  // namespace muster::runtime

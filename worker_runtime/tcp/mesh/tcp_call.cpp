@@ -1,0 +1,70 @@
+#include "worker_runtime/tcp/mesh/tcp_call.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/mesh/tcp_socket.h"
+
+namespace muster::runtime {
+
+bool receive_more(const FileDescriptor& socket, std::span<std::byte> bytes, std::size_t& size) {
+    const auto got = ::recv(socket.get(), bytes.data() + size, bytes.size() - size, 0);
+    if (got > 0) size += static_cast<std::size_t>(got);
+    return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+Result<void> TcpCall::dial(Instant now) {
+    int failure = 0;
+    socket_ = begin_connect(to_, failure);
+    if (failure == EMFILE || failure == ENFILE) return Error{Errc::limit_exceeded, "no file descriptor is left"};
+    if (failure != 0) return fail(failure, now), Result<void>();
+    if (trouble_.empty()) trouble_ = "no answer";
+    state_ = State::connecting;
+    due_ = no_deadline;
+    answer_size_ = 0;
+    return {};
+}
+
+short TcpCall::events() const {
+    return state_ == State::connecting ? POLLOUT : POLLIN;
+}
+
+/// Refused is final: whoever has published a port listens there until its group stands.
+void TcpCall::fail(int failure, Instant now) {
+    if (failure == ECONNREFUSED) return give_up(std::strerror(failure));
+    trouble_ = std::strerror(failure);
+    socket_.reset();
+    state_ = State::waiting;
+    due_ = now + connect_retry_delay;
+}
+
+void TcpCall::give_up(std::string_view why) {
+    trouble_ = why;
+    socket_.reset();
+    state_ = State::hopeless;
+    due_ = no_deadline;
+}
+
+void TcpCall::serve(Instant now) {
+    if (state_ == State::connecting) {
+        if (const int failure = connect_failure(socket_); failure != 0) return fail(failure, now);
+        const auto hello = encode(hello_);
+        const auto sent = ::send(socket_.get(), hello.data(), hello.size(), MSG_NOSIGNAL);
+        // The first bytes of a connection always fit.
+        if (sent != static_cast<ssize_t>(hello.size())) return fail(ECONNRESET, now);
+        state_ = State::greeted;
+        trouble_ = "connected, but no answer to the greeting";
+        return;
+    }
+    if (!receive_more(socket_, answer_, answer_size_)) return fail(ECONNRESET, now);
+    if (answer_size_ < answer_.size()) return;
+    if (answer_ != own_token_) return give_up("another program answers there");
+    state_ = State::established;
+}
+
+}  // namespace muster::runtime

@@ -1,0 +1,74 @@
+#include "worker_runtime/tcp/mesh/tcp_control.h"
+
+#include <algorithm>
+
+#include "rendezvous/base/text/bytes.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+
+namespace muster::runtime {
+
+namespace {
+
+constexpr std::uint8_t leaving = 0xff;
+constexpr std::uint8_t asking = 0xfe;
+constexpr std::uint8_t answering = 0xfd;
+constexpr std::uint8_t giving_up = 0xfc;
+
+std::uint8_t code_of(const ControlFrame& frame) {
+    switch (frame.kind) {
+        case ControlFrame::Kind::left: return leaving;
+        case ControlFrame::Kind::gives_up: return giving_up;
+        case ControlFrame::Kind::asks: return asking;
+        case ControlFrame::Kind::answers: return answering;
+        case ControlFrame::Kind::failed: break;
+    }
+    return static_cast<std::uint8_t>(frame.code);
+}
+
+ControlFrame frame_of(std::uint8_t code, std::uint64_t unfinished, std::string_view text) {
+    if (code == leaving) return {.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}};
+    if (code == asking) return {.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}};
+    if (code == giving_up)
+        return {.kind = ControlFrame::Kind::gives_up, .unfinished = unfinished, .text = {}, .waits_for = {}};
+    if (code != answering)
+        return {.code = code <= static_cast<std::uint8_t>(Errc::io) ? static_cast<Errc>(code) : Errc::bad_frame,
+                .unfinished = unfinished,
+                .text = std::string(text),
+                .waits_for = {}};
+    ControlFrame answer{.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = {}};
+    for (ByteReader ranks(text); ranks.remaining() >= sizeof(std::uint32_t);)
+        answer.waits_for.push_back(static_cast<int>(ranks.number<std::uint32_t>()));
+    return answer;
+}
+
+}  // namespace
+
+std::string encode(const ControlFrame& frame) {
+    std::string ranks;
+    ByteWriter list(ranks);
+    for (const int rank : frame.waits_for) list.number(static_cast<std::uint32_t>(rank));
+    const auto& text = frame.kind == ControlFrame::Kind::answers ? ranks : frame.text;
+    std::string bytes;
+    ByteWriter writer(bytes);
+    writer.number(code_of(frame));
+    writer.number(frame.unfinished);
+    writer.blob<std::uint16_t>(std::string_view(text).substr(0, failure_text_max));
+    return bytes;
+}
+
+std::optional<ControlFrame> take_frame(std::string& bytes) {
+    ByteReader reader(bytes);
+    const auto code = reader.number<std::uint8_t>();
+    const auto unfinished = reader.number<std::uint64_t>();
+    const auto length = reader.number<std::uint16_t>();
+    if (reader.ok() && length > failure_text_max)
+        return ControlFrame{
+            .code = Errc::bad_frame, .text = "a control connection carries other bytes", .waits_for = {}};
+    const auto text = reader.raw(length);
+    if (!reader.ok()) return std::nullopt;
+    auto frame = frame_of(code, unfinished, text);
+    bytes.erase(0, bytes.size() - reader.remaining());
+    return frame;
+}
+
+}  // namespace muster::runtime

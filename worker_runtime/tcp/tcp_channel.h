@@ -1,0 +1,47 @@
+// send and receive over TCP: for each ordered pair of ranks a connection of its own, so that messages, in whatever
+// threads, neither wait for each other nor for collectives.
+//
+// Sender and receiver each say first what they do, with a header. The sender's message follows its header at once; its
+// send is over when the receiver's header has come too, which is how both learn that they mean the same.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include "muster/operation.h"
+#include "rendezvous/base/error.h"
+#include "worker_runtime/tcp/collective_header.h"
+#include "worker_runtime/tcp/tcp_group.h"
+#include "worker_runtime/transport/transport.h"
+
+namespace muster::runtime {
+
+/// This rank's end of one connection. One message at a time.
+class TcpChannel {
+  public:
+    /// `socket` belongs to the group, which outlives this.
+    TcpChannel(TcpGroup& group, int peer, int socket) : group_(group), peer_(peer), socket_(socket) {}
+
+    /// A send to the peer or a receive from it.
+    Result<void> move(const Operation& operation, const RunTerms& terms);
+
+  private:
+    struct Progress;
+    Result<bool> send_some(Progress& progress);
+    Result<bool> receive_some(Progress& progress);
+    Result<void> compare(const Progress& progress);
+    Result<void> wait(const Progress& progress, const RunTerms& terms);
+    struct Ears;
+    [[nodiscard]] Ears ears(short events, bool to_all) const;
+    Result<bool> listen(const Ears& ears);
+    Error late(const Progress& progress);
+    [[nodiscard]] std::string doing(const Operation& operation) const;
+
+    TcpGroup& group_;
+    const int peer_;
+    const int socket_;
+    std::set<int> ended_;  ///< ranks whose control connections say no more, and stay readable
+    std::uint64_t messages_ = 0;
+};
+
+}  // namespace muster::runtime

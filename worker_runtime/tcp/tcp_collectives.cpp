@@ -1,0 +1,172 @@
+#include "worker_runtime/tcp/tcp_collectives.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "rendezvous/base/check.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_chain.h"
+#include "worker_runtime/tcp/tcp_fold.h"
+#include "worker_runtime/tcp/tcp_slices.h"
+
+namespace muster::runtime {
+
+namespace {
+
+using Opening = TcpLanes::Opening;
+
+/// What is sent is not written; Cut serves both directions.
+std::byte* memory_of(const void* data) {
+    return static_cast<std::byte*>(const_cast<void*>(data));
+}
+
+/// Its headers are all that a barrier needs.
+class Barrier final : public CollectivePlan {
+    void begin(TcpLanes& /*lanes*/) override {}
+};
+
+/// all_gather and all_to_all: piece r of the output comes from rank r; what goes to rank r is the whole input, or its
+/// piece r.
+class Spread final : public CollectivePlan {
+  public:
+    Spread(const Operation& operation, std::size_t input_stride_bytes)
+        : bytes_(operation.count * size_of(operation.type)),
+          stride_(input_stride_bytes),
+          input_(memory_of(operation.input)),
+          output_(memory_of(operation.output)) {}
+
+    void begin(TcpLanes& lanes) override {
+        for (int peer = 0; peer < lanes.size(); ++peer) {
+            if (peer == lanes.rank()) continue;
+            lanes.send(peer, 0, {.base = input_of(peer), .size_bytes = bytes_});
+            lanes.receive(peer, 0, {.base = output_of(peer), .size_bytes = bytes_});
+        }
+    }
+    void agreed(TcpLanes& lanes) override {
+        auto* const from = input_of(lanes.rank());
+        auto* const to = output_of(lanes.rank());
+        if (bytes_ > 0 && from != to) std::memcpy(to, from, bytes_);
+    }
+
+  private:
+    [[nodiscard]] std::byte* input_of(int rank) const { return input_ + static_cast<std::size_t>(rank) * stride_; }
+    [[nodiscard]] std::byte* output_of(int rank) const { return output_ + static_cast<std::size_t>(rank) * bytes_; }
+
+    const std::size_t bytes_;
+    const std::size_t stride_;
+    std::byte* const input_;
+    std::byte* const output_;
+};
+
+class SmallBroadcast final : public CollectivePlan {
+  public:
+    explicit SmallBroadcast(const Operation& operation)
+        : root_(operation.peer),
+          whole_{.base = memory_of(operation.output), .size_bytes = operation.count * size_of(operation.type)} {}
+
+    void begin(TcpLanes& lanes) override {
+        if (lanes.rank() != root_) return lanes.receive(root_, 0, whole_);
+        for (int peer = 0; peer < lanes.size(); ++peer)
+            if (peer != root_) lanes.send(peer, 0, whole_);
+    }
+
+  private:
+    const int root_;
+    const Cut whole_;
+};
+
+/// Slices go to all ranks but the root, each to one, which passes it on.
+class LargeBroadcast final : public CollectivePlan {
+  public:
+    LargeBroadcast(const Operation& operation, int size)
+        : root_(operation.peer),
+          size_(size),
+          data_(memory_of(operation.output)),
+          slices_(operation.count, size_of(operation.type), size - 1) {}
+
+    void begin(TcpLanes& lanes) override {
+        for (int peer = 0; peer < size_; ++peer) {
+            if (peer == lanes.rank() || peer == root_) continue;
+            if (lanes.rank() == root_) {
+                lanes.send(peer, 0, slice_of(peer));
+            } else {
+                lanes.send(peer, 1, slice_of(lanes.rank()), Opening::by_plan);
+                lanes.receive(peer, 1, slice_of(peer));
+            }
+        }
+        if (lanes.rank() != root_) lanes.receive(root_, 0, slice_of(lanes.rank()));
+    }
+    void received(TcpLanes& lanes, int /*from*/, int lane, std::size_t piece) override {
+        if (lane != 0) return;
+        for (int peer = 0; peer < size_; ++peer)
+            if (peer != lanes.rank() && peer != root_) lanes.open_send(peer, 1, piece);
+    }
+
+  private:
+    [[nodiscard]] Cut slice_of(int rank) const { return slices_.cut((rank - root_ - 1 + size_) % size_, data_); }
+
+    const int root_;
+    const int size_;
+    std::byte* const data_;
+    const Slices slices_;
+};
+
+Result<void> run_broadcast(TcpLanes& lanes, const Operation& operation, const RunTerms& terms) {
+    const auto header = header_of(operation, 0);
+    if (lanes.size() == 2 || operation.count * size_of(operation.type) <= small_broadcast_bytes_max) {
+        SmallBroadcast plan(operation);
+        return lanes.carry(plan, header, terms);
+    }
+    LargeBroadcast plan(operation, lanes.size());
+    return lanes.carry(plan, header, terms);
+}
+
+bool goes_round(int size, const Operation& operation, TcpAlgorithm algorithm) {
+    const std::size_t bytes = operation.count * size_of(operation.type);
+    if (algorithm == TcpAlgorithm::direct || !can_chain(operation.type) || bytes == 0) return false;
+    return algorithm == TcpAlgorithm::ring ||
+           (size >= ring_ranks_min && bytes >= static_cast<std::size_t>(size) * ring_bytes_per_rank_min);
+}
+
+/// Each rank for itself in the chain.
+ChainPlace place_of(const TcpLanes& lanes, const Operation& operation) {
+    return {.previous = lanes.rank() - 1,
+            .next = lanes.rank() + 1 < lanes.size() ? lanes.rank() + 1 : -1,
+            .memory = {operation.output},
+            .first_rank = lanes.rank(),
+            .bytes = operation.count * size_of(operation.type)};
+}
+
+}  // namespace
+
+Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm,
+                            const RunTerms& terms) {
+    const std::size_t bytes = operation.count * size_of(operation.type);
+    switch (operation.kind) {
+        case OperationKind::barrier: {
+            Barrier plan;
+            return lanes.carry(plan, header_of(operation, 0), terms);
+        }
+        case OperationKind::all_gather: {
+            Spread plan(operation, 0);
+            return lanes.carry(plan, header_of(operation, 0), terms);
+        }
+        case OperationKind::all_to_all: {
+            Spread plan(operation, bytes);
+            return lanes.carry(plan, header_of(operation, 0), terms);
+        }
+        case OperationKind::broadcast: return run_broadcast(lanes, operation, terms);
+        case OperationKind::all_reduce:
+            if (goes_round(lanes.size(), operation, algorithm))
+                return run_chain(lanes, operation, place_of(lanes, operation), operation, terms);
+            return run_reduction(lanes, operation, terms);
+        case OperationKind::reduce_scatter: return run_reduction(lanes, operation, terms);
+        case OperationKind::send:
+        case OperationKind::receive: break;
+    }
+    MUSTER_CHECK(false, name(operation.kind));
+    return {};
+}
+
+}  // namespace muster::runtime

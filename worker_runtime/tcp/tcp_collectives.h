@@ -1,0 +1,20 @@
+// Collectives over TCP.
+#pragma once
+
+#include "rendezvous/base/error.h"
+#include "worker_runtime/tcp/tcp_lanes.h"
+#include "worker_runtime/tcp/tcp_transport.h"
+
+namespace muster::runtime {
+
+/// Runs a collective (not send or receive) to its end. Nearly all are direct: what a rank has for another goes straight
+/// to it, which costs as few bytes as any algorithm, and one delay.
+///
+///   all_reduce   small: everybody sends all to all, and sums. Large: the ranks own slices. Each rank's part of slice j
+///                goes to rank j, which sums in rank order as pieces come, and returns the sums on the other lane. In a
+///                large world from rank to rank (tcp/tcp_chain).
+///   broadcast    small: root to all. Large: the root sends each rank a slice, which it passes on to the others.
+///   others       each piece to whom it is for.
+Result<void> run_collective(TcpLanes& lanes, const Operation& operation, TcpAlgorithm algorithm, const RunTerms& terms);
+
+}  // namespace muster::runtime

@@ -1,0 +1,232 @@
+#include "worker_runtime/tcp/tcp_group.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "rendezvous/base/check.h"
+#include "rendezvous/base/text/text.h"
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/transport/poll_timeout.h"
+
+namespace muster::runtime {
+
+namespace {
+
+std::vector<int> sockets_of(const TcpMesh& mesh) {
+    std::vector<int> sockets;
+    for (const auto& peer : mesh.peers) {
+        for (const auto* one : {&peer.control, &peer.outgoing, &peer.incoming})
+            if (one->valid()) sockets.push_back(one->get());
+        for (const auto& stripes : peer.lanes)
+            for (const auto& stripe : stripes) sockets.push_back(stripe.get());
+    }
+    return sockets;
+}
+
+/// What the network, not the peer, ended the connection with.
+bool is_silence(int failure) {
+    return failure == ETIMEDOUT || failure == EHOSTUNREACH || failure == ENETUNREACH || failure == ENETDOWN;
+}
+
+}  // namespace
+
+TcpGroup::TcpGroup(const GroupTerms& terms, TcpMesh mesh, FileDescriptor wake)
+    : terms_(terms),
+      mesh_(std::move(mesh)),
+      wake_(std::move(wake)),
+      ranks_here_(static_cast<int>(
+          std::count_if(mesh_.peers.begin(), mesh_.peers.end(),
+                        [this](const TcpPeer& one) { return one.card.host == peer(rank()).card.host; }))),
+      fork_guard_(sockets_of(mesh_)),
+      inboxes_(mesh_.peers.size()) {
+    if (!terms_.waits || !terms_.is_part()) return;
+    entry_.emplace(terms_.waits, [this] {
+        const std::lock_guard lock(mutex_);
+        return terms_.in_root(waited_for());
+    });
+}
+
+TcpGroup::~TcpGroup() {
+    entry_.reset();
+    if (terms_.waits && !terms_.is_part()) terms_.waits->trace_with(nullptr);
+    const std::lock_guard lock(mutex_);
+    if (failure_) return;
+    for (int peer = 0; peer < size(); ++peer)
+        send(peer, {.kind = ControlFrame::Kind::left, .text = {}, .waits_for = {}});
+}
+
+Duration TcpGroup::spin(Patience patience) const {
+    const bool crowded = static_cast<unsigned>(ranks_here_) > std::max(1u, std::thread::hardware_concurrency());
+    return patience == Patience::eager && !crowded ? spin_limit : Duration::zero();
+}
+
+std::string TcpGroup::who(int rank) const {
+    return describe_rank(terms_.in_root(rank), peer(rank).card);
+}
+
+std::string TcpGroup::who(const std::vector<int>& ranks) const {
+    std::vector<std::string> names;
+    for (const int rank : ranks) names.push_back(who(rank));
+    return join(names, ", ");
+}
+
+// ---- the group's end ----
+
+Error TcpGroup::fail(Errc code, const std::string& text, std::uint64_t unfinished) {
+    const std::lock_guard lock(mutex_);
+    return fail_locked(code, text, unfinished);
+}
+
+Error TcpGroup::fail_locked(Errc code, const std::string& text, std::uint64_t unfinished) {
+    if (failure_) return *failure_;
+    failure_ = Error{code, text};
+    given_up_ = std::max(given_up_, unfinished);
+    for (int peer = 0; peer < size(); ++peer)
+        send(peer, {.code = code, .unfinished = unfinished, .text = text, .waits_for = {}});
+    const std::uint64_t one = 1;
+    (void)!::write(wake_.get(), &one, sizeof one);
+    return *failure_;
+}
+
+Error TcpGroup::failure() const {
+    const std::lock_guard lock(mutex_);
+    MUSTER_CHECK(failure_.has_value(), id());
+    return *failure_;
+}
+
+bool TcpGroup::gave_up(std::uint64_t number) const {
+    const std::lock_guard lock(mutex_);
+    return given_up_ == number;
+}
+
+/// These connections carry little, so a frame fits; a peer that cannot be told any more needs no telling.
+void TcpGroup::send(int rank, const ControlFrame& frame) const {
+    const auto& control = peer(rank).control;
+    if (!control.valid()) return;
+    const auto bytes = encode(frame);
+    (void)::send(control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// ---- listening ----
+
+/// Takes what has come. Several threads may listen: what one reads, all find in the inbox, and a failure wakes them.
+void TcpGroup::read(int rank) {
+    Inbox& box = inbox(rank);
+    while (box.told == Told::nothing) {
+        std::array<char, 4096> bytes;
+        const auto got = ::recv(peer(rank).control.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EAGAIN) return;
+        if (got <= 0) {
+            box.told = got < 0 && is_silence(errno) ? Told::silent : Told::ended;
+            if (got < 0) box.silence = std::strerror(errno);
+            return;
+        }
+        box.bytes.append(bytes.data(), static_cast<std::size_t>(got));
+        while (box.told == Told::nothing) {
+            auto frame = take_frame(box.bytes);
+            if (!frame) break;
+            take(rank, std::move(*frame));
+        }
+    }
+}
+
+void TcpGroup::take(int rank, ControlFrame frame) {
+    switch (frame.kind) {
+        case ControlFrame::Kind::left: inbox(rank).told = Told::left; break;
+        case ControlFrame::Kind::answers: inbox(rank).waits_for = std::move(frame.waits_for); break;
+        case ControlFrame::Kind::asks:
+            send(rank, {.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = waited_for()});
+            break;
+        case ControlFrame::Kind::gives_up:
+            if (frame.unfinished > given_up_) given_up_by_ = rank;
+            given_up_ = std::max(given_up_, frame.unfinished);
+            break;
+        case ControlFrame::Kind::failed:
+            inbox(rank).told = Told::failed;
+            fail_locked(frame.code, frame.text, frame.unfinished);
+            break;
+    }
+}
+
+Result<bool> TcpGroup::heard(int rank) {
+    const Inbox& box = inbox(rank);
+    if (box.told == Told::failed) return *failure_;
+    if (box.told == Told::silent)
+        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", box.silence), 0);
+    return box.told != Told::nothing;
+}
+
+Result<bool> TcpGroup::hear(int rank) {
+    const std::lock_guard lock(mutex_);
+    read(rank);
+    return heard(rank);
+}
+
+Result<bool> TcpGroup::hear_or_lose(int rank) {
+    const std::lock_guard lock(mutex_);
+    read(rank);
+    return heard_or_lost(rank);
+}
+
+Result<bool> TcpGroup::heard_or_lost(int rank) {
+    if (inbox(rank).told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died"), 0);
+    return heard(rank);
+}
+
+Result<void> TcpGroup::look() {
+    std::vector<pollfd> controls;
+    for (const auto& peer : mesh_.peers) controls.push_back({peer.control.get(), POLLIN, 0});
+    (void)::poll(controls.data(), controls.size(), 0);
+    const std::lock_guard lock(mutex_);
+    if (failure_) return *failure_;
+    for (int peer = 0; peer < size(); ++peer) {
+        if (peer == rank()) continue;
+        if (controls[static_cast<std::size_t>(peer)].revents != 0) read(peer);
+        if (auto well = heard_or_lost(peer); !well) return well.error();
+    }
+    return {};
+}
+
+/// Until the control connection has said its last. Another thread may read it, and then nothing wakes this one.
+void TcpGroup::await_last_words(int rank) {
+    Instant current = std::chrono::steady_clock::now();
+    for (const Instant end = current + last_words_timeout; current < end; current = std::chrono::steady_clock::now()) {
+        {
+            const std::lock_guard lock(mutex_);
+            read(rank);
+            if (inbox(rank).told != Told::nothing) return;
+        }
+        pollfd control{peer(rank).control.get(), POLLIN, 0};
+        ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_look_interval), current));
+    }
+}
+
+Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
+    await_last_words(rank);
+    const std::lock_guard lock(mutex_);
+    const Inbox& box = inbox(rank);
+    if (box.told == Told::failed) return *failure_;
+    if (box.told == Told::left)
+        return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id(), " before ", doing), 0);
+    if (box.told == Told::silent || is_silence(failure)) {
+        const std::string words = box.told == Told::silent ? box.silence : std::strerror(failure);
+        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ", words), 0);
+    }
+    if (box.told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
+    return fail_locked(Errc::peer_closed,
+                       cat("the connection with ", who(rank), " broke in ", doing, ": ",
+                           failure == 0 ? "closed" : std::strerror(failure)),
+                       0);
+}
+
+}  // namespace muster::runtime

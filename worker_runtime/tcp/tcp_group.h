@@ -1,0 +1,142 @@
+// The ranks of a group over TCP, and the news of its end.
+//
+// Whoever finds a failure first tells all others over the control connections; each of them ends with that first
+// failure, in the same words. A rank that leaves in order says so; one whose connections end without a word has died.
+//
+// Whoever has waited until the deadline asks those it waits for whom they wait for, and these in turn, until it comes
+// to ranks that do not answer, or wait for nobody: it is them that the failure names (trace()). So every rank that
+// waits says for whom, and every rank that waits listens. A communicator that was split off asks in the one at the
+// root, whose ranks listen at all times and know of waits in all of them (wait_board.h).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/time.h"
+#include "worker_runtime/tcp/mesh/fork_guard.h"
+#include "worker_runtime/tcp/mesh/tcp_control.h"
+#include "worker_runtime/tcp/mesh/tcp_mesh.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/transport.h"
+#include "worker_runtime/transport/wait_board.h"
+
+namespace muster::runtime {
+
+class TcpGroup {
+  public:
+    TcpGroup(const GroupTerms& terms, TcpMesh mesh, FileDescriptor wake);
+    /// Tells the others that this rank has left, unless the group has failed.
+    ~TcpGroup();
+    TcpGroup(const TcpGroup&) = delete;
+    TcpGroup& operator=(const TcpGroup&) = delete;
+
+    [[nodiscard]] int rank() const { return terms_.rank; }
+    [[nodiscard]] int size() const { return static_cast<int>(mesh_.peers.size()); }
+    [[nodiscard]] int stripes() const { return mesh_.stripes; }
+    [[nodiscard]] const std::string& id() const { return terms_.id; }
+    [[nodiscard]] const TcpPeer& peer(int rank) const { return mesh_.peers[static_cast<std::size_t>(rank)]; }
+    /// Ranks on this host, this one included.
+    [[nodiscard]] int ranks_here() const { return ranks_here_; }
+    /// How long a waiting thread may look for news itself before it sleeps; nothing where ranks outnumber cores.
+    [[nodiscard]] Duration spin(Patience patience) const;
+    /// Readable once the group has failed.
+    [[nodiscard]] const FileDescriptor& wake() const { return wake_; }
+
+    // All from any thread.
+
+    /// Ends the group with this failure, unless it has one already; the first one is returned. `unfinished` is the
+    /// collective's number that this rank has given up; 0: none.
+    Error fail(Errc code, const std::string& text, std::uint64_t unfinished = 0);
+    /// The first failure; the group must have one.
+    [[nodiscard]] Error failure() const;
+    /// Has a rank given up collective `number`? Then the group has failed, or will as soon as the guilty rank is found.
+    [[nodiscard]] bool gave_up(std::uint64_t number) const;
+    /// The failure that follows after that.
+    Error failure_soon();
+    /// The control connection with `rank` has become readable. An error is the group's end; a rank that left in order,
+    /// or died, is none until somebody needs it. True when nothing more will be heard from it.
+    Result<bool> hear(int rank);
+    /// The same for who watches a connection while nothing is being carried: a death is a failure too, at once.
+    Result<bool> hear_or_lose(int rank);
+    /// The same for all, without waiting: an error is the group's failure.
+    Result<void> look();
+    /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
+    /// before the end.
+    Error lost(int rank, int failure, const std::string& doing);
+
+    // ---- who is late ----
+
+    /// This rank has waited for these for a while, in one of its `waits`; none: that goes on.
+    void waits_for(const void* wait, std::vector<int> ranks);
+    /// Where this rank also waits in another way than by waits_for(): asked from any thread.
+    void also_waits_for(std::function<std::vector<int>()> ranks);
+    /// Whom trace() asks beside `late` and those on the way from there. All, where several may be missing from a
+    /// collective and this rank waits for some of them only: each rank that another one waits for is followed, too.
+    enum class Witnesses { none, all };
+    /// Those of `late`, or of those that they wait for, in whatever communicator, who keep all others waiting: first
+    /// those that did not answer, then those that wait for nobody; `late` itself where that leads nowhere. Ranks are
+    /// this group's; -1 for one that is not in it. An error: the group has failed meanwhile. Gives up collective
+    /// `number` (0: none).
+    Result<Guilty> trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses = Witnesses::none);
+    /// From now on this group, a root that hears its connections at all times, also traces for its parts.
+    void trace_for_parts();
+
+    /// "rank 3 (pid 4711 on gpu07)", with its number in the root.
+    [[nodiscard]] std::string who(int rank) const;
+    [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
+
+  private:
+    /// The last that a control connection will ever say.
+    enum class Told { nothing, failed, left, silent, ended };
+    struct Inbox {
+        std::string bytes;
+        Told told = Told::nothing;
+        std::string silence;                        ///< the network's words
+        std::optional<std::vector<int>> waits_for;  ///< the answer to the last question
+    };
+    /// What trace() wants to know of a rank.
+    struct Question {
+        Instant asked{};  ///< for the first time
+        Instant asked_last{};
+        bool answered = false;
+        bool witness = false;  ///< nobody is known to wait for it, so it is not to blame
+    };
+    [[nodiscard]] Inbox& inbox(int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
+    // With mutex_ held:
+    void read(int rank);
+    void take(int rank, ControlFrame frame);
+    void send(int rank, const ControlFrame& frame) const;
+    [[nodiscard]] std::vector<int> waited_for() const;
+    std::optional<std::vector<int>> pursue(int rank, Question& question, Instant began);
+    Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);
+    Result<bool> heard(int rank);
+    Result<bool> heard_or_lost(int rank);
+
+    void await_last_words(int rank);
+    void give_up(std::uint64_t number);
+    Result<std::vector<int>> trace_here(const std::vector<int>& late, Witnesses witnesses);
+    [[nodiscard]] std::vector<int> numbers_here(const std::vector<int>& root_ranks) const;
+
+    const GroupTerms terms_;
+    const TcpMesh mesh_;
+    const FileDescriptor wake_;
+    int ranks_here_ = 1;
+    const ForkGuard fork_guard_;
+    mutable std::mutex mutex_;
+    std::optional<Error> failure_;
+    std::uint64_t given_up_ = 0;  ///< the last collective that some rank has given up
+    int given_up_by_ = -1;
+    std::vector<Inbox> inboxes_;  ///< by rank
+    std::map<const void*, std::vector<int>> waits_;
+    std::function<std::vector<int>()> also_waits_for_;
+    std::optional<WaitEntry> entry_;  ///< of a part: last, because it asks this
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,133 @@
+// The connections that carry collectives, and the one loop that moves their bytes.
+//
+// An operation is a CollectivePlan: it says which memory goes to and comes from which rank on which lane, and is told
+// when pieces have come. Each rank sends its header to all others first. Nothing is received into the plan's memory
+// before the headers of all ranks are here and agree, but where it says so.
+//
+// The loop never waits while a connection can move. Readiness is kept from epoll's edges: a connection counts as ready
+// until the kernel says otherwise, so that a message which is there already costs no call but its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "muster/operation.h"
+#include "rendezvous/base/error.h"
+#include "rendezvous/base/file_descriptor.h"
+#include "worker_runtime/tcp/collective_header.h"
+#include "worker_runtime/tcp/tcp_group.h"
+#include "worker_runtime/tcp/tcp_pieces.h"
+#include "worker_runtime/transport/transport.h"
+
+namespace muster::runtime {
+
+class TcpLanes;
+
+/// One collective, as its rank sees it. Lives as long as TcpLanes::carry().
+class CollectivePlan {
+  public:
+    virtual ~CollectivePlan() = default;
+
+    /// Calls lanes.send() and lanes.receive().
+    virtual void begin(TcpLanes& lanes) = 0;
+    /// Every rank does the same operation; what may be received at all is open from now on.
+    virtual void agreed(TcpLanes& /*lanes*/) {}
+    /// `piece` of what `from` sends on `lane` is here.
+    virtual void received(TcpLanes& /*lanes*/, int /*from*/, int /*lane*/, std::size_t /*piece*/) {}
+    /// Everything has been sent and received.
+    virtual void finished(TcpLanes& /*lanes*/) {}
+};
+
+class TcpLanes {
+  public:
+    /// `group` outlives this.
+    static Result<std::unique_ptr<TcpLanes>> over(TcpGroup& group);
+
+    /// Runs `plan` to its end; `header` is this rank's, its number filled in here. One at a time.
+    Result<void> carry(CollectivePlan& plan, CollectiveHeader header, const RunTerms& terms);
+
+    // ---- for plans ----
+
+    [[nodiscard]] int rank() const { return group_.rank(); }
+    [[nodiscard]] int size() const { return group_.size(); }
+    /// After agreed(): what `rank` said.
+    [[nodiscard]] const CollectiveHeader& header(int rank) const { return headers_[static_cast<std::size_t>(rank)]; }
+
+    /// When a queue's pieces may move.
+    enum class Opening {
+        at_once,  ///< without waiting for the headers: for sends, and for memory that is not the caller's
+        agreed,   ///< when all headers agree
+        by_plan,  ///< as the plan calls open()
+    };
+    void send(int to, int lane, const Cut& cut, Opening opening = Opening::at_once);
+    void receive(int from, int lane, const Cut& cut, Opening opening = Opening::agreed);
+    /// Opens one more piece: number `piece`, in order for each connection.
+    void open_send(int to, int lane, std::size_t piece) { stream(to, lane, piece).out.open_one(); }
+    void open_receive(int from, int lane, std::size_t piece) { stream(from, lane, piece).in.open_one(); }
+
+    /// Memory of this size until the operation ends, aligned to a cache line; its content is undefined. Once an
+    /// operation.
+    std::byte* scratch(std::size_t size_bytes);
+
+  private:
+    /// What an epoll event speaks of: a stream by its index, a control connection by its rank, or the group's end.
+    static constexpr std::uint64_t control_mark = std::uint64_t{1} << 32;
+    static constexpr std::uint64_t wake_mark = std::uint64_t{1} << 33;
+
+    struct Stream {
+        int socket = -1;
+        int peer = -1;
+        int lane = 0;
+        bool carries_header = false;
+        bool opens_when_agreed = false;  ///< `in` does
+        bool same_host = false;
+        // What the kernel has said last.
+        bool readable = true;
+        bool writable = true;
+        bool ended = false;  ///< the peer has closed; what it sent before is still to be read
+        PieceQueue in;
+        PieceQueue out;
+        std::size_t header_sent = 0;
+        std::size_t header_received = 0;
+        HeaderBytes header_bytes{};
+
+        [[nodiscard]] bool done() const {
+            return in.finished() && out.finished() && header_sent == sizeof(HeaderBytes) &&
+                   header_received == sizeof(HeaderBytes);
+        }
+    };
+
+    explicit TcpLanes(TcpGroup& group) : group_(group) {}
+    Result<void> register_streams();
+    Stream& stream(int peer, int lane, std::size_t piece);
+    void begin_operation(const CollectiveHeader& header);
+    void fit_send_buffers();
+    Result<bool> receive_some(Stream& stream, CollectivePlan& plan);
+    Result<bool> send_some(Stream& stream);
+    Result<void> header_arrived(Stream& stream, CollectivePlan& plan);
+    Result<void> wait(const RunTerms& terms);
+    Result<void> look_back();
+    Result<void> note(std::uint64_t what, std::uint32_t events);
+    Error lost(const Stream& stream, int failure);
+    Result<void> check_deadline(const RunTerms& terms);
+    template <class Owes>
+    [[nodiscard]] std::vector<int> ranks_that(const Owes& owes) const;
+    [[nodiscard]] std::vector<int> awaited() const;
+    [[nodiscard]] std::string doing() const;
+
+    TcpGroup& group_;
+    FileDescriptor epoll_;
+    std::vector<Stream> streams_;  ///< the next rank's first, and around; of each rank, answers' lane first
+    std::vector<CollectiveHeader> headers_;
+    HeaderBytes own_header_{};
+    int headers_missing_ = 0;
+    std::uint64_t operations_ = 0;
+    std::vector<std::size_t> to_send_;  ///< bytes, by rank
+    int send_buffer_bytes_ = same_host_send_buffer_bytes;
+    std::vector<std::byte> scratch_;
+};
+
+}  // namespace muster::runtime

@@ -1,0 +1,157 @@
+// Who keeps a group waiting: from a rank that has waited until its deadline, along the ranks that wait for each other.
+#include <poll.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "worker_runtime/tcp/mesh/tcp_limits.h"
+#include "worker_runtime/tcp/tcp_group.h"
+#include "worker_runtime/transport/poll_timeout.h"
+
+namespace muster::runtime {
+
+void TcpGroup::waits_for(const void* wait, std::vector<int> ranks) {
+    const std::lock_guard lock(mutex_);
+    if (ranks.empty())
+        waits_.erase(wait);
+    else
+        waits_[wait] = std::move(ranks);
+}
+
+void TcpGroup::also_waits_for(std::function<std::vector<int>()> ranks) {
+    const std::lock_guard lock(mutex_);
+    also_waits_for_ = std::move(ranks);
+}
+
+std::vector<int> TcpGroup::waited_for() const {
+    std::set<int> all;
+    for (const auto& [wait, ranks] : waits_) all.insert(ranks.begin(), ranks.end());
+    if (also_waits_for_) {
+        const auto more = also_waits_for_();
+        all.insert(more.begin(), more.end());
+    }
+    if (terms_.waits && !terms_.is_part()) {
+        const auto in_parts = terms_.waits->awaited();
+        all.insert(in_parts.begin(), in_parts.end());
+    }
+    return {all.begin(), all.end()};
+}
+
+void TcpGroup::trace_for_parts() {
+    if (terms_.waits && !terms_.is_part())
+        terms_.waits->trace_with([this](const std::vector<int>& late) { return trace(late, 0); });
+}
+
+std::vector<int> TcpGroup::numbers_here(const std::vector<int>& root_ranks) const {
+    std::vector<int> numbers;
+    for (const int one : root_ranks) {
+        const auto at = std::find(terms_.root_ranks.begin(), terms_.root_ranks.end(), one);
+        numbers.push_back(at == terms_.root_ranks.end() ? -1 : static_cast<int>(at - terms_.root_ranks.begin()));
+    }
+    return numbers;
+}
+
+Result<Guilty> TcpGroup::trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses) {
+    const bool has_root = terms_.waits && terms_.is_part();
+    if (size() == 2 && !has_root) return Guilty{.ranks = late, .names = who(late)};
+    give_up(number);
+    if (has_root) {
+        auto by_root = terms_.waits->trace(terms_.in_root(late));
+        if (by_root && !*by_root) return fail(by_root->error().code, by_root->error().context, number);
+        if (by_root) return Guilty{.ranks = numbers_here((*by_root)->ranks), .names = (*by_root)->names};
+    }
+    auto guilty = size() == 2 ? Result<std::vector<int>>(late) : trace_here(late, witnesses);
+    if (!guilty) return guilty.error();
+    return Guilty{.ranks = *guilty, .names = who(*guilty)};
+}
+
+/// Along the ranks of this group.
+Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witnesses witnesses) {
+    std::set<int> seen{late.begin(), late.end()};
+    seen.insert(rank());
+    std::map<int, Question> open;
+    for (int rank = 0; witnesses == Witnesses::all && rank < size(); ++rank)
+        if (rank != this->rank()) open[rank].witness = true;
+    for (const int rank : late) open[rank] = {};
+    std::vector<int> idle;
+    std::vector<int> mute;
+    const Instant began = std::chrono::steady_clock::now();
+    while (!open.empty()) {
+        std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
+        {
+            const std::lock_guard lock(mutex_);
+            for (int rank = 0; rank < size(); ++rank) {  // others ask, too
+                if (rank == this->rank()) continue;
+                read(rank);
+                if (inbox(rank).told == Told::nothing) polled.push_back({peer(rank).control.get(), POLLIN, 0});
+            }
+            if (failure_) return *failure_;
+            for (auto one = open.begin(); one != open.end();) {
+                const auto next = pursue(one->first, one->second, began);
+                if (!next) {
+                    ++one;
+                    continue;
+                }
+                if (next->empty() && !one->second.witness) (one->second.answered ? idle : mute).push_back(one->first);
+                for (const int rank : *next)
+                    if (rank >= 0 && rank < size() && seen.insert(rank).second) open[rank].witness = false;
+                one = open.erase(one);
+            }
+        }
+        // Another thread may read the answers: then nothing wakes this one.
+        const auto current = std::chrono::steady_clock::now();
+        if (!open.empty())
+            ::poll(polled.data(), polled.size(), poll_timeout_ms(current + answer_look_interval, current));
+    }
+    mute.insert(mute.end(), idle.begin(), idle.end());
+    return mute.empty() ? late : mute;
+}
+
+/// Before anybody who is late comes, and all but this rank pass.
+void TcpGroup::give_up(std::uint64_t number) {
+    if (number == 0) return;
+    const std::lock_guard lock(mutex_);
+    for (int rank = 0; rank < size(); ++rank)
+        send(rank, {.kind = ControlFrame::Kind::gives_up, .unfinished = number, .text = {}, .waits_for = {}});
+}
+
+/// Whom `rank` waits for; nobody, after a while of asking; nothing yet. Who waits for nobody is asked again: it may
+/// have been on its way from one wait to the next.
+std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, Instant began) {
+    Inbox& box = inbox(rank);
+    const Instant current = std::chrono::steady_clock::now();
+    if (question.asked == Instant{}) question.asked = current;
+    if (question.asked_last != Instant{} && box.waits_for) {
+        question.answered = true;
+        if (!box.waits_for->empty() || question.witness) return box.waits_for;
+    }
+    if (box.told != Told::nothing || current >= question.asked + answer_limit || current >= began + trace_limit)
+        return std::vector<int>{};
+    if (current >= question.asked_last + ask_again_after && (question.asked_last == Instant{} || box.waits_for)) {
+        box.waits_for.reset();
+        question.asked_last = current;
+        send(rank, {.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}});
+    }
+    return std::nullopt;
+}
+
+Error TcpGroup::failure_soon() {
+    const int by = [this] {
+        const std::lock_guard lock(mutex_);
+        return given_up_by_;
+    }();
+    pollfd wake{wake_.get(), POLLIN, 0};
+    Instant current = std::chrono::steady_clock::now();
+    for (const Instant end = current + trace_limit + answer_limit; current < end;
+         current = std::chrono::steady_clock::now()) {
+        for (int rank = 0; rank < size(); ++rank) {
+            if (rank == this->rank()) continue;
+            if (auto heard = rank == by ? hear_or_lose(rank) : hear(rank); !heard) return heard.error();
+        }
+        if (::poll(&wake, 1, poll_timeout_ms(current + answer_look_interval, current)) > 0) return failure();
+    }
+    return fail(Errc::timed_out, "a rank has given up this operation and did not say why");
+}
+
+}  // namespace muster::runtime

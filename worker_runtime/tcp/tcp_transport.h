@@ -1,0 +1,36 @@
+// Collectives over TCP: the ranks of several hosts, or of one that cannot share memory.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rendezvous/base/error.h"
+#include "worker_runtime/transport/fd_watch.h"
+#include "worker_runtime/transport/meeting_place.h"
+#include "worker_runtime/transport/transport.h"
+
+namespace muster::runtime {
+
+/// How a large all_reduce goes. The result has the same bits.
+enum class TcpAlgorithm {
+    automatic,  ///< by the number of ranks and bytes
+    direct,     ///< from each rank to each
+    ring,       ///< from rank to rank and back (f16 and bf16 go directly all the same)
+};
+
+struct TcpOptions {
+    /// Where a rank listens, and what it tells its peers: numeric, best first (interface_address.h). One at which it
+    /// cannot listen is passed over while there is another.
+    std::vector<std::string> addresses;
+    int connections_per_peer = 0;                      ///< 0: chosen by the number of cores
+    TcpAlgorithm algorithm = TcpAlgorithm::automatic;  ///< the same on all ranks
+    /// Where a root answers who asks whom it waits for; null on all ranks: only while it waits itself.
+    std::shared_ptr<FdWatch> watch{};
+};
+
+/// Connects this rank with all others of the group. Returns when every pair is connected; an error names the rank that
+/// did not come, with what was tried.
+Result<std::unique_ptr<Transport>> make_tcp_transport(const GroupTerms& terms, const TcpOptions& options);
+
+}  // namespace muster::runtime

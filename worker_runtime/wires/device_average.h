@@ -1,0 +1,46 @@
+// The average over all ranks of numbers in a GPU's memory, with the bits of the host's all_reduce_weighted(): NCCL
+// would sum in an order of its own, and 16-bit types in their own precision.
+//
+//   1. Each rank sends every rank its piece of the numbers (all_to_all).
+//   2. Each rank averages the pieces it got, in f32 and in rank order, and rounds once; all get all pieces
+//   (all_gather).
+//
+// A rank sends (world - 1) / world of the numbers twice, as an all-reduce does.
+#pragma once
+
+#include "muster/bucket_exchange.h"
+#include "worker_runtime/transport/device_queue.h"
+#include "worker_runtime/wires/staging.h"
+
+namespace muster::runtime {
+
+class DeviceAverage {
+  public:
+    struct Leg {
+        Buffer numbers{};   ///< a piece for each rank, the last ones with padding; then the averages of all pieces
+        Buffer incoming{};  ///< this rank's piece, of each rank
+    };
+
+    /// Of f32, f16 or bf16.
+    explicit DeviceAverage(DataType type) : type_(type) {}
+
+    /// Puts wishes for memory into `plan`: first this, then add() for each leg.
+    void prepare(const ExchangeTerms& terms, StagingPlan& plan);
+    void add(Leg& leg, std::size_t count, StagingPlan& plan) const;
+
+    [[nodiscard]] Operation first(const Leg& leg) const;
+    [[nodiscard]] Operation second(const Leg& leg) const;
+    /// The arithmetic in front of second(), which its steps must put onto its stream.
+    Result<void> make(const Leg& leg, KernelQueue& stream) const;
+
+  private:
+    [[nodiscard]] Buffer own_piece(const Leg& leg) const;
+
+    DataType type_;
+    std::size_t rank_ = 0;
+    std::size_t world_ = 1;
+    const float* samples_ = nullptr;  ///< of all ranks, in the host's memory
+    Buffer weights_{};                ///< the same, in the GPU's
+};
+
+}  // namespace muster::runtime
