@@ -18,7 +18,13 @@ GUIDES = [REPOSITORY / name for name in (
     "README.md", "launcher/GETTING_STARTED.md", "launcher/FROM_TORCHRUN.md", "launcher/ARCHITECTURE.md",
     "rendezvous/OPERATING.md", "agent/TROUBLESHOOTING.md", "scripts/bench/MEASURED.md", "scripts/CONTRIBUTING.md")]
 FOLDERS = ("launcher", "rendezvous", "agent", "worker_runtime", "tests", "scripts")
-DOCUMENTS = [path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.md")] + [REPOSITORY / "README.md"]
+DOCUMENTS = sorted(path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*.md")) + [REPOSITORY / "README.md"]
+# Their blocks have tests of their own.
+ELSEWHERE = {REPOSITORY / page: REPOSITORY / test for page, test in (
+    ("worker_runtime/RUNTIME.md", "tests/integration/runtime/context_test.py"),
+    ("worker_runtime/C_API.md", "tests/integration/capi/c_api_test.py"),
+    ("worker_runtime/PYTHON.md", "tests/integration/capi/python_test.py"),
+    ("worker_runtime/DATA_ORDER.md", "tests/integration/capi/sampler_test.py"))}
 OURS = ("muster", "musterd", "muster-stacks")
 COMMANDS = ("checkpoint", "config", "drain", "fault", "flight")
 
@@ -127,15 +133,21 @@ def faults_of(block, following):
 
 
 class Blocks(unittest.TestCase):
-    def test_every_block_of_the_guides(self):
+    def test_every_block(self):
         work = []
-        for guide in GUIDES:
-            blocks = blocks_of(guide)
-            work += list(zip(blocks, [*blocks[1:], None]))
+        for document in [path for path in DOCUMENTS if path not in ELSEWHERE]:
+            blocks = blocks_of(document)
+            work += [(block, following) for block, following in zip(blocks, [*blocks[1:], None])
+                     if block.language or document in GUIDES]  # elsewhere a fence without a language holds no code
         with concurrent.futures.ThreadPoolExecutor(max_workers=3) as pool:
             results = list(pool.map(lambda pair: faults_of(*pair), work))
         wrong = [f"{block}: {fault}" for (block, _), faults in zip(work, results) for fault in faults]
         self.assertFalse(wrong, "\n" + "\n".join(wrong))
+
+
+    def test_other_pages_have_their_own_tests(self):
+        for page, test in ELSEWHERE.items():
+            self.assertIn(str(page.relative_to(REPOSITORY)), test.read_text(), test)
 
 
 class Texts(unittest.TestCase):
