@@ -71,6 +71,18 @@ def option_faults(text):
                     if known is not None and not re.search(re.escape(option) + r"\b", known))
 
 
+def see_faults(block):
+    """Commands of which the test that is said to run them, and its parts beside it, know nothing."""
+    if "see" not in block.marks:
+        return []
+    path = REPOSITORY / block.marks["see"]
+    if not path.exists():
+        return [f"{block.marks['see']} does not exist"]
+    known = path.read_text() + "".join(part.read_text() for part in path.parent.glob("*.py"))
+    return [f"{block.marks['see']} runs nothing like '{' '.join(words)}'" for words in commands(block.text)
+            if not any(word.split("/")[-1] in known for word in words if not word.startswith("-"))]
+
+
 def output_faults(expected, output):
     """The first line of a `text output` block that the output lacks."""
     rest = iter(re.sub(r"^\d{4}-\d\d-\d\dT\S+ ", "", line) for line in output.splitlines())
@@ -115,8 +127,6 @@ def excerpt_faults(block):
 def faults_of(block, following):
     """What is wrong with one block, as a list of sentences."""
     marks = block.marks
-    if "see" in marks and not (REPOSITORY / marks["see"]).exists():
-        return [f"{marks['see']} does not exist"]
     if "from" in marks:
         return excerpt_faults(block)
     if block.language in ("text", "mermaid"):
@@ -124,7 +134,7 @@ def faults_of(block, following):
     if block.language == "ini" and "check" in marks:
         return check_faults(block)
     if block.language == "sh" and "options" in marks:
-        return list(option_faults(block.text))
+        return list(option_faults(block.text)) + see_faults(block)
     if block.language in ("sh", "python") and "run" in marks:
         if marks["run"] == "torch" and not os.access(PYTHON, os.X_OK):
             return ["needs PyTorch"] if os.environ.get("CI") == "true" else []
