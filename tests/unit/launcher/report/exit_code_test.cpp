@@ -4,8 +4,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "launcher/options/options/options.h"
-#include "rendezvous/base/text/text/text.h"
+#include "launcher/options/options.h"
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 
 using namespace muster;
