@@ -56,7 +56,7 @@ void Agent::Driver::start() {
     hangs_.on_seen = [this](auto workers) { link_.workers_seen({commands_.last_round(), std::move(workers)}); };
     gpus_.on_notice = hangs_.on_notice;
     const auto timers = timers_.open(config_.workers.environment, temporary_directory(config_.workers.environment));
-    if (auto made = logs_.make_base(); made.has_error())
+    if (auto made = logs_.run_directory(); made.has_error())
         happen(SetUpRefused{made.error().context});
     else if (timers.has_error())
         happen(SetUpRefused{timers.error().context});

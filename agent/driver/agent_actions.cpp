@@ -37,8 +37,7 @@ void Agent::Driver::carry_out(const StartWorkers& action) {
         host_.start(std::move(made.value()));
         return;
     }
-    // Nothing was started; the round learns it as it would learn of a program that is missing.
-    log(LogLevel::error, "the workers cannot be started: ", made.error().context);
+    // Nothing was started.
     for (std::uint32_t local_rank = 0; local_rank < config_.supervisor.join.slots; ++local_rank) {
         WorkerNotes notes = notes_at(now());
         notes.message = made.error().context;

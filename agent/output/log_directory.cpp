@@ -28,12 +28,20 @@ std::string random_letters() {
     return out;
 }
 
+Error refused(int error_number, const std::string& path) {
+    auto error = error_from_errno(error_number, cat("make the log directory ", path));
+    error.context +=
+        "; choose a place with room where this user may write (--log-dir or TMPDIR), or keep no files (--log-dir "
+        "/dev/null)";
+    return error;
+}
+
 /// A directory that was not there before, as mkdtemp makes it, with eight random letters as Python's has.
 Result<std::string> make_fresh(const std::string& prefix) {
     for (int attempt = 0; attempt < 100; ++attempt) {
         std::string path = prefix + random_letters();
         if (::mkdir(path.c_str(), 0700) == 0) return path;
-        if (errno != EEXIST) return error_from_errno(errno, cat("make the log directory ", path));
+        if (errno != EEXIST) return refused(errno, path);
     }
     return Error{Errc::already_exists, cat("make a log directory ", prefix, "*: a hundred names were taken")};
 }
@@ -51,7 +59,7 @@ std::string temporary_directory(const std::map<std::string, std::string>& enviro
 Result<void> LogDirectory::make(const std::string& path) {
     std::error_code failure;
     fs::create_directories(path, failure);
-    if (failure) return error_from_errno(failure.value(), cat("make the log directory ", path));
+    if (failure) return refused(failure.value(), path);
     if (!fs::is_directory(path, failure))
         return Error{Errc::invalid_argument, cat("--log-dir: ", path, " is a file; give a directory or /dev/null")};
     return {};
@@ -61,8 +69,7 @@ Result<void> LogDirectory::make_base() {
     if (config_.none || !base_.empty()) return {};
     if (config_.base.empty()) {
         auto made = make_fresh(config_.temporary + "/torchelastic_");
-        if (made.has_error())
-            return Error{made.error().code, cat(made.error().context, "; name a place with --log-dir or TMPDIR")};
+        if (made.has_error()) return made.error();
         base_ = std::move(made.value());
         return {};
     }
@@ -94,6 +101,7 @@ std::string LogDirectory::own_base() const {
 }
 
 void LogDirectory::remove_if_empty() {
+    if (!run_.empty()) ::rmdir(run_.c_str());  // that of an agent which never joined a round
     if (const auto own = own_base(); !own.empty()) remove_empty_folders(own);
 }
 

@@ -25,9 +25,8 @@ class LogDirectory {
     /// Touches nothing yet.
     explicit LogDirectory(LogDirectoryConfig config) : config_(std::move(config)) {}
 
-    /// Makes the base, so that a wrong --log-dir is told before anybody joins.
-    Result<void> make_base();
-    /// "<base>/<job>_<8 random>", made at the first call, the same at each later one; empty with `none`.
+    /// "<base>/<job>_<8 random>", made at the first call, the same at each later one; empty with `none`. The first call
+    /// comes before anybody joins, so that a wrong --log-dir is told by then.
     Result<std::string> run_directory();
     /// `path` and what is missing above it.
     static Result<void> make(const std::string& path);
@@ -36,10 +35,12 @@ class LogDirectory {
     static void set_aside(const std::string& error_file, std::int64_t round);
     /// The base, where it was made here and nobody asked for it; else empty.
     [[nodiscard]] std::string own_base() const;
-    /// Removes the empty directories of a run whose base was made here and which nobody asked for. Errors are ignored.
+    /// Removes the empty directories of a run whose base was made here and which nobody asked for, and the directory of
+    /// a run that had no round. Errors are ignored.
     void remove_if_empty();
 
   private:
+    Result<void> make_base();
     LogDirectoryConfig config_;
     std::string base_;
     std::string run_;

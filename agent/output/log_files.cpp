@@ -28,7 +28,9 @@ bool ends_inside_line(int fd) {
 
 void LogFile::append(std::string_view bytes) {
     while (!bytes.empty()) {
+        is_writing_ = true;
         const auto written = ::write(fd_.get(), bytes.data(), bytes.size());
+        is_writing_ = false;
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             if (!told_.exchange(true)) {
@@ -45,6 +47,12 @@ void LogFile::begin_section(std::string_view heading) {
     if (heading.empty() || heading == heading_) return;
     heading_ = heading;
     append(cat(ends_inside_line(fd_.get()) ? "\n" : "", line_time(fd_.get()), heading, '\n'));
+}
+
+std::string LogFiles::hanging() const {
+    for (const auto& [path, known] : open_)
+        if (const auto file = known.lock(); file && file->is_writing()) return path;
+    return {};
 }
 
 std::shared_ptr<LogFile> LogFiles::open(const std::string& path, std::string_view heading, int& error_number) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -16,8 +17,8 @@
 
 #include "agent/output/output_stream.h"
 #include "agent/output/pseudo_terminal.h"
-#include "rendezvous/base/check.h"
 #include "rendezvous/base/kernel/process_limit.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 
@@ -28,6 +29,7 @@ namespace {
 constexpr std::size_t read_max_bytes = 256 << 10;
 constexpr int pipe_bytes = 256 << 10;  ///< fewer, larger reads; where the user's quota of pipe memory allows it
 constexpr Duration settle_max = 100ms;
+constexpr Duration stop_max = 5s;  ///< for a log file that takes nothing
 
 bool same_stream(int a, int b) {
     struct stat first {
@@ -41,11 +43,11 @@ using StreamPointer = std::shared_ptr<OutputStream>;
 }  // namespace
 
 /// What the caller's thread and the pump's share; `mutex_` guards the members under it.
-class OutputPump::Body {
+class OutputPump::Body : public std::enable_shared_from_this<OutputPump::Body> {
   public:
     explicit Body(Console console)
         : console_(console), stdout_writer_(console.stdout_fd, "stdout"), stderr_writer_(console.stderr_fd, "stderr") {}
-    ~Body();
+    void stop();
 
     boost::system::result<FileDescriptor, NotStarted> open_stream(std::uint64_t worker, const WorkerCommand& command,
                                                                   const StreamPlan& plan);
@@ -92,6 +94,8 @@ class OutputPump::Body {
     std::vector<StreamPointer> arrived_;
     std::vector<Settling> asked_;
     bool stop_ = false;
+    bool stopped_ = false;
+    std::condition_variable has_stopped_;
 
     // The pump's thread only.
     std::vector<StreamPointer> streams_;
@@ -99,14 +103,17 @@ class OutputPump::Body {
     std::string buffer_;
 };
 
-OutputPump::Body::~Body() {
+void OutputPump::Body::stop() {
     if (!thread_.joinable()) return;
-    {
-        const std::lock_guard lock(mutex_);
-        stop_ = true;
-    }
+    std::unique_lock lock(mutex_);
+    stop_ = true;
     wake();
-    thread_.join();
+    const bool stopped = has_stopped_.wait_for(lock, stop_max, [this] { return stopped_; });
+    lock.unlock();
+    if (stopped) return thread_.join();
+    thread_.detach();  // it owns this Body as well
+    log(LogLevel::error, "the log file ", files_.hanging(), " has not taken the last of the workers' output within ",
+        describe(stop_max), ", so it is missing there; look whether its disk or file server hangs");
 }
 
 void OutputPump::Body::wake() {
@@ -167,7 +174,7 @@ std::optional<NotStarted> OutputPump::Body::begin() {
     if (!wake_.valid()) return NotStarted{errno, "eventfd"};
     epoll_event wake_event{.events = EPOLLIN, .data = {.ptr = nullptr}};
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &wake_event) != 0) return NotStarted{errno, "epoll_ctl"};
-    auto started = start_thread("muster-output", [this] { run(); });
+    auto started = start_thread("muster-output", [self = shared_from_this()] { self->run(); });
     if (!started) return NotStarted{EAGAIN, cat("start a thread beyond ", reached_process_limit())};
     thread_ = std::move(*started);
     return std::nullopt;
@@ -231,9 +238,12 @@ void OutputPump::Body::run() {
         take_questions();
         const auto now = std::chrono::steady_clock::now();
         show_partials(now);
-        finish_settled(now);
         const std::lock_guard lock(mutex_);
-        if (stop_) return;
+        if (stop_) {
+            stopped_ = true;
+            return has_stopped_.notify_all();
+        }
+        finish_settled(now);  // whom it calls is there until stop() returns
     }
 }
 
@@ -304,8 +314,10 @@ int OutputPump::Body::timeout_ms(Instant now) const {
     return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
 }
 
-OutputPump::OutputPump(Console console) : body_(std::make_unique<Body>(console)) {}
-OutputPump::~OutputPump() = default;
+OutputPump::OutputPump(Console console) : body_(std::make_shared<Body>(console)) {}
+OutputPump::~OutputPump() {
+    body_->stop();
+}
 
 boost::system::result<WorkerStreams, NotStarted> OutputPump::open(std::uint64_t worker, const WorkerCommand& command) {
     WorkerStreams streams;

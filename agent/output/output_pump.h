@@ -1,7 +1,8 @@
 // Carries what workers print from their pipes to files, console and report.
 //
 // One thread reads all pipes and writes the files; each console stream has a thread of its own (console_writer.h). So
-// a dead disk or a stopped terminal delays output and, through full pipes, the workers that print - never the agent.
+// a dead disk or a stopped terminal delays output and, through full pipes, the workers that print - never the agent,
+// nor its end.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,7 @@ struct WorkerStreams {
 class OutputPump {
   public:
     explicit OutputPump(Console console);
-    /// Stops reading. flush() first.
+    /// Stops reading. flush() first. Where a log file takes nothing, it waits 5 s, and says so.
     ~OutputPump();
     OutputPump(const OutputPump&) = delete;
     OutputPump& operator=(const OutputPump&) = delete;
@@ -53,7 +54,7 @@ class OutputPump {
 
   private:
     class Body;
-    std::unique_ptr<Body> body_;
+    std::shared_ptr<Body> body_;
 };
 
 }  // namespace muster::agent

@@ -20,8 +20,7 @@ namespace muster::agent {
 
 namespace {
 
-std::size_t thread_count() {
-    std::error_code failure;
+std::size_t thread_count(std::error_code& failure) {
     std::filesystem::directory_iterator threads("/proc/self/task", failure);
     return static_cast<std::size_t>(std::distance(begin(threads), end(threads)));
 }
@@ -61,9 +60,14 @@ void live_as_guardian(GuardianConfig config, FileDescriptor socket, std::optiona
 }
 
 Result<GuardianHandle> fork_guardian(GuardianConfig config) {
-    if (thread_count() != 1) {
+    std::error_code failure;
+    const auto threads = thread_count(failure);
+    if (failure)
+        return Error{Errc::unsupported,
+                     cat("fork the guardian: /proc/self/task: ", failure.message(),
+                         "; this container or chroot has no /proc: mount it (mount -t proc proc /proc)")};
+    if (threads != 1)
         return Error{Errc::invalid_argument, "fork the guardian: it must be forked before the first thread starts"};
-    }
     if (!open_missing_standard_streams()) return error_from_errno(errno, "fork the guardian: open /dev/null");
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) {

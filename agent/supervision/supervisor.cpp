@@ -278,11 +278,14 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
         return;
     }
     worker.fate = saved_and_left(ended.end) ? Fate::saved : Fate::failed;
-    if (const auto* never = std::get_if<NotStarted>(&ended.end))
+    if (const auto* never = std::get_if<NotStarted>(&ended.end)) {
+        if (never->error_number == 0)  // this agent could not prepare it
+            return on_shortage(cat("this node cannot start its workers: ", notes.message), notes, now);
         if (const auto advice = advice_on_shortage(never->error_number); !advice.empty())
             return on_shortage(cat("this node cannot start its workers: local rank ", ended.local_rank, " ",
                                    describe(ended.end), "; ", advice),
                                notes, now);
+    }
     Failure failure = make_failure(ended, notes);
     const std::string why =
         cat("rank ", failure.rank, " on ", failure.host, " failed: ", describe(failure.end),
@@ -293,8 +296,8 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     begin_drain(sigterm, worker.fate == Fate::saved ? Tell::notice : Tell::round_over, why, now);
 }
 
-/// The operating system refuses processes or memory to this node, and would in the next round. To the others the node
-/// is lost, which costs no restart.
+/// The operating system refuses processes, memory or a directory to this node, and would in the next round. To the
+/// others the node is lost, which costs no restart.
 void Supervisor::on_shortage(const std::string& why, const WorkerNotes& notes, Instant now) {
     say(why);
     if (ending_) return;  // each further worker meets the same limit

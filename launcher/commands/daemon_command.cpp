@@ -71,7 +71,7 @@ class Talk {
 };
 
 Result<rendezvous::BlockingSocket> connect_to(const Endpoint& endpoint, Instant deadline) {
-    const auto addresses = rendezvous::look_up(endpoint, deadline);
+    const auto addresses = look_up(endpoint, deadline);
     if (!addresses) return addresses.error();
     Error last{Errc::not_found, cat(endpoint.host, " has no address")};
     for (const auto& address : rendezvous::reachable_first(*addresses, deadline)) {

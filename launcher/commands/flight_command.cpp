@@ -1,11 +1,10 @@
 #include "launcher/commands/flight_command.h"
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "launcher/report/complaint.h"
 #include "launcher/report/exit_code.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/core/flight_record.h"
 
@@ -43,9 +42,12 @@ int run_flight(const std::vector<std::string>& arguments) {
         if (files.empty())
             return complain("flight", exit_codes::usage, cat(argument, ": no flight record (*.ring) in it"));
         for (const auto& path : files) {
-            std::ifstream file(path, std::ios::binary);
-            if (!file) return complain("flight", exit_codes::usage, cat(path.string(), ": cannot be read"));
-            const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+            const auto bytes = read_start_of_file(path, runtime::flight_ring_bytes + 1);
+            if (bytes.empty())
+                return complain("flight", exit_codes::usage,
+                                cat(path.string(),
+                                    ": cannot be read: it is missing, empty, no regular file, or not "
+                                    "this user's"));
             auto ring = runtime::read_flight_ring(bytes);
             if (!ring) return complain("flight", exit_codes::usage, cat(path.string(), ": ", ring.error().context));
             rings.push_back(std::move(*ring));

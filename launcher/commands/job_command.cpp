@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <fstream>
 #include <set>
-#include <sstream>
 
 #include "agent/commands/command_address.h"
 #include "launcher/commands/daemon_command.h"
@@ -18,6 +16,7 @@
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/secret/job_secret.h"
@@ -36,10 +35,11 @@ constexpr std::size_t answer_bytes_max = 16 * 1024;
 
 /// Agents on this host that would listen to us, of the job that is meant.
 Result<std::vector<agent::CommandAddress>> find_agents(const JobAddress& address) {
-    std::ifstream file("/proc/net/unix");
-    std::ostringstream text;
-    text << file.rdbuf();
-    auto agents = agent::command_addresses(text.str());
+    constexpr const char* table = "/proc/net/unix";
+    if (::access(table, R_OK) != 0)
+        return error_from_errno(errno, cat("find the agents of this host: ", table,
+                                           " is not there (this container or chroot has no /proc: mount it)"));
+    auto agents = agent::command_addresses(read_file(table));
     const auto user = ::geteuid();
     if (user != 0) std::erase_if(agents, [&](const auto& one) { return one.user != user; });
     std::set<std::string> jobs;

@@ -37,9 +37,9 @@ std::vector<Addresses> look_up_endpoints(const std::vector<Endpoint>& endpoints,
     answers->found.resize(endpoints.size());
     std::unique_lock lock(answers->mutex);
     for (std::size_t i = 0; i < endpoints.size(); ++i) {
-        answers->found[i] = numeric(rendezvous::numeric_addresses(endpoints[i]));
+        answers->found[i] = numeric(numeric_addresses(endpoints[i]));
         if (!answers->found[i].empty()) continue;
-        const auto asked = rendezvous::look_up_detached(endpoints[i], [answers, i](rendezvous::LookUpAnswer answer) {
+        const auto asked = look_up_detached(endpoints[i], [answers, i](LookUpAnswer answer) {
             const std::lock_guard guard(answers->mutex);
             --answers->missing;
             if (answer) answers->found[i] = numeric(*answer);

@@ -149,7 +149,7 @@ bool has_own_label(const std::string& host) {
 }  // namespace
 
 Result<std::vector<std::string>> resolve_host(const std::string& host, Duration limit) {
-    const auto found = rendezvous::look_up({host, 0}, std::chrono::steady_clock::now() + limit);
+    const auto found = look_up({host, 0}, std::chrono::steady_clock::now() + limit);
     if (!found) return found.error();
     std::vector<std::string> addresses;
     for (const auto& address : *found) addresses.push_back(address.numeric());

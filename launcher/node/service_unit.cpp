@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/log.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/servers/service.h"
 
@@ -89,7 +90,9 @@ void ServiceUnit::stopping(Duration at_most) const {
 }
 
 void ServiceUnit::say(std::string_view words) const {
-    if (is_main_) rendezvous::notify_service_manager(notify_socket_, words);
+    if (!is_main_) return;
+    if (const auto told = rendezvous::notify_service_manager(notify_socket_, words, 1s); !told)
+        log(LogLevel::warning, told.error().context);
 }
 
 }  // namespace muster::launcher

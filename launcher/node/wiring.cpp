@@ -49,6 +49,7 @@ namespace {
 constexpr Duration last_words_max = 5s;
 
 void say_last(std::string_view text) {
+    write_log_on_thread();  // also where a refusal comes first
     print_notice(text);
     flush_log(last_words_max);
 }

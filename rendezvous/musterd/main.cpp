@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/base/console_writer.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/journal.h"
 #include "rendezvous/base/kernel/file_size_limit.h"
@@ -59,6 +60,7 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
 constexpr Duration last_words_max = 1s;
 
 int complain(std::string_view line) {
+    write_log_on_thread();
     print_notice(cat("musterd: ", line, "\n"));
     flush_log(last_words_max);
     return exit_usage;
@@ -153,8 +155,6 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
         config.limits.connections_max = std::min(config.limits.connections_max, files - descriptors_kept);
     }
     rendezvous::EventLoop loop;
-    rendezvous::StopOnSignal signals(loop);
-    end_start_up_signals();
     auto listeners = open_listeners(config.listen, service);
     if (!listeners) {
         complain(listeners.error().context);
@@ -168,14 +168,17 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
         complain(cat("--state: ", state.error().context));
         return exit_code_of(state.error());
     }
+    // Not sooner: a name service or a disk that does not answer must not hold up the end.
+    rendezvous::StopOnSignal signals(loop);
+    end_start_up_signals();
     const auto daemon =
         rendezvous::Daemon::open(loop, std::move(config), *std::move(state), std::move(first), *std::move(listeners));
     if (!daemon) {
         complain(daemon.error().context);
         return exit_unavailable;
     }
-    std::printf("musterd listening on %s\n", (*daemon)->address().c_str());
-    std::fflush(stdout);
+    ConsoleWriter out(STDOUT_FILENO, "stdout");  // whose reader may be slow, too
+    out.add(cat("musterd listening on ", (*daemon)->address(), "\n"));
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
     log(LogLevel::info, "ended by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");

@@ -1,8 +1,6 @@
 #include "rendezvous/net/listener.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -14,6 +12,7 @@
 #include <utility>
 
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/name_lookup.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/sockets/tcp_options.h"
 
@@ -26,23 +25,19 @@ constexpr int accepts_per_turn = 256;
 // After an error that a spare descriptor does not cure (no memory for sockets, the host's table full).
 constexpr Duration suspension = 100ms;
 
+// The C library asks a name server twice, 5 s each.
+constexpr Duration look_up_max = 12s;
+
 // Numeric and named addresses to bind; for "all", IPv6 with IPv4 in it, then IPv4 for hosts without IPv6.
 Result<std::vector<SocketAddress>> addresses_to_bind(const std::string& text) {
     if (text.empty()) return std::vector{SocketAddress::any_v6(), SocketAddress::any_v4()};
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_PASSIVE;
-    addrinfo* list = nullptr;
-    if (const int failure = ::getaddrinfo(text.c_str(), nullptr, &hints, &list); failure != 0) {
-        return Error{Errc::invalid_argument, cat("cannot listen on ", text, ": ", ::gai_strerror(failure),
-                                                 "; the name must lead to an address of this host")};
-    }
-    std::vector<SocketAddress> found;
-    for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-        if (const auto address = SocketAddress::from(entry->ai_addr)) found.push_back(*address);
-    }
-    ::freeaddrinfo(list);
+    const auto wrong = [&](std::string_view why) {
+        return Error{Errc::invalid_argument,
+                     cat("cannot listen on ", why, "; give one address of this host, or a name that leads to one")};
+    };
+    if (text.find(',') != std::string::npos) return wrong(cat(text, ": it is more than one address"));
+    auto found = look_up({text, 0}, std::chrono::steady_clock::now() + look_up_max);
+    if (!found) return wrong(found.error().context);
     return found;
 }
 

@@ -83,28 +83,39 @@ ServiceReport::ServiceReport(EventLoop& loop, ServiceEnvironment service, std::f
 ServiceReport::~ServiceReport() {
     if (service_.notify_socket.empty()) return;
     loop_.remove(*this);
-    notify_service_manager(service_.notify_socket, "STOPPING=1");
+    tell("STOPPING=1", 1s);
 }
 
 Instant ServiceReport::turn(Instant now) {
     std::string words;
-    if (!std::exchange(ready_, true)) words += "READY=1\n";
+    const bool looks = now >= look_at_;
+    if (!ready_ && looks) words += "READY=1\n";
     if (service_.watchdog > Duration::zero() && now >= feed_at_) {
         words += "WATCHDOG=1\n";
         feed_at_ = now + service_.watchdog / 2;
     }
-    const bool looks = now >= look_at_;
-    if (looks) {
-        look_at_ = now + 1s;
-        if (auto status = status_(); status != said_) words += cat("STATUS=", said_ = std::move(status), "\n");
+    auto status = looks ? status_() : said_;
+    if (looks) look_at_ = now + 1s;
+    if (status != said_) words += cat("STATUS=", status, "\n");
+    const bool heard = words.empty() || tell(words, Duration::zero());
+    if (heard && looks) {
+        ready_ = true;
+        said_ = std::move(status);
     }
-    if (!words.empty()) notify_service_manager(service_.notify_socket, words);
     // Only events change the status, and each of them brings a turn: one that comes too soon is looked at later.
-    return std::min(service_.watchdog > Duration::zero() ? feed_at_ : no_deadline, looks ? no_deadline : look_at_);
+    return std::min(service_.watchdog > Duration::zero() ? feed_at_ : no_deadline,
+                    looks && heard ? no_deadline : look_at_);
 }
 
-void notify_service_manager(std::string_view socket_path, std::string_view words) {
-    if (socket_path.empty()) return;
+bool ServiceReport::tell(std::string_view words, Duration patience) {
+    const auto told = notify_service_manager(service_.notify_socket, words, patience);
+    if (!told && !complained_) log(LogLevel::warning, told.error().context);
+    complained_ = !told;
+    return told.has_value();
+}
+
+Result<void> notify_service_manager(std::string_view socket_path, std::string_view words, Duration patience) {
+    if (socket_path.empty()) return {};
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     const bool fits = socket_path.size() < sizeof address.sun_path;
@@ -112,16 +123,17 @@ void notify_service_manager(std::string_view socket_path, std::string_view words
     if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_path.size());
     const int fd = fits ? ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-    // A manager that does not read must not stop the loop for good.
-    constexpr timeval patience{.tv_sec = 1, .tv_usec = 0};
-    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    const bool sent = fd >= 0 && ::sendto(fd, words.data(), words.size(), MSG_NOSIGNAL,
+    const timeval limit{.tv_sec = patience / 1s, .tv_usec = 0};
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    const bool sent = fd >= 0 && ::sendto(fd, words.data(), words.size(),
+                                          MSG_NOSIGNAL | (patience == Duration::zero() ? MSG_DONTWAIT : 0),
                                           reinterpret_cast<const sockaddr*>(&address), size) >= 0;
-    if (!sent) {
-        log(LogLevel::warning, "the service manager at ", socket_path, " was not told ", words, ": ",
-            std::strerror(fits ? errno : ENAMETOOLONG));
-    }
+    const int number = fits ? errno : ENAMETOOLONG;
     if (fd >= 0) ::close(fd);
+    if (sent) return {};
+    return error_from_errno(number,
+                            cat("the service manager at ", socket_path, " (NOTIFY_SOCKET) was not told ",
+                                words.substr(0, words.find('\n')), ", and may end a service that it does not hear"));
 }
 
 std::size_t raise_open_files_limit() {

@@ -42,7 +42,8 @@ Result<ServiceEnvironment> service_environment(const std::function<const char*(c
 
 /// The loop's own word that it turns: tells the service manager that this process is ready as soon as the loop runs,
 /// feeds its watchdog twice as often as it asks for, and changes the status line, at most once a second. From a turn of
-/// the loop and nowhere else, so that a loop that is stuck, or stopped, is not fed.
+/// the loop and nowhere else, so that a loop that is stuck, or stopped, is not fed. What a full queue does not take is
+/// said again a second later, and the loop does not wait for it.
 class ServiceReport final : public EventLoop::Ticker {
   public:
     /// `status`: one line for `systemctl status`, asked for on the loop. Must not be destroyed while the loop runs.
@@ -55,15 +56,19 @@ class ServiceReport final : public EventLoop::Ticker {
     EventLoop& loop_;
     const ServiceEnvironment service_;
     const std::function<std::string()> status_;
+    bool tell(std::string_view words, Duration patience);
+
     std::string said_;
     Instant feed_at_{};
     Instant look_at_{};
     bool ready_ = false;
+    bool complained_ = false;  ///< and not been heard since
 };
 
-/// systemd's protocol: one datagram to $NOTIFY_SOCKET, e.g. "READY=1". Does nothing where `socket_path` is empty; a
-/// failure is logged, because a service manager that hears nothing will end us.
-void notify_service_manager(std::string_view socket_path, std::string_view words);
+/// systemd's protocol: one datagram to $NOTIFY_SOCKET, e.g. "READY=1". Does nothing where `socket_path` is empty. Waits
+/// `patience` where its queue is full. The error is worth a line, because a service manager that hears nothing may end
+/// us.
+Result<void> notify_service_manager(std::string_view socket_path, std::string_view words, Duration patience);
 
 /// Lets this process open as many files as its hard limit allows, and returns that number. For daemons alone: what a
 /// launcher raises, its workers inherit.

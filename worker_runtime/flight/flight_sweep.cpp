@@ -7,10 +7,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include "rendezvous/base/kernel/boot_id.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/core/flight_record.h"
 
@@ -31,8 +31,10 @@ std::string prefix_of(const std::string& job) {
 /// Was it written by a process of this host that is no more?
 bool is_orphan(const fs::path& path) {
     FlightHeader header;
-    std::ifstream file(path, std::ios::binary);
-    if (!file.read(reinterpret_cast<char*>(&header), sizeof header) || header.magic != flight_magic) return false;
+    const auto bytes = read_start_of_file(path, sizeof header);
+    if (bytes.size() < sizeof header) return false;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    if (header.magic != flight_magic) return false;
     char host[sizeof header.host] = {};
     if (::gethostname(host, sizeof host - 1) != 0 || std::strncmp(host, header.host, sizeof host) != 0) return false;
     if (boot_id() != std::string_view(header.boot_id, ::strnlen(header.boot_id, sizeof header.boot_id))) return true;

@@ -12,7 +12,7 @@
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/thread_start.h"
 
-namespace muster::rendezvous {
+namespace muster {
 
 namespace {
 
@@ -91,4 +91,4 @@ LookUpAnswer look_up(const Endpoint& endpoint, Instant deadline) {
     return std::move(*waiting->answer);
 }
 
-}  // namespace muster::rendezvous
+}  // namespace muster

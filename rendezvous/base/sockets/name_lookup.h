@@ -13,7 +13,7 @@
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/time.h"
 
-namespace muster::rendezvous {
+namespace muster {
 
 using LookUpAnswer = Result<std::vector<SocketAddress>>;
 
@@ -31,4 +31,4 @@ LookUpAnswer look_up(const Endpoint& endpoint, Instant deadline);
 /// called.
 Result<void> look_up_detached(const Endpoint& endpoint, std::function<void(LookUpAnswer)> done);
 
-}  // namespace muster::rendezvous
+}  // namespace muster

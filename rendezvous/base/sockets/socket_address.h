@@ -1,4 +1,4 @@
-// An IP address with a port, as the kernel takes it and as digits. No name service: names are sockets/name_lookup's.
+// An IP address with a port, as the kernel takes it and as digits. No name service: names are name_lookup's.
 #pragma once
 
 #include <netinet/in.h>

@@ -1,6 +1,7 @@
 #include "rendezvous/base/system/config_text.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
@@ -8,12 +9,15 @@
 
 #include "rendezvous/base/file_descriptor.h"
 #include "rendezvous/base/text/text.h"
+#include "rendezvous/base/time.h"
 
 namespace muster {
 
 namespace {
 
 constexpr std::size_t file_max_bytes = 1 << 20;
+/// For a pipe, with which a shell names the output of a program: --config <(program).
+constexpr Duration writer_max = 10s;
 
 bool has_control_character(std::string_view line) {
     return std::any_of(line.begin(), line.end(),
@@ -53,6 +57,8 @@ Error unreadable(const std::string& path, int error_number) {
         error.context += "; the path is misspelt, or meant from another directory: write it absolute";
     else if (error_number == EISDIR)
         error.context += "; name the file in it";
+    else if (error_number == ENXIO)
+        error.context += "; it is a socket, or a device that is not there: name a file";
     else if (error_number == EACCES)
         error.context += cat("; it is not this user's (uid ", ::geteuid(), "): give it the right to read it (chmod)");
     return error;
@@ -61,13 +67,22 @@ Error unreadable(const std::string& path, int error_number) {
 }  // namespace
 
 Result<std::string> read_config_file(const std::string& path) {
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
     if (!file.valid()) return unreadable(path, errno);
     std::string text(file_max_bytes + 1, '\0');
     std::size_t size = 0;
+    const auto deadline = std::chrono::steady_clock::now() + writer_max;
     while (size < text.size()) {
+        // First, because a pipe that nobody has opened for writing yet reads as if it were empty.
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+        pollfd waited{file.get(), POLLIN, 0};
+        if (::poll(&waited, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0))) == 0)
+            return Error{
+                Errc::timed_out,
+                cat("read ", path, ": no end within ", describe(writer_max),
+                    "; its writer is slow, or nobody writes into this pipe: write the file first, then name it")};
         const auto got = ::read(file.get(), text.data() + size, text.size() - size);
-        if (got < 0 && errno != EINTR) return unreadable(path, errno);
+        if (got < 0 && errno != EINTR && errno != EAGAIN) return unreadable(path, errno);
         if (got == 0) break;
         if (got > 0) size += static_cast<std::size_t>(got);
     }

@@ -32,7 +32,8 @@ struct ConfigText {
 /// about, as is a control character.
 ConfigText parse_config(std::string_view text);
 
-/// The file's text. Errors: it cannot be read, or has more than 1 MiB; the path is in the message.
+/// The file's text. A pipe may stand in its place; its writer has 10 s. Errors: it cannot be read, has more than 1 MiB,
+/// or does not end in time; the path is in the message.
 Result<std::string> read_config_file(const std::string& path);
 
 /// yes, no, true, false, on, off, 1 or 0, in any case; nothing for other words.

@@ -6,6 +6,7 @@
 
 #include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/host_name_verification.hpp>
+#include <filesystem>
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
@@ -17,8 +18,21 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr std::string_view ca_file = "the CA's certificate";
+constexpr std::string_view certificate_file = "the client certificate";
+constexpr std::string_view key_file = "the client certificate's key";
+
 Error unusable(std::string_view what, const std::string& path, const error_code& failure) {
     return {Errc::invalid_argument, cat(what, " ", path, ": ", failure.message())};
+}
+
+/// OpenSSL waits for a pipe without end. What is missing is its own to report.
+Result<void> check_kind(std::string_view what, const std::string& path) {
+    error_code unknown;
+    const auto kind = std::filesystem::status(path, unknown).type();
+    if (unknown || kind == std::filesystem::file_type::regular) return {};
+    return Error{Errc::invalid_argument,
+                 cat(what, " ", path, ": it is no regular file; write it to a file, and name that")};
 }
 
 /// Ours is looked at here, because of the server one hears no more than that it is bad.
@@ -36,6 +50,9 @@ Result<void> check_dates(SSL_CTX* context, const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<ssl::context>> make_tls_context(const TlsFiles& files) {
+    for (const auto& [what, path] :
+         {std::pair{ca_file, &files.ca}, {certificate_file, &files.certificate}, {key_file, &files.key}})
+        if (auto checked = check_kind(what, *path); !path->empty() && !checked) return checked.error();
     auto context = std::make_unique<ssl::context>(ssl::context::tls_client);
     error_code failure;
     context->set_options(ssl::context::default_workarounds | ssl::context::no_sslv2 | ssl::context::no_sslv3 |
@@ -46,12 +63,12 @@ Result<std::unique_ptr<ssl::context>> make_tls_context(const TlsFiles& files) {
         context->set_default_verify_paths(failure);
     else
         context->load_verify_file(files.ca, failure);
-    if (failure) return unusable("the CA's certificate", files.ca, failure);
+    if (failure) return unusable(ca_file, files.ca, failure);
     if (files.certificate.empty()) return context;
     context->use_certificate_chain_file(files.certificate, failure);
-    if (failure) return unusable("the client certificate", files.certificate, failure);
+    if (failure) return unusable(certificate_file, files.certificate, failure);
     context->use_private_key_file(files.key, ssl::context::pem, failure);
-    if (failure) return unusable("the client certificate's key", files.key, failure);
+    if (failure) return unusable(key_file, files.key, failure);
     if (auto dated = check_dates(context->native_handle(), files.certificate); !dated) return dated.error();
     return context;
 }

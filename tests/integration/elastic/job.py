@@ -87,12 +87,13 @@ class Job:
         """What goes before a command that is to run as the job's user."""
         return [] if self.user is None else ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"]
 
-    def spawn(self, program, *arguments, stderr=None, before=(), **extra):
+    def spawn(self, program, *arguments, stdout=None, stderr=None, before=(), **extra):
         """Starts one of our programs in the background, by the words that go before it if there are any; its streams go to
-        files in the job's directory, or stderr to the given descriptor."""
+        files in the job's directory, or to the given descriptors."""
         number = len(self.launchers)
         with open(self.directory / f"{number}.out", "wb") as out, open(self.directory / f"{number}.err", "wb") as err:
-            process = subprocess.Popen([*self.as_user(), *before, str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out,
+            process = subprocess.Popen([*self.as_user(), *before, str(BIN / program), *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                       stdout=out if stdout is None else stdout,
                                        stderr=err if stderr is None else stderr, env=self.environment(**extra), cwd=self.directory,
                                        start_new_session=True)
         process.err = self.directory / f"{number}.err"

@@ -124,10 +124,10 @@ Result<void> replace_text(const std::string& path, std::string_view text) {
 }
 
 Result<std::string> read_text(const std::string& path, std::uint64_t size_max) {
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return trouble("open", path);
-    if (!S_ISREG(facts.st_mode)) return Error{Errc::io, cat(path, " is no file")};
+    if (!S_ISREG(facts.st_mode)) return Error{Errc::io, cat(path, " is no regular file")};
     if (static_cast<std::uint64_t>(facts.st_size) > size_max) {
         return Error{Errc::limit_exceeded, cat(path, " has ", facts.st_size, " bytes, more than ", size_max)};
     }

@@ -113,7 +113,7 @@ Result<Manifest> read_manifest(const std::string& folder) {
 }
 
 Result<RankFile> read_rank_file(const std::string& path) {
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
     if (!file.valid() || ::fstat(file.get(), &facts) != 0) return error_from_errno(errno, cat("open ", path));
     const auto file_bytes = static_cast<std::uint64_t>(facts.st_size);

@@ -1,5 +1,6 @@
 #include "worker_runtime/flight/flight_sweep.h"
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,10 +59,12 @@ TEST_CASE("a rank that starts removes what a larger world of its job left behind
     leave_record(folder, "j", 7, ::getpid(), nullptr);
     leave_record(folder, "other", 5, dead, nullptr);
     std::ofstream(folder / "flight_j_8.ring") << "not a record";
+    REQUIRE(::mkfifo((folder / "flight_j_9.ring").c_str(), 0600) == 0);  // which nobody writes into
     std::ofstream(folder / "flight_j_x.ring") << "not a rank";
     REQUIRE(FlightRecorder::open({.rank = 0, .world = 2, .job = "j"}, folder.string()).has_value());
     CHECK(names_in(folder) == std::vector<std::string>{"flight_j_0.ring", "flight_j_1.ring", "flight_j_7.ring",
-                                                       "flight_j_8.ring", "flight_j_x.ring", "flight_other_5.ring"});
+                                                       "flight_j_8.ring", "flight_j_9.ring", "flight_j_x.ring",
+                                                       "flight_other_5.ring"});
 }
 
 TEST_CASE("a record takes the place of its forerunner, which whoever still writes it keeps") {

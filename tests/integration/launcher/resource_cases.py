@@ -1,0 +1,206 @@
+"""The cases of resources_test.py: one bad file, directory or limit each, and what muster or musterd does about it.
+
+A case is a cell of the table in agent/RESOURCES.md: `config.slow` is the row `config` and its column `slow`.
+"""
+import dataclasses
+import os
+import pathlib
+import subprocess
+import typing
+
+ROOT = os.geteuid() == 0
+NOBODY = 65534
+UNSHARE = ["unshare", "--mount", "--propagation", "private", *([] if ROOT else ["--user", "--map-root-user"])]
+AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if ROOT else []
+ONE = ["--standalone", "--nproc-per-node", "1"]
+RUN = [*ONE, "--no-python"]
+PLACE = "/mnt"  # covered in a mount namespace of the case's own
+
+
+def in_namespace(script):
+    """The words before a command that runs it after the shell script, in a mount namespace of its own."""
+    return [*UNSHARE, "sh", "-c", f'{script} && exec "$@"', "sh"]
+
+
+def small_disk(options):
+    return in_namespace(f"mount -t tmpfs -o {options} none {PLACE}")
+
+
+def can_mount():
+    return subprocess.run([*in_namespace(f"mount -t tmpfs none {PLACE}"), "true"], capture_output=True).returncode == 0
+
+
+@dataclasses.dataclass
+class Case:
+    name: str  # "<row>.<column>"
+    words: typing.Sequence  # of the command line; "{place}" is the case's own directory, also in `before`
+    code: int
+    says: typing.Sequence = ()  # each of them is in stdout or stderr
+    plant: typing.Callable = lambda place: None
+    before: typing.Sequence = ()
+    program: str = "muster"
+    environment: typing.Mapping = dataclasses.field(default_factory=dict)
+    at_least: float = 0.0  # seconds: a deadline that is kept, and no sooner end
+    within: float = 5.0  # seconds on an idle machine
+
+
+def write(name, text="", mode=0o644):
+    def plant(place):
+        path = pathlib.Path(place, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(mode)
+    return plant
+
+
+def fifo(name):
+    def plant(place):
+        pathlib.Path(place, name).parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(pathlib.Path(place, name), 0o600)
+    return plant
+
+
+def folder(name, mode):
+    def plant(place):
+        pathlib.Path(place, name).mkdir()
+        pathlib.Path(place, name).chmod(mode)
+    return plant
+
+
+def both(*plants):
+    def plant(place):
+        for one in plants:
+            one(place)
+    return plant
+
+
+def config_file():
+    for program, words in (("muster", ["--config", "{place}/f"]), ("musterd", ["--port", "0", "--config", "{place}/f"])):
+        row = "config" if program == "muster" else "daemon_config"
+        yield Case(f"{row}.full", [*words[:-1], "/dev/zero"], 2, ["has more than 1048576 bytes"], program=program)
+        yield Case(f"{row}.missing", words, 2, ["f: No such file or directory", "write it absolute"], program=program)
+        yield Case(f"{row}.forbidden", words, 2, ["f: Permission denied", "give it the right to read it (chmod)"],
+                   write("f", mode=0), AS_NOBODY, program)
+        yield Case(f"{row}.slow", words, 2, ["no end within 10 s", "write the file first"], fifo("f"), program=program,
+                   at_least=9.5, within=15)
+
+
+def program_file():
+    yield Case("program.missing", [*RUN, "{place}/none"], 127, ["No such file"])
+    yield Case("program.forbidden", [*RUN, "{place}/f"], 126, ["not executable (chmod +x makes it so)"], write("f", "#!/bin/sh\n"))
+    yield Case("interpreter.missing", [*ONE, "{place}/f.py"], 127, ["PYTHON_EXEC"], write("f.py"), environment={"PYTHON_EXEC": "/no/python"})
+    yield Case("interpreter.forbidden", [*ONE, "{place}/f.py"], 126, ["not executable"], both(write("f.py"), write("python")),
+               environment={"PYTHON_EXEC": "{place}/python"})
+
+
+def log_directory():
+    advice = "choose a place with room where this user may write"
+    logs = ["--log-dir", f"{PLACE}/logs", "-r", "3"]
+    # Inodes: the root, then one more with each step.
+    yield Case("log_dir.full", [*RUN, *logs, "true"], 78, [f"make the log directory {PLACE}/logs/", "No space left on device", advice],
+               before=small_disk("nr_inodes=2"))
+    yield Case("log_dir.missing", [*RUN, "--log-dir", "/proc/none/logs", "true"], 78, ["make the log directory /proc/none/logs: No such file", advice])
+    yield Case("log_dir.forbidden", [*RUN, "--log-dir", "{place}/d/logs", "true"], 78, ["d/logs: Permission denied", advice],
+               folder("d", 0o555), AS_NOBODY)
+    yield Case("attempt_dir.full", [*RUN, *logs, "--max-restarts", "3", "true"], 70,
+               ["this node cannot start its workers: make the log directory", "No space left on device", advice], before=small_disk("nr_inodes=3"))
+    yield Case("tmpdir.full", [*RUN, "true"], 78, ["torchelastic_", "No space left on device", advice],
+               before=small_disk("nr_inodes=1"), environment={"TMPDIR": PLACE})
+    yield Case("tmpdir.missing", [*RUN, "true"], 0, environment={"TMPDIR": "{place}/none"})
+    yield Case("tmpdir.forbidden", [*RUN, "true"], 0, (), folder("d", 0), AS_NOBODY, environment={"TMPDIR": "{place}/d"})
+    yield Case("log_file.full", [*RUN, *logs, "sh", "-c", "seq 100000"], 0,
+               ["cannot write the log file", "stdout.log: No space left on device; the worker goes on"], before=small_disk("size=64k"))
+    # The first attempt plants the second one's file: its name begins with random letters.
+    plants = ('d=$(dirname "$TORCHELASTIC_ERROR_FILE")/../../attempt_1/0; '
+              'if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then mkdir -p "$d"; %s "$d/stdout.log"; exit 1; fi; ')
+    again = ["--max-restarts", "1", "--log-dir", "{place}", "-r", "3", "sh", "-c"]
+    yield Case("log_file.missing", [*RUN, *again, plants % "ln -s /none/stdout.log" + "true"], 127, ["open", "stdout.log: No such file"])
+    yield Case("log_file.forbidden", [*RUN, *again, plants % "mkdir" + "true"], 126, ["open", "stdout.log: Is a directory"])
+    # A pipe holds 64 KiB, and what nobody reads keeps the writing thread for ever, as a dead disk does.
+    yield Case("log_file.slow", [*RUN, *again, plants % "mkfifo" + "timeout 2 seq 1000000; exit 3"], 3,
+               ["stdout.log has not taken the last of the workers' output within 5 s"], at_least=4.5, within=15)
+
+
+def report_file():
+    report = [*RUN, "--report", "{place}/r", "sh", "-c", "exit 3"]
+    on_disk = [*RUN, "--report", f"{PLACE}/r", "sh", "-c", f"head -c 70000 /dev/zero > {PLACE}/ballast; exit 3"]
+    yield Case("report.full", on_disk, 3, [f"write the report {PLACE}/r: No space left on device"], before=small_disk("size=64k"))
+    yield Case("report.missing", [*RUN, "--report", "{place}/none/r", "true"], 2, ["--report: write the report", "No such file"])
+    yield Case("report.forbidden", [*RUN, "--report", "{place}/d/r", "true"], 2, ["--report: write the report", "Permission denied"],
+               folder("d", 0o555), AS_NOBODY)
+    yield Case("report.slow", report, 3, ["write the report", "No such device or address"], fifo("r"))
+    # The launcher itself keeps the pipe open for reading, and nobody reads.
+    yield Case("report_reader.slow", report, 3, ["write the report", "timed out"], fifo("r"), at_least=4.5, within=10,
+               before=["sh", "-c", 'exec 9<>"$0/r"; head -c 65536 /dev/zero >&9; exec "$@"', "{place}"])
+
+
+def private_files():
+    secret = {"MUSTER_SECRET_FILE": "{place}/s"}
+    for program, words in (("muster", [*RUN, "true"]), ("musterd", ["--port", "0"])):
+        row = "secret" if program == "muster" else "daemon_secret"
+        terms = {"program": program, "environment": secret}
+        yield Case(f"{row}.full", words, 2, ["MUSTER_SECRET_FILE", "more than 4096 bytes"], write("s", "x" * 5000, 0o600), **terms)
+        yield Case(f"{row}.missing", words, 2, ["MUSTER_SECRET_FILE", "No such file"], **terms)
+        yield Case(f"{row}.forbidden", words, 2, ["MUSTER_SECRET_FILE", "may be used by others"], write("s", "x" * 40, 0o644), **terms)
+        yield Case(f"{row}.slow", words, 2, ["MUSTER_SECRET_FILE", "is no file"], fifo("s"), **terms)
+    login = {"program": "musterd", "environment": {"MUSTER_ETCD_LOGIN_FILE": "{place}/s"}}
+    yield Case("etcd_login.missing", ["--port", "0"], 2, ["MUSTER_ETCD_LOGIN_FILE", "No such file"], **login)
+    yield Case("etcd_login.slow", ["--port", "0"], 2, ["MUSTER_ETCD_LOGIN_FILE", "is no file"], fifo("s"), **login)
+
+
+def certificates():
+    words = ["--port", "0", "--state", "etcd://127.0.0.1:1", "--etcd-protocol", "https", "--etcd-cacert", "{place}/c"]
+    yield Case("certificate.missing", words, 2, ["the CA's certificate", "No such file"], program="musterd")
+    yield Case("certificate.forbidden", words, 2, ["the CA's certificate", "c: Permission denied"], write("c", mode=0), AS_NOBODY, "musterd")
+    yield Case("certificate.slow", words, 2, ["the CA's certificate", "it is no regular file"], fifo("c"), program="musterd")
+
+
+def state_file():
+    words = ["--port", "0", "--state"]
+    terms = {"program": "musterd"}
+    yield Case("state.full", [*words, f"sqlite:{PLACE}/s"], 78, ["--state: cannot open the state file", "No space left on device"],
+               before=small_disk("nr_inodes=1"), **terms)
+    yield Case("state.missing", [*words, "sqlite:{place}/none/s"], 78, ["--state", "none/s"], **terms)
+    yield Case("state.forbidden", [*words, "sqlite:{place}/d/s"], 78, ["--state", "d/s"], folder("d", 0o555), AS_NOBODY, **terms)
+    yield Case("state.slow", [*words, "sqlite:{place}/s"], 2, ["--state: the state file", "is no regular file"], fifo("s"), **terms)
+
+
+def flight_records():
+    words = ["flight", "{place}/d"]
+    yield Case("flight.full", ["flight", "/dev/zero"], 2, ["/dev/zero: cannot be read"])
+    yield Case("flight.missing", words, 2, ["d: cannot be read: it is missing"])
+    yield Case("flight.forbidden", words, 2, ["d/x.ring: cannot be read"], write("d/x.ring", "x", 0), AS_NOBODY)
+    yield Case("flight.slow", words, 2, ["d/x.ring: cannot be read"], fifo("d/x.ring"))
+
+
+def checkpoints():
+    words = ["checkpoint", "{place}/d"]
+    step = "d/step_00000007/manifest.json"
+    yield Case("manifest.full", words, 1, ["step 7", "not whole: manifest: does not begin with its checksum"], write(step, "x" * 100))
+    yield Case("manifest.missing", words, 1, ["not whole", "No such file"], write("d/step_00000007/x"))
+    yield Case("manifest.forbidden", words, 1, ["not whole", "Permission denied"], write(step, mode=0), AS_NOBODY)
+    yield Case("manifest.slow", words, 1, ["not whole", "is no regular file"], fifo(step))
+    yield Case("checkpoint_dir.missing", [*RUN, "--checkpoint-dir", "{place}/f/x", "true"], 78, ["--checkpoint-dir", "is not one"], write("f"))
+
+
+def kernel():
+    hidden = in_namespace("mount -t proc -o hidepid=2 proc /proc") if ROOT else []
+    yield Case("proc.missing", [*RUN, "true"], 70, ["/proc/self/task", "this container or chroot has no /proc: mount it"],
+               before=in_namespace("mount -t tmpfs none /proc"))
+    if ROOT:
+        yield Case("proc.forbidden", [*RUN, "true"], 0, before=[*hidden, *AS_NOBODY])
+    timer = {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}
+    yield Case("timer_fifo.missing", [*RUN, "true"], 78, ["TORCHELASTIC_TIMER_FILE", "No such file"],
+               environment={**timer, "TORCHELASTIC_TIMER_FILE": "{place}/none/f"})
+    yield Case("timer_fifo.forbidden", [*RUN, "true"], 78, ["TORCHELASTIC_TIMER_FILE", "Permission denied"], folder("d", 0o555), AS_NOBODY,
+               environment={**timer, "TORCHELASTIC_TIMER_FILE": "{place}/d/f"})
+    yield Case("files.full", [*RUN, "true"], 70, ["ulimit -n"], before=["prlimit", "--nofile=24:24"])
+    yield Case("stderr.full", [*RUN, "sh", "-c", "echo out; echo err >&2; exit 3"], 3, before=["sh", "-c", 'exec "$@" 2>/dev/full', "sh"])
+    yield Case("stdout.full", ["--help"], 70, ["cannot write to stdout: No space left on device"], before=["sh", "-c", 'exec "$@" >/dev/full', "sh"])
+    yield Case("daemon_stdout.full", ["--help"], 70, ["cannot write to stdout: No space left on device"],
+               before=["sh", "-c", 'exec "$@" >/dev/full', "sh"], program="musterd")
+
+
+def all_cases():
+    for group in (config_file, program_file, log_directory, report_file, private_files, certificates, state_file, flight_records, checkpoints, kernel):
+        yield from group()

@@ -1,0 +1,231 @@
+"""Sockets and services that are missing, full, slow or hang: name servers, daemons, etcd, the service manager, the journal and the
+readers of our streams. Cells of the table in agent/RESOURCES.md, as resource_cases.py has those of files."""
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import sys
+import time
+import unittest
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "elastic"))
+from job import Job, wait_for, without_times  # noqa: E402
+from ports import free_port  # noqa: E402
+from resource_cases import RUN, UNSHARE, can_mount, in_namespace  # noqa: E402
+
+SLACK = 20.0  # seconds, for a machine that others use as well
+NAME_SERVER = pathlib.Path(__file__).resolve().parents[1] / "net" / "name_server.py"
+# A network of its own whose one name server takes every question and answers none.
+SILENT_NAMES = [*UNSHARE, "--net", "sh", "-c", 'ip link set lo up && mount --bind "$0/resolv.conf" /etc/resolv.conf || exit 99; '
+                f'{sys.executable} {NAME_SERVER} 127.0.0.1 silent > "$0/names" & '
+                'until grep -q ready "$0/names"; do sleep 0.02; done; exec "$@"']
+
+
+@contextlib.contextmanager
+def silent_listener(backlog=8):
+    """A port at which connections stand and nobody speaks; with a backlog of 0 and one caller, at which none stands."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(backlog)
+        yield listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def full_socket(path):
+    """A datagram socket whose owner reads nothing."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as owner, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        owner.bind(str(path))
+        os.chmod(path, 0o777)
+        sender.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while sender.sendto(b"x", str(path)):
+                pass
+        yield owner
+
+
+@contextlib.contextmanager
+def full_pipe():
+    """The write end of a pipe that takes nothing; its reader is there and does not read."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, b"x" * 4096):
+            pass
+    os.set_blocking(writer, True)
+    try:
+        yield writer
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+class Peers(unittest.TestCase):
+    def setUp(self):
+        self.job = self.enterContext(Job())
+        self.place = self.job.directory
+
+    def ends(self, process, code, *says, at_least=0.0, within=5.0):
+        """It ends so, in this time counted from now."""
+        started = time.monotonic()
+        self.job.expect_exit(process, code, within + SLACK)
+        self.assertGreaterEqual(time.monotonic() - started, at_least)
+        said = without_times(process.out.read_text() + process.err.read_text())
+        for words in says:
+            self.assertIn(words, said)
+        return said
+
+    def two_nodes(self, endpoint, *options, conf="is_host=0,join_timeout=3", **terms):
+        return self.job.spawn("muster", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint, "--rdzv-conf", conf, *options,
+                              "--no-python", "true", **terms)
+
+    def healthy(self, port):
+        with contextlib.suppress(OSError):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                return answer.status == 200
+        return False
+
+    def silent_names(self):
+        if not can_mount() and not os.environ.get("CI"):
+            self.skipTest("no mount namespace can be made here")
+        (self.place / "resolv.conf").write_text("nameserver 127.0.0.1\noptions timeout:30 attempts:5\n")
+        return [*SILENT_NAMES, str(self.place)]
+
+    # ---- names ----
+    def test_bind_missing(self):
+        """bind.missing bind.forbidden"""
+        self.ends(self.job.spawn("musterd", "--port", 0, "--bind", "no-such-host.invalid"), 78, "cannot listen on no-such-host.invalid: ",
+                  "give one address of this host", within=15)
+        self.ends(self.job.spawn("musterd", "--port", 0, "--bind", "192.0.2.1"), 78, "on 192.0.2.1: Cannot assign", "must be one of this host's")
+        self.ends(self.job.spawn("musterd", "--port", 0, "--bind", "127.0.0.1,::1"), 78, "it is more than one address")
+
+    def test_bind_slow(self):
+        """bind.slow"""
+        daemon = self.job.spawn("musterd", "--port", 0, "--bind", "gpu01.example", before=self.silent_names())
+        self.ends(daemon, 78, "cannot listen on gpu01.example: the name service did not answer in time", at_least=10, within=15)
+
+    def test_a_signal_ends_a_look_up_at_once(self):
+        """bind.slow"""
+        daemon = self.job.spawn("musterd", "--port", 0, "--bind", "gpu01.example", before=self.silent_names())
+        wait_for("question to the name server", lambda: "asked" in (self.place / "names").read_text() if (self.place / "names").exists() else False)
+        daemon.terminate()
+        self.ends(daemon, -signal.SIGTERM, "SIGTERM during start-up")
+
+    def test_endpoint_name_slow(self):
+        """endpoint_name.slow"""
+        self.ends(self.two_nodes("gpu01.example:29400", before=self.silent_names()), 75, "gpu01.example", at_least=3, within=20)
+
+    def test_endpoint_name_missing(self):
+        """endpoint_name.missing"""
+        self.ends(self.two_nodes("no-such-host.invalid:29400"), 75, "no-such-host.invalid", within=20)
+
+    # ---- daemons ----
+    def test_endpoint_missing(self):
+        """endpoint.missing"""
+        self.ends(self.two_nodes(f"127.0.0.1:{free_port()}"), 75, "Connection refused", at_least=2.5, within=8)
+
+    def test_endpoint_slow(self):
+        """endpoint.slow"""
+        with silent_listener() as port:
+            self.ends(self.two_nodes(f"127.0.0.1:{port}"), 75, f"127.0.0.1:{port}", "no round within 3 s", at_least=2.5, within=8)
+
+    def test_endpoint_full(self):
+        """endpoint.full"""
+        with silent_listener(0) as port, contextlib.ExitStack() as callers:
+            for _ in range(8):
+                caller = callers.enter_context(socket.socket())
+                caller.setblocking(False)
+                caller.connect_ex(("127.0.0.1", port))
+            self.ends(self.two_nodes(f"127.0.0.1:{port}"), 75, f"127.0.0.1:{port}", "no round within 3 s", at_least=2.5, within=8)
+
+    def test_command_without_agent(self):
+        """command_socket.missing command_socket.forbidden"""
+        self.ends(self.job.spawn("muster", "drain", "--job", "none-" + self.job.id, "node1"), 1, "muster drain: no ")
+        if can_mount():
+            self.ends(self.job.spawn("muster", "drain", "--job", "j", "node1", before=in_namespace("mount -t tmpfs none /proc")), 1,
+                      "/proc/net/unix", "mount it")
+
+    # ---- etcd ----
+    def test_etcd(self):
+        """etcd.missing etcd.slow"""
+        words = ["musterd", "--check", "--port", 0, "--state"]
+        self.ends(self.job.spawn(*words, f"etcd://127.0.0.1:{free_port()}"), 78, "Connection refused", within=15)
+        with silent_listener() as port:
+            self.ends(self.job.spawn(*words, f"etcd://127.0.0.1:{port}"), 78, f"127.0.0.1:{port}", within=15)
+
+    # ---- the service manager ----
+    def daemon(self, **environment):
+        self.job.port = free_port()
+        daemon = self.job.spawn("musterd", "--port", self.job.port, "--first-start", WATCHDOG_USEC="200000", **environment)
+        wait_for("healthy daemon", lambda: self.healthy(self.job.port))
+        return daemon
+
+    def stops(self, daemon, *says):
+        daemon.terminate()
+        return self.ends(daemon, 0, *says)
+
+    def test_daemon_notify_missing(self):
+        """notify.missing"""
+        daemon = self.daemon(NOTIFY_SOCKET="/none/notify")
+        wait_for("warning", lambda: "was not told" in daemon.err.read_text())
+        until = time.monotonic() + 2
+        wait_for("two seconds of the watchdog", lambda: time.monotonic() > until)
+        said = self.stops(daemon, "the service manager at /none/notify (NOTIFY_SOCKET) was not told READY=1", "No such file or directory")
+        self.assertLessEqual(said.count("was not told"), 2, said)
+
+    def test_daemon_notify_full(self):
+        """notify.full notify.slow: it serves as ever, and its manager hears that it is ready when it reads again"""
+        with full_socket(self.place / "notify") as manager:
+            daemon = self.daemon(NOTIFY_SOCKET=str(self.place / "notify"))
+            wait_for("warning", lambda: "was not told" in daemon.err.read_text())
+            slowest = 0.0
+            until = time.monotonic() + 3
+            while time.monotonic() < until:
+                asked = time.monotonic()
+                self.assertTrue(self.healthy(self.job.port))
+                slowest = max(slowest, time.monotonic() - asked)
+            self.assertLess(slowest, 0.7)
+            manager.settimeout(SLACK)
+            wait_for("word that it is ready", lambda: b"READY=1" in manager.recv(4096))
+            self.stops(daemon)
+
+    def test_launcher_notify(self):
+        """unit.missing unit.full"""
+        before = ["sh", "-c", 'SYSTEMD_EXEC_PID=$$ exec "$@"', "sh"]
+        self.ends(self.job.spawn("muster", *RUN, "true", before=before, NOTIFY_SOCKET="/none/notify"), 0, "/none/notify (NOTIFY_SOCKET) was not told READY=1")
+        with full_socket(self.place / "notify"):
+            self.ends(self.job.spawn("muster", *RUN, "sh", "-c", "exit 3", before=before, NOTIFY_SOCKET=str(self.place / "notify")), 3,
+                      "was not told READY=1", within=8)
+
+    def test_journal(self):
+        """journal.missing journal.slow"""
+        if not can_mount() and not os.environ.get("CI"):
+            self.skipTest("no mount namespace can be made here")
+        ours = ["sh", "-c", 'JOURNAL_STREAM=$(stat -Lc %d:%i /proc/self/fd/2) exec "$@"', "sh"]
+        covered = in_namespace("mount -t tmpfs none /run")
+        self.ends(self.job.spawn("muster", *RUN, "sh", "-c", "exit 3", before=[*covered, *ours]), 3, "exit code 3")
+        with full_socket(self.place / "socket"):
+            planted = in_namespace(f'mount -t tmpfs none /run && mkdir -p /run/systemd/journal && : > /run/systemd/journal/socket && '
+                                   f'mount --bind "{self.place}/socket" /run/systemd/journal/socket')
+            self.ends(self.job.spawn("muster", *RUN, "sh", "-c", "exit 3", before=[*planted, *ours]), 3, within=12)
+
+    # ---- the readers of our streams ----
+    def test_stderr_slow(self):
+        """stderr.slow: a wrong option, a job, and a daemon"""
+        with full_pipe() as stderr:
+            self.ends(self.job.spawn("muster", "--none", stderr=stderr), 2, within=8)
+            self.ends(self.job.spawn("muster", *RUN, "sh", "-c", "seq 100000 >&2; exit 3", stderr=stderr), 3, within=15)
+            self.ends(self.job.spawn("musterd", "--none", stderr=stderr), 2, within=8)
+
+    def test_daemon_stdout_slow(self):
+        """daemon_stdout.slow"""
+        port = free_port()
+        with full_pipe() as stdout:
+            daemon = self.job.spawn("musterd", "--port", port, "--first-start", stdout=stdout)
+            wait_for("healthy daemon", lambda: self.healthy(port))
+            self.stops(daemon)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
