@@ -87,23 +87,23 @@ ServiceReport::~ServiceReport() {
 }
 
 Instant ServiceReport::turn(Instant now) {
-    std::string words;
-    if (!std::exchange(ready_, true)) words += "READY=1\n";
+    std::string lines;
+    if (!std::exchange(ready_, true)) lines += "READY=1\n";
     if (service_.watchdog > Duration::zero() && now >= feed_at_) {
-        words += "WATCHDOG=1\n";
+        lines += "WATCHDOG=1\n";
         feed_at_ = now + service_.watchdog / 2;
     }
-    const bool looks = now >= look_at_;
-    if (looks) {
-        look_at_ = now + 1s;
-        if (auto status = status_(); status != said_) words += cat("STATUS=", said_ = std::move(status), "\n");
+    const bool checks = now >= check_at_;
+    if (checks) {
+        check_at_ = now + 1s;
+        if (auto status = status_(); status != sent_) lines += cat("STATUS=", sent_ = std::move(status), "\n");
     }
-    if (!words.empty()) notify_service_manager(service_.notify_socket, words);
-    // Only events change the status, and each of them brings a turn: one that comes too soon is looked at later.
-    return std::min(service_.watchdog > Duration::zero() ? feed_at_ : no_deadline, looks ? no_deadline : look_at_);
+    if (!lines.empty()) notify_service_manager(service_.notify_socket, lines);
+    // Only events change the status, and each event causes a turn. A turn within a second of the last check waits.
+    return std::min(service_.watchdog > Duration::zero() ? feed_at_ : no_deadline, checks ? no_deadline : check_at_);
 }
 
-void notify_service_manager(std::string_view socket_path, std::string_view words) {
+void notify_service_manager(std::string_view socket_path, std::string_view lines) {
     if (socket_path.empty()) return;
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -112,13 +112,13 @@ void notify_service_manager(std::string_view socket_path, std::string_view words
     if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_path.size());
     const int fd = fits ? ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-    // A manager that does not read must not stop the loop for good.
-    constexpr timeval patience{.tv_sec = 1, .tv_usec = 0};
-    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    const bool sent = fd >= 0 && ::sendto(fd, words.data(), words.size(), MSG_NOSIGNAL,
+    // A service manager that does not read must not block the loop.
+    constexpr timeval timeout{.tv_sec = 1, .tv_usec = 0};
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    const bool sent = fd >= 0 && ::sendto(fd, lines.data(), lines.size(), MSG_NOSIGNAL,
                                           reinterpret_cast<const sockaddr*>(&address), size) >= 0;
     if (!sent) {
-        log(LogLevel::warning, "the service manager at ", socket_path, " was not told ", words, ": ",
+        log(LogLevel::warning, "cannot send ", lines, " to the service manager at ", socket_path, ": ",
             std::strerror(fits ? errno : ENAMETOOLONG));
     }
     if (fd >= 0) ::close(fd);
