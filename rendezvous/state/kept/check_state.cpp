@@ -136,7 +136,7 @@ class EtcdQuestion {
     void log_in(std::size_t member) {
         call(member, Authenticate{place_.login.user, place_.login.password}, {},
              [this, member](const Result<EtcdAnswer>& answer) {
-                 if (answer) return read(member, std::get<TokenTold>(*answer).token);
+                 if (answer) return read(member, std::get<TokenReply>(*answer).token);
                  if (answer.error().code == Errc::unsupported) return read(member, {});  // it has no users
                  failures_[member] = answer.error();
              });

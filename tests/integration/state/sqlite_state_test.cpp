@@ -164,7 +164,7 @@ TEST_CASE("a file with another layout is kept aside with all that it held, and t
     write_version(path, 9);
     const auto why = SqliteFile::open(path);
     REQUIRE(why.has_error());
-    CHECK(why.error().context.find(path + " is of version 9, and this musterd knows ") != std::string::npos);
+    CHECK(why.error().context.find(path + " has version 9; this musterd supports version ") != std::string::npos);
     {
         Keeper keeper(path);
         CHECK_FALSE(keeper.kept.complete);

@@ -204,7 +204,7 @@ class DaemonUnits:
         self.systemd.systemctl("start", "etcd.service")
         self.daemon_conf("state = etcd://127.0.0.1:2379\nfirst-start = yes\n")
         self.systemd.systemctl("start", "musterd.service")
-        self.until_said("this daemon leads", _SYSTEMD_UNIT="musterd.service")
+        self.until_said("this daemon is the leader", _SYSTEMD_UNIT="musterd.service")
         # What the other daemons would read, and tell their agents.
         kept = self.systemd.run("python3", "-c", ALL_OF_ETCD).stdout
         self.assertIn("10.5.0.1:29400", kept)
