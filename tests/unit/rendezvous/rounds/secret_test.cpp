@@ -186,7 +186,7 @@ TEST_CASE("commands are taken with the secret or from the job's agents, and from
     locked.say(person, proof_for(hash, hello, locked.say(person, hello)));
     const auto answer = locked.say(person, drain);
     REQUIRE(sent<native::CommandAnswer>(answer) != nullptr);
-    CHECK(sent<native::CommandAnswer>(answer)->text == "no job 'job' is here; there is none");
+    CHECK(sent<native::CommandAnswer>(answer)->text == "this daemon has no job 'job'; it has none");
 }
 
 TEST_CASE("proofs are compared whole, and an empty one is never right") {
