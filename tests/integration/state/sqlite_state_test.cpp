@@ -184,7 +184,7 @@ TEST_CASE("another program's database, a folder and a path without one are refus
     };
     CHECK(why(scratch.string()).find("Is a directory") != std::string::npos);
     CHECK(why(scratch / "no/state.db").find("its directory must exist") != std::string::npos);
-    CHECK(why("/dev/null").find("no regular file") != std::string::npos);
+    CHECK(why("/dev/null").find("not a regular file") != std::string::npos);
 }
 
 TEST_CASE("a full disk holds back what is not kept, and nothing is lost when there is room again") {

@@ -90,7 +90,7 @@ class ConfigCheck(unittest.TestCase):
         state = folder / "state.db"
         self.assertEqual(self.check_state(f"state = sqlite:{state}\n"), right)
         self.assertFalse(state.exists())
-        for path, said in ((folder / "no/state.db", f"the directory {folder}/no does not exist; make it"),
+        for path, said in ((folder / "no/state.db", f"the directory {folder}/no does not exist; create it"),
                            (folder, "is not a regular file"), (self.path / "state.db", "is not a directory; name a file in one")):
             code, text = self.check_state(f"state = sqlite:{path}\n")
             self.assertNotEqual(code, 0)
