@@ -56,7 +56,7 @@ TEST_CASE("a error that a restart would repeat ends the job at once, with the re
     CHECK(says(story.answers("fail n1 early"), "n0 n1 <- RoundEnded 0 worker_failed final"));
     const auto answers = story.answers("report n0\nreport n1");
     CHECK(says(answers,
-               "n0 n1 <- JobEnded failed after 0 restarts: rank 1 on n1 failed before its first step, by a "
+               "n0 n1 <- JobEnded failed after 0 restarts: rank 1 on n1 failed before its first step, with an "
                "error that a restart would repeat (--restart-early-failures restarts anyway)"));
 }
 

@@ -117,7 +117,7 @@ TEST_CASE("who waits beside the round commands nobody but itself") {
         CHECK_FALSE(says(answers, "n0 <-"));
         CHECK_FALSE(says(answers, "n1 <-"));
     }
-    CHECK(says(story.answers("drain n2 node=n2"), "CommandAnswer 7 done: n2:103 was told"));
+    CHECK(says(story.answers("drain n2 node=n2"), "CommandAnswer 7 done: n2:103 was ordered"));
 }
 
 TEST_CASE("a notice that comes again after a takeover is the same one") {

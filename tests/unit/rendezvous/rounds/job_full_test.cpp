@@ -57,7 +57,7 @@ TEST_CASE("roles have programs of their own, and a third kind of arguments is on
     CHECK_FALSE(says(roles.answers("join n0 arguments=1 role=a\njoin n1 arguments=2 role=b"), "different arguments"));
     Story three("min=3 max=3");
     CHECK(
-        says(three.answers("join n0 arguments=1\njoin n1 arguments=2\njoin n2 arguments=3"), "on n1; and 1 more. If"));
+        says(three.answers("join n0 arguments=1\njoin n1 arguments=2\njoin n2 arguments=3"), "on n1; and 1 more; if"));
 }
 
 TEST_CASE("a node that was in the job parks with whatever it has") {

@@ -45,7 +45,7 @@ TEST_CASE("an agent that joins while its round runs has given it up, and the rou
 TEST_CASE("a connection that overtakes the end of the older one replaces it") {
     Story story("min=1 max=2");
     story.answers("join n0\njoin n1");
-    CHECK(says(story.answers("resume n1"), "close n1: replaced by a newer one of the same agent"));
+    CHECK(says(story.answers("resume n1"), "close n1: replaced by a newer connection of the same agent"));
     CHECK_FALSE(says(story.answers("advance 20s"), "ended"));
 }
 

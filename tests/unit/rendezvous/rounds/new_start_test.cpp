@@ -62,7 +62,7 @@ TEST_CASE("whoever waits to begin the job anew waits once, on its newest connect
     const auto twin = story.answers("twin n1");
     CHECK(says(twin, "Refused duplicate"));
     const auto again = story.answers("reconnect n1\njoin n1 restarts=5");
-    CHECK(says(again, "replaced by a newer one"));
+    CHECK(says(again, "replaced by a newer connection"));
     CHECK(says(again, "n1 <- Gathering"));
     CHECK_FALSE(says(story.answers("close n1\nadvance 70s"), "starts it again"));
 }

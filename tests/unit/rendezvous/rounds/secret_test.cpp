@@ -204,6 +204,6 @@ TEST_CASE("an agent of another protocol version is refused with both numbers, be
     const auto* refused = sent<native::Refused>(answer);
     REQUIRE(refused != nullptr);
     CHECK(refused->reason == native::RefusalReason::version);
-    CHECK(refused->why.find("version 4 of the protocol and the agent version 1") != std::string::npos);
+    CHECK(refused->why.find("protocol version 4 and the agent version 1") != std::string::npos);
     CHECK(closes(answer));
 }
