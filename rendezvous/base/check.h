@@ -1,4 +1,4 @@
-// MUSTER_CHECK(condition, values...): a broken invariant is a bug, and ends the process in every build.
+// MUSTER_CHECK(condition, values...): a violated invariant is a bug and aborts the process, in every build.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Writes lines to a stream of this process without ever letting that stream stop anybody: a stopped terminal, a pipe
-// whose reader sleeps, a full disk. The log and the workers' output go through it.
+// Writes lines to a stream without blocking the caller for long, even with a stopped terminal, a stalled reader or a
+// full disk. The log and the workers' output use it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,10 @@ namespace muster {
 
 /// A bounded buffer and a thread that writes it out; the thread starts with the first bytes.
 ///
-/// Who reads at any reasonable rate loses nothing: when the buffer is full, add() waits up to `patience` for room. If
-/// none comes, text is dropped, at once and without waiting again, until the buffer is half empty; then one line
-/// "... N lines skipped" stands in its place. Where no thread can be had, flush() writes. A stream that is broken
-/// (EPIPE, ENOSPC ...) swallows what it is given and is tried again with what comes later, except a closed pipe, which
-/// nobody can open again.
+/// When the buffer is full, add() waits up to `patience` for room. After that, text is dropped without waiting until
+/// the buffer is half empty; then one line "... N lines skipped" replaces it. If no thread can be started, flush()
+/// writes. After an error (EPIPE, ENOSPC ...) the text is dropped and later text is tried again, except on a closed
+/// pipe.
 class ConsoleWriter {
   public:
     struct Limits {
@@ -29,14 +28,14 @@ class ConsoleWriter {
     /// `fd` is not owned and must stay open while this lives; `name` is for the log: "stdout".
     ConsoleWriter(int fd, std::string name, Limits limits);
     ConsoleWriter(int fd, std::string name) : ConsoleWriter(fd, std::move(name), Limits{}) {}
-    /// Gives up what is left; flush() first. A thread that hangs in a write to a dead terminal is left behind.
+    /// Drops unwritten text; call flush() first. A thread that hangs in a write to a dead terminal is detached.
     ~ConsoleWriter();
     ConsoleWriter(const ConsoleWriter&) = delete;
     ConsoleWriter& operator=(const ConsoleWriter&) = delete;
 
-    /// All of `text` or none of it. Whole lines, except where one worker's bytes are forwarded as they come.
+    /// Queues all of `text` or none of it. Whole lines, except when a worker's bytes are forwarded as they arrive.
     void add(std::string_view text);
-    /// True when everything has been written (or given up) before `limit`.
+    /// True when everything has been written (or dropped) before `limit`.
     bool flush(Duration limit);
 
   private:

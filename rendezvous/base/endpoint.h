@@ -1,4 +1,4 @@
-// host:port as people write it, and ranges of ports.
+// Parses and formats host:port and port ranges.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace muster {
 
 struct Endpoint {
-    /// A name or a numeric address, IPv6 without its brackets; or several numeric addresses of one host with commas
-    /// between, best first: whoever connects finds out which of them answers.
+    /// A name or a numeric address, IPv6 without its brackets; or several numeric addresses of one host, separated by
+    /// commas, best first. The connecting side tries all of them.
     std::string host;
     std::uint16_t port = 0;
 

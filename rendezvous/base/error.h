@@ -1,6 +1,6 @@
-// What an operation that may fail returns.
+// Result<T> and Error: the return types of operations that may fail.
 //
-// Three kinds of trouble are told apart in this project:
+// The project distinguishes three kinds of failures:
 //   expected, the caller decides (peer closed, deadline passed, bad frame)  -> Result<T>
 //   a fact of the domain (node lost, round ended)                           -> an event or an action, not an error
 //   a bug (rank >= world)                                                   -> MUSTER_CHECK, see check.h
@@ -12,27 +12,27 @@
 
 namespace muster {
 
-/// What kind of failure it was; callers branch on this and never on the text.
+/// The kind of a failure; callers branch on this, never on the text.
 enum class Errc {
     invalid_argument,   ///< the caller's input breaks a rule that `context` names
     timed_out,          ///< the deadline of the call passed first
-    refused,            ///< somebody answered, and said no
-    unreachable,        ///< nobody answered: name not resolved, no route, connection refused
+    refused,            ///< the peer answered with a refusal
+    unreachable,        ///< no answer: name not resolved, no route, connection refused
     peer_closed,        ///< the connection ended, in order or by reset
     bad_frame,          ///< bytes that are not of the protocol
     limit_exceeded,     ///< a length, count or quota beyond its limit
-    not_found,          ///< file, key, program or name that is not there
+    not_found,          ///< a file, key, program or name that does not exist
     already_exists,     ///< address in use, file in the way
-    permission_denied,  ///< the operating system said no
-    cancelled,          ///< given up by ourselves: shutdown, a newer request
-    unsupported,        ///< known, but not to this build, host or peer
+    permission_denied,  ///< the operating system denied it
+    cancelled,          ///< cancelled by this process: shutdown, a newer request
+    unsupported,        ///< not supported by this build, host or peer
     io,                 ///< any other error of the operating system; `context` holds its text
 };
 
 /// The enumerator's own name, e.g. "timed_out".
 std::string_view name(Errc code);
 
-/// A failure with the words that explain it. Context is added once, by the layer that knows the noun
+/// A failure with its explanation. The layer that knows the noun adds the context, once
 /// ("join job 7 at 10.0.0.1:29400: no answer within 5 s").
 struct Error {
     Errc code;

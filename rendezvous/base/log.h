@@ -1,5 +1,4 @@
-// What this process says on stderr: the log, one line an event, and notices to the person who started it. Drivers log;
-// cores return a `why` instead.
+// The log on stderr, one line per event, and notices to the user. Drivers log; cores return a `why` instead.
 #pragma once
 
 #include <string>
@@ -32,13 +31,12 @@ std::string line_time(int fd);
 /// not print is escaped (printable.h). Thread-safe.
 void print_notice(std::string_view text);
 
-/// Until this is called each line is written at once, and a stderr that nobody reads (a full pipe, a stopped terminal)
-/// stops whoever writes to it. From then on a thread does the writing: who logs never waits, what finds no room in its
-/// 1 MiB is dropped, and "... N lines skipped" is said in its place. Call it once, when nothing will be forked without
-/// exec any more.
+/// Until this call, each line is written at once, and a stderr that is not read (a full pipe, a stopped terminal)
+/// blocks the caller. Afterwards a thread writes: callers never wait, lines beyond a buffer of 1 MiB are dropped, and
+/// "... N lines skipped" replaces them. Call it once, when no more fork without exec follows.
 void write_log_on_thread();
 
-/// True when all that was said so far has been written (or given up) before `limit`: for the end of a process.
+/// True when all lines so far have been written (or dropped) before `limit`. For the end of a process.
 bool flush_log(Duration limit);
 
 [[nodiscard]] bool log_enabled(LogLevel level);

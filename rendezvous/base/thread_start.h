@@ -1,4 +1,4 @@
-// A thread of ours, started the one way that all of them are.
+// Starts a thread. All threads of the project are started here.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// One try to reach an endpoint: resolve, then connect to whichever of its addresses answers.
+// One attempt to reach an endpoint: resolves its name and connects to the first address that answers.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

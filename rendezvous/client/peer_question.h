@@ -1,4 +1,4 @@
-// One short connection to another agent: "have you lost the daemon too?"
+// Asks another agent over a short connection whether it has lost the daemon too.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,8 +11,8 @@
 
 namespace muster::rendezvous {
 
-/// Asks, and calls `handler` exactly once from the io_context: with the answer, or with nothing when the peer could not
-/// be reached or was silent until `ask.timeout` from now. `io` and `resolver` outlive the question.
+/// Calls `handler` exactly once from the io_context: with the answer, or with nothing if the peer is unreachable or
+/// does not answer within `ask.timeout`. `io` and `resolver` must outlive the call.
 void ask_peer(boost::asio::io_context& io, Resolver& resolver, const AskPeer& ask,
               std::function<void(std::optional<native::PeerAnswer>)> handler);
 

@@ -1,5 +1,5 @@
-// One short connection to whoever closed our connection to the rendezvous without an answer: "are you PyTorch's store,
-// and does a torchrun wait in you?"
+// Checks over a short connection whether the peer that closed our connection without an answer is PyTorch's store, and
+// whether torchrun waits in it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,5 +1,5 @@
-// Connecting to a host that has several addresses, of which some may be dead ends: the tries begin one after the other,
-// connect_stagger apart or as soon as one has failed, and go on side by side. The first that answers wins.
+// Connects to a host with several addresses, some of which may not answer. Attempts start connect_stagger apart, or as
+// soon as one has failed, and run in parallel. The first that answers wins (RFC 8305).
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,4 +1,4 @@
-// The agents' connections: whole messages in, the pure Server's actions out, each released when its records are kept.
+// The agents' connections: messages in, actions of the pure Server out, each released when its records are persisted.
 #pragma once
 
 #include <cstdint>
@@ -29,12 +29,12 @@ class AgentDialect final : public Dialect {
         std::function<void(const std::string& leader)> standing_by;
     };
 
-    /// `kept` is what the daemon before this one kept in `state`.
+    /// `kept` is the state that an earlier daemon kept in `state`.
     AgentDialect(ServerConfig config, std::unique_ptr<StateStore> state, KeptState kept, Hooks hooks, Instant now);
     ~AgentDialect() override;
 
     void attach(Station& station) { station_ = &station; }
-    /// From now on the ends of connections are nobody's news: the whole port goes away.
+    /// The port is closing: from now on, ignores the ends of connections.
     void shut_down() { shutting_down_ = true; }
 
     [[nodiscard]] std::string_view name() const override { return "agent"; }
@@ -43,18 +43,18 @@ class AgentDialect final : public Dialect {
     /// Call every turn. Returns when it is due again.
     Instant turn(Instant now);
 
-    /// The store has seen an agent of torchrun's.
+    /// The store has seen a torchrun agent.
     void torchrun_came(const std::string& job, const std::string& peer, Instant now) {
         if (server_) step(TorchrunCame{job, peer}, now);
     }
 
     [[nodiscard]] std::string status_json(Instant now) const;
-    /// Why the state cannot be kept at this moment, and since when; empty: it can.
+    /// Why the state cannot be written now, and since when; empty: it can.
     [[nodiscard]] const std::optional<StateWatch::Stall>& state_stall() const { return watch_.stall(); }
     [[nodiscard]] std::size_t unpersisted_count() const { return gate_.waiting_count(); }
     [[nodiscard]] std::uint64_t message_count() const { return message_count_; }
-    /// The addresses of this host at which agents of other hosts have come to join, most used first. Who asks for a
-    /// page, or gives a command, may come by another network than agents do.
+    /// The local addresses at which agents of other hosts joined, most used first. Status requests and commands do not
+    /// count, because they may use another network.
     [[nodiscard]] std::vector<std::string> reached_at() const;
 
   private:

@@ -1,4 +1,4 @@
-// The little HTTP that a status page needs: one request without a body, one answer, the end. Pure.
+// The subset of HTTP for status pages: one request without a body, one answer, close. Pure.
 #pragma once
 
 #include <cstddef>

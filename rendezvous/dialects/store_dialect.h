@@ -7,7 +7,7 @@
 
 namespace muster::rendezvous {
 
-/// What a store behind this port is given: the port's limits, and a hash seed that no client can know.
+/// The store's configuration: the port's limits and an unpredictable hash seed.
 StoreConfig store_config(const NetLimits& limits);
 
 class StoreDialect final : public Dialect {
@@ -20,7 +20,7 @@ class StoreDialect final : public Dialect {
     [[nodiscard]] std::string_view name() const override { return "store"; }
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
-    /// The static back end's new round: an empty map, its old connections closed.
+    /// A new round of the static back end: empties the map and closes the old connections.
     void clear(std::string_view why) { store_.clear(why); }
     [[nodiscard]] StoreUsage usage() const { return store_.usage(); }
     /// Call every turn: judges silent connections. Returns when it is due again.

@@ -1,5 +1,5 @@
-// musterd: the rendezvous daemon as a program of its own. What its options mean is here, everything else in
-// servers/daemon.h.
+// musterd: the rendezvous daemon as a program. This file turns options into a DaemonConfig; servers/daemon.h has the
+// daemon.
 #include <unistd.h>
 
 #include <algorithm>
@@ -42,12 +42,12 @@ using namespace muster;
 
 constexpr int exit_usage = 2;
 constexpr int exit_internal = 70;
-constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state cannot be had
+constexpr int exit_unavailable = 78;  // configuration: the port, the address or the state is not available
 
 // Descriptors that are not connections: epoll, log, spare, standard streams, and some room.
 constexpr std::size_t descriptors_kept = 64;
 
-/// Where agents find this daemon: no name, for other hosts may not know it.
+/// The endpoint that agents are sent to. Numeric addresses, because other hosts may not resolve this host's name.
 Endpoint own_place(const std::string& bound, std::uint16_t port) {
     if (bound != "::" && bound != "0.0.0.0") return {bound, port};
     auto addresses = own_addresses();
@@ -56,7 +56,7 @@ Endpoint own_place(const std::string& bound, std::uint16_t port) {
     return {address_list(addresses), port};
 }
 
-/// For a stderr whose reader is slow, at the end of the daemon.
+/// How long the end of the daemon waits for a slow reader of stderr.
 constexpr Duration last_words_max = 1s;
 
 int complain(std::string_view line) {
@@ -66,7 +66,7 @@ int complain(std::string_view line) {
     return exit_usage;
 }
 
-/// To stdout; a failure where it does not take all of it.
+/// Prints to stdout; fails when stdout does not take all of `text`.
 int answer(std::string_view text) {
     if (std::cout << text << std::flush) return 0;
     complain(cat("cannot write to stdout: ", errno_text(errno)));
@@ -80,7 +80,7 @@ struct StateOptions {
     rendezvous::EtcdLogin login;
 };
 
-/// What a daemon before this one has left is what this one goes on with.
+/// Opens the state and loads what an earlier daemon kept there.
 Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& where, rendezvous::EventLoop& loop,
                                                            rendezvous::DaemonConfig& config) {
     auto opened = rendezvous::open_state(where.place, where.tls, where.login, where.self,
@@ -91,14 +91,14 @@ Result<std::unique_ptr<rendezvous::StateStore>> open_state(const StateOptions& w
         std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
     config.kept = std::move(opened->kept);
     if (opened->keeps_records)
-        log(LogLevel::info, "the state lies in ", where.place, "; ", config.kept.jobs.size(),
-            config.kept.jobs.size() == 1 ? " job goes on" : " jobs go on");
+        log(LogLevel::info, "state in ", where.place, ": ", config.kept.jobs.size(),
+            config.kept.jobs.size() == 1 ? " job resumed" : " jobs resumed");
     return std::move(opened->store);
 }
 
 using Listeners = std::vector<std::unique_ptr<rendezvous::Listener>>;
 
-/// The service manager's sockets, or else one of our own.
+/// The sockets that the service manager passed, else one opened here.
 Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
                                  const rendezvous::ServiceEnvironment& service) {
     Listeners listeners;
@@ -106,8 +106,8 @@ Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
     for (const auto& name : service.listens) {
         auto adopted = rendezvous::Listener::adopt(fd++);
         if (!adopted) return with_context(adopted.error(), cat("the service manager's socket ", name));
-        log(LogLevel::info, "the service manager gave ", describe(Endpoint{(*adopted)->address(), (*adopted)->port()}),
-            " (", name, ")");
+        log(LogLevel::info, "the service manager passed the socket ",
+            describe(Endpoint{(*adopted)->address(), (*adopted)->port()}), " (", name, ")");
         listeners.push_back(*std::move(adopted));
     }
     if (!listeners.empty()) return listeners;
@@ -128,9 +128,9 @@ int exit_code_of(const Error& error) {
     return error.code == Errc::invalid_argument ? exit_usage : exit_unavailable;
 }
 
-/// --check. `named`: how messages name an option.
+/// Runs --check. `named` gives an option's name for messages.
 int check(const StateOptions& where, const std::function<std::string(const char*)>& named) {
-    const auto tell = [&](const char* option, const Result<std::vector<std::string>>& checked) {
+    const auto report = [&](const char* option, const Result<std::vector<std::string>>& checked) {
         if (!checked) {
             complain(cat(named(option), ": ", checked.error().context));
             return exit_code_of(checked.error());
@@ -138,16 +138,16 @@ int check(const StateOptions& where, const std::function<std::string(const char*
         for (const auto& note : *checked) complain(cat("note: ", note));
         return 0;
     };
-    if (const int wrong = tell("state", rendezvous::check_state(where.place, where.tls, where.login)); wrong != 0)
+    if (const int wrong = report("state", rendezvous::check_state(where.place, where.tls, where.login)); wrong != 0)
         return wrong;
     if (!where.self.empty())
-        if (const int wrong = tell("advertise", rendezvous::check_advertised(where.self, where.place)); wrong != 0)
+        if (const int wrong = report("advertise", rendezvous::check_advertised(where.self, where.place)); wrong != 0)
             return wrong;
-    return answer("musterd: the options are right\n");
+    return answer("musterd: the options are valid\n");
 }
 
 int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous::ServiceEnvironment& service) {
-    // A log reader that sleeps must not stop the daemon of every job, nor one that goes away end it.
+    // A reader of the log that stalls or exits must not stop the daemon.
     write_log_on_thread();
     std::signal(SIGPIPE, SIG_IGN);
     const std::size_t files = rendezvous::raise_open_files_limit();
@@ -181,7 +181,7 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     out.add(cat("musterd listening on ", (*daemon)->address(), "\n"));
     const rendezvous::ServiceReport report(loop, service, [&daemon] { return status_of(**daemon); });
     loop.run();
-    log(LogLevel::info, "ended by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
+    log(LogLevel::info, "stopped by ", signals.signal() == SIGINT ? "SIGINT" : "SIGTERM");
     flush_log(last_words_max);
     return 0;
 }
@@ -201,7 +201,7 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     const auto& level_name = given["log-level"].as<std::string>();
     LogLevel level{};
     if (!parse_log_level(level_name, level)) {
-        return complain(cat(named("log-level"), ": \"", level_name, "\" is none of debug, info, warning, error"));
+        return complain(cat(named("log-level"), ": got '", level_name, "'; accepted is debug, info, warning or error"));
     }
     set_log_level(level);
     set_log_name("musterd");
@@ -213,7 +213,7 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     config.server.secret = std::move(*secret);
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
-    // A daemon that has just started knows nothing of the rounds that are running: it listens before it decides.
+    // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.
     config.server.quiet_start =
         given.count("first-start") > 0 ? rendezvous::QuietStart::until_full : rendezvous::QuietStart::always;
     StateOptions state;
@@ -239,14 +239,14 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
         if (!service->listens.empty() && !given[option].defaulted()) idle.push_back(named(option));
     if (!idle.empty())
         log(LogLevel::warning, join(idle, " and "),
-            ": not looked at, because the service manager gives the sockets: write ListenStream= lines in a drop-in of "
-            "musterd.socket");
+            ": ignored, because the service manager passes the sockets; set ListenStream= in a drop-in of "
+            "musterd.socket instead");
     return serve(std::move(config), std::move(state), *service);
 }
 
 constexpr StartUpAnswer start_up_answer{
     .program = "musterd",
-    .sentence = "it has served nobody yet. To serve jobs, start musterd again.",
+    .sentence = "no job was served. To serve jobs, start musterd again.",
     .end = StartUpEnd::by_signal,
 };
 
@@ -265,8 +265,8 @@ int main(int argc, char** argv) {
         const auto line = options::command_line_parser(argc, argv).options(known).run();
         for (const auto& word : line.options)
             if (word.position_key >= 0)
-                return complain(cat("got '", word.value.front(),
-                                    "' where only options may stand; write --port 29400, not port 29400"));
+                return complain(cat("unexpected argument '", word.value.front(),
+                                    "': musterd takes options only; write --port 29400, not port 29400"));
         options::store(line, given);
     } catch (const options::unknown_option& failure) {
         const auto written = failure.get_option_name();
@@ -283,7 +283,7 @@ int main(int argc, char** argv) {
         auto file = rendezvous::read_options(given["config"].as<std::string>(), known, places);
         if (!file) return complain(file.error().context);
         for (const auto& [name, option] : given)
-            if (!option.defaulted()) places.erase(name);  // the command line beats the file
+            if (!option.defaulted()) places.erase(name);  // the command line overrides the file
         options::store(*file, given);
     }
     if (given.count("help") > 0) {

@@ -17,32 +17,32 @@ options::options_description describe_options() {
     auto add = all.add_options();
     const auto text = [](const char* name) { return options::value<std::string>()->value_name(name); };
     add("config", text("FILE"),
-        "file with more of these options, one a line: port = 29400, first-start = yes. The command line beats it");
+        "read options from FILE, one per line: port = 29400, first-start = yes. The command line overrides the file");
     add("check",
-        "look whether the options and the file of --config are right, whether the file of --state can be written or "
-        "its etcd answers, and whether --advertise can be looked up; say so, change nothing, and exit");
+        "check the options and the --config file, that the --state file is writable or etcd answers, and that "
+        "--advertise resolves; report, change nothing and exit");
     add("bind", text("ADDRESS")->default_value(""),
-        "address to listen on, a name or a number; empty: all, IPv6 and IPv4");
-    add("port", text("P[-Q]")->default_value("29400"), "port, or P-Q for the first free one of a range, or 0 for any");
+        "address or host name to listen on; empty: all addresses, IPv6 and IPv4");
+    add("port", text("P[-Q]")->default_value("29400"), "port; P-Q: the first free port of the range; 0: any free port");
     add("state", text("PLACE")->default_value("memory", "memory, or a file in $STATE_DIRECTORY"),
-        "where the jobs' state is kept. memory: nowhere, a restarted daemon is taught anew by its agents. sqlite:PATH: "
-        "in this file, from which a restarted daemon goes on. etcd://HOST:PORT,HOST:PORT,...[/PREFIX]: there, shared "
-        "with other daemons of which one leads");
+        "where the jobs' state is kept. memory: not kept; after a restart, the agents send it again. sqlite:PATH: in "
+        "this file; a restarted daemon continues from it. etcd://HOST:PORT,HOST:PORT,...[/PREFIX]: in etcd, shared by "
+        "several daemons, one of which is the leader (high availability)");
     add("advertise", text("HOST:PORT"),
-        "where agents find this daemon, when it leads among several; several addresses of it so: [A,B]:PORT; default: "
-        "--bind, else the addresses of this host, and --port");
-    add("etcd-protocol", text("http|https")->default_value("http"), "http, or https to etcd members that want TLS");
+        "endpoint that agents use when this daemon is the leader of several; for several addresses: [A,B]:PORT; "
+        "default: --bind, else the addresses of this host, with --port");
+    add("etcd-protocol", text("http|https")->default_value("http"), "http, or https for etcd members that use TLS");
     add("etcd-cacert", text("FILE")->default_value(""),
-        "file with the certificate of the CA that vouches for etcd; default: those that the system trusts");
-    add("etcd-cert", text("FILE")->default_value(""), "file with this daemon's certificate for etcd");
+        "CA certificate that verifies the etcd members; default: the system's trusted CAs");
+    add("etcd-cert", text("FILE")->default_value(""), "client certificate of this daemon for etcd");
     add("etcd-key", text("FILE")->default_value(""),
-        "file with the key of --etcd-cert. (A user of etcd: MUSTER_ETCD_LOGIN_FILE names a file, mode 0600, with "
+        "private key of --etcd-cert. (For an etcd user: MUSTER_ETCD_LOGIN_FILE names a file, mode 0600, with "
         "USER:PASSWORD)");
     add("first-start",
-        "no job of this daemon can be running yet, so a full set of new agents need not wait for one lease after the "
-        "daemon's start, in which the agents of running jobs find it again");
+        "no job is running yet: seal a round as soon as all its nodes have joined. Default: wait one lease after the "
+        "start first, because agents of running jobs may reconnect");
     add("allow-faults",
-        "let muster fault kill, stop or slow down this daemon, as a rehearsal, for any of its jobs' users");
+        "allow muster fault to kill, stop or slow down this daemon (failure tests), for the users of all its jobs");
     add("log-level", text("debug|info|warning|error")->default_value("info"), "debug, info, warning or error");
     add("version", "print the version and exit");
     add("help,h", "print this and exit");
@@ -73,7 +73,7 @@ Result<options::parsed_options> read_options(const std::string& path, const opti
             return wrong(line, cat("unknown key '", key, "'", near.empty() ? "" : "; the nearest known key is ", near));
         }
         if (!places.emplace(key, cat(path, ":", line, ": ", key)).second)
-            return wrong(line, cat(key, " is given a second time; ", places.at(key), " is the first"));
+            return wrong(line, cat(key, " is set twice, first at ", places.at(key)));
         const bool is_flag = known.find(key, false).semantic()->max_tokens() == 0;
         const auto on = config_flag(value);
         if (is_flag && !on) return wrong(line, cat(key, ": got '", value, "'; accepted is yes or no"));

@@ -1,5 +1,5 @@
-// Holds back a step's actions until its records are persisted, and keeps the order of the steps, without making pings
-// wait for a disk. Pure.
+// Holds back the actions of a step until its records are persisted, in the order of the steps. Pings never wait for a
+// disk. Pure.
 #pragma once
 
 #include <cstddef>
@@ -22,16 +22,15 @@ class ActionGate {
         Actions released;            ///< to be carried out now
     };
 
-    /// Takes a step's actions. They are released at once when nothing waits before them and `has_records` is false, or
-    /// when they only answer pings or prove the secret: neither says anything about the state, and agents that come
-    /// back to a daemon have a quarter of a lease to hear it.
+    /// Takes the actions of a step. Releases them at once when nothing waits before them and `has_records` is false, or
+    /// when they only answer pings or prove the secret: neither depends on the state, and reconnecting agents have a
+    /// quarter of a lease to receive them.
     Entered enter(Actions actions, bool has_records);
 
     /// Everything up to and including `sequence` is persisted. The actions that this releases, in the steps' order.
     Actions persisted(std::uint64_t sequence);
 
-    /// The connections for which a decision waits here: not those that would only get news of a round or an answer to
-    /// a command.
+    /// The connections for which a decision waits; not those with only a progress message or an answer to a command.
     [[nodiscard]] std::set<ConnectionId> undecided() const;
     [[nodiscard]] std::size_t waiting_count() const { return waiting_.size(); }
 

@@ -1,5 +1,5 @@
-// One accepted connection, whatever it speaks: reads once a turn, hands the bytes to its session, and writes what the
-// session answered in one piece. Owned by its Station.
+// One accepted connection of any dialect: reads once per turn, passes the bytes to its session, and writes the
+// session's output at once. Owned by its Station.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +32,16 @@ class Connection final : public EventLoop::Handler {
     [[nodiscard]] std::string describe_peer() const;
     [[nodiscard]] int fd() const { return socket_.fd; }
 
-    // ---- for sessions; what is sent leaves together, after the event that caused it has been handled ----
+    // ---- for sessions; all output of one event is written together, after the event ----
     void send(std::string_view bytes);
     void send(Buffer bytes);
     /// The peer has shown that it speaks the protocol: the station's handshake deadline no longer applies.
     void establish() { established_ = true; }
-    /// A peer that leaves more than this unread is closed.
+    /// Closes a peer that leaves more than this unread.
     void limit_unsent(std::size_t bytes_max) { unsent_bytes_max_ = bytes_max; }
-    /// What was sent and the kernel has not taken yet.
+    /// Bytes sent that the kernel has not accepted yet.
     [[nodiscard]] std::size_t unsent_bytes() const { return outbox_.unsent_bytes(); }
-    /// Reads no more until `resume_reading`; the session hears when its output has drained.
+    /// Stops reading until `resume_reading`; the session's `drained` is called when its output is written.
     void pause_reading();
     void resume_reading();
     /// So many bytes are missing before anything can happen: the kernel need not wake us for each piece of a large

@@ -1,4 +1,4 @@
-// Every limit of the network side, with its reason. What a store may hold is in rendezvous/store/store_config.h.
+// Every limit of the network side, with its reason. The store's quotas are in rendezvous/store/store_config.h.
 #pragma once
 
 #include <cstddef>

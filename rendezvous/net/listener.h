@@ -1,4 +1,4 @@
-// A listening TCP port, and the sockets that come out of it.
+// A listening TCP port and the sockets that it accepts.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,8 @@ class Listener final : public EventLoop::Handler {
     Instant complained_at_{};
 };
 
-/// Who listens on TCP `port` of this host: "process 4242 (python3)", or empty when that cannot be known (another
-/// user's process, another namespace, gone again).
+/// The process that listens on TCP `port` of this host: "process 4242 (python3)"; empty if unknown (another user's
+/// process, another namespace, already gone).
 std::string describe_port_holder(std::uint16_t port);
 
 }  // namespace muster::rendezvous

@@ -1,4 +1,4 @@
-// What is spoken on one connection, and who begins it. All calls come on the loop's thread.
+// Session: the protocol on one connection. Dialect: creates sessions. All calls run on the loop's thread.
 #pragma once
 
 #include <cstddef>

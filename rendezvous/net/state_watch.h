@@ -1,7 +1,7 @@
-// Notices that the daemon cannot keep its state, and decides which agents are told so. Pure.
+// Detects that the daemon cannot write its state, and decides which agents receive StateStalled. Pure.
 //
-// A full disk fails each write; a disk that hangs finishes none. Both count as a stall. It begins with a failed write,
-// or when the oldest step has waited for `slow_after`, and ends with the next write that succeeds.
+// A full disk fails every write; a hanging disk finishes none. Both count as a stall. It starts with a failed write, or
+// when the oldest step has waited for `slow_after`, and ends with the next successful write.
 #pragma once
 
 #include <map>

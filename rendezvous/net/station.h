@@ -1,5 +1,5 @@
-// One listening port with its connections: accepts, tells the dialects apart by the first byte, enforces what holds for
-// all of them (quota, handshake deadline, unread bytes), and flushes.
+// One listening port with its connections: accepts, selects the dialect by the first byte, enforces the common limits
+// (quota, handshake deadline, unread bytes), and flushes.
 #pragma once
 
 #include <cstdint>

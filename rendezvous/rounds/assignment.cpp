@@ -115,7 +115,7 @@ std::vector<std::string> argument_notes(const std::vector<const Member*>& member
         notes.push_back(cat("nodes of this round run different arguments: ", one, " on ", some_hosts(kinds[0].hosts),
                             "; ", other, " on ", some_hosts(kinds[1].hosts),
                             kinds.size() == 2 ? "" : cat("; and ", kinds.size() - 2, " more"),
-                            ". If these are two jobs, give each its own --rdzv-id or port"));
+                            "; if these are two jobs, give each its own --rdzv-id or port"));
     }
     return notes;
 }

@@ -1,4 +1,4 @@
-// What each node of a freshly sealed round is told.
+// Composes the Assigned message of each node of a new round.
 #pragma once
 
 #include <string>

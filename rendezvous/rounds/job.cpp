@@ -1,4 +1,4 @@
-// Members come, speak and go. What follows for the job is settle()'s.
+// Events of members: joins, reports, losses. settle() derives what follows for the job.
 #include "rendezvous/rounds/job.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ void Job::count(const Member& member, int by) {
     const auto add = [by](std::uint32_t& tally) { tally += static_cast<std::uint32_t>(by); };
     switch (member.place) {
         case Place::waiting:
-            if (member.leaving) break;  // it is only waited for until it has said so
+            if (member.leaving) break;  // the job waits only for its Leave
             add(member.connected() ? tally_.gathered : tally_.away);
             if (member.connected() && member.newly_started && member.round == no_round &&
                 member.join.last_round == no_round)
@@ -94,8 +94,8 @@ std::vector<const Member*> Job::there_by_rank() const {
     return there;
 }
 
-/// Whom the rest of the round is to ask from now on, should this daemon fall silent: one that is gone cannot say that
-/// it has lost it too, and has no workers that another round could meet.
+/// Sends the remaining members of the round their new list of peers to ask if this daemon is lost. A gone node cannot
+/// answer, and has no workers left.
 void Job::tell_peers(std::vector<ConnectionId> told, const Turn& turn) const {
     if (!told.empty()) turn.step.actions.push_back(SendTo{std::move(told), peers(there_by_rank(), round_.number)});
 }
@@ -139,7 +139,7 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
         member.peer = arrival.peer;
         set_connection(member, arrival.connection, arrival.number);
         if (member.leaving) turn.send(member.connection, native::Drain{member.leaves_because});
-        // It was out of the round already; it must still stop its workers and join again like everybody else.
+        // It was already lost to the round; it must still stop its workers and join again.
         if (member.place == Place::lost) set_place(member, Place::draining);
     }
     heard(member, turn.now);
@@ -149,11 +149,11 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
 void Job::refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn) {
     turn.send(arrival.connection, Refused{RefusalReason::duplicate,
                                           cat("incarnation ", arrival.node.incarnation, " of ", label(arrival.node),
-                                              " is already here as ", label(here), "; start a second agent afresh")});
+                                              " is already used by ", label(here), "; start the second agent again")});
 }
 
 void Job::close_replaced(ConnectionId connection, const Turn& turn) {
-    turn.step.actions.push_back(CloseConnection{connection, "replaced by a newer one of the same agent"});
+    turn.step.actions.push_back(CloseConnection{connection, "replaced by a newer connection of the same agent"});
 }
 
 void Job::on_heard(Incarnation incarnation, const Turn& turn) {
@@ -174,8 +174,8 @@ void Job::on_connection_ended(Incarnation incarnation, ConnectionId connection, 
 
 // ---- joining ----
 
-/// A member of the same role that launches a program of another name: two jobs that share an id by accident. Only a
-/// fresh agent is asked; paths may differ from host to host.
+/// A member of the same role that launches another program: two jobs share an id by accident. Checks only new agents,
+/// and only file names, because paths may differ between hosts.
 const Member* Job::another_program(const Arrival& arrival, const native::Join& join) const {
     if (join.entry.empty() || members_.contains(arrival.node.incarnation)) return nullptr;
     for (const auto& [incarnation, member] : members_)
@@ -188,29 +188,26 @@ std::optional<Refused> Job::objection(const Arrival& arrival, const native::Join
     if (auto why = difference(terms_, terms_by_, join.terms, label(arrival.node)); !why.empty())
         return Refused{RefusalReason::terms_differ, std::move(why)};
     if (members_.size() >= config_.nodes_max && !members_.contains(arrival.node.incarnation))
-        return Refused{RefusalReason::limit,
-                       cat("job '", id_, "' has ", members_.size(), " nodes, and no more may join")};
+        return Refused{RefusalReason::limit, cat("job '", id_, "' has ", members_.size(), " nodes, its maximum")};
     const auto* other = another_program(arrival, join);
     if (other != nullptr)
         return Refused{RefusalReason::job_in_use,
                        cat("job '", id_, "' is in use: ", label(other->node), " launches ", other->join.entry, " and ",
-                           label(arrival.node), " launches ", join.entry, "; give this job a --rdzv-id of its own")};
+                           label(arrival.node), " launches ", join.entry, "; give this job its own --rdzv-id")};
     if (!terms_.fixed_world || join.node_rank < 0) return std::nullopt;
     for (const auto& [incarnation, member] : members_) {
         if (incarnation == arrival.node.incarnation || member.join.node_rank != join.node_rank) continue;
-        // A holder without a connection may be the same node's former agent: its successor waits beside it.
+        // A holder without a connection may be the same node's previous agent: its successor waits.
         if (!member.connected()) continue;
-        return Refused{
-            RefusalReason::duplicate,
-            cat("--node-rank ", join.node_rank, " is held by ", label(member.node), " and asked for by ",
-                label(arrival.node),
-                "; give each node a rank of its own, or, if this is another job, a port and a --rdzv-id of its "
-                "own")};
+        return Refused{RefusalReason::duplicate,
+                       cat("--node-rank ", join.node_rank, " is held by ", label(member.node), " and requested by ",
+                           label(arrival.node),
+                           "; give each node its own rank, or, if this is another job, its own port and --rdzv-id")};
     }
     return std::nullopt;
 }
 
-/// Tells it, and those who wait, who would do so for a node that cannot come.
+/// Sends the refusal, and includes it in the progress line of the waiting nodes.
 bool Job::is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn) {
     auto refusal = objection(arrival, join);
     if (!refusal) return false;
@@ -230,10 +227,10 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
     }
     if (ending_) {
         if (refuse_late(arrival, join, turn)) return false;
-        turn.send(arrival.connection, *ending_);  // resent, or a late joiner: the job is finished
+        turn.send(arrival.connection, *ending_);  // a repetition, or a late joiner: the job is over
         return true;
     }
-    // A refused agent's word counts, too: this job may be a new one under the id of its own.
+    // A refused agent counts as well: it may show that a new job uses this id.
     next_round_ = std::max(next_round_, join.last_round + 1);
     if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
     if (is_refused(arrival, join, turn)) return false;
@@ -255,8 +252,8 @@ void Job::join_again(Member& member, const native::Join& join, const Turn& turn)
     member.parked_at = 0;
     waiting_changed_ = true;
     if (in_round) {
-        // Fenced, say: it has no workers any more, so the round is over for the others too.
-        const auto why = explained(member, "gave up its workers by itself", turn.now);
+        // For example fenced: it has no workers any more, so the round is over for the others too.
+        const auto why = explained(member, "stopped its workers because it lost contact with the rendezvous", turn.now);
         blame_node(member, cat("it ", why), turn.now);
         set_place(member, Place::waiting);
         end_round(RoundEndReason::node_lost, cat(label(member.node), " ", why), turn);
@@ -296,9 +293,9 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     if (found == members_.end() || ending_) return;
     auto& member = found->second;
     if (report.round != round_.number) return;
-    // It had drained this round before the daemon died that knew of its end.
+    // It had drained this round before the daemon that knew of its end was lost.
     if (in_running_round(member) && round_.running())
-        end_round(RoundEndReason::daemon_restarted, cat(label(member.node), " had stopped its workers already"), turn);
+        end_round(RoundEndReason::daemon_restarted, cat(label(member.node), " had already stopped its workers"), turn);
     if (member.place != Place::draining || member.reported) return settle(turn);
     count(member, -1);
     member.reported = true;
@@ -339,7 +336,8 @@ void Job::on_agent_died(Incarnation incarnation, const native::AgentDied& died, 
     const auto found = members_.find(incarnation);
     if (found == members_.end()) return;
     if (found->second.connected())
-        turn.step.actions.push_back(CloseConnection{found->second.connection, "its guardian says that the agent died"});
+        turn.step.actions.push_back(
+            CloseConnection{found->second.connection, "its guardian reported the agent's death"});
     departed(found, RoundEndReason::node_lost, died.why, turn);
 }
 

@@ -1,15 +1,15 @@
 // One job: its members, its rounds, its budget. Pure; Server (server.h) routes connections and messages here.
 //
-// The phase of a job is nowhere written down. Every transition ends in settle(), which derives from the members and
-// the last sealed round what is to happen now, in this order:
+// The phase of a job is not stored. Every transition ends in settle(), which derives what is due from the members and
+// the last sealed round, in this order:
 //
 //   over        JobEnded has gone out; remembered until all have acknowledged it, or end_linger
 //   running     all succeeded -> over; a late joiner was gathered for -> the round ends
 //   ended       every member has joined again, left, or is proven gone -> charge the budget -> over, or gathering
 //   gathering   enough nodes, and the last call is over or nobody else can come -> seal
 //
-// STATES.md is the table of events, with the why of each cell. A round ends in end_round() alone, is sealed in seal()
-// alone, and a member is believed lost in lose() alone.
+// STATES.md is the table of events, with the reason for each cell. Only end_round() ends a round, only seal() seals
+// one, and only lose() declares a member lost.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace muster::rendezvous {
 struct JobFacts;  // job_record.h
 struct KeptJob;
 
-/// The moment of a step, and where its results go.
+/// The time of a step and its results.
 struct Turn {
     Instant now;
     ServerStep& step;
@@ -42,14 +42,15 @@ struct Turn {
 
 class Job {
   public:
-    /// `terms` are the first agent's, already found sensible. `quiet_until`: no seal before it, but for
-    /// QuietStart::until_full; now or earlier for no such wait.
+    /// `terms` are the first agent's and valid. No seal before `quiet_until`, except for QuietStart::until_full; now or
+    /// earlier: no wait.
     Job(std::string id, const ServerConfig& config, native::JobTerms terms, Instant quiet_until);
-    /// As the daemon before this one kept it (job_keep.cpp).
+    /// Restores the job from an earlier daemon's records (job_keep.cpp).
     Job(const ServerConfig& config, KeptJob kept, Instant now);
 
-    // ---- what agents say; `said_by` is the incarnation. False from the first two: refused, nothing changed. ----
-    /// A join that may begin the job anew is held back (job_new_start.cpp), and comes out of take_released().
+    // ---- messages of agents; `said_by` is the incarnation. The first two return false when refused: nothing changed
+    // ----
+    /// A join that may start the job again is held back (job_new_start.cpp) until take_released() returns it.
     bool on_join(const Arrival& arrival, const native::Join& join, const Turn& turn);
     bool on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void on_workers_failed(Incarnation said_by, const native::WorkersFailed& failed, const Turn& turn);
@@ -60,38 +61,38 @@ class Job {
     void on_end_acknowledged(Incarnation said_by, const Turn& turn);
     void on_agent_died(Incarnation incarnation, const native::AgentDied& died, const Turn& turn);
 
-    /// `from` gets the CommandAnswer; of a fault when its agent has answered.
+    /// `from` receives the CommandAnswer; for a fault, after its agent has answered.
     void on_command(ConnectionId from, const native::Command& command, const Turn& turn);
     void on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer, const Turn& turn);
 
-    /// A known agent speaks on another connection: false if that connection is not newer than the one it has (somebody
-    /// else uses its incarnation). An older connection is closed.
+    /// A known agent uses another connection. False: that connection is not newer than its current one (another process
+    /// uses its incarnation). Closes an older connection.
     bool take_connection(const Arrival& arrival, const Turn& turn);
     void on_heard(Incarnation incarnation, const Turn& turn);
     void on_connection_ended(Incarnation incarnation, ConnectionId connection, const Turn& turn);
-    /// The daemon's own loop was late by so much: beyond a fifth of the lease, nobody's silence until now means
-    /// anything. `what` is the log line's subject and verb.
+    /// The daemon's own loop was late by this much. Beyond a fifth of the lease, all leases restart. `what` is the log
+    /// line's subject and verb.
     void on_stall(Duration late, std::string_view what, const Turn& turn);
-    /// For so long nobody was told what was decided: the times in which agents answer it begin now.
+    /// Decisions were held back for this long: the deadlines for agents' answers start now.
     void on_decisions_freed(Duration held, const Turn& turn);
-    /// An agent of torchrun's at this address waits for the job, and cannot be told that it waits in vain.
+    /// A torchrun agent at this address waits for a job of this name in the store.
     void on_torchrun(const std::string& peer, const Turn& turn);
-    /// Deadlines that have passed take effect.
+    /// Applies expired deadlines.
     void on_elapsed(const Turn& turn);
-    /// After each of these: records of what has changed, and the deletion of all where the job is forgotten.
+    /// The records changed by the calls above; deletions of all records when the job is forgotten.
     void keep_records(const Turn& turn);
 
     [[nodiscard]] Instant deadline() const;
-    /// Over and acknowledged (or its time is up), or without members for good: the server may drop it.
+    /// True when the job is over and acknowledged (or timed out), or has permanently no members: the server drops it.
     [[nodiscard]] bool forgotten() const { return forgotten_; }
     [[nodiscard]] bool knows(Incarnation incarnation) const { return members_.contains(incarnation); }
-    /// Of a job without a secret: this agent's place in it is proof enough for such a command.
+    /// Without a secret: whether this agent's membership permits the command.
     [[nodiscard]] bool may_command(Incarnation incarnation, const native::Command& command) const;
 
-    /// Joins that are to be judged anew: by this job, or by a new one of its name where it is forgotten.
+    /// Held-back joins to be judged again: by this job, or by a new one of its name after it is forgotten.
     std::vector<HeldJoin> take_released();
     [[nodiscard]] Round next_round() const { return next_round_; }
-    /// Of the job before it under this name: numbers only grow.
+    /// The number of the previous job's last round under this name: numbers only grow.
     void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
 
     // ---- for status.cpp and the records ----
@@ -104,7 +105,8 @@ class Job {
     [[nodiscard]] std::string waiting_for(Instant now) const;
 
   private:
-    /// How many members stand where; kept by set_place and set_connection so that settle() never walks the members.
+    /// How many members are in which place; maintained by set_place and set_connection, so that settle() need not
+    /// iterate.
     struct Tally {
         std::uint32_t gathered = 0;  ///< waiting, connected
         std::uint32_t away = 0;      ///< waiting, but without a connection just now
@@ -120,13 +122,13 @@ class Job {
 
     using Members = std::map<Incarnation, Member>;
 
-    /// What the daemon hears of the last sealed round as a whole.
+    /// Contact with the last sealed round as a whole.
     struct Hearing {
         bool anybody = false;                ///< at least one of its members is connected and not silent
         Instant last_word = Instant::min();  ///< of all of its members
     };
 
-    // job_new_start.cpp: agents that may begin the job anew
+    // job_new_start.cpp: agents that may start the job again
     bool hold_back(const Arrival& arrival, const native::Join& join, const Turn& turn);
     bool take_held_connection(const Arrival& arrival, const Turn& turn);
     void refuse_twin(const Arrival& arrival, const NodeIdentity& here, const Turn& turn);
@@ -155,11 +157,11 @@ class Job {
     // job_budget.cpp: what the ended round costs
     void decide_budget(const Turn& turn);
     [[nodiscard]] bool budget_spent();
-    /// Restarts have brought no newer checkpoint for so long that the job is to end. Counts: once for each round.
+    /// True when too many restarts brought no newer checkpoint. Counts, so call it once per round.
     [[nodiscard]] bool in_crash_loop();
     [[nodiscard]] std::string why_crash_loop() const;
     void note_progress();
-    /// The first cause is a worker that asked not to be started again.
+    /// The first cause is a worker that requested no restart.
     [[nodiscard]] bool told_to_stop() const;
     [[nodiscard]] bool failed_early() const;
     [[nodiscard]] std::string why_no_restart() const;
@@ -176,7 +178,7 @@ class Job {
     [[nodiscard]] std::string why_left_out(const Member& member) const;
     [[nodiscard]] std::vector<std::string> notes_on_nodes(const std::vector<Member*>& sealed) const;
 
-    // job_command.cpp: what people ask for
+    // job_command.cpp: commands
     native::CommandAnswer drain_node(const native::Command& command, const Turn& turn);
     native::CommandAnswer notify(const native::Command& command, const Turn& turn);
     void pass_on_notice(Member& member, const Turn& turn);
@@ -184,7 +186,7 @@ class Job {
     Result<Member*> find_node(const std::string& name);
     [[nodiscard]] bool left_for_drain() const;
 
-    // job_fault.cpp: losses that are rehearsed
+    // job_fault.cpp: injected faults
     std::optional<native::CommandAnswer> inject_fault(ConnectionId from, const native::Command& command,
                                                       const Turn& turn);
     native::CommandAnswer fault_on_daemon(const native::Command& command, const Turn& turn) const;
@@ -219,12 +221,12 @@ class Job {
     // job_seen.cpp
     void tell_job_seen(const Turn& turn);
 
-    // job_waiting.cpp: those who wait are told for whom
+    // job_waiting.cpp: progress messages
     void tell_waiting(const Turn& turn);
     [[nodiscard]] std::uint32_t room() const;
     [[nodiscard]] std::uint32_t wanted() const;
 
-    // job_silence.cpp: who is believed lost, and when
+    // job_silence.cpp: leases
     void judge_silence(const Turn& turn);
     [[nodiscard]] Instant due_at(const Member& member) const;
     [[nodiscard]] bool is_spared(const Member& member, const Hearing& hearing, Instant now) const;
@@ -238,7 +240,7 @@ class Job {
     void blame_node(const Member& member, const std::string& how, Instant now);
     void tell_of_lost_workers(const Member& member, Instant now);
 
-    // job_resume.cpp: an agent comes back and says which round it is in
+    // job_resume.cpp: agents that reconnect with running workers
     void resume_known(Member& member, const native::Resume& resume, const Turn& turn);
     void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
@@ -248,7 +250,7 @@ class Job {
     // job.cpp
     Member& add_member(const Arrival& arrival, const native::Join& join, const Turn& turn);
     void erase(Members::iterator gone, const Turn& turn);
-    /// Those of the running round, with workers or through.
+    /// The members of the running round, with running or successful workers.
     [[nodiscard]] std::vector<const Member*> there_by_rank() const;
     void tell_peers(std::vector<ConnectionId> told, const Turn& turn) const;
     void set_place(Member& member, Place place);
@@ -274,11 +276,11 @@ class Job {
     native::JobTerms terms_;
     std::string terms_by_;  ///< the host whose join set the terms
     Instant quiet_until_;
-    bool taught_ = false;  ///< known from what agents resumed: members may be missing, or more may come
+    bool taught_ = false;  ///< restored from agents' Resume: members may be missing
 
     Members members_;
     Tally tally_;
-    std::vector<NodePast> pasts_;  ///< of hosts whose agents are gone, for the next ones there
+    std::vector<NodePast> pasts_;  ///< failures of hosts whose agents are gone, inherited by the next agent there
     std::uint64_t next_arrival_ = 1;
     struct Gone {
         std::string host;
@@ -295,9 +297,9 @@ class Job {
     std::int64_t checkpoint_step_ = -1;   ///< the newest that the last ended round told of
     std::uint32_t restarts_stalled_ = 0;  ///< in a row, since that one
 
-    bool deaf_ = false;  ///< nobody of the running round is heard, so nobody is judged: the fault may be this daemon's
-    /// Until then a connection that ends does not shorten its member's lease: what broke it was this daemon's silence,
-    /// and its agent may be waiting for its next attempt.
+    bool deaf_ = false;  ///< no member of the running round is heard, so none is judged: the fault may be this daemon's
+    /// Until then a closed connection does not shorten its member's lease, because this daemon's own stall may have
+    /// broken it.
     Instant forgiving_until_ = Instant::min();
     bool call_open_ = false;  ///< enough nodes are gathered and the last call runs (or a joiner's, in a running round)
     Instant call_ends_ = no_deadline;
@@ -317,8 +319,8 @@ class Job {
     Instant next_look_ = no_deadline;                 ///< when somebody's silence must be judged at the latest
     Instant reports_awaited_since_ = Instant::min();  ///< a round's end, or this daemon's start where it was later
     bool waiting_changed_ = false;
-    std::string torchrun_at_;   ///< where one waits, since the last round was sealed
-    std::string last_refusal_;  ///< why the last one that came may not join: those who wait for it want to know
+    std::string torchrun_at_;   ///< address of a waiting torchrun agent, since the last seal
+    std::string last_refusal_;  ///< why the last node was refused, for the progress messages
     Instant told_waiting_at_ = Instant::min();
 
     std::optional<native::JobEnded> ending_;

@@ -1,7 +1,8 @@
-// What an ended round costs: a restart of the job's budget, the job, or a node its place in the next rounds.
+// Decides whether a job restarts after a round has ended: charges the restart budget, ends the job, or excludes a node
+// from the next rounds.
 //
-// All of it is decided once for each round, in decide_budget(), when every member of it has joined again or is gone:
-// only then is it known what came first.
+// Decided once per round, in decide_budget(), when every member has joined again or is gone: only then is the first
+// cause known.
 #include <algorithm>
 #include <utility>
 
@@ -15,15 +16,15 @@ namespace muster::rendezvous {
 using native::JobOutcome;
 using native::RoundEndReason;
 
-/// Charged only now, when all of the round's news is in: failures that a lost node caused cost nothing, and they are
-/// often seen before the loss.
+/// Charged only now, when all reports have arrived: failures that a lost node caused are free, and are often reported
+/// before the loss.
 void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
     const bool flaps = judge_nodes(turn);
-    // Only now: a crash that is heard of later may have come first. And also where a node had left before the others
-    // were heard: they all save and leave in the same step.
-    // Not where a node joined: nobody is preempted then, and a stop signal may have been taken for a notice.
+    // Only now, because a crash reported later may have come first. Also after a node left before the others reported:
+    // all of them save and leave in the same step. Not after a node joined: that is no preemption, and a worker may
+    // have taken the stop signal for a notice.
     note_progress();
     if (left_for_drain()) return;
     if (round_.reason != RoundEndReason::node_joined && told_to_stop()) {
@@ -47,8 +48,7 @@ void Job::decide_budget(const Turn& turn) {
     }
 }
 
-/// With a window, only the charges count that are younger than it: a job of many weeks loses a worker now and then,
-/// and that is no reason to give it up.
+/// With a window, only younger charges count, so that a job of many weeks survives occasional failures.
 bool Job::budget_spent() {
     if (terms_.restarts_window_ms == 0) return restarts_used_ >= terms_.restarts_max;
     const Duration window = std::chrono::milliseconds(terms_.restarts_window_ms);
@@ -60,8 +60,7 @@ bool Job::told_to_stop() const {
     return !round_.failures.empty() && is_last_word(round_.failures.first_cause(config_.victim_window));
 }
 
-/// The first cause is one that the next start would only repeat: a missing module, a bad option, a checkpoint that
-/// finds the disk full.
+/// True when a restart would repeat the first cause: a missing module, a bad option, a full disk for the checkpoint.
 bool Job::failed_early() const {
     return !terms_.restart_early_failures && round_.failures.first_cause(config_.victim_window).early;
 }
@@ -70,16 +69,16 @@ std::string Job::why_no_restart() const {
     const auto& first = round_.failures.first_cause(config_.victim_window);
     const auto who = cat("rank ", first.rank, " on ", first.host);
     if (told_to_stop())
-        return cat(who, saved_and_left(first.end) ? " saved and left" : " asked not to be started again", " (",
+        return cat(who, saved_and_left(first.end) ? " saved and left" : " requested no restart", " (",
                    describe(first.end), ")");
     if (failed_early() && first.cause.kind == CauseKind::disk_full)
         return cat(who,
-                   " could not save its checkpoint on a full disk, and a restart makes no room "
-                   "(--restart-early-failures restarts all the same)");
+                   " could not save its checkpoint on a full disk, and a restart frees no space "
+                   "(--restart-early-failures restarts anyway)");
     if (failed_early())
         return cat(who,
-                   " failed before its first step, by a mistake that a restart would only repeat "
-                   "(--restart-early-failures restarts all the same)");
+                   " failed before its first step, with an error that a restart would repeat "
+                   "(--restart-early-failures restarts anyway)");
     if (terms_.restarts_max == 0) return "a worker failed and no restart is allowed (--max-restarts=0)";
     if (terms_.restarts_window_ms > 0)
         return cat("a worker failed and no restart is left (--max-restarts ", restart_budget(terms_), ": ",
@@ -95,15 +94,15 @@ std::string Job::restarts_told() const {
                restart_budget(terms_), ")");
 }
 
-/// Beyond the round before, not beyond all: what was kept in memory may be lost with its node.
+/// Compared with the previous round, not with all: a checkpoint in memory may be lost with its node.
 void Job::note_progress() {
     if (round_.checkpoint_step > checkpoint_step_) restarts_stalled_ = 0;
     checkpoint_step_ = round_.checkpoint_step;
 }
 
-/// A node's loss costs no restart of the budget, but a host that comes and goes would restart the world for ever: it
-/// counts here from its second time on. Machines that are taken away one after the other are no loop, nor is what
-/// somebody wished for, a node that joined, left or was drained.
+/// A node's loss is not charged, but a host that fails repeatedly would restart the job for ever: it counts here from
+/// its second loss on. Different hosts lost one after the other are no loop, nor are requested changes: a node that
+/// joined, left or was drained.
 bool Job::in_crash_loop() {
     return terms_.stalled_restarts_max > 0 && restarts_stalled_++ >= terms_.stalled_restarts_max;
 }
@@ -116,7 +115,7 @@ std::string Job::why_crash_loop() const {
 
 // ---- nodes that fail again and again ----
 
-/// Whose workers' failure the round's end was. A victim's is nobody's, and of a node that was lost see note_loss.
+/// The node whose workers' failure ended the round; none if that failure was a victim's. For lost nodes see note_loss.
 Member* Job::culprit() {
     if (round_.failures.empty()) return nullptr;
     const auto& first = round_.failures.first_cause(config_.victim_window);
@@ -128,8 +127,8 @@ Member* Job::culprit() {
     return nullptr;
 }
 
-/// A node that was the only one lost, and that was the first cause. Of several at once it is the network's doing, or
-/// the power's. True: its host has been the first cause before.
+/// Notes the only lost node if it was the first cause. Several lost at once indicate the network or the power. True:
+/// its host has been the first cause before.
 bool Job::note_loss() {
     const auto is_loss = [](const Failure& failure) { return failure.kind == FailureKind::node_lost; };
     if (std::ranges::count_if(round_.failures.kept(), is_loss) != 1) return false;
@@ -148,7 +147,7 @@ bool Job::note_loss() {
     return again;
 }
 
-/// The lost node itself, where it has not gone yet, or the agent that came in its place and is here already.
+/// The lost node itself if it is still a member, or the agent that has replaced it.
 Member* Job::successor_of(const Failure& lost) {
     const auto gone = std::ranges::find_if(
         gone_of_round_, [&](const Gone& one) { return one.host == lost.host && one.group_rank == lost.group_rank; });
@@ -163,14 +162,13 @@ Member* Job::successor_of(const Failure& lost) {
     return found;
 }
 
-/// The ranks of a fixed world are the nodes' own: none is left out.
+/// In a fixed world each node owns its rank, so none is excluded.
 bool Job::is_judged() const {
     return terms_.node_failures_max > 0 && !terms_.fixed_world;
 }
 
-/// Most failures are healed by a restart in place, so the first one costs a node nothing. A node that is the first
-/// cause again and again is left out while it is one in too many of the last rounds; as rounds go on without it, its
-/// failures get old and it is taken back.
+/// A restart in place cures most failures, so the first one costs a node nothing. A node is excluded while it is the
+/// first cause of too many of the last rounds. As rounds pass without it, its failures expire and it may return.
 bool Job::judge_nodes(const Turn& turn) {
     auto* failed = is_judged() ? culprit() : nullptr;
     if (failed != nullptr) failed->first_cause_of.push_back(round_.number);
@@ -200,7 +198,7 @@ bool Job::fails_too_often(const Member& member) const {
     return is_judged() && member.first_cause_of.size() >= terms_.node_failures_max && !is_host(member);
 }
 
-/// The agent goes, its host stays as it is: the next agent there has the same past. It may be here already.
+/// The next agent on the same host inherits the failures of the gone one. It may be here already.
 void Job::remember_node(const Member& gone) {
     if (gone.round != no_round && gone.round == round_.number)
         gone_of_round_.push_back({gone.node.host, static_cast<std::int32_t>(gone.group_rank), gone.arrival});
@@ -221,7 +219,7 @@ void Job::remember_node(const Member& gone) {
     }
 }
 
-/// Several agents may share a host: each new one takes over from one that is gone.
+/// Several agents may share a host: each new one inherits from one that is gone.
 void Job::recall_node(Member& newcomer) {
     const auto past =
         std::find_if(pasts_.begin(), pasts_.end(), [&](const NodePast& one) { return one.host == newcomer.node.host; });
@@ -232,20 +230,20 @@ void Job::recall_node(Member& newcomer) {
 }
 
 std::string Job::why_left_out(const Member& member) const {
-    return cat(label(member.node), " is left out: it was the first cause of the end of ", member.first_cause_of.size(),
+    return cat(label(member.node), " is excluded: it was the first cause of the end of ", member.first_cause_of.size(),
                " of the last ", terms_.node_failures_of, " rounds (--node-failures ", terms_.node_failures_max, "/",
                terms_.node_failures_of, ")");
 }
 
-/// What every node is told about those that are left out of the round, or are not although they should be.
+/// The notes for every node about excluded nodes, and about those that are needed in spite of their failures.
 std::vector<std::string> Job::notes_on_nodes(const std::vector<Member*>& sealed) const {
     std::vector<std::string> notes;
     for (const auto& [incarnation, member] : members_) {
         if (!member.left_out) continue;
         const bool takes_part = std::find(sealed.begin(), sealed.end(), &member) != sealed.end();
         notes.push_back(takes_part ? cat(label(member.node),
-                                         " fails again and again, and takes part all the same: without it there would "
-                                         "be fewer nodes than the minimum, ",
+                                         " fails repeatedly, but takes part because without it there would be fewer "
+                                         "nodes than the minimum, ",
                                          nodes_needed())
                                    : why_left_out(member));
     }

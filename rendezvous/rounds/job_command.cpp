@@ -1,5 +1,4 @@
-// What people ask of a job: to let one node go, or to tell all workers that they will be stopped soon. server.cpp has
-// made sure that whoever asks may.
+// Commands to a job: drain one node, or send a preemption notice to all workers. server.cpp has checked the permission.
 #include <algorithm>
 
 #include "rendezvous/base/text/text.h"
@@ -9,10 +8,10 @@ namespace muster::rendezvous {
 
 namespace {
 
-/// Named in an answer; the rest is a count.
+/// How many nodes an answer names; the rest is a count.
 constexpr std::size_t nodes_named_max = 20;
 
-/// As a command names it where its host alone is not enough.
+/// HOST:PID, for hosts with several agents.
 std::string name_of(const Member& member) {
     return cat(member.node.host, ':', member.node.pid);
 }
@@ -28,8 +27,8 @@ std::string list(const std::vector<const Member*>& members) {
     return text;
 }
 
-/// A scheduler signals all nodes of a job, one after the other, and each passes it on: one notice, not a second one,
-/// which would hurry the workers.
+/// A scheduler signals all nodes of a job in turn, and each passes the signal on. This makes them one notice, because a
+/// second one would hurry the workers.
 constexpr Duration notices_are_one_within = 2s;
 
 }  // namespace
@@ -48,7 +47,7 @@ void Job::on_command(ConnectionId from, const native::Command& command, const Tu
     settle(turn);
 }
 
-/// The one member that is meant by HOST or HOST:PID; else an error that lists those that there are.
+/// The member that HOST or HOST:PID names; else an error that lists the candidates.
 Result<Member*> Job::find_node(const std::string& name) {
     std::vector<const Member*> all;
     std::vector<Member*> meant;
@@ -72,15 +71,15 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
     auto& member = **found;
     if (is_host(member))
         return no(cat(name_of(member),
-                      " serves the rendezvous, and the job would lose that with it; stop its muster with a "
-                      "signal instead, or run a musterd and name it with --rdzv-endpoint"));
+                      " serves the rendezvous, which would be lost with it; stop its muster with a "
+                      "signal instead, or run musterd and set --rdzv-endpoint to it"));
     if (!member.leaving) {
         count(member, -1);
         member.leaving = true;
         count(member, +1);
-        member.leaves_because = command.why.empty() ? "somebody asked for it (muster drain)" : command.why;
+        member.leaves_because = command.why.empty() ? "requested with muster drain" : command.why;
         waiting_changed_ = true;
-        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " is to leave: ", member.leaves_because));
+        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " must leave: ", member.leaves_because));
     }
     if (round_.running() && in_running_round(member)) round_.drained = true;
     turn.send(member.connection, native::Drain{member.leaves_because});
@@ -88,7 +87,7 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
         std::count_if(members_.begin(), members_.end(), [](const auto& one) { return !one.second.leaving; });
     const bool enough = static_cast<std::uint32_t>(left) >= nodes_needed();
     return {command.number, true,
-            cat(name_of(member), " was told to stop its workers and leave",
+            cat(name_of(member), " was ordered to stop its workers and leave",
                 enough ? ""
                        : cat("; the job then waits for another node, because ", left, left == 1 ? " is" : " are",
                              " left and it needs ", nodes_needed()))};
@@ -96,7 +95,7 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
 
 native::CommandAnswer Job::notify(const native::Command& command, const Turn& turn) {
     if (!round_.running()) return {command.number, false, "no round of the job is running"};
-    if (turn.now < notice_lasts_until_) return {command.number, true, "all workers have just been told"};
+    if (turn.now < notice_lasts_until_) return {command.number, true, "all workers have just received a notice"};
     noticed_at_ = turn.now;
     notice_why_ = command.why;
     notice_lasts_until_ = turn.now + notices_are_one_within;
@@ -108,10 +107,10 @@ native::CommandAnswer Job::notify(const native::Command& command, const Turn& tu
     const auto nodes = told.connections.size();
     turn.step.why.push_back(cat("job '", id_, "': notice to all workers: ", command.why));
     if (nodes > 0) turn.step.actions.push_back(std::move(told));
-    return {command.number, true, cat("the workers of ", nodes, nodes == 1 ? " node" : " nodes", " are told")};
+    return {command.number, true, cat("notice sent to the workers of ", nodes, nodes == 1 ? " node" : " nodes")};
 }
 
-/// A node of the running round that was away when all were told: it hears of it when it is back.
+/// Sends the notice to a node that was disconnected when it was given.
 void Job::pass_on_notice(Member& member, const Turn& turn) {
     if (noticed_at_ == no_deadline || member.place != Place::running || member.noticed) return;
     set_noticed(member, true);
@@ -124,8 +123,8 @@ void Job::set_noticed(Member& member, bool noticed) {
     if (config_.keep_records) unkept_nodes_.insert(member.node.incarnation);
 }
 
-/// Whoever waits beside a round has shown nothing but that it knows the job's name and terms: a stranger could. Itself
-/// it may order about. Before the first round nobody has shown more, and whoever waits will be in it.
+/// A node that waits beside a round has only shown that it knows the job's name and terms, so it may command only
+/// itself. Before the first round no node has shown more, so all that wait may command.
 bool Job::may_command(Incarnation incarnation, const native::Command& command) const {
     const auto found = members_.find(incarnation);
     if (found == members_.end()) return false;
@@ -135,7 +134,7 @@ bool Job::may_command(Incarnation incarnation, const native::Command& command) c
     return itself || member.round != no_round || round_.number == no_round;
 }
 
-/// Its workers saved and left because one node is to go: nothing has failed, and the job goes on.
+/// The workers saved and left because a node is being drained: nothing has failed, and the job continues.
 bool Job::left_for_drain() const {
     return round_.drained && !round_.failures.empty() &&
            saved_and_left(round_.failures.first_cause(config_.victim_window).end);

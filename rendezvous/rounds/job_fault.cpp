@@ -1,6 +1,5 @@
-// Losses that somebody rehearses (muster fault). The daemon finds whose worker or which agent is meant and hands the
-// order on; that agent decides whether it may be, and its answer goes back to whoever asked. What was injected explains
-// what comes of it.
+// Fault injection (muster fault). The daemon forwards the order to the agent of the named worker or node; that agent
+// decides whether it is allowed, and its answer goes back to the sender. Later reports name the injected fault.
 #include <algorithm>
 
 #include "rendezvous/base/text/text.h"
@@ -10,7 +9,7 @@ namespace muster::rendezvous {
 
 namespace {
 
-/// Orders that no agent has answered yet; people give few, and the oldest is forgotten.
+/// Orders that no agent has answered yet; beyond this, the oldest is dropped.
 constexpr std::size_t pending_faults_max = 64;
 
 }  // namespace
@@ -25,7 +24,7 @@ std::optional<native::CommandAnswer> Job::inject_fault(ConnectionId from, const 
     const auto found = fault.target == native::FaultTarget::worker ? find_rank(fault.rank) : find_node(command.node);
     if (!found) return no(found.error().context);
     const auto& member = **found;
-    if (!member.connected()) return no(cat(label(member.node), " is not connected at the moment, and cannot be told"));
+    if (!member.connected()) return no(cat(label(member.node), " is not connected at the moment; try again later"));
     if (pending_faults_.size() == pending_faults_max) pending_faults_.erase(pending_faults_.begin());
     pending_faults_.push_back({++last_fault_, member.node.incarnation, fault, from, command.number});
     turn.send(member.connection, native::FaultOrdered{last_fault_, member.round, fault});
@@ -41,8 +40,9 @@ native::CommandAnswer Job::fault_on_daemon(const native::Command& command, const
     turn.step.why.push_back(cat("job '", id_, "': injected by ", native::describe(command.fault)));
     turn.step.actions.push_back(SufferFault{command.fault});
     return {command.number, true,
-            config_.embedded_for.empty() ? "this daemon suffers it now"
-                                         : "this daemon suffers it now, with the node whose muster it is part of"};
+            config_.embedded_for.empty()
+                ? "the fault strikes this daemon now"
+                : "the fault strikes this daemon now, and the node whose muster it is part of"};
 }
 
 Result<Member*> Job::find_rank(std::uint32_t rank) {
@@ -50,7 +50,7 @@ Result<Member*> Job::find_rank(std::uint32_t rank) {
     const auto by_rank = there_by_rank();
     if (by_rank.size() != round_.node_count)
         return Error{Errc::not_found,
-                     cat("nodes of round ", round_.number, " are through already; ask when the next one runs")};
+                     cat("nodes of round ", round_.number, " have already finished; try again in the next round")};
     std::uint32_t base = 0;
     for (const auto* member : by_rank) {
         if (rank < base + member->join.slots) return &members_.at(member->node.incarnation);
@@ -76,15 +76,15 @@ void Job::on_fault_answer(Incarnation said_by, const native::FaultAnswer& answer
         cat("job '", id_, "': on ", label(member.node), ", injected by ", native::describe(asked.fault)));
     if (asked.fault.target != native::FaultTarget::agent) return;
     member.fault = native::describe(asked.fault);
-    // Its loss is judged by the lease; two of them leave room for a daemon that is slow itself. So it is of a stop for
-    // good: who is heard of later was woken by somebody, and what then comes of it has another cause. Where all of a
-    // round are stopped nobody is judged before the lost time-out.
+    // The lease detects its loss; two leases leave room for a slow daemon. The same holds for a permanent stop: an
+    // agent that is heard later was resumed, and later failures have another cause. When all agents of a round are
+    // stopped, none is judged before the lost timeout.
     const bool for_good = asked.fault.kind == native::FaultKind::stop && asked.fault.for_ms == 0;
     member.fault_until = turn.now + std::chrono::milliseconds(asked.fault.for_ms) + 2 * lease() +
                          (for_good ? lost_timeout() : Duration::zero());
 }
 
-/// How a node was lost, with what was injected into it.
+/// How a node was lost, with the fault that was injected into it.
 std::string Job::explained(const Member& member, std::string how, Instant now) {
     if (member.fault.empty() || now >= member.fault_until) return how;
     return cat(std::move(how), "; injected by ", member.fault);

@@ -61,7 +61,7 @@ std::string Job::why_other(std::string_view what, const Member& here, const Node
                            const native::Join& join) const {
     const auto [ours, theirs] = both_launched(here.join, join);
     return cat("job '", id_, "' ", what, ": ", ours, " at ", label(here.node), ", and ", theirs, " at ", label(node),
-               "; for another job give --rdzv-id or another port");
+               "; if this is another job, give it its own --rdzv-id or port");
 }
 
 /// Or an earlier agent of its host, which is gone. A second agent beside a live one is none of these.

@@ -66,10 +66,10 @@ bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
 }
 
 std::string Job::why_held(const native::Join& join, Instant now) const {
-    if (ending_) return "the end of this job's earlier run to be known to all of its agents";
+    if (ending_) return "all agents of this job's earlier run to acknowledge its end";
     const auto differs = difference(terms_, terms_by_, join.terms, "this node");
     const auto until = given_up_at(hearing(now)) + lease();
-    return cat("the agents of this job's earlier run, all silent, to be surely gone, at most ",
+    return cat("the lost agents of this job's earlier run to be confirmed gone, at most ",
                describe(std::max<Duration>(until - now, Duration{})),
                differs.empty() ? std::string("; it ran another program") : cat("; ", differs));
 }

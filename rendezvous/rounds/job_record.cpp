@@ -287,14 +287,14 @@ class Collector {
                 if (member.place == Place::succeeded) job.round.through.insert(member.group_rank);
             }
             if (const auto why = impossible_in(job); !why.empty())
-                return Error{Errc::bad_frame, cat("the records of job '", id, "' tell of ", why)};
+                return Error{Errc::bad_frame, cat("the records of job '", id, "' are invalid: ", why)};
             job.round.unfinished = job.round.node_count - static_cast<std::uint32_t>(job.round.through.size());
             state_.jobs.push_back(std::move(job));
         }
         const auto lacks_job = [this](const auto& part) { return !rows_.contains(part.first); };
         if (std::ranges::any_of(members_, lacks_job) || std::ranges::any_of(failures_, lacks_job) ||
             std::ranges::any_of(groups_, lacks_job))
-            return Error{Errc::bad_frame, "there are records of a job that has none itself"};
+            return Error{Errc::bad_frame, "there are records of a job without the job's own record"};
         return std::move(state_);
     }
 

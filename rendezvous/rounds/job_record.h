@@ -1,15 +1,14 @@
-// What a daemon keeps of its jobs, so that another one can go on with them: plain values, their bytes, and back. Pure.
+// The records of a job, from which a restarted daemon or the next leader continues: plain values and their codec. Pure.
 //
 // A job is kept in several records, so that a step writes only what it has changed:
 //
 //   job/<name>                     terms, numbers, budget, the last round, the end
 //   member/<incarnation>/<name>    one of its nodes
-//   failures/<name>                those that may be the first cause of that round: large, and they change rarely
-//   groups/<name>                  all failures of that round, by what they say, and where its idle workers stood
+//   failures/<name>                failures that may be the first cause of that round: large, and rarely changed
+//   groups/<name>                  all failures of that round by their text, and the positions of its idle workers
 //
-// and `complete` says that no job is running of which there is no record. A value is a version, a kind and the fields
-// as the agents' protocol has them (wire/native/field_codec.h); records of another version are of no use and are not
-// read.
+// `complete` records that every running job has a record. A value is a version, a kind and the fields in the encoding
+// of the agents' protocol (wire/native/field_codec.h). Records of another version are not read.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ namespace muster::rendezvous {
 /// Of all records. One more for each change of a field, here or in a message that is part of a record.
 inline constexpr std::uint8_t record_version = 5;
 
-/// What is kept of a job itself, beside its round and its nodes.
+/// The record of a job, without its round and nodes.
 struct JobFacts {
     std::string id;
     native::JobTerms terms;
@@ -60,9 +59,9 @@ struct KeptJob {
     std::vector<Member> members;
 };
 
-/// What the daemon before this one kept.
+/// The state that an earlier daemon kept.
 struct KeptState {
-    bool complete = false;  ///< no job runs of which there is no record: nobody has to be waited for
+    bool complete = false;  ///< every running job has a record, so there is no need to wait for agents
     std::vector<KeptJob> jobs;
 };
 

@@ -1,4 +1,4 @@
-// What no daemon can have written of a job: a damaged or forged record must not become a Job that breaks a check later.
+// Validates records: a damaged or forged record must not become a Job that fails a check later.
 #pragma once
 
 #include <string_view>

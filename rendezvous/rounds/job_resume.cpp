@@ -73,7 +73,7 @@ Member& Job::add_resumed(const Arrival& arrival, const native::Resume& resume, c
 /// daemon it will not be, and stops its workers with their grace: so it blocks the seal like everybody else.
 void Job::take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::node_lost, false,
-                                                     cat(label(arrival.node), " was silent for too long")});
+                                                     cat(label(arrival.node), " was unreachable for too long")});
     // It may be of a life of the job that this daemon does not know.
     const auto count_max = terms_.restarts_window_ms > 0 ? resume.as_assigned.restart_count : terms_.restarts_max;
     restarts_used_ = std::max(restarts_used_, std::min(resume.as_assigned.restart_count, count_max));
@@ -89,7 +89,7 @@ void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn
         restarts_used_ = told.restart_count;
         quiet_until_ = std::max(quiet_until_, turn.now + lease());  // its other members have as long to come back
         turn.step.why.push_back(
-            cat("job '", id_, "': round ", resume.round, " goes on, taught by ", label(arrival.node)));
+            cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)));
     }
     auto& member = add_resumed(arrival, resume, turn);
     const bool agrees = round_.running() && member.round == round_.number &&

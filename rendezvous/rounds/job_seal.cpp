@@ -111,7 +111,7 @@ std::string Job::why_next_round() const {
         because = first.rank < 0 ? sentence(first)
                                  : cat("rank ", first.rank, " on ", first.host, " failed: ", error_line(first));
     }
-    return cat("round ", next_round_, " begins",
+    return cat("round ", next_round_, " starts",
                terms_.restarts_max == 0 ? std::string() : cat(" (", restarts_told(), ")"), ": round ", round_.number,
                " ended because ", because,
                round_.checkpoint_step < 0 ? std::string()
@@ -144,8 +144,8 @@ std::vector<std::string> Job::notes_on_changes(const std::vector<Member*>& seale
         const auto before = held ? std::string() : holder_of(ranks[i]);
         lines.push_back(held             ? cat(who, " moves from group rank ", member.group_rank, " to ", ranks[i])
                         : before.empty() ? cat(who, " joins as group rank ", ranks[i])
-                        : before == who  ? cat(who, " is back as group rank ", ranks[i])
-                                         : cat(who, " takes the place of ", before, " as group rank ", ranks[i]));
+                        : before == who  ? cat(who, " returns as group rank ", ranks[i])
+                                         : cat(who, " replaces ", before, " as group rank ", ranks[i]));
     }
     if (more > 0)
         lines.push_back(cat("and ", more, more == 1 ? " more node joins or moves" : " more nodes join or move"));
@@ -170,7 +170,7 @@ void Job::send_assignment_again(const Member& member, const Turn& turn) {
     const auto by_rank = there_by_rank();
     // A member that had succeeded and is gone is missed here; nobody can start a round without it, so it is ended.
     if (by_rank.size() != round_.node_count)
-        return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " came too late"), turn);
+        return end_round(native::RoundEndReason::node_lost, cat(label(member.node), " joined too late"), turn);
     turn.send(member.connection, assignments(by_rank, round_.number, restarts_used_, round_.notes)[member.group_rank]);
     turn.send(member.connection, peers(by_rank, round_.number));
 }

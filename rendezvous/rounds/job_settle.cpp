@@ -26,7 +26,7 @@ void Job::settle(const Turn& turn) {
 bool Job::settle_over(const Turn& turn) {
     if (!ending_ && !members_.empty()) return false;
     const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
-    // Nobody is left who could mind another run under this name.
+    // No member is left that another run under this name could disturb.
     const bool anew = anybody_starts_anew();
     const bool abandoned =
         !ending_ && (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
@@ -34,8 +34,8 @@ bool Job::settle_over(const Turn& turn) {
         announced_ = true;
         turn.step.actions.push_back(JobForgotten{id_});
     }
-    // A node that was still expected may come late, and is told that the job is finished. Where none was, the next
-    // join under this name is a new job.
+    // If a node was still expected, it may join late and receives JobEnded. Otherwise the next join under this name
+    // starts a new job.
     const bool expected = ending_ && round_.node_count < terms_.nodes_max;
     if (lingered && !anew) tell_held_of_end(turn);
     forgotten_ = lingered || abandoned || (announced_ && !expected) || (ending_ && anew && members_.empty());
@@ -58,14 +58,14 @@ bool Job::settle_running(const Turn& turn) {
         if (missing > 0)
             end_round(RoundEndReason::node_lost,
                       cat(missing, missing == 1 ? " node" : " nodes", " of round ", round_.number,
-                          " did not come back after a restart of the daemon"),
+                          " did not reconnect after a restart of the daemon"),
                       turn);
     }
     if (round_.running()) gather_joiners(turn);
     return round_.running();
 }
 
-/// Late joiners below the maximum cost one restart together: they are gathered for the last call first.
+/// Late joiners below the maximum cause one restart together, after the last call.
 void Job::gather_joiners(const Turn& turn) {
     const auto joiners = tally_.gathered - tally_.left_out;
     if (joiners == 0 || room() == 0) {
@@ -83,8 +83,8 @@ void Job::gather_joiners(const Turn& turn) {
 
 bool Job::settle_ended(const Turn& turn) {
     if (round_.ended && round_.final) {
-        // Everybody's report makes the verdict. Whoever is silent stops counting by its lease; whoever drains for
-        // longer than the others are willing to wait for a lost node hears the verdict before it is through.
+        // The verdict needs all reports. A silent member stops counting after its lease; a member that drains longer
+        // than the lost timeout receives the verdict before it has finished.
         if (tally_.unreported == 0 || turn.now >= reports_awaited_since_ + lost_timeout())
             finish(JobOutcome::failed, round_.final_why, turn);
         return true;
@@ -114,19 +114,19 @@ bool Job::may_seal(const Turn& turn) {
     if (is_quiet(turn.now) || lacks_host()) return false;
     const bool complete = tally_.gathered - tally_.left_out >= wanted();
     if (short_of_nodes_ && !complete && turn.now < call_ends_) return false;
-    if (tally_.away > 0) return false;  // back or given up within the reconnect window
+    if (tally_.away > 0) return false;  // it reconnects or is dropped within the reconnect window
     return !terms_.fixed_world || chosen().size() == terms_.nodes_max;
 }
 
-/// A daemon that was started again may not have heard of a running round yet; a full set of new agents shows that there
-/// is none, unless somebody started them in its place while the daemon was down.
+/// A restarted daemon may not know of a running round yet. A full set of new agents shows that there is none, unless
+/// they were started while the daemon was down.
 bool Job::is_quiet(Instant now) const {
     const bool full = config_.quiet_start == QuietStart::until_full && tally_.fresh >= terms_.nodes_max;
     return now < quiet_until_ && !full;
 }
 
-/// An embedded daemon seals no round without its own node: a round that is left behind when the launcher dies then
-/// never has all of its nodes alive, and the launcher's next daemon cannot take one for a round that never was.
+/// An embedded daemon seals no round without its own node. So after the launcher's death its round never has all nodes
+/// alive, and the launcher's next daemon cannot seal beside it.
 bool Job::lacks_host() const {
     return config_.embedded_for == id_ && tally_.hosts == 0;
 }
@@ -149,7 +149,7 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     round_.reason = reason;
     round_.why = std::move(why);
     round_.ended_at = reports_awaited_since_ = turn.now;
-    // Victims alone, or a node that may be gone: then it may yet turn out to be a node's loss, which costs no restart.
+    // Only victims so far, or a node that may be lost: it may still turn out to be a node's loss, which is not charged.
     round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
                    (budget_spent() || failed_early()) && !left_for_drain();
     if (round_.final) round_.final_why = why_no_restart();

@@ -96,9 +96,9 @@ void Job::lose(Members::iterator lost, const Turn& turn) {
     auto& member = lost->second;
     const auto silent = turn.now - member.last_word;
     const auto how = member.place == Place::lost
-                         ? cat("silent for ", describe(silent), ", its workers cannot run any more")
-                     : member.connected() ? cat("no word for ", describe(silent))
-                                          : std::string("its connection closed and it did not come back");
+                         ? cat("no message for ", describe(silent), ", so its workers have stopped")
+                     : member.connected() ? cat("no message for ", describe(silent))
+                                          : std::string("its connection closed and it did not reconnect");
     if (member.connected()) {
         turn.step.actions.push_back(CloseConnection{member.connection, how});
         set_connection(member, 0, member.connection_number);
@@ -165,7 +165,7 @@ void Job::tell_of_lost_workers(const Member& member, Instant now) {
 void Job::on_decisions_freed(Duration held, const Turn& turn) {
     if (ending_) ended_at_ = turn.now;
     if (round_.ended) reports_awaited_since_ = turn.now;
-    on_stall(held, "this daemon could not keep its state", turn);
+    on_stall(held, "this daemon could not write its state", turn);
 }
 
 void Job::on_stall(Duration late, std::string_view what, const Turn& turn) {
@@ -173,7 +173,7 @@ void Job::on_stall(Duration late, std::string_view what, const Turn& turn) {
     rearm_leases(turn.now);
     // The time in which a taught round's other members may come back was not theirs either.
     if (quiet_until_ >= turn.now - late) quiet_until_ = turn.now + lease();
-    turn.step.why.push_back(cat("job '", id_, "': ", what, " for ", describe(late), "; all leases begin anew"));
+    turn.step.why.push_back(cat("job '", id_, "': ", what, " for ", describe(late), "; all leases restart"));
 }
 
 void Job::on_elapsed(const Turn& turn) {

@@ -1,4 +1,4 @@
-// Those who wait are told for whom, on change and at most once in gathering_interval.
+// Progress messages to waiting nodes: what they wait for; sent on change, at most once per gathering_interval.
 #include <algorithm>
 #include <tuple>
 
@@ -15,14 +15,14 @@ std::string more_nodes(std::uint32_t count) {
 
 }  // namespace
 
-/// How many more nodes the running round would take. None once a node is through: what is nearly finished is not
-/// restarted for somebody who comes late.
+/// How many more nodes the running round would accept. None once a node has finished: a nearly finished round is not
+/// restarted for a late joiner.
 std::uint32_t Job::room() const {
     if (!round_.running() || round_.unfinished < round_.node_count || round_.node_count >= terms_.nodes_max) return 0;
     return terms_.nodes_max - round_.node_count;
 }
 
-/// How many the gathering hopes for: the first one for the spares too, so that they are there from the start.
+/// How many nodes the gathering waits for; the first one includes the spares.
 std::uint32_t Job::wanted() const {
     return terms_.nodes_max + (round_.number == no_round ? terms_.spares : 0);
 }
@@ -40,18 +40,19 @@ std::string Job::waiting_for(Instant now) const {
         return count > 1 ? cat(" and ", count - 1, " more") : std::string{};
     };
     if (tally_.draining > 0) return cat(one_of(Place::draining), others(tally_.draining), " to stop its workers");
-    if (tally_.lost > 0) return cat(one_of(Place::lost), others(tally_.lost), ", silent, to be surely gone");
-    auto refused = last_refusal_.empty() ? std::string{} : cat("; the last one that came was refused: ", last_refusal_);
+    if (tally_.lost > 0)
+        return cat("confirmation that ", one_of(Place::lost), others(tally_.lost), ", lost, has stopped");
+    auto refused = last_refusal_.empty() ? std::string{} : cat("; the last node was refused: ", last_refusal_);
     if (!torchrun_at_.empty())
         refused +=
             cat("; torchrun on ", torchrun_at_,
-                " waits here for a job of this name, and muster and torchrun cannot form one job: start all nodes "
+                " waits here for a job with this name, but muster and torchrun cannot form one job: start all nodes "
                 "with muster, or all with torchrun");
     if (tally_.gathered < nodes_needed()) return cat(more_nodes(nodes_needed() - tally_.gathered), refused);
     if (tally_.gathered < wanted())
         return cat("up to ", more_nodes(wanted() - tally_.gathered), ", until the last call ends", refused);
-    if (lacks_host()) return "the node whose muster serves this rendezvous, which has not joined, or has left";
-    if (is_quiet(now)) return "nodes of an earlier round, which the daemon, just started, may not know of yet";
+    if (lacks_host()) return "the node whose muster serves this rendezvous; it has not joined, or has left";
+    if (is_quiet(now)) return "nodes of an earlier round, which may reconnect after the daemon's start";
     return tally_.away > 0 ? "a node that lost its connection" : "";
 }
 

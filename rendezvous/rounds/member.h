@@ -11,13 +11,13 @@
 
 namespace muster::rendezvous {
 
-/// Where a member stands. STATES.md has the table of what each event does to it.
+/// The state of a member. STATES.md has the table of events.
 enum class Place {
     waiting,    ///< has joined and has no worker: gathered for the next round, or parked
     running,    ///< in the running round, its workers too
     succeeded,  ///< in the running round, its workers have all exited 0
     draining,   ///< its round has ended; it has not joined again yet
-    lost,       ///< out of its round, silent; its workers may still run, so that no round may be sealed yet
+    lost,       ///< lost to its round; its workers may still run, so no round may be sealed yet
 };
 
 /// How a connection announced itself.
@@ -46,15 +46,15 @@ struct Member {
     std::int64_t rank_base = -1;   ///< in that round, of its first worker; -1: in none
     std::vector<native::SeenWorker> workers_seen{};  ///< what its agent last told of them, in that round, ...
     Instant workers_seen_at;                         ///< ... and when
-    bool workers_gone = false;    ///< of that round: it said so, and cannot hold up the next seal when it is lost
-    bool reported = false;        ///< its RoundReport is here
-    std::uint32_t parked_at = 0;  ///< position it was told, counted from 1; 0: not parked
+    bool workers_gone = false;  ///< it reported that the round's workers ended, so its loss cannot delay the next seal
+    bool reported = false;      ///< its RoundReport has arrived
+    std::uint32_t parked_at = 0;  ///< position among the spares, from 1; 0: not parked
     std::string record;           ///< as last written (job_record.h); empty: there is none
     std::vector<Round>
         first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
-    bool left_out = false;  ///< of the next rounds, because these are too many
-    bool noticed = false;   ///< it was told of the last notice to all workers
-    bool leaving = false;   ///< it was told to leave (muster drain), and is in no further round
+    bool left_out = false;  ///< excluded from the next rounds, because these are too many
+    bool noticed = false;   ///< it received the last notice to all workers
+    bool leaving = false;   ///< it was ordered to leave (muster drain) and takes part in no further round
     std::string leaves_because;
     std::string fault;  ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
@@ -62,7 +62,7 @@ struct Member {
     [[nodiscard]] bool connected() const { return connection != 0; }
 };
 
-/// A join that is not answered yet, because it may be a new start of a job whose agents may still be there.
+/// A held-back join: it may be a new start of a job whose earlier agents may still run.
 struct HeldJoin {
     Arrival arrival;
     native::Join join;
@@ -72,8 +72,7 @@ struct HeldJoin {
 /// Hosts of nodes that were in a round and are gone: each is written with every change of the job.
 inline constexpr std::size_t former_hosts_max = 100;
 
-/// Rounds that a node ended through its own failure, kept beyond its agent: what is broken is the host, and a new agent
-/// there does not mend it.
+/// Rounds that a node ended by its own failure, kept beyond its agent, because a new agent does not repair the host.
 struct NodePast {
     std::string host;
     std::vector<Round> first_cause_of;

@@ -18,7 +18,7 @@ struct SealedRound {
     Round number = no_round;                    ///< no_round: none was sealed yet
     std::uint32_t node_count = 0;               ///< group world size
     std::uint32_t unfinished = 0;               ///< of them, nodes whose workers have not all exited 0
-    std::vector<std::string> notes;             ///< told with every assignment, also with one that is said again
+    std::vector<std::string> notes;             ///< part of every assignment, also of a repeated one
     std::map<std::uint32_t, std::string> gone;  ///< group ranks whose nodes are no more, and who they were
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
     std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell
@@ -26,8 +26,8 @@ struct SealedRound {
     native::RoundEndReason reason = native::RoundEndReason::worker_failed;
     bool final = false;           ///< announced as the last one: its members wait for JobEnded
     std::string final_why;        ///< what is said of it then, as it was known at that moment
-    bool left = false;            ///< one of its nodes left of its own will: where there are only victims, they are its
-    bool drained = false;         ///< one of its nodes was told to leave: the others may save and leave with it
+    bool left = false;            ///< one of its nodes left voluntarily: without other causes, the victims are its
+    bool drained = false;         ///< one of its nodes was drained: the others may save and leave with it
     bool settled_budget = false;  ///< whether it costs a restart has been decided
     std::string why;
     Instant ended_at;

@@ -1,4 +1,4 @@
-// Routes connections and messages to jobs. What a message means for a job is Job's.
+// Routes connections and messages to jobs; Job decides what a message means.
 #include "rendezvous/rounds/server.h"
 
 #include <algorithm>
@@ -105,7 +105,7 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     const Turn turn{now, out};
     // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
     if (const auto promised = deadline(); promised != no_deadline && now > promised)
-        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, "this daemon stood still", turn);
+        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, "this daemon was suspended", turn);
     std::visit([&](const auto& happened) { on(happened, turn); }, event);
     note_complete(turn);
     for (const auto& action : out.actions) {
@@ -192,12 +192,11 @@ void Server::Implementation::on(const Received& event, const Turn& turn) {
 
 void Server::Implementation::hello(Connections::iterator from, const native::Hello& hello, const Turn& turn) {
     if (hello.version != native::protocol_version)
-        return refuse(
-            from, RefusalReason::version,
-            cat("this daemon speaks version ", native::protocol_version, " of the protocol and the agent version ",
-                hello.version, "; install one version of muster on all nodes"),
-            turn);
-    if (from->second.hello) return refuse(from, RefusalReason::malformed, "a connection says Hello once", turn);
+        return refuse(from, RefusalReason::version,
+                      cat("this daemon uses protocol version ", native::protocol_version, " and the agent version ",
+                          hello.version, "; install one version of muster on all nodes"),
+                      turn);
+    if (from->second.hello) return refuse(from, RefusalReason::malformed, "a second Hello on one connection", turn);
     if (hello.job.empty()) return refuse(from, RefusalReason::malformed, "the job's name (--rdzv-id) is empty", turn);
     from->second.hello = hello;
     if (gate_.is_locked() || !hello.challenge.empty()) challenge(from, turn);
@@ -209,7 +208,7 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
     if (!gate_.is_locked())
         return refuse(from, RefusalReason::secret,
                       cat("this rendezvous has no secret, and ", label(hello.node),
-                          " has one; give the same MUSTER_SECRET_FILE to the daemon and on every node, or to nobody"),
+                          " has one; set the same MUSTER_SECRET_FILE for the daemon and on every node, or none at all"),
                       turn);
     if (hello.challenge.empty())
         return wrong_secret(from,
@@ -224,12 +223,12 @@ void Server::Implementation::challenge(Connections::iterator from, const Turn& t
 void Server::Implementation::proof(Connections::iterator from, const native::Proof& proof, const Turn& turn) {
     auto& connection = from->second;
     if (!gate_.is_locked() || connection.nonce.empty())
-        return refuse(from, RefusalReason::malformed, "a proof that nobody asked for", turn);
+        return refuse(from, RefusalReason::malformed, "an unexpected Proof", turn);
     if (!gate_.is_right(*connection.hello, connection.nonce, proof.proof))
         return wrong_secret(from,
                             cat(label(connection.hello->node),
                                 " has another secret than this rendezvous; "
-                                "MUSTER_SECRET_FILE must hold the same on every node"),
+                                "MUSTER_SECRET_FILE must have the same content on every node"),
                             turn);
     connection.proven = true;
     turn.send(from->first, native::Challenge{{}, gate_.proof(*connection.hello, connection.nonce)});
@@ -243,7 +242,7 @@ void Server::Implementation::wrong_secret(Connections::iterator from, std::strin
     gate_.note_wrong(source, turn.now);
     turn.step.why.push_back(
         cat("refused from ", source, ", job '", from->second.hello->job, "': ", why,
-            gate_.is_shut_for(source, turn.now) ? "; wrong ones from there are not answered for some time" : ""));
+            gate_.is_shut_for(source, turn.now) ? "; further wrong secrets from there are ignored for some time" : ""));
     refuse(from, RefusalReason::secret, std::move(why), turn);
 }
 
@@ -257,23 +256,23 @@ void Server::Implementation::command(Connections::iterator from, const native::C
                   native::CommandAnswer{
                       command.number, false,
                       cat(label(from->second.hello->node), " waits beside the round of job '", entry->job.id(),
-                          "', and only nodes that have been in a round of it may give this command; "
-                          "give it on one of those, or with the job's secret (MUSTER_SECRET_FILE)")});
+                          "', and only nodes that have been in one of its rounds may send this command; "
+                          "send it from one of those, or with the job's secret (MUSTER_SECRET_FILE)")});
         return;
     }
     if (!is_agent && !from->second.proven)
-        return refuse(
-            from, RefusalReason::secret,
-            "commands are taken from the job's own agents, or with its secret (MUSTER_SECRET_FILE); give yours on "
-            "a node of the job",
-            turn);
+        return refuse(from, RefusalReason::secret,
+                      "commands are accepted only from the job's own agents, or with its secret (MUSTER_SECRET_FILE); "
+                      "send this one "
+                      "from a node of the job",
+                      turn);
     if (entry == nullptr) {
         std::vector<std::string> names;
         for (const auto& [id, job] : jobs_) names.push_back(id);
         turn.send(from->first,
                   native::CommandAnswer{command.number, false,
-                                        cat("no job '", from->second.hello->job, "' is here; there ",
-                                            names.empty() ? "is none" : cat("are ", muster::join(names, ", ")))});
+                                        cat("this daemon has no job '", from->second.hello->job, "'; it has ",
+                                            names.empty() ? "none" : muster::join(names, ", "))});
         return;
     }
     entry->job.on_command(from->first, command, turn);
@@ -345,10 +344,10 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
         else if constexpr (std::is_same_v<Message, native::FaultAnswer>)
             entry->job.on_fault_answer(said_by, message, turn);
         else
-            refuse(from, RefusalReason::malformed, "only a daemon says that", turn);
+            refuse(from, RefusalReason::malformed, "only a daemon may send this message", turn);
         update(*entry, turn);
     }
-    if (last_word) close(from, "its agent is through", turn);
+    if (last_word) close(from, "its agent has finished", turn);
 }
 
 // ---- jobs and connections ----
@@ -363,7 +362,7 @@ Server::Implementation::Entry* Server::Implementation::find_or_create(Connection
                                                                       const native::JobTerms& terms, const Turn& turn) {
     if (auto* known = find(from->second)) return known;
     if (jobs_.size() >= config_.jobs_max) {
-        refuse(from, RefusalReason::limit, cat("this daemon serves ", jobs_.size(), " jobs and takes no more"), turn);
+        refuse(from, RefusalReason::limit, cat("this daemon serves ", jobs_.size(), " jobs, its maximum"), turn);
         return nullptr;
     }
     const auto& id = from->second.hello->job;
@@ -394,7 +393,7 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
         if (from == connections_.end() || from->second.closing) continue;
         if (!jobs_.contains(id))
             turn.step.why.push_back(cat("job '", id, "': the agents of its earlier run are gone; ", label(arrived.node),
-                                        " begins it anew"));
+                                        " starts it again"));
         auto& entry = *find_or_create(from, join.terms, turn);
         entry.job.number_rounds_from(next_round);
         from->second.speaks_for_agent = entry.job.on_join(arrived, join, turn);

@@ -1,7 +1,7 @@
 // The daemon's decisions for all of its jobs, pure: connections and messages in, actions out.
 //
-// One `Server` serves many jobs. It knows connections by number and never sees a socket; the driver (net/) decodes
-// whole messages before they come here. Phase changes of a job happen in one place, Job::settle (job.h).
+// One `Server` serves many jobs. It identifies connections by number; the driver (dialects/) decodes whole messages
+// first. The phase of a job changes only in Job::settle (job.h).
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,11 @@ namespace muster::rendezvous {
 /// Numbers a connection of the driver; never reused.
 using ConnectionId = std::uint64_t;
 
-/// Whether a daemon that has just started seals nothing for one lease, in which the members of a round that runs
-/// already can find it.
+/// Whether a started daemon waits one lease before it seals, so that the members of a running round can reconnect.
 enum class QuietStart {
     none,        ///< nothing can have run before
-    until_full,  ///< unless nodes_max fresh agents are there. They prove nothing where nodes come and go meanwhile
-    always,      ///< for a daemon that may be started again beneath its jobs
+    until_full,  ///< wait, unless nodes_max new agents have joined
+    always,      ///< for a daemon that may restart while its jobs run
 };
 
 struct ServerConfig {
@@ -34,8 +33,8 @@ struct ServerConfig {
     Duration end_linger = 10s;
     Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time
     QuietStart quiet_start = QuietStart::none;
-    /// In a node's muster: the job of that node, empty in a musterd. The daemon ends with that job, so no other job's
-    /// nodes should rely on it (GET /status says that it is embedded), and every round of it has that node in it.
+    /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
+    /// it includes that node. GET /status reports "embedded".
     std::string embedded_for;
     native::KeyedHash secret;  ///< of the jobs; empty: everybody may join
     std::string secret_seed;   ///< beside a secret: random bytes, for its challenges
@@ -43,8 +42,8 @@ struct ServerConfig {
     std::uint32_t nodes_max = 20'000;  ///< per job
     bool allow_faults = false;         ///< muster fault may be aimed at this daemon itself
     bool keep_records = false;         ///< steps carry records: there is somewhere to keep them
-    /// The host's wall clock less its monotonic one. In records, so that the next daemon, maybe on another host, knows
-    /// how long ago something was, and for people: when a lost node was last heard. Nothing is decided by it.
+    /// The host's wall clock minus its monotonic clock. Records use it so that the next daemon, possibly on another
+    /// host, knows the age of events; messages use it for times. No decision depends on it.
     Duration to_wall_clock{};
 };
 
@@ -61,13 +60,13 @@ struct Received {
     ConnectionId connection = 0;
     native::Message message;
 };
-/// An agent of torchrun's uses the store beside us for a job of this name. It comes again as long as it waits.
+/// A torchrun agent uses this port's store for a job of this name. Repeated while it waits.
 struct TorchrunCame {
     std::string job;
     std::string peer;  ///< numeric address, for messages
 };
 struct Elapsed {};
-/// The records cannot be kept, so actions do not go out: no deadline takes effect until DecisionsFreed.
+/// The records cannot be written, so actions are held back: no deadline takes effect until DecisionsFreed.
 struct DecisionsHeld {};
 struct DecisionsFreed {};
 using ServerEvent =
@@ -86,18 +85,17 @@ struct CloseConnection {
 struct FreshStore {
     std::string job;
 };
-/// A job is over and every agent knows (or has had its time): an embedded daemon may go.
+/// A job is over, and every agent has acknowledged it or timed out: an embedded daemon may stop.
 struct JobForgotten {
     std::string job;
 };
-/// Somebody rehearses the loss of this daemon: to be done once what was sent has gone out.
+/// An injected fault for this daemon, to be applied once all messages have been sent.
 struct SufferFault {
     native::Fault fault;
 };
 using ServerAction = std::variant<SendTo, CloseConnection, FreshStore, JobForgotten, SufferFault>;
 
-/// A fact to keep so that a restarted daemon knows it (job_record.h). `value` is opaque to whoever stores it; an empty
-/// one deletes.
+/// A record for the next daemon (job_record.h). `value` is opaque to the store; an empty one deletes.
 struct Record {
     std::string key;
     std::string value;
@@ -114,7 +112,7 @@ struct KeptState;  // job_record.h
 class Server {
   public:
     Server(ServerConfig config, Instant started);
-    /// Goes on where the daemon before it stood: all members are away, and have a lease to come back.
+    /// Continues from an earlier daemon's state: all members are disconnected and have one lease to reconnect.
     Server(ServerConfig config, Instant started, KeptState kept);
     ~Server();
 

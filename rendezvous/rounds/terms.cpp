@@ -80,7 +80,8 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
     if (terms.nodes_min < 1 || terms.nodes_min > terms.nodes_max)
         return cat("--nnodes ", terms.nodes_min, ":", terms.nodes_max, " must have 1 <= MIN <= MAX");
     if (terms.nodes_max > nodes_max || terms.spares > nodes_max)
-        return cat("--nnodes ", terms.nodes_max, " with ", terms.spares, " spares is beyond this daemon's ", nodes_max);
+        return cat("--nnodes ", terms.nodes_max, " with ", terms.spares, " spares exceeds this daemon's maximum of ",
+                   nodes_max);
     if (join.slots < 1 || join.slots > native::slots_max)
         return cat("--nproc-per-node ", join.slots, " must be 1 to ", native::slots_max);
     if (terms.lease_ms < lease_ms_min || terms.lease_ms > duration_ms_max)
@@ -89,14 +90,13 @@ std::string wrong_with(const native::Join& join, std::uint32_t nodes_max) {
         return cat("--rdzv-lost-timeout of ", seconds(terms.lost_timeout_ms), " must be at least the lease, ",
                    seconds(terms.lease_ms), ", and at most a week");
     if (terms.last_call_ms > duration_ms_max)
-        return cat("a last call of ", seconds(terms.last_call_ms), " is beyond a week");
+        return cat("a last call of ", seconds(terms.last_call_ms), " is longer than a week");
     if (terms.restarts_window_ms > restarts_window_ms_max)
         return cat("--max-restarts ", restart_budget(terms), ": the window is at most ",
                    window(restarts_window_ms_max));
     if (terms.node_failures_max > terms.node_failures_of || terms.node_failures_of > node_failures_of_max)
         return cat("--node-failures ", node_failures(terms), " must be M/N with 0 < M <= N <= ", node_failures_of_max);
-    if (join.last_round < no_round || join.last_round > round_max)
-        return "the last round is none that a daemon gives out";
+    if (join.last_round < no_round || join.last_round > round_max) return "the number of the last round is invalid";
     if (join.node_rank < -1) return cat("--node-rank ", join.node_rank, " must not be negative");
     if (terms.fixed_world && join.node_rank >= static_cast<std::int64_t>(terms.nodes_max))
         return cat("--node-rank ", join.node_rank, " must be below --nnodes ", terms.nodes_max);
@@ -108,7 +108,7 @@ std::string wrong_with(const native::Resume& resume) {
     const bool sound = resume.round >= 0 && resume.round <= round_max && told.round == resume.round &&
                        told.group_rank < told.group_world_size &&
                        told.group_world_size <= resume.as_joined.terms.nodes_max;
-    return sound ? std::string{} : std::string("the round that the agent wants to go on with makes no sense");
+    return sound ? std::string{} : std::string("the round that the agent wants to resume is invalid");
 }
 
 std::string difference(const JobTerms& set, const std::string& set_by, const JobTerms& given,

@@ -1,4 +1,4 @@
-// What must be right about a join before it counts.
+// Validates a join: its own terms, and that they equal those of the job.
 #pragma once
 
 #include <string>

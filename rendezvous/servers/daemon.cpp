@@ -14,7 +14,7 @@ namespace muster::rendezvous {
 
 namespace {
 
-/// Of different jobs, within one turn. Those that are left out come again.
+/// Jobs of torchrun agents noted within one turn. Agents beyond the maximum connect again.
 constexpr std::size_t torchrun_max = 64;
 
 void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
@@ -71,7 +71,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
 
     [[nodiscard]] std::string state_trouble() const {
         const auto& stall = agents_.state_stall();
-        return stall ? cat("the state cannot be kept: ", stall->why) : std::string();
+        return stall ? cat("the state cannot be written: ", stall->why) : std::string();
     }
 
     Instant turn(Instant now) override {
@@ -80,7 +80,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     }
 
   private:
-    /// The step that follows may clear the store, which is at work when it calls: so it comes with the next turn.
+    /// The step that follows may clear the store, which is busy during this call; so it runs in the next turn.
     StoreConfig store_config_of(const NetLimits& limits) {
         auto config = store_config(limits);
         config.on_torchrun = [this](const std::string& job, const std::string& source) {
@@ -118,16 +118,15 @@ class Daemon::Implementation final : EventLoop::Ticker {
         metric(out, "muster_connections_accepted_total", "counter", "Connections accepted.", number(counts.accepted));
         metric(out, "muster_connections_refused_total", "counter", "Connections closed because they broke a rule.",
                number(counts.refused));
-        metric(out, "muster_unsent_bytes", "gauge", "Bytes that wait for peers to read them.",
-               number(counts.unsent_bytes));
-        metric(out, "muster_agent_messages_total", "counter", "Messages of agents.", number(agents_.message_count()));
-        metric(out, "muster_unpersisted_steps", "gauge", "Steps that wait until the state is kept.",
+        metric(out, "muster_unsent_bytes", "gauge", "Bytes queued for peers.", number(counts.unsent_bytes));
+        metric(out, "muster_agent_messages_total", "counter", "Messages from agents.", number(agents_.message_count()));
+        metric(out, "muster_unpersisted_steps", "gauge", "Steps that wait until the state is written.",
                number(agents_.unpersisted_count()));
-        metric(out, "muster_state_stalled", "gauge", "1 while the state cannot be kept.",
+        metric(out, "muster_state_stalled", "gauge", "1 while the state cannot be written.",
                agents_.state_stall() ? 1 : 0);
         metric(out, "muster_store_keys", "gauge", "Keys with a value in the store.", number(usage.key_count));
-        metric(out, "muster_store_bytes", "gauge", "Memory charged to the store.", number(usage.bytes));
-        metric(out, "muster_store_waits", "gauge", "Parked waits of the store.", number(usage.wait_count));
+        metric(out, "muster_store_bytes", "gauge", "Memory used by the store.", number(usage.bytes));
+        metric(out, "muster_store_waits", "gauge", "Clients waiting for keys of the store.", number(usage.wait_count));
         return out;
     }
 
@@ -136,7 +135,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     std::function<void(const std::string& job)> on_job_forgotten_;
     std::function<void()> on_leading_;
     std::function<void(const std::string& leader)> on_standing_by_;
-    std::map<std::string, std::string> torchrun_;  ///< agents of torchrun's seen since the last turn: job, address
+    std::map<std::string, std::string> torchrun_;  ///< torchrun agents seen since the last turn: job, address
     StoreDialect store_;
     AgentDialect agents_;
     HttpDialect pages_;

@@ -7,7 +7,7 @@
 
 namespace muster::rendezvous {
 
-// One question, one answer, then the end: a peer that keeps asking cannot keep the owner's thread busy.
+// One question and one answer per connection, so that a peer cannot keep the owner's thread busy.
 class PeerDialect::Talk final : public Session {
   public:
     Talk(PeerDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
@@ -19,7 +19,7 @@ class PeerDialect::Talk final : public Session {
         if (!*message) return;
         auto* ask = std::get_if<native::PeerAsk>(&**message);
         if (ask == nullptr || asked_) {
-            return dialect_.station_->refuse(connection_, "a peer may ask one question and nothing else", now);
+            return dialect_.station_->refuse(connection_, "a peer may send one PeerAsk and nothing else", now);
         }
         asked_ = true;
         connection_.establish();
@@ -44,7 +44,7 @@ std::unique_ptr<Session> PeerDialect::begin(Connection& connection, Instant) {
 
 void PeerDialect::ask(ConnectionId connection, native::PeerAsk ask) {
     post_([owner = std::weak_ptr(owner_), &loop = loop_, connection, ask = std::move(ask)] {
-        // On the owner's thread, which is also the one that destroys the RoundStore: it is whole, or it is gone.
+        // The owner's thread also destroys the RoundStore, so here it is either complete or gone.
         std::string bytes;
         if (const auto alive = owner.lock())
             native::append_frame(bytes, alive->answer(ask));

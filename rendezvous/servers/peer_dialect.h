@@ -1,5 +1,5 @@
-// The agents' question to each other, "have you lost the daemon too?", on the port of a round's store. The answer is
-// the owner's, on its own thread.
+// Serves PeerAsk on the port of a round's store: an agent asks another whether it has lost the daemon too. The owner
+// answers on its own thread.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@ class PeerDialect final : public Dialect {
 
   private:
     class Talk;
-    // Both outlive us in what was posted: weak references to this tell it that we are gone.
+    // Posted work holds a weak reference to this and checks that the dialect still exists.
     struct Owner {
         Answer answer;
         PeerDialect* self;

@@ -83,38 +83,38 @@ ServiceReport::ServiceReport(EventLoop& loop, ServiceEnvironment service, std::f
 ServiceReport::~ServiceReport() {
     if (service_.notify_socket.empty()) return;
     loop_.remove(*this);
-    tell("STOPPING=1", 1s);
+    notify("STOPPING=1", 1s);
 }
 
 Instant ServiceReport::turn(Instant now) {
-    std::string words;
-    const bool looks = now >= look_at_;
-    if (!ready_ && looks) words += "READY=1\n";
+    std::string lines;
+    const bool checks = now >= check_at_;
+    if (!ready_ && checks) lines += "READY=1\n";
     if (service_.watchdog > Duration::zero() && now >= feed_at_) {
-        words += "WATCHDOG=1\n";
+        lines += "WATCHDOG=1\n";
         feed_at_ = now + service_.watchdog / 2;
     }
-    auto status = looks ? status_() : said_;
-    if (looks) look_at_ = now + 1s;
-    if (status != said_) words += cat("STATUS=", status, "\n");
-    const bool heard = words.empty() || tell(words, Duration::zero());
-    if (heard && looks) {
+    auto status = checks ? status_() : sent_;
+    if (checks) check_at_ = now + 1s;
+    if (status != sent_) lines += cat("STATUS=", status, "\n");
+    const bool received = lines.empty() || notify(lines, Duration::zero());
+    if (received && checks) {
         ready_ = true;
-        said_ = std::move(status);
+        sent_ = std::move(status);
     }
-    // Only events change the status, and each of them brings a turn: one that comes too soon is looked at later.
+    // Only events change the status, and each event causes a turn. A turn within a second of the last check waits.
     return std::min(service_.watchdog > Duration::zero() ? feed_at_ : no_deadline,
-                    looks && heard ? no_deadline : look_at_);
+                    checks && received ? no_deadline : check_at_);
 }
 
-bool ServiceReport::tell(std::string_view words, Duration patience) {
-    const auto told = notify_service_manager(service_.notify_socket, words, patience);
-    if (!told && !complained_) log(LogLevel::warning, told.error().context);
-    complained_ = !told;
-    return told.has_value();
+bool ServiceReport::notify(std::string_view lines, Duration patience) {
+    const auto sent = notify_service_manager(service_.notify_socket, lines, patience);
+    if (!sent && !failed_) log(LogLevel::warning, sent.error().context);
+    failed_ = !sent;
+    return sent.has_value();
 }
 
-Result<void> notify_service_manager(std::string_view socket_path, std::string_view words, Duration patience) {
+Result<void> notify_service_manager(std::string_view socket_path, std::string_view lines, Duration patience) {
     if (socket_path.empty()) return {};
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -123,17 +123,17 @@ Result<void> notify_service_manager(std::string_view socket_path, std::string_vi
     if (address.sun_path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + socket_path.size());
     const int fd = fits ? ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
-    const timeval limit{.tv_sec = patience / 1s, .tv_usec = 0};
-    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    const bool sent = fd >= 0 && ::sendto(fd, words.data(), words.size(),
+    const timeval timeout{.tv_sec = patience / 1s, .tv_usec = 0};
+    if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
+    const bool sent = fd >= 0 && ::sendto(fd, lines.data(), lines.size(),
                                           MSG_NOSIGNAL | (patience == Duration::zero() ? MSG_DONTWAIT : 0),
                                           reinterpret_cast<const sockaddr*>(&address), size) >= 0;
     const int number = fits ? errno : ENAMETOOLONG;
     if (fd >= 0) ::close(fd);
     if (sent) return {};
-    return error_from_errno(number,
-                            cat("the service manager at ", socket_path, " (NOTIFY_SOCKET) was not told ",
-                                words.substr(0, words.find('\n')), ", and may end a service that it does not hear"));
+    return error_from_errno(
+        number, cat("cannot send ", lines.substr(0, lines.find('\n')), " to the service manager at ", socket_path,
+                    " (NOTIFY_SOCKET); it may stop a service that does not notify"));
 }
 
 std::size_t raise_open_files_limit() {

@@ -1,5 +1,4 @@
-// What a daemon owes to those who start and stop it: an orderly end on SIGTERM and SIGINT, and a word to the service
-// manager when it is ready.
+// The daemon as a service: an orderly stop on SIGTERM and SIGINT, and systemd's notification protocol.
 #pragma once
 
 #include <functional>
@@ -11,14 +10,14 @@
 
 namespace muster::rendezvous {
 
-/// Stops `loop` on SIGTERM or SIGINT. Make it before any thread is started: it blocks both signals for good.
+/// Stops `loop` on SIGTERM or SIGINT. Construct it before any thread starts: it blocks both signals permanently.
 class StopOnSignal final : public EventLoop::Handler {
   public:
     explicit StopOnSignal(EventLoop& loop);
     ~StopOnSignal() override;
 
     void ready(std::uint32_t events, Instant now) override;
-    /// The signal that came; 0 before.
+    /// The signal that arrived; 0 before.
     [[nodiscard]] int signal() const { return signal_; }
 
   private:
@@ -27,28 +26,27 @@ class StopOnSignal final : public EventLoop::Handler {
     int signal_ = 0;
 };
 
-/// What systemd hands to a service's first process through its environment.
+/// The environment that systemd gives to the first process of a service.
 struct ServiceEnvironment {
-    std::string notify_socket;             ///< $NOTIFY_SOCKET; empty: nobody wants to be told anything
-    Duration watchdog = Duration::zero();  ///< $WATCHDOG_USEC, if it is for us; zero: none
+    std::string notify_socket;             ///< $NOTIFY_SOCKET; empty: none
+    Duration watchdog = Duration::zero();  ///< $WATCHDOG_USEC, if set for this process; zero: none
     std::vector<std::string> listens;      ///< $LISTEN_FDNAMES of the sockets from descriptor 3 on, in order
     std::string state_directory;           ///< $STATE_DIRECTORY; empty: none
 };
 inline constexpr int first_given_socket = 3;
 
-/// Asks `value_of` for the variables. Those meant for another process (LISTEN_PID, WATCHDOG_PID) count as not there.
-/// invalid_argument: a number that is none; more sockets than 64.
+/// Reads the variables through `value_of`. Ignores those of another process (LISTEN_PID, WATCHDOG_PID).
+/// invalid_argument: a malformed number, or more than 64 sockets.
 Result<ServiceEnvironment> service_environment(const std::function<const char*(const char*)>& value_of, int own_pid);
 
-/// The loop's own word that it turns: tells the service manager that this process is ready as soon as the loop runs,
-/// feeds its watchdog twice as often as it asks for, and changes the status line, at most once a second. From a turn of
-/// the loop and nowhere else, so that a loop that is stuck, or stopped, is not fed. What a full queue does not take is
-/// said again a second later, and the loop does not wait for it.
+/// Reports readiness to the service manager as soon as the loop runs, feeds its watchdog at twice the requested rate,
+/// and updates the status line at most once a second. Everything is sent from a turn of the loop, so a stuck loop does
+/// not feed the watchdog. Where the manager's queue is full, the loop does not wait; it retries after a second.
 class ServiceReport final : public EventLoop::Ticker {
   public:
-    /// `status`: one line for `systemctl status`, asked for on the loop. Must not be destroyed while the loop runs.
+    /// `status` returns one line for `systemctl status`; called on the loop. Must not be destroyed while the loop runs.
     ServiceReport(EventLoop& loop, ServiceEnvironment service, std::function<std::string()> status);
-    /// Says STOPPING=1.
+    /// Sends STOPPING=1.
     ~ServiceReport() override;
     Instant turn(Instant now) override;
 
@@ -56,22 +54,22 @@ class ServiceReport final : public EventLoop::Ticker {
     EventLoop& loop_;
     const ServiceEnvironment service_;
     const std::function<std::string()> status_;
-    bool tell(std::string_view words, Duration patience);
+    bool notify(std::string_view lines, Duration patience);
 
-    std::string said_;
+    std::string sent_;
     Instant feed_at_{};
-    Instant look_at_{};
+    Instant check_at_{};
     bool ready_ = false;
-    bool complained_ = false;  ///< and not been heard since
+    bool failed_ = false;  ///< True after a failed notification.
 };
 
-/// systemd's protocol: one datagram to $NOTIFY_SOCKET, e.g. "READY=1". Does nothing where `socket_path` is empty. Waits
-/// `patience` where its queue is full. The error is worth a line, because a service manager that hears nothing may end
-/// us.
-Result<void> notify_service_manager(std::string_view socket_path, std::string_view words, Duration patience);
+/// Sends one datagram of systemd's protocol to $NOTIFY_SOCKET, e.g. "READY=1". Does nothing when `socket_path` is
+/// empty. Waits `patience` while the manager's queue is full. Report the error to the user: systemd kills a service
+/// that does not notify.
+Result<void> notify_service_manager(std::string_view socket_path, std::string_view lines, Duration patience);
 
-/// Lets this process open as many files as its hard limit allows, and returns that number. For daemons alone: what a
-/// launcher raises, its workers inherit.
+/// Raises the soft limit of open files to the hard limit and returns it. For daemons only: the workers of a launcher
+/// would inherit the raised limit.
 std::size_t raise_open_files_limit();
 
 }  // namespace muster::rendezvous

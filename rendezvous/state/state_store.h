@@ -1,5 +1,5 @@
-// Where the daemon's state lives. Asynchronous from the first day: a step's actions are released when its records are
-// persisted, steps that wait together may share a transaction, and pings never wait for a disk.
+// The interface of the daemon's state. Asynchronous: the actions of a step are released when its records are persisted;
+// steps that wait together may share a transaction; pings never wait for a disk.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +12,36 @@
 
 namespace muster::rendezvous {
 
-/// Runs `work` on the daemon's own thread, in order, soon. May be called from any thread.
+/// Posts `work` to the daemon's thread, in order. Thread-safe.
 using PostToDaemon = std::function<void(std::function<void()> work)>;
 
 class StateStore {
   public:
     virtual ~StateStore() = default;
 
-    /// Keeps `records` in order and then calls `persisted(sequence)`, at once or later, from the daemon's own loop.
-    /// Sequences grow by one; a call stands for all before it too. Where that fails it does not call: what waits behind
-    /// it is refused once there is too much of it (NetLimits::unpersisted_steps_max).
+    /// Writes `records` in order, then calls `persisted(sequence)` from the daemon's loop, at once or later. Sequences
+    /// grow by one; a call confirms all earlier ones too. No call after a failure: the queue behind it is refused when
+    /// it exceeds NetLimits::unpersisted_steps_max.
     virtual void write(std::uint64_t sequence, std::vector<Record> records) = 0;
 
     std::function<void(std::uint64_t sequence)> persisted;
-    /// A write has failed for the reason `why` and is tried again until it succeeds, which `persisted` tells. From the
-    /// daemon's own loop.
+    /// A write failed with `why` and is retried until it succeeds, which `persisted` reports. From the daemon's loop.
     std::function<void(std::string why)> failing;
 
-    // ---- where several daemons share the state, and one leads ----
+    // ---- state that several daemons share, one of them the leader ----
 
-    /// This daemon begins as one that stands by, and leads when it is told so.
+    /// True: this daemon starts as a follower and becomes the leader with `leads`.
     [[nodiscard]] virtual bool is_shared() const { return false; }
-    /// Whether it may speak as the leader at this moment. Asked before each word to an agent: a leader that was stopped
-    /// for longer than its lease must not answer when it goes on.
+    /// Whether this daemon is the leader now. Checked before each message to an agent, because a leader that was
+    /// suspended for longer than its lease must not answer when it resumes.
     [[nodiscard]] virtual bool may_speak() const { return true; }
-    std::function<void(KeptState kept)> leads;          ///< from now on, and goes on from this
-    std::function<void(std::string leader)> stands_by;  ///< from now on; `leader` is where agents go, empty: unknown
+    /// This daemon became the leader; `kept` is the state that it continues from.
+    std::function<void(KeptState kept)> leads;
+    /// This daemon is a follower; `leader` is the leader's address, empty: unknown.
+    std::function<void(std::string leader)> stands_by;
 };
 
-/// Keeps nothing: a restarted daemon is taught anew by its agents.
+/// Keeps nothing: after a restart of the daemon, its agents send the state again.
 class MemoryState final : public StateStore {
   public:
     void write(std::uint64_t sequence, std::vector<Record> records) override;

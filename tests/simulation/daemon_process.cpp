@@ -197,7 +197,7 @@ void DaemonProcess::give(const rendezvous::ServerEvent& event) {
     for (const auto& line : step.why) {
         world_.chronicle.tell("daemon: ", line);
         // Its launcher is not told so: the job goes on, as another one.
-        if (line.ends_with("begins it anew")) world_.invariants.job_forgotten(line.substr(5, line.find('\'', 5) - 5));
+        if (line.ends_with("starts it again")) world_.invariants.job_forgotten(line.substr(5, line.find('\'', 5) - 5));
     }
     const bool has_records = !step.records.empty() && world_.plant != Plant::tells_before_keeping;
     const auto entered = gate_.enter(std::move(step.actions), has_records);

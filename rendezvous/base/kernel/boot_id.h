@@ -1,4 +1,4 @@
-// Which boot of which kernel this is: two processes with the same one can meet in memory, and a pid means something.
+// Identifies the boot of this kernel. Processes with the same boot id can share memory and compare pids.
 #pragma once
 
 #include <string>

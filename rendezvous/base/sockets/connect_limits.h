@@ -1,4 +1,4 @@
-// How a host with several addresses is reached, for the two races: connect_race.h on a loop, reachable.h without one.
+// Limits for connecting to a host with several addresses: connect_race.h on a loop, reachable.h without one.
 #pragma once
 
 #include "rendezvous/base/time.h"

@@ -1,8 +1,7 @@
-// Names to addresses, with a deadline, and without ever making the end of the process wait for DNS.
+// Resolves names with a deadline. DNS never delays the end of the process.
 //
-// getaddrinfo blocks for as long as the resolver's configuration says (30 s and more when a server is dead). So it runs
-// on detached threads that own nothing but what they share with whoever asked: an answer that comes too late finds
-// nobody and is dropped.
+// getaddrinfo may block for 30 s and more when a server is dead. So it runs on detached threads that only own the state
+// shared with the caller; a late answer is dropped.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// Which of a host's addresses answers, for those without a loop; the same race as connect_race.h.
+// Finds which of a host's addresses answers, without an event loop; the same algorithm as connect_race.h.
 #pragma once
 
 #include <vector>

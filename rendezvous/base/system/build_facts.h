@@ -1,4 +1,4 @@
-// What a program is made of, for --version: the first thing that is asked for when somebody else's build misbehaves.
+// The text of --version: version, commit, compiler, libraries and optional parts.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// A process that does something beside this one, and that nobody has to wait for: what must go on while this one stands
-// still, or is not to count as its memory.
+// A detached process for work that must continue while this process is suspended, or whose memory must not count as
+// this process's.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// A file with a secret in it: read only where nobody else can have read it.
+// Reads a secret from a file, only if no other user can read or write it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Signals that this process gets from a child of its own: how it is killed, stopped or slowed down for a rehearsal.
-// Who has stopped himself cannot go on by himself.
+// Fault injection: a child process kills, stops or slows down this process. A stopped process cannot resume itself, so
+// a child sends the signals.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Stop signals that reach a program before its own handlers are in place: they end it with one sentence, at once.
+// Handles stop signals before the program's own handlers are installed: prints one line and ends the program at once.
 #pragma once
 
 namespace muster {

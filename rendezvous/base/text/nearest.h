@@ -1,4 +1,4 @@
-// "Did you mean": the known word that is most like an unknown one.
+// "Did you mean": finds the known word most similar to an unknown one.
 #pragma once
 
 #include <string>

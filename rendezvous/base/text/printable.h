@@ -1,4 +1,4 @@
-// Words of workers and peers within lines of our own.
+// Escapes foreign text (from workers and peers) for our own lines.
 #pragma once
 
 #include <string>

@@ -22,7 +22,7 @@ std::vector<ClientOutput> ClientCore::join(native::Join join, Instant now) {
     if (standing_ == Standing::over || standing_ == Standing::leaving) return settle(now);
     join_ = std::move(join);
     standing_ = Standing::joining;
-    // The workers of the round before are gone, and its words with them.
+    // The workers of the previous round have ended, so its unsent reports are dropped.
     fencing_.stop();
     assigned_.reset();
     succeeded_ = false;
@@ -105,7 +105,7 @@ std::vector<ClientOutput> ClientCore::workers_seen(native::WorkersSeen seen, Ins
 
 std::vector<ClientOutput> ClientCore::leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now) {
     if (!leader) {
-        if (link_ == Link::none) lines_.no_answer(WaitingLines::Reached::somebody, std::move(why), now);
+        if (link_ == Link::none) lines_.no_answer(WaitingLines::Reached::a_peer, std::move(why), now);
         return settle(now);
     }
     if (told_of_ == leader) return settle(now);
@@ -124,10 +124,10 @@ std::vector<ClientOutput> ClientCore::step(const ClientInput& input, Instant now
 
 native::PeerAnswer ClientCore::answer(const native::PeerAsk& ask, Instant now) {
     native::PeerAnswer answer;
-    // Somebody else's question, which came here by an address that both hosts have (a bridge's), is answered by nobody.
+    // A question for another node, which arrived here because two hosts share an address (a bridge's), gets no answer.
     if (ask.job != config_.job || !round_known() || ask.group_rank != assigned_->group_rank) return answer;
     answer.round = assigned_->round;
-    // Only age counts. A connection that has just broken says nothing yet: the daemon may have heard us a moment ago.
+    // Only the time since the last answer counts, because a connection that just broke proves nothing.
     answer.leader_lost =
         fencing_.watching() && ask.round == answer.round && now >= heard_until_ + fencing_.lost_after();
     if (answer.leader_lost)
@@ -160,7 +160,7 @@ void ClientCore::on(const ConnectionOpened&, Instant now) {
     opened_at_ = now;
     link_heard_at_ = now;
     link_answered_ = false;
-    held_back_since_.reset();  // this daemon, or this one again, will say so anew
+    held_back_since_.reset();  // the daemon announces it again on each connection
     lines_.stalled({});
     offset_.forget_at_next_sample();
     ++connection_count_;
@@ -181,9 +181,10 @@ void ClientCore::greet() {
     say(hello_);
 }
 
-/// The first one asks for our proof, the second one brings the daemon's.
+/// The first Challenge requests our proof, the second carries the daemon's.
 void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
-    if (!config_.secret) return distrust("it asks for a secret (MUSTER_SECRET_FILE), and this node has none", now);
+    if (!config_.secret)
+        return distrust("it requires a secret, and this node has none; set MUSTER_SECRET_FILE on this node", now);
     if (link_ == Link::greeting) {
         link_ = Link::open;
         opened_at_ = now;
@@ -194,19 +195,19 @@ void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
                                   challenge.proof)) {
         trusted_ = true;
     } else {
-        distrust("it does not know the job's secret", now);
+        distrust("it does not have the job's secret (MUSTER_SECRET_FILE)", now);
     }
 }
 
 void ClientCore::distrust(std::string why, Instant now) {
     out_.push_back(Disconnect{.is_stranger = true});
     tried_ = cat("connected, but ", why);
-    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
     try_next_endpoint(now);
     retry_later(now);
 }
 
-/// All that the daemon must know, in one write: it may never have heard of us, or have missed any part of it.
+/// Sends the whole state in one write, because the daemon may have missed any part of it.
 void ClientCore::introduce(Instant now) {
     reports_held_ = offset_.is_stale() && tells_times();
     switch (standing_) {
@@ -225,7 +226,7 @@ void ClientCore::introduce(Instant now) {
         case Standing::idle:
         case Standing::over: return;
     }
-    // A daemon takes commands from agents that it knows.
+    // A daemon accepts commands only from agents that have joined.
     if (!holds_join()) say_commands(now);
     ping(now);
 }
@@ -234,7 +235,8 @@ bool ClientCore::tells_times() const {
     return (standing_ != Standing::joining && !failures_.empty()) || (report_ && !report_->failures.empty());
 }
 
-/// In this order: a join says that the round's workers are gone, and a node that has not told why would be lost.
+/// The report goes before the join: the join implies that the workers are gone, and without a report the daemon would
+/// count the node as lost.
 void ClientCore::say_reports(Instant now) {
     reports_held_ = false;
     if (standing_ != Standing::joining && assigned_ && !failures_.empty()) say_failures();
@@ -262,10 +264,10 @@ void ClientCore::say_round_report() {
     say(std::move(report));
 }
 
-/// Not a fault, which may be what broke the connection; and no drain of long ago: whoever gave it has been told that it
-/// is not known to be done, and the node may have been mended meanwhile. A notice is an agent's own.
+/// Does not repeat a fault, which may have broken the connection, nor an old drain, which its sender has already been
+/// told is unconfirmed.
 void ClientCore::say_commands(Instant now) {
-    constexpr Duration drain_lasts = 10s;  // muster drain waits so long
+    constexpr Duration drain_lasts = 10s;  // the timeout of muster drain
     const Instant old = now - drain_lasts;
     std::erase_if(commands_, [old](const Asked& one) {
         const auto verb = one.command.verb;
@@ -289,8 +291,7 @@ const Endpoint& ClientCore::endpoint() const {
     return endpoint_at_ == 0 ? config_.endpoint : config_.others[endpoint_at_ - 1];
 }
 
-/// What one daemon said of another is forgotten as soon as that one does not answer; the other may be the next one of
-/// the list, too.
+/// A redirect to another daemon is dropped as soon as that daemon does not answer.
 void ClientCore::try_next_endpoint(Instant now) {
     if (config_.is_told_leader) return;
     const auto count = config_.others.size() + 1;
@@ -305,17 +306,17 @@ void ClientCore::note_silence(Instant now) {
     silent_until_ = now + config_.lease / 2;
 }
 
-/// Nothing counts as heard: only the leader's words do, and not even those of one that leads no more.
+/// A follower's messages do not count as contact: only the leader's do.
 void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
     out_.push_back(Disconnect{});
     if (!ever_heard_) uncounted_ = connection_count_;
     leave_was_not_heard();
     const bool nobody = told.leader.empty() || told.leader == describe(endpoint());
-    tried_ = cat(describe(endpoint()), " does not lead",
-                 nobody ? std::string(", and knows of nobody who does") : cat(", but ", told.leader));
-    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    tried_ = cat(describe(endpoint()), " is not the leader",
+                 nobody ? std::string(" and knows no leader") : cat("; the leader is ", told.leader));
+    lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
     auto leader = parse_endpoint(told.leader, 0);
-    // Where etcd says who leads, a daemon that knows another one is behind.
+    // etcd knows the leader best; a daemon that names another one is behind.
     const bool useful =
         !config_.is_told_leader && leader && leader->port != 0 && !(*leader == endpoint()) && !is_silent(*leader, now);
     try_next_endpoint(now);
@@ -326,14 +327,14 @@ void ClientCore::on_not_leader(const native::NotLeader& told, Instant now) {
 }
 
 void ClientCore::on(const StoreAnswered& input, Instant now) {
-    if (link_answered_ && link_ == Link::open) return;  // a muster has taken its place
+    if (link_answered_ && link_ == Link::open) return;  // muster answers there now
     store_ = tried_ = input.has_job ? cat("torchrun serves its own rendezvous of job '", config_.job, "' there")
                                     : std::string("PyTorch's store answers there, torchrun's or a script's");
     lines_.no_answer(WaitingLines::Reached::store, tried_, now);
 }
 
 void ClientCore::on(const ConnectionClosed& input, Instant now) {
-    kept_.reset();  // the new one is under way already
+    kept_.reset();  // the new connection is already being opened
     if (link_ != Link::open && link_ != Link::greeting) return;
     if (link_answered_)
         tried_ = cat("the connection ended: ", input.why);
@@ -344,8 +345,8 @@ void ClientCore::on(const ConnectionClosed& input, Instant now) {
     else
         tried_ = cat("connected, but the connection ended before any answer: ", input.why);
     const bool is_store = !link_answered_ && !store_.empty();
-    lines_.no_answer(is_store ? WaitingLines::Reached::store : WaitingLines::Reached::somebody, tried_, now);
-    // At once after a connection that carried something: a restarted daemon, a firewall's reset.
+    lines_.no_answer(is_store ? WaitingLines::Reached::store : WaitingLines::Reached::a_peer, tried_, now);
+    // No backoff after a working connection: a restarted daemon, or a firewall's reset.
     if (link_answered_) {
         link_ = Link::none;
         retry_at_ = now + config_.backoff_min;
@@ -359,20 +360,20 @@ void ClientCore::on(const ConnectionClosed& input, Instant now) {
 void ClientCore::retry_later(Instant now) {
     link_ = Link::none;
     retry_at_ = now + backoff_;
-    // Workers that run here have a quarter of a lease to find a daemon that is back (fencing.h).
+    // With running workers, a quarter of a lease remains to find a daemon that is back (fencing.h).
     const Duration longest =
         fencing_.watching() ? std::min(config_.backoff_max, config_.lease / 10) : config_.backoff_max;
     backoff_ = std::min(backoff_ * 2, longest);
 }
 
-// ---- the peers' words ----
+// ---- answers of peers ----
 
 void ClientCore::on(const PeerAnswered& input, Instant now) {
     fencing_.answered(input.group_rank, input.answer);
     const bool peer_has_daemon =
         input.answer && assigned_ && input.answer->round == assigned_->round && !input.answer->leader_lost;
     if (!peer_has_daemon) return;
-    // It has the next leader while we wait for the one that is gone.
+    // This peer has reached the next leader while this node waits for the lost one.
     const bool is_old = now >= attempted_at_ + config_.lease / 20;
     auto leader = parse_endpoint(input.answer->leader, 0);
     const bool is_useful =

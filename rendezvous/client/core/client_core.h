@@ -1,12 +1,12 @@
-// One agent's side of the rendezvous, pure: what to send, when to reconnect, when to give up, when to fence.
+// An agent's side of the rendezvous, pure: what to send, when to reconnect, when to time out, when to fence.
 //
-// The driver (client.h) owns sockets and the clock: it feeds Inputs and carries out Outputs. The supervisor in the
-// agent sees none of that: it calls join/report/leave and gets the daemon's messages, plus the three verdicts that only
-// this machine can reach: Fenced, RendezvousLost and a Progress line to show.
+// The driver (client.h) owns sockets and the clock: it feeds inputs and executes outputs. The agent's supervisor calls
+// join, report and leave. It receives the daemon's messages, and the outputs that only this host can derive: Fenced,
+// RendezvousLost and a Progress line.
 //
-// Nothing here is remembered as "already sent": on each new connection the core says who it is, where it stands (Join,
-// Resume, Leave) and whatever report the daemon has not been seen to act upon. Repetitions are harmless by the
-// protocol. Every verb and every step notes a fact and ends in settle(), which derives what is due.
+// On each new connection the core sends its identity, its state (Join, Resume, Leave) and every report that the daemon
+// has not visibly processed. The protocol makes repetitions harmless, so nothing is remembered as "already sent". Every
+// call records a fact and ends in settle(), which derives what is due.
 #pragma once
 
 #include <cstdint>
@@ -26,26 +26,27 @@
 namespace muster::rendezvous {
 
 struct ClientConfig {
-    Endpoint endpoint;            ///< resolving and connecting is the driver's
-    std::string known_addresses;  ///< of the endpoint, as Endpoint::host lists them; empty: its name is looked up
-    std::string endpoint_option = "--rdzv-endpoint";  ///< or --master-addr: what named the endpoint, for advice
-    std::vector<Endpoint> others;                     ///< more daemons, of which one leads (NotLeader)
-    /// `endpoint` is etcd's, for people; where the daemon is that leads says leader_is alone.
+    Endpoint endpoint;  ///< the driver resolves it and connects
+    std::string
+        known_addresses;  ///< the endpoint's addresses, in the format of Endpoint::host; empty: resolve its name
+    std::string endpoint_option = "--rdzv-endpoint";  ///< the option that named the endpoint, for advice
+    std::vector<Endpoint> others;                     ///< more daemons, one of which is the leader (NotLeader)
+    /// `endpoint` is etcd's, for messages only; leader_is() gives the address of the leader.
     bool is_told_leader = false;
     std::string job;
     NodeIdentity node;
     std::vector<native::VersionFact> versions;
-    Duration join_timeout = 600s;   ///< without a round for so long: RendezvousLost (exit code 75)
-    Duration connect_timeout = 2s;  ///< one attempt, one address
+    Duration join_timeout = 600s;   ///< deadline for a round; then RendezvousLost (exit code 75)
+    Duration connect_timeout = 2s;  ///< per attempt and address
     Duration backoff_min = 20ms;    ///< first wait after a failed attempt; doubles up to backoff_max
     Duration backoff_max = 500ms;
     Duration lease = 5s;
     Duration lost_timeout = 60s;  ///< --rdzv-lost-timeout
-    native::KeyedHash secret;     ///< of the job; empty: none
-    std::string secret_seed;      ///< beside a secret: random bytes, for this agent's challenges
+    native::KeyedHash secret;     ///< the job's secret; empty: none
+    std::string secret_seed;      ///< random bytes for this agent's challenges
 };
 
-// ---- what happens to it ----
+// ---- inputs ----
 struct ConnectionOpened {
     std::string address;  ///< the one that answered
 };
@@ -54,7 +55,7 @@ struct ConnectionFailed {
 };
 struct ConnectionClosed {
     std::string why;
-    bool foreign = false;  ///< closed by us, because what came was not of muster's protocol
+    bool foreign = false;  ///< closed by us, because the peer does not speak muster's protocol
 };
 struct MessageReceived {
     native::Message message;
@@ -63,26 +64,24 @@ struct PeerAnswered {
     std::uint32_t group_rank = 0;
     std::optional<native::PeerAnswer> answer;  ///< empty: could not be reached, or no answer in time
 };
-/// What closed our connection without an answer is PyTorch's store.
+/// The peer that closed our connection without an answer is PyTorch's store.
 struct StoreAnswered {
-    bool has_job = false;  ///< torchrun's c10d rendezvous of our job lies in it
+    bool has_job = false;  ///< it holds torchrun's c10d rendezvous of our job
 };
 struct TimePassed {};
 using ClientInput = std::variant<ConnectionOpened, ConnectionFailed, ConnectionClosed, MessageReceived, PeerAnswered,
                                  StoreAnswered, TimePassed>;
 
-// ---- what it wants done, in order ----
+// ---- outputs, in order ----
 /// Resolve ClientCore::endpoint() again and try each address; answer with ConnectionOpened or ConnectionFailed.
 struct Connect {};
-/// Does not end the connection that there is: it is used until the new one is open, and then only kept open
-/// (DropOlder).
 struct Disconnect {
-    bool is_stranger = false;  ///< who answered is not the job's daemon
+    bool is_stranger = false;  ///< the peer is not the job's daemon
 };
-/// Give up the attempt that Connect began; the connection that there is stays.
+/// Cancel the attempt of Connect; an existing connection stays.
 struct Abandon {};
-/// The daemon was heard on the newest connection: the ones before it may end now. Sooner their end would tell the
-/// daemon that this agent has died.
+/// The daemon answered on the newest connection: close the older ones. Closing them sooner would report this agent's
+/// death to the daemon.
 struct DropOlder {};
 struct Send {
     native::Message message;
@@ -92,8 +91,8 @@ struct AskPeer {
     native::PeerAsk ask;
     Duration timeout;
 };
-/// For the supervisor: a message of the daemon (Assigned, Parked, RoundEnded, Drain, NoticeGiven, JobEnded, Refused);
-/// CommandAnswer, for whoever gave the command; FaultOrdered, for whoever injects faults; JobSeen, for the hang watch.
+/// A message of the daemon for the supervisor (Assigned, Parked, RoundEnded, Drain, NoticeGiven, JobEnded, Refused),
+/// the sender of a command (CommandAnswer), the fault injector (FaultOrdered) or the hang watch (JobSeen).
 struct Deliver {
     native::Message message;
 };
@@ -101,11 +100,11 @@ struct Deliver {
 struct Fenced {
     std::string why;
 };
-/// For the supervisor: no rendezvous to be had; the job is over for this node with exit code 75.
+/// For the supervisor: no rendezvous is available; this node ends with exit code 75.
 struct RendezvousLost {
     std::string why;
 };
-/// For a person: who is waited for, how long still, and after 10 s what to check.
+/// A line for the user: what is missing, the remaining time, and after 10 s what to check.
 struct Progress {
     std::string line;
 };
@@ -116,52 +115,52 @@ class ClientCore {
   public:
     explicit ClientCore(ClientConfig config);
 
-    // The supervisor's verbs. Each may be called while unconnected: what still matters is sent after the reconnect.
-    // The failures' times are on this host's clock (clock_ns), and are told on that of the daemon that hears them.
+    // Calls of the supervisor, also while disconnected: what still matters is sent after the reconnect. Times of
+    // failures are on this host's clock (clock_ns) and are converted to the daemon's.
     std::vector<ClientOutput> join(native::Join join, Instant now);
     std::vector<ClientOutput> workers_failed(std::vector<Failure> failures, Instant now);
     std::vector<ClientOutput> workers_succeeded(Instant now);
     std::vector<ClientOutput> round_report(native::RoundReport report, Instant now);
     std::vector<ClientOutput> leave(std::string why, Instant now);
     std::vector<ClientOutput> end_acknowledged(Instant now);
-    /// Beside is_told_leader: where agents find the daemon that leads; empty: nobody leads, or nobody knows, for the
-    /// reason `why`. A connection to another one is given up then, but not for nobody.
+    /// With is_told_leader: the endpoint of the leader; empty: none is known, because of `why`. A connection to another
+    /// daemon is closed when a leader is known.
     std::vector<ClientOutput> leader_is(const std::optional<Endpoint>& leader, std::string why, Instant now);
-    /// Passed on for somebody: said again after a reconnect until its answer, which has its number, is delivered.
-    /// One that injects a fault is said once: it may have been what broke the connection.
+    /// Forwards a command: repeated after a reconnect until its answer, with the same number, is delivered. A fault is
+    /// sent once, because it may have broken the connection.
     std::vector<ClientOutput> command(native::Command command, Instant now);
-    /// Said once, or never where there is no connection: whoever asked sees that nothing comes.
+    /// Sent at most once; dropped without a connection.
     std::vector<ClientOutput> fault_answer(native::FaultAnswer answer, Instant now);
-    /// The same: the next one says more.
+    /// Sent at most once; the next one replaces it.
     std::vector<ClientOutput> workers_seen(native::WorkersSeen seen, Instant now);
 
     std::vector<ClientOutput> step(const ClientInput& input, Instant now);
 
-    /// Beside daemons that take over from each other: whoever got our Leave is gone, and it is said to the next one.
+    /// The daemon that received our Leave is gone: sends it to the next one.
     void leave_was_not_heard() { leave_said_ = leave_said_ && standing_ != Standing::leaving; }
-    /// Nothing is left that has to be said on a new connection; for the end, after leave() or end_acknowledged().
+    /// True when nothing must be sent on a new connection any more, after leave() or end_acknowledged().
     [[nodiscard]] bool has_said_all() const { return standing_ != Standing::leaving || leave_said_; }
 
-    /// When step(TimePassed) must be called at the latest; no_deadline when there is nothing to wait for.
+    /// When step(TimePassed) must be called at the latest; no_deadline: never.
     [[nodiscard]] Instant deadline() const;
-    /// Where Connect leads at this moment.
+    /// The target of Connect now.
     [[nodiscard]] const Endpoint& endpoint() const;
-    /// The answer to a peer that asks. A "yes, I have lost it" binds this node: it joins no other round for the time
-    /// that the asker relies on it (fencing.h).
+    /// The answer to PeerAsk. "Lost" is a promise: this node joins no other round while the asker relies on it
+    /// (fencing.h).
     native::PeerAnswer answer(const native::PeerAsk& ask, Instant now);
-    /// Whether the driver may feed the guardian at this moment (Fencing::may_feed). To be asked each lease/10 at least.
+    /// Whether the driver may feed the guardian now (Fencing::may_feed). Call it at least each lease/10.
     [[nodiscard]] bool may_feed(Instant now) const { return fencing_.may_feed(heard_until_, now); }
 
   private:
     enum class Standing {
-        idle,      ///< nothing asked for yet
-        joining,   ///< a Join waits for its answer; no worker here
-        in_round,  ///< workers of assigned_ may run here
-        drained,   ///< they are gone; the next join, or JobEnded, is to come
-        leaving,   ///< Leave is to be said, or was
-        over,      ///< JobEnded, Refused, or given up; nothing more is asked of the daemon
+        idle,      ///< no call yet
+        joining,   ///< a Join waits for its answer; no worker runs
+        in_round,  ///< workers of assigned_ may run
+        drained,   ///< the workers have ended; the next join, or JobEnded, follows
+        leaving,   ///< Leave is due or was sent
+        over,      ///< JobEnded, Refused, or timed out
     };
-    /// greeting: connected, and with a secret nothing is said before the daemon's challenge.
+    /// greeting: connected; with a secret nothing is sent before the daemon's challenge.
     enum class Link { none, connecting, greeting, open };
 
     using Outputs = std::vector<ClientOutput>;
@@ -223,25 +222,24 @@ class ClientCore {
     [[nodiscard]] Instant decision_due() const {
         return held_back_since_ ? *held_back_since_ + config_.lost_timeout : no_deadline;
     }
-    /// A daemon that was heard and falls silent is given up sooner than one that may only start later.
+    /// A daemon that stops answering times out sooner than one that has not started yet.
     [[nodiscard]] Instant lost_while_joining_at() const {
         return ever_heard_ ? std::max(heard_until_, joining_since_) + config_.lost_timeout : no_deadline;
     }
-    /// A node that can speak but not hear is given up 1.1 lease after its last word, which may leave up to one interval
-    /// after the cut: a round without it still begins within 1.2 lease. So that it is the last word, the next one waits
-    /// until TCP misses the acknowledgement and says only what it has said before: its probe leaves after 0.2 s and two
-    /// round trips, and its own time-out runs as long again. Not where answers take long by nature: there what follows
-    /// a lost packet helps TCP to see that it is lost.
+    /// A node that can send but not receive is dropped 1.1 lease after its last message, which may leave up to one
+    /// interval after the cut; a round without it still starts within 1.2 lease. To keep that bound, the next ping
+    /// waits until TCP has noticed the missing acknowledgement: its probe leaves after 0.2 s and two round trips, and
+    /// its timeout takes as long again. Not with slow answers: there, new data helps TCP to detect a loss.
     [[nodiscard]] Instant ping_due() const {
         const auto pace = config_.lease / 20;
         return pinged_at_ + (!ping_answered_ && answers_are_quick() ? 3 * pace : pace);
     }
     [[nodiscard]] bool answers_are_quick() const { return round_trip_ * 2 < config_.lease / 20; }
-    /// The next word would be its last one only later: what can wait is not said.
+    /// True when an answer is overdue: messages that can wait are not sent.
     [[nodiscard]] bool answer_is_late(Instant now) const {
         return !ping_answered_ && answers_are_quick() && now >= pinged_at_ + config_.lease / 40;
     }
-    /// Where there are others to ask, one that does not answer at all costs less of the time.
+    /// With other daemons to try, one that never answered is abandoned sooner.
     [[nodiscard]] Instant link_stale_at() const {
         return link_heard_at_ + config_.lease / (has_choice() && !link_answered_ ? 4 : 2);
     }
@@ -250,7 +248,7 @@ class ClientCore {
     Outputs out_;
     Standing standing_ = Standing::idle;
 
-    // what is said, and said again after a reconnect
+    // what is sent, and repeated after a reconnect
     native::Join join_;
     native::Join as_joined_;  ///< the one that assigned_ answered
     bool join_held_ = false;  ///< not said yet: a promise to a peer binds until promised_until_
@@ -271,7 +269,7 @@ class ClientCore {
     Instant drained_at_;
 
     // the connection
-    /// One that has fallen silent, and may be heard again, stays in use while the next one is tried.
+    /// A connection without answers, which stays in use while the next one is tried.
     struct Kept {
         std::size_t endpoint_at = 0;
         std::optional<Endpoint> told_of;
@@ -281,8 +279,8 @@ class ClientCore {
     std::optional<Kept> kept_;         ///< beside it link_ is `none` or `connecting`
     bool has_older_ = false;           ///< until DropOlder
     std::size_t endpoint_at_ = 0;      ///< 0: config_.endpoint, then config_.others
-    std::optional<Endpoint> told_of_;  ///< a daemon, or etcd, said that this one leads
-    /// Did not answer, and is passed over for a while: the others name it as the leader until another one is elected.
+    std::optional<Endpoint> told_of_;  ///< the leader, according to a daemon or etcd
+    /// Did not answer and is skipped for a while: the others name it as the leader until another one is elected.
     std::optional<Endpoint> silent_;
     Instant silent_until_ = Instant::min();
     Instant attempted_at_;
@@ -301,8 +299,8 @@ class ClientCore {
     Duration round_trip_ = Duration::max() / 2;  ///< of the last answered ping
     Instant pinged_at_ = Instant::min();
     std::string tried_;
-    std::string store_;  ///< what closes our connections is PyTorch's, in words; empty: not known
-    /// Until the first Pong of this connection: what is to be reported has times, and this may be another daemon.
+    std::string store_;  ///< description of the PyTorch store that closes our connections; empty: none known
+    /// Until the first Pong of this connection: reports carry times, and this may be another daemon with another clock.
     bool reports_held_ = false;
 
     // the daemon
@@ -311,8 +309,7 @@ class ClientCore {
     ClockOffset offset_;
     Fencing fencing_;
     Instant promised_until_ = Instant::min();
-    /// Since when the daemon has said that it holds a decision for this node back. Waited for no longer than for a
-    /// daemon that is gone.
+    /// Since when the daemon holds back a decision for this node. The lost timeout applies.
     std::optional<Instant> held_back_since_;
 
     // the wait

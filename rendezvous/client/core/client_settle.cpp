@@ -1,5 +1,5 @@
-// What is due now: connect, say the join that was held back, ping, fence, give up, tell a person. Each derived from the
-// state, none remembered.
+// ClientCore::settle: what is due now, derived from the state: connect, send a held-back join, ping, fence, time out,
+// report progress.
 #include <algorithm>
 #include <utility>
 
@@ -61,7 +61,7 @@ void ClientCore::settle_fencing(Instant now) {
                     tried_.empty() ? "" : "; last tried: ", tried_, what_would_help()));
 }
 
-/// How long this agent waits for what the daemon owes it, or says that it holds back.
+/// The deadline for an answer that the daemon owes, or has announced to hold back.
 Instant ClientCore::patience_ends() const {
     const bool waits =
         standing_ == Standing::joining || standing_ == Standing::in_round || standing_ == Standing::drained;
@@ -72,7 +72,7 @@ Instant ClientCore::owed_until() const {
     switch (standing_) {
         case Standing::joining: return std::min(joining_since_ + config_.join_timeout, lost_while_joining_at());
         case Standing::drained:
-            // After the last round the daemon waits at most lost_timeout for the slowest node, then says how it ended.
+            // After the last round the daemon waits at most lost_timeout for the slowest node before it sends JobEnded.
             return final_ ? std::max(heard_until_ + config_.lost_timeout, drained_at_ + 2 * config_.lost_timeout)
                           : heard_until_ + config_.lost_timeout;
         default: return no_deadline;
@@ -82,28 +82,31 @@ Instant ClientCore::owed_until() const {
 void ClientCore::settle_patience(Instant now) {
     if (now < patience_ends()) return;
     if (now >= decision_due()) {
-        give_up(cat("no decision within ", describe(config_.lost_timeout), ": ", lines_.state(),
-                    "; make room on the daemon's disk, or mend it, and start this node again (--rdzv-lost-timeout sets "
-                    "how long a node waits)"));
+        give_up(
+            cat("no decision within ", describe(config_.lost_timeout), ": ", lines_.state(),
+                "; free space on the daemon's disk, or repair it, and start this node again (--rdzv-lost-timeout sets "
+                "the timeout)"));
     } else if (standing_ == Standing::joining) {
-        // Who has heard it knows name and port; what it lacks is a rendezvous that outlives its host.
+        // A node that has reached the daemon needs no advice about name and port, but a rendezvous that survives a
+        // host.
         const auto advice = now >= lost_while_joining_at() ? std::string(what_would_help()) : lines_.hint();
         give_up(cat("no round within ", describe(now - joining_since_), ": ", lines_.state(), advice));
     } else
-        give_up(cat(describe(endpoint()), " did not say how the job ended", what_would_help()));
+        give_up(cat(describe(endpoint()), " did not report the end of the job", what_would_help()));
 }
 
-/// For the job that comes next: this one had a rendezvous, and lost it.
+/// Advice for the next job after this one lost its rendezvous.
 std::string_view ClientCore::what_would_help() const {
-    if (config_.is_told_leader) return "; etcd, or every node that may host the rendezvous, was away for all that time";
+    if (config_.is_told_leader)
+        return "; etcd, or every node that may host the rendezvous, was unreachable for all that time";
     if (!config_.others.empty())
-        return "; every daemon of --rdzv-endpoint, or the etcd of their --state, was away for all that time";
+        return "; every daemon of --rdzv-endpoint, or the etcd of their --state, was unreachable for all that time";
     if (config_.endpoint_option == "--master-addr")
-        return "; the static back end ends with the node of rank 0: with --rdzv-backend etcd a job outlives its "
-               "rendezvous' host";
-    return "; a job outlives its rendezvous' host with --rdzv-backend etcd, or with several hosts that run musterd "
-           "--state etcd://... and are all named in --rdzv-endpoint; and it outlives the daemon alone where that is "
-           "started again in time (musterd --state sqlite:PATH, --rdzv-lost-timeout)";
+        return "; the static back end depends on the node of rank 0; to survive the loss of the rendezvous host, use "
+               "--rdzv-backend etcd";
+    return "; to survive the loss of the rendezvous host, use --rdzv-backend etcd, or musterd --state etcd://... on "
+           "several hosts, all named in --rdzv-endpoint; to survive a restart of the daemon, use musterd --state "
+           "sqlite:PATH and a long enough --rdzv-lost-timeout";
 }
 
 void ClientCore::give_up(std::string why) {
@@ -116,7 +119,7 @@ void ClientCore::give_up(std::string why) {
 
 void ClientCore::settle_lines(Instant now) {
     if (standing_ != Standing::joining && !held_back_since_) return;
-    // While the daemon is there it is the join time-out that counts; a daemon that is gone is given up sooner.
+    // The join timeout applies while the daemon answers; the lost timeout applies when it does not.
     const bool joins = standing_ == Standing::joining && link_ == Link::open;
     const auto gives_up_at = joins ? std::min(joining_since_ + config_.join_timeout, decision_due()) : patience_ends();
     if (auto line = lines_.line(now, gives_up_at)) out_.push_back(Progress{*std::move(line)});

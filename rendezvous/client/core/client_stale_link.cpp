@@ -1,8 +1,7 @@
-// A connection over which nothing comes for half a lease: the daemon stands still, a packet was lost many times over,
-// or a NAT has forgotten it. Nobody here can tell, so a second connection is tried while there is still time before the
-// lease ends, and whichever is heard first is the one that counts. The first one is neither closed nor left alone
-// meanwhile: its end would tell a daemon that hears us that this agent is dead, and what is said on it helps TCP to
-// mend a loss.
+// A stale link: nothing was received for half a lease. The daemon may be suspended, packets may be lost repeatedly, or
+// a NAT may have dropped the connection. The client cannot tell, so it opens a second connection before the lease ends
+// and uses the one that answers first. The first one stays open and in use meanwhile: closing it would tell a daemon
+// that still receives our messages that this agent has died, and new data helps TCP to detect a loss.
 #include <utility>
 
 #include "rendezvous/client/core/client_core.h"
@@ -17,13 +16,13 @@ void ClientCore::leave_stale_link(Instant now) {
         note_silence(now);
     }
     tried_ = "connected, but no answer";
-    lines_.no_answer(WaitingLines::Reached::somebody, tried_, now);
+    lines_.no_answer(WaitingLines::Reached::a_peer, tried_, now);
     link_ = Link::none;
     retry_at_ = now;
     try_next_endpoint(now);
 }
 
-/// The silent one was heard first.
+/// The old connection answered first.
 void ClientCore::hear_again() {
     if (link_ == Link::connecting) out_.push_back(Abandon{});
     link_ = Link::open;

@@ -1,4 +1,4 @@
-// The daemon's clock as seen from here: each answered ping bounds it to half of its round trip.
+// Estimates the daemon's clock: each answered ping bounds the error to half of its round trip.
 #pragma once
 
 #include <cstdint>

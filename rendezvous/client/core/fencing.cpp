@@ -16,14 +16,14 @@ void Fencing::watch(const native::Assigned& assigned) {
 void Fencing::set_peers(const native::Peers& peers) {
     if (!watched_ || peers.round != watched_->round) return;
     watched_->others.clear();
-    watched_->world = static_cast<std::uint32_t>(peers.peers.size());  // less those that were through, and went
+    watched_->world = static_cast<std::uint32_t>(peers.peers.size());  // without nodes that succeeded and left
     for (const auto& peer : peers.peers)
         if (peer.group_rank != watched_->group_rank) watched_->others.push_back(peer);
 }
 
 void Fencing::answered(std::uint32_t group_rank, const std::optional<native::PeerAnswer>& answer) {
     if (!watched_ || !watched_->said_yes.contains(group_rank)) return;
-    if (!answer) return;  // nobody there; only a whole set of answers counts, so this is no yes
+    if (!answer) return;  // unreachable; only a complete set of answers counts
     if (answer->round != watched_->round || !answer->leader_lost) {
         watched_->contradicted = true;
         return;
@@ -63,7 +63,7 @@ FencingStep Fencing::step(Instant heard_until, Instant now) {
         return step;
     }
     if (watched.fenced) return step;
-    if (watched.world == 1) return step;  // nobody else can be in a round without us
+    if (watched.world == 1) return step;  // no round without this node is possible
     if (now < heard_until + config_.lease * 6 / 10) {
         watched.agreed_at = Instant::min();
         watched.contradicted = false;
@@ -74,8 +74,8 @@ FencingStep Fencing::step(Instant heard_until, Instant now) {
     if (now >= fence_at(heard_until)) {
         watched.fenced = true;
         step.fenced = cat("no answer from the rendezvous for ", describe(now - heard_until),
-                          watched.contradicted ? ", while another node of the round has one"
-                                               : ", and not every other node of the round says the same");
+                          watched.contradicted ? ", while another node of the round still reaches it"
+                                               : ", and not all other nodes of the round have lost it too");
         return step;
     }
     if (watched.asked_at == Instant::min() || now >= watched.asked_at + config_.lease / 10) ask(step, now);

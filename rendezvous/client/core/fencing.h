@@ -1,23 +1,21 @@
-// Whether this node may keep its workers while the daemon does not answer. Pure.
+// Fencing: decides whether this node may keep its workers while the daemon does not answer. Pure.
 //
-// The daemon may seal a round without a member 1.1 lease after that member's last word. So a member that has no answer
-// must have killed its workers before: silence is counted from the *sending* of its last answered message, which is
-// never later than the daemon's last word of it, and they are gone by 0.9 lease. But where the daemon itself is gone,
-// nobody seals anything and no worker may die. The other members tell the two apart:
+// The daemon may seal a round without a member 1.1 lease after that member's last message. So an unreachable member
+// must kill its workers before that. It counts from the *sending* of its last answered message, which is never later
+// than the daemon's receipt, and kills by 0.9 lease. But if the daemon itself is lost, no round is sealed, and no
+// worker may die. The other members distinguish the two cases:
 //
-//   0.6 lease   ask every other member "have you lost the daemon too?", and again every 0.1 lease
-//   0.88 lease  kill, unless all of them said yes to one of these questions within the last 0.25 lease
-//   lost time-out   the daemon does not come back: kill and give up, just before the daemon would seal without us all
+//   0.6 lease    ask every other member whether it has lost the daemon too, and again every 0.1 lease
+//   0.88 lease   kill, unless all of them answered yes to one of these questions within the last 0.25 lease
+//   lost timeout   kill and end, just before the daemon would seal without the whole round
 //
-// A member that was through (all its workers had exited 0) and has gone is none of these any more: the daemon says so
-// with a shorter list. It is not counted by the daemon either, when that asks itself whether it hears anybody of the
-// round.
+// A member whose workers have all exited 0 and that has left is not asked: the daemon sends a shorter list. The daemon
+// does not count it either.
 //
-// A "yes" is also a promise: whoever gave it joins no other round for 1.1 lease (ClientCore::join), so that a member
-// that finds the daemon again a moment later cannot be in the next round while the asker still relies on its word: for
-// 0.25 lease, at the end of which it may be stopped (SIGSTOP), and then its guardian kills 0.8 lease later. So a
-// later "no" does not kill at once: the daemon is back, and the asker has the rest of the quarter to find it too
-// (ClientCore tries at once).
+// A "yes" is also a promise: that member joins no other round for 1.1 lease (ClientCore::join). So a member that
+// reaches the daemon again cannot be in the next round while the asker relies on its answer. The asker relies on it for
+// 0.25 lease; if it is suspended (SIGSTOP) at the end of that time, its guardian kills 0.8 lease later. A later "no"
+// does not kill at once: the daemon is back, and the asker uses the rest of the 0.25 lease to reach it too.
 #pragma once
 
 #include <map>
@@ -37,20 +35,20 @@ struct FencingConfig {
 };
 
 struct FencingStep {
-    std::vector<native::Peer> ask;      ///< ask these now, and wait no longer than ask_timeout()
-    std::optional<std::string> fenced;  ///< kill the workers now, because of this; said once a round
-    bool lost = false;                  ///< the daemon stays away: give up
+    std::vector<native::Peer> ask;      ///< peers to ask now, with the timeout ask_timeout()
+    std::optional<std::string> fenced;  ///< kill the workers now, for this reason; set once per round
+    bool lost = false;                  ///< the lost timeout has passed
 };
 
 class Fencing {
   public:
     explicit Fencing(FencingConfig config) : config_(std::move(config)) {}
 
-    /// From now on workers of this round may run here.
+    /// From now on, workers of this round may run here.
     void watch(const native::Assigned& assigned);
-    /// Those of the round that are there; again where one has gone.
+    /// The current members of the round.
     void set_peers(const native::Peers& peers);
-    /// They are gone.
+    /// The workers have ended.
     void stop() { watched_.reset(); }
     [[nodiscard]] bool watching() const { return watched_.has_value(); }
 
@@ -58,14 +56,13 @@ class Fencing {
     /// `heard_until`: when the last answered message was sent.
     FencingStep step(Instant heard_until, Instant now);
     [[nodiscard]] Instant deadline(Instant heard_until) const;
-    /// Whether the guardian may be told that all is well. It kills 0.8 lease after it was last told, also when this
-    /// agent is stopped (SIGSTOP, a paused machine) while it is cut off; so the last time must be early enough for that
-    /// kill to come before the daemon seals without this node.
+    /// Whether the guardian may be fed. It kills 0.8 lease after its last feed, also when this agent is suspended while
+    /// it is cut off. So the last feed must be early enough that this kill precedes the daemon's next seal.
     [[nodiscard]] bool may_feed(Instant heard_until, Instant now) const;
 
     /// Shorter than the time between two questions, so that an answer always belongs to the latest one.
     [[nodiscard]] Duration ask_timeout() const { return config_.lease * 8 / 100; }
-    /// How long a "yes" binds the one who said it.
+    /// How long a "yes" binds its sender.
     [[nodiscard]] Duration promise() const { return config_.lease * 11 / 10; }
     /// Silence from which on this node says "yes".
     [[nodiscard]] Duration lost_after() const { return config_.lease * 4 / 10; }

@@ -11,7 +11,7 @@ namespace {
 constexpr Duration quiet_at_first = 1s;
 constexpr Duration line_interval_min = 1s;
 constexpr Duration repeated_every = 30s;
-/// So long without any progress, and it is time to say what to look at.
+/// Without progress for this long, the line includes advice.
 constexpr Duration advice_after = 10s;
 
 std::int64_t seconds(Duration duration) {
@@ -68,25 +68,25 @@ void WaitingLines::stalled(const std::string& why) {
 std::string WaitingLines::state() const {
     const auto where = cat(is_etcd_ ? "etcd " : "", describe(endpoint_));
     if (!answering_) {
-        if (is_etcd_ && tried_.empty()) return cat("no daemon of this job leads yet at ", where);
+        if (is_etcd_ && tried_.empty()) return cat("no daemon of this job is the leader yet at ", where);
         if (reached_ != Reached::nothing) return cat(where, ": ", tried_);
         return cat(where, " did not answer", tried_.empty() ? "" : " (", tried_, tried_.empty() ? "" : ")");
     }
     if (!stalled_.empty())
-        return cat("the daemon at ", where, " tells no decision, because it cannot keep its state: ", stalled_);
+        return cat("the daemon at ", where, " holds back its decisions, because it cannot write its state: ", stalled_);
     if (parked_ && !parked_->why.empty()) return cat(parked_->why, "; waiting at ", where);
     if (parked_) {
         const auto before = parked_->position;
         return cat("this node is a spare of job '", job_, "' at ", where,
-                   before == 0 ? std::string(", the next to be taken") : cat(" (", before, " before it)"),
-                   ", and does not run its program unless it is needed");
+                   before == 0 ? std::string(" (first in the queue)") : cat(" (", before, " before it)"),
+                   " and starts its workers only when a node is lost");
     }
     if (!gathering_) return cat("connected to ", where);
-    const auto& news = *gathering_;
+    const auto& count = *gathering_;
     const auto size =
-        news.nodes_min == news.nodes_max ? cat(news.nodes_max) : cat(news.nodes_min, "..", news.nodes_max);
-    return cat(news.joined, " of ", size, " nodes joined at ", where, news.waiting_for.empty() ? "" : "; waiting for ",
-               news.waiting_for);
+        count.nodes_min == count.nodes_max ? cat(count.nodes_max) : cat(count.nodes_min, "..", count.nodes_max);
+    return cat(count.joined, " of ", size, " nodes joined at ", where,
+               count.waiting_for.empty() ? "" : "; waiting for ", count.waiting_for);
 }
 
 std::string WaitingLines::text(Instant now, Instant gives_up_at) const {
@@ -95,13 +95,13 @@ std::string WaitingLines::text(Instant now, Instant gives_up_at) const {
         const Duration left = std::chrono::milliseconds(gathering_->last_call_left_ms) - (now - gathering_at_);
         line += cat("; last call ends in ", seconds(left), " s");
     }
-    if (!parked_ || !answering_) line += cat("; gives up in ", seconds(gives_up_at - now), " s");
+    if (!parked_ || !answering_) line += cat("; timeout in ", seconds(gives_up_at - now), " s");
     if (now >= advice_at()) line += advice();
     return line;
 }
 
-/// When it is time for advice, if nothing moves until then. Who waits for enough nodes, or for the daemon, may have
-/// made a mistake; a spare, and who waits out the last call, has not.
+/// When advice is due if nothing changes. A wait for enough nodes or for the daemon may be a mistake of the user; that
+/// of a spare or for the last call is not.
 Instant WaitingLines::advice_at() const {
     const bool stuck =
         !answering_ || (stalled_.empty() && !parked_ && gathering_ && gathering_->joined < gathering_->nodes_min);
@@ -112,29 +112,27 @@ Instant WaitingLines::advice_at() const {
 std::string WaitingLines::advice() const {
     if (is_etcd_)
         return answering_ ? cat(". Check that the other nodes are started with the same --rdzv-id and the same etcd")
-                          : cat(". Check that etcd can be reached from this node, and that this node can be reached "
-                                "from the others (--local-addr)");
+                          : cat(". Check that this node can reach etcd, and that the other nodes can reach this one "
+                                "(--local-addr)");
     if (!answering_ && reached_ == Reached::store)
-        return ". muster and torchrun cannot form one job: start all of its nodes with muster, or all with torchrun; "
-               "or "
-               "the port is another job's: choose another one";
+        return ". muster and torchrun cannot form one job: start all nodes with muster, or all with torchrun. If the "
+               "port belongs to another job, choose another port";
     std::string advice;
-    if (!answering_ && reached_ == Reached::somebody)
-        advice = cat(". Check that the name '", endpoint_.host, "' and the port ", endpoint_.port,
-                     " are the right ones, for something else may listen there, and that no firewall is in between");
+    if (!answering_ && reached_ == Reached::a_peer)
+        advice = cat(". Check the name '", endpoint_.host, "' and the port ", endpoint_.port,
+                     ", because another program may listen there, and that no firewall blocks it");
     else if (!answering_)
         advice = cat(". Check that the name '", endpoint_.host,
-                     "' is the right one on this node, that muster runs there with port ", endpoint_.port,
-                     ", and that no firewall is in between");
+                     "' is correct on this node, that muster runs there with port ", endpoint_.port,
+                     ", and that no firewall blocks it");
     else if (!is_loopback(endpoint_.host))
-        advice =
-            cat(". Check that the other nodes are started with the same --rdzv-id, that they know this one place as '",
-                endpoint_.host, "' with port ", endpoint_.port, ", and that no firewall keeps them from it");
+        advice = cat(". Check that the other nodes are started with the same --rdzv-id and the same endpoint '",
+                     endpoint_.host, "', port ", endpoint_.port, ", and that no firewall blocks it");
     const bool is_static = option_ == "--master-addr";
     if (is_loopback(endpoint_.host))
-        advice += cat(". '", endpoint_.host, "' is each machine itself: for nodes on several machines give ", option_,
+        advice += cat(". '", endpoint_.host, "' is a loopback address: for nodes on several hosts set ", option_,
                       "=HOST", is_static ? " --master-port=" : ":", endpoint_.port);
-    if (is_static && answering_) advice += ". Each node needs a --node-rank of its own";
+    if (is_static && answering_) advice += ". Each node needs its own --node-rank";
     return advice;
 }
 
@@ -142,7 +140,7 @@ std::optional<std::string> WaitingLines::line(Instant now, Instant gives_up_at) 
     if (now < deadline()) return std::nullopt;
     next_line_ = now + line_interval_min;
     changed_ = false;
-    // The next thing to say is the advice, while it is still to come.
+    // The next line comes no later than the advice.
     const auto advised = advice_at();
     repeat_at_ = now < advised ? std::min(advised, now + repeated_every) : now + repeated_every;
     return text(now, gives_up_at);

@@ -1,4 +1,4 @@
-// Failures that say the same, counted and named once: a thousand ranks that cannot import a module are one line.
+// Groups equal failures, so that a thousand ranks that cannot import a module are one line.
 //
 // What makes two of them the same: their kind, how they ended, and the line that says why, all without numbers (ports,
 // pids, addresses and times differ from rank to rank).

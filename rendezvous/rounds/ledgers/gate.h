@@ -1,4 +1,4 @@
-// Who has proved to know the job's secret, and who has failed to: pure, for the server's connections.
+// Checks proofs of the job's secret, and limits wrong proofs per address. Pure.
 #pragma once
 
 #include <cstdint>

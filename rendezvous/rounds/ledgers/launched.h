@@ -1,4 +1,4 @@
-// What two nodes launch, side by side, where it differs: two jobs may share an id by accident. Pure.
+// Compares the programs and arguments of two nodes, because two jobs may share an id by accident. Pure.
 #pragma once
 
 #include <string>

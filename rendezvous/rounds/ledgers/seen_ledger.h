@@ -1,5 +1,5 @@
-// What agents last saw of their workers, put together over all nodes of the running round: who is overdue while others
-// wait, and whose lateness costs the others their time. Pure; Job (job_seen.cpp) feeds it and tells what comes of it.
+// Combines the agents' reports about their workers over all nodes of the running round: finds ranks that are overdue
+// while others wait, and stragglers. Pure; Job (job_seen.cpp) feeds it and sends the result.
 //
 // Whether a worker is overdue its own agent has judged, by that worker's own pauses; here only durations meet, never
 // the clocks of two hosts. A node that says nothing any more is the lease's business: what it said is left out soon.

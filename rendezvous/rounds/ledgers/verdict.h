@@ -20,10 +20,10 @@ inline constexpr Duration simultaneous = 5ms;
 /// often seen to exit later, because it still wrote its traceback and gave back its memory.
 const Failure& first_cause(const std::vector<Failure>& failures, Duration victim_window);
 
-/// The worker asked not to be started again (worker_end.h): whatever the budget, the job is over.
+/// The worker requested no restart (worker_end.h): the job ends whatever the budget.
 bool is_last_word(const Failure& failure);
 
-/// "rank 3 on gpu07 failed: exit code 1"; "gpu07 was lost: no word for 5 s".
+/// "rank 3 on gpu07 failed: exit code 1"; "gpu07 was lost: no message for 5 s".
 std::string sentence(const Failure& failure);
 
 }  // namespace muster::rendezvous

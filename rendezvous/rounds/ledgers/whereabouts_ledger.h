@@ -1,5 +1,5 @@
-// Where the workers of a round stood that did nothing when it ended, put together over all nodes: a thousand ranks that
-// wait in one collective are one line, and the one that did not come is another.
+// Groups the workers that made no progress when a round ended by their position, over all nodes: a thousand ranks that
+// wait in one collective are one line, and the rank that did not join it is another.
 #pragma once
 
 #include <cstddef>

@@ -22,12 +22,12 @@ EtcdCore::EtcdCore(EtcdConfig config) : config_(std::move(config)), ttl_(std::ch
 
 // ---- names ----
 
-/// The lease is part of it, so that a campaign whose answer was lost is known to be won when it is asked again.
+/// Contains the lease, so that a repeated campaign whose first answer was lost is recognised as won.
 std::string EtcdCore::leader_value() const {
     return cat(config_.self, ' ', lease_);
 }
 
-/// Never the same twice: a write that comes late must not be taken for one of ours.
+/// Unique per write, so that a late duplicate is recognised.
 std::string EtcdCore::serial_value(std::uint64_t number) const {
     return cat(fence_, '/', load_count_, '/', number);
 }
@@ -44,7 +44,7 @@ EtcdCore::Outputs EtcdCore::answered(std::uint64_t id, const Result<EtcdAnswer>&
     expire(now);
     const auto found =
         std::ranges::find_if(errands_, [id](const Errand& errand) { return errand.open && errand.open->id == id; });
-    if (found == std::end(errands_)) return settle(now);  // of a role that is over
+    if (found == std::end(errands_)) return settle(now);  // a request of an earlier role
     const auto kind = static_cast<Kind>(found - std::begin(errands_));
     const auto question = *std::exchange(found->open, std::nullopt);
     if (!answer) {
@@ -52,18 +52,18 @@ EtcdCore::Outputs EtcdCore::answered(std::uint64_t id, const Result<EtcdAnswer>&
         return settle(now);
     }
     answered_again(kind);
-    // The codec has matched answers with questions.
+    // The codec guarantees that the answer's type matches the request.
     switch (kind) {
-        case Kind::login: token_ = std::get<TokenTold>(*answer).token; break;
-        case Kind::lease: on_lease(std::get<LeaseTold>(*answer), question); break;
+        case Kind::login: token_ = std::get<TokenReply>(*answer).token; break;
+        case Kind::lease: on_lease(std::get<LeaseReply>(*answer), question); break;
         case Kind::campaign:
-            if (const auto* told = std::get_if<KeysTold>(&*answer))
+            if (const auto* told = std::get_if<KeysReply>(&*answer))
                 on_leader(*told, now);
             else
-                on_campaign(std::get<TransactionTold>(*answer), now);
+                on_campaign(std::get<TransactionReply>(*answer), now);
             break;
-        case Kind::load: on_page(std::get<KeysTold>(*answer), now); break;
-        case Kind::write: on_written(std::get<TransactionTold>(*answer), now); break;
+        case Kind::load: on_page(std::get<KeysReply>(*answer), now); break;
+        case Kind::write: on_written(std::get<TransactionReply>(*answer), now); break;
     }
     return settle(now);
 }
@@ -73,7 +73,7 @@ EtcdCore::Outputs EtcdCore::resign(Instant now) {
     return settle(now);
 }
 
-/// A job's last leader leaves nothing behind; the leader's key goes with the rest, and the lease ends by itself.
+/// The last leader of a job deletes all keys, the leader key included. The lease expires by itself.
 void EtcdCore::settle_end(Instant now) {
     const bool leads = role_ == Role::leads;
     const bool busy = leads && !(due_.empty() && waiting_.empty() && !errand(Kind::write).open);
@@ -83,7 +83,7 @@ void EtcdCore::settle_end(Instant now) {
     if (leads && (sweeps_ || (config_.is_of_one_job && empty))) {
         Transaction sweep;
         sweep.compare = {{key("leader"), Compare::Target::created, fence_}};
-        // All but what was set aside for people.
+        // Everything except the records that were set aside.
         const auto aside = key("aside/");
         sweep.then = {Erase{config_.prefix, aside}, Erase{range_end(aside), range_end(config_.prefix)}};
         out_.push_back(AskEtcd{++last_id_, endpoint_, std::move(sweep), answer_timeout, token_});
@@ -103,7 +103,7 @@ void EtcdCore::ask(Kind kind, EtcdRequest request, Duration timeout, Instant now
 
 void EtcdCore::failed(Kind kind, const Question& question, const Error& error, Instant now) {
     errand(kind).not_before = now + config_.retry_interval;
-    // The revision may have been compacted away: from the beginning.
+    // The revision may have been compacted: start again.
     if (kind == Kind::load) {
         load_from_ = config_.prefix;
         load_revision_ = 0;
@@ -111,15 +111,15 @@ void EtcdCore::failed(Kind kind, const Question& question, const Error& error, I
     }
     if (kind == Kind::login && error.code == Errc::unsupported) {
         no_users_ = true;
-        out_.push_back(Remark{cat("etcd has no users, so ", config_.user, " is not needed")});
+        out_.push_back(Remark{cat("etcd has authentication disabled; the user ", config_.user, " is ignored")});
     } else if (error.code == Errc::permission_denied && !config_.user.empty()) {
-        // It forgets a token that it has not seen for some minutes, each member for itself, and all at a restart.
+        // Each etcd member forgets a token that was unused for some minutes, and all tokens at a restart.
         no_users_ = false;
         if (token_ == question.token) token_.clear();
         if (kind == Kind::login) complain(kind, error);
     } else {
         complain(kind, error);
-        // Who says no will say so again.
+        // A refusal will repeat, so wait longer.
         if (kind == Kind::login || error.code == Errc::permission_denied)
             errand(kind).not_before = now + config_.login_interval;
         else if (error.code == Errc::refused)
@@ -128,7 +128,7 @@ void EtcdCore::failed(Kind kind, const Question& question, const Error& error, I
     }
 }
 
-/// Once in each time without an answer to questions of this kind; where nobody can be reached, once for all kinds.
+/// Logs each failure once until a request of this kind is answered again. Unreachability is logged once for all kinds.
 void EtcdCore::complain(Kind kind, const Error& error) {
     constexpr std::size_t complaints_max = 8;
     const bool unreached =
@@ -138,8 +138,8 @@ void EtcdCore::complain(Kind kind, const Error& error) {
     if (!complaints_.insert(what).second) return;
     std::string line = cat("etcd: ", error.context);
     if (error.context.find("permission denied") != std::string::npos)
-        line += cat("; ", config_.user.empty() ? "whoever has no user" : config_.user,
-                    " has to be allowed to read and write the keys below ", config_.prefix);
+        line += cat("; grant ", config_.user.empty() ? "access without a user" : cat("the user ", config_.user),
+                    " permission to read and write the keys below ", config_.prefix);
     out_.push_back(Remark{std::move(line)});
 }
 
@@ -151,12 +151,12 @@ void EtcdCore::answered_again(Kind kind) {
 
 // ---- what is due ----
 
-/// Before anything else: an answer that comes after the lease's end does not revive it.
+/// Runs first: an answer that arrives after the lease's end does not renew it.
 void EtcdCore::expire(Instant now) {
     if (lease_ == 0 || now < lease_until_) return;
     lease_ = 0;
     errand(Kind::lease) = {};
-    step_down("its lease could not be kept alive", now);
+    step_down("its lease in etcd could not be renewed", now);
 }
 
 EtcdCore::Outputs EtcdCore::settle(Instant now) {
@@ -180,7 +180,7 @@ void EtcdCore::settle_login(Instant now) {
 void EtcdCore::settle_lease(Instant now) {
     const auto& errand = this->errand(Kind::lease);
     if (!config_.candidate || !may_ask() || errand.open || now < errand.not_before) return;
-    // Short enough for another try at another member.
+    // Short enough to retry at another member.
     const auto timeout = std::min<Duration>(answer_timeout, ttl_ / 4);
     if (lease_ == 0)
         ask(Kind::lease, GrantLease{config_.ttl_s}, answer_timeout, now);
@@ -188,7 +188,7 @@ void EtcdCore::settle_lease(Instant now) {
         ask(Kind::lease, KeepLease{lease_}, timeout, now);
 }
 
-/// Whoever stands by only looks, which costs etcd little; the place is contended for when it is vacant.
+/// A follower only reads, which is cheap for etcd, and campaigns when there is no leader.
 void EtcdCore::settle_campaign(Instant now) {
     const auto& errand = this->errand(Kind::campaign);
     const bool stands_by = role_ == Role::follows && (lease_ != 0 || !config_.candidate);
@@ -225,21 +225,21 @@ Instant EtcdCore::deadline() const {
 
 // ---- lease and election ----
 
-void EtcdCore::on_lease(const LeaseTold& told, const Question& question) {
+void EtcdCore::on_lease(const LeaseReply& told, const Question& question) {
     if (told.ttl_s <= 0) {
-        lease_until_ = Instant::min();  // it is gone; settle() draws the conclusions
+        lease_until_ = Instant::min();  // expired; settle() acts on it
         return;
     }
     lease_ = told.lease;
     ttl_ = std::chrono::seconds(told.ttl_s);
-    // From the sending: etcd counts from the receipt, and so for longer.
+    // Counted from the sending; etcd counts from the receipt, so its lease lasts longer.
     lease_until_ = question.sent_at + ttl_ * 9 / 10;
     errand(Kind::lease).not_before = question.sent_at + ttl_ / 4;
 }
 
-void EtcdCore::on_leader(const KeysTold& told, Instant now) {
+void EtcdCore::on_leader(const KeysReply& told, Instant now) {
     vacant_ = told.keys.empty() && config_.candidate;
-    if (vacant_) return;  // and contended for at once
+    if (vacant_) return;  // settle() campaigns at once
     errand(Kind::campaign).not_before = now + config_.campaign_interval;
     if (told.keys.empty()) return follow({});
     const auto& leader = told.keys.front();
@@ -247,12 +247,12 @@ void EtcdCore::on_leader(const KeysTold& told, Instant now) {
     follow(leader.value.substr(0, leader.value.find(' ')));
 }
 
-void EtcdCore::on_campaign(const TransactionTold& told, Instant now) {
+void EtcdCore::on_campaign(const TransactionReply& told, Instant now) {
     errand(Kind::campaign).not_before = now + config_.campaign_interval;
     vacant_ = false;
     if (told.succeeded) return won(told.revision);
     const auto& leader = told.read.front();
-    if (!leader) return;  // gone between the two
+    if (!leader) return;  // deleted in between
     if (lease_ != 0 && leader->value == leader_value()) return won(leader->created);
     follow(leader->value.substr(0, leader->value.find(' ')));
 }
@@ -283,8 +283,8 @@ void EtcdCore::step_down(std::string why, Instant now) {
     pages_.clear();
     fence_ = 0;
     const auto role = std::exchange(role_, Role::follows);
-    if (role == Role::leads && !resigned_) out_.push_back(Remark{cat("this daemon does not lead any more: ", why)});
-    // Also where it was somebody else: nobody knows whether that one still leads.
+    if (role == Role::leads && !resigned_) out_.push_back(Remark{cat("this daemon is no longer the leader: ", why)});
+    // Also when another daemon was the leader: it may not be any more.
     known_leader_.reset();
     follow({});
 }

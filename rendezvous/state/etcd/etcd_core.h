@@ -1,8 +1,8 @@
-// One daemon's part in an election over etcd, and what the leader keeps there. Pure: answers and writes in, questions
-// and facts out. ETCD.md has the keys and the reasons.
+// One daemon's part in a leader election over etcd, and the records that the leader keeps there. Pure: answers and
+// writes in, requests and facts out. ETCD.md describes the keys and the reasons.
 //
-// Every input notes a fact and ends in settle(), which derives what is due. At most one question of each kind is on its
-// way; the driver answers every question, with a failure where its time-out passes.
+// Every input records a fact and ends in settle(), which derives what is due. At most one request of each kind is in
+// flight. The driver answers every request, with an error after its timeout.
 #pragma once
 
 #include <cstdint>
@@ -24,40 +24,40 @@ namespace muster::rendezvous {
 
 struct EtcdConfig {
     std::string prefix = "muster/";
-    std::string self;                ///< where agents find this daemon, "gpu07:29400"; no blanks
-    bool is_of_one_job = false;      ///< the prefix is removed at the end, where nothing is kept below it any more
-    bool candidate = true;           ///< false: it only wants to know who leads
-    std::string user;                ///< of etcd; empty: it has no users
-    std::string password;            ///< of `user`
-    std::size_t endpoint_count = 1;  ///< etcd members to ask; after a failure the next one
-    std::int64_t ttl_s = 1;          ///< of the leader's lease; etcd grants no less than 1.5 of its election time-outs
+    std::string self;                ///< this daemon's endpoint for agents, "gpu07:29400"; no blanks
+    bool is_of_one_job = false;      ///< remove the prefix at the end when nothing is kept below it
+    bool candidate = true;           ///< false: only follow who the leader is
+    std::string user;                ///< etcd user; empty: none
+    std::string password;            ///< password of `user`
+    std::size_t endpoint_count = 1;  ///< number of etcd members; a failure moves on to the next
+    std::int64_t ttl_s = 1;          ///< TTL of the leader's lease; etcd grants at least 1.5 election timeouts
     Duration campaign_interval = 200ms;
-    Duration retry_interval = 50ms;               ///< after a failure
-    Duration login_interval = 2s;                 ///< after a wrong password: etcd takes its time to find that out
-    std::size_t operations_max = 100;             ///< of one transaction; etcd's own default limit is 128
+    Duration retry_interval = 50ms;               ///< backoff after a failure
+    Duration login_interval = 2s;                 ///< backoff after a wrong password, whose check is slow in etcd
+    std::size_t operations_max = 100;             ///< per transaction; etcd's own default limit is 128
     std::size_t transaction_bytes_max = 1 << 20;  ///< before base64; etcd's own default limit is 1.5 MiB
 };
 
-// ---- what it wants done ----
+// ---- outputs ----
 struct AskEtcd {
     std::uint64_t id = 0;
     std::size_t endpoint = 0;
     EtcdRequest request;
     Duration timeout;
-    std::string token;  ///< of whoever asks; empty: none
+    std::string token;  ///< authentication token; empty: none
 };
-/// From now on this daemon leads, and goes on from these records.
+/// This daemon is the leader from now on, and continues from these records.
 struct Lead {
     std::vector<Record> records;
 };
-/// It does not lead (any more); another one may be known that does. Nothing may be told to agents from now on but that.
+/// This daemon is a follower from now on. It may only refer agents to the leader.
 struct StandBy {
-    std::string leader;  ///< where agents find it; empty: not known
+    std::string leader;  ///< the leader's endpoint for agents; empty: unknown
 };
 struct Kept {
     std::uint64_t sequence = 0;  ///< this step and all before it
 };
-/// For the log.
+/// A line for the log.
 struct Remark {
     std::string line;
 };
@@ -70,24 +70,23 @@ class EtcdCore {
     explicit EtcdCore(EtcdConfig config);
 
     Outputs start(Instant now) { return settle(now); }
-    /// Of the leader; ignored once it does not lead, because its steps count for nothing then.
+    /// Writes a step of the leader. Ignored when this daemon is no longer the leader.
     Outputs write(std::uint64_t sequence, std::vector<Record> records, Instant now);
-    /// The state that Lead came with, these records, is of no use: before anything else is written it is moved to where
-    /// nobody reads it but people (aside_key).
+    /// The records of Lead are unusable: moves them below aside_key(), for inspection, before any other write.
     Outputs set_aside(const std::vector<Record>& records, Instant now);
-    /// Below it they lie, `PREFIX/aside/<fence>/`; each leader has its own.
+    /// `PREFIX/aside/<fence>/`, different for each leader.
     [[nodiscard]] std::string aside_key() const;
     Outputs answered(std::uint64_t id, const Result<EtcdAnswer>& answer, Instant now);
     Outputs tick(Instant now) { return settle(now); }
-    /// The daemon ends in order: what was given to be kept is written, and then another one may lead at once.
+    /// An orderly stop: writes the queued steps, then gives up the leadership so that another daemon can take over.
     Outputs resign(Instant now);
-    /// What is kept below the prefix is of no use any more: where this one leads, it goes when it resigns.
+    /// The records are no longer needed: a leader deletes them when it resigns.
     void sweep_at_end() { sweeps_ = true; }
-    /// It has resigned, and nothing more will be asked.
+    /// True when it has resigned and no request is open.
     [[nodiscard]] bool resigned() const { return resigned_; }
 
     [[nodiscard]] Instant deadline() const;
-    /// Until then, by its own clock, this daemon may speak as the leader; Instant::min() where it does not lead.
+    /// Until when this daemon may act as the leader, by its own clock; Instant::min() when it is not the leader.
     [[nodiscard]] Instant leads_until() const { return role_ == Role::leads ? lease_until_ : Instant::min(); }
 
   private:
@@ -105,7 +104,7 @@ class EtcdCore {
         Instant not_before = Instant::min();
     };
     using Operation = std::variant<Put, Erase>;
-    /// One transaction to come, and the step that counts as kept with it (0: none).
+    /// A transaction to send, and the step that it completes (0: none).
     struct Due {
         std::vector<Operation> operations;
         std::uint64_t keeps = 0;
@@ -128,11 +127,11 @@ class EtcdCore {
     void complain(Kind kind, const Error& error);
     void answered_again(Kind kind);
     [[nodiscard]] bool may_ask() const { return config_.user.empty() || no_users_ || !token_.empty(); }
-    void on_leader(const KeysTold& told, Instant now);
-    void on_lease(const LeaseTold& told, const Question& question);
-    void on_campaign(const TransactionTold& told, Instant now);
-    void on_page(const KeysTold& told, Instant now);
-    void on_written(const TransactionTold& told, Instant now);
+    void on_leader(const KeysReply& told, Instant now);
+    void on_lease(const LeaseReply& told, const Question& question);
+    void on_campaign(const TransactionReply& told, Instant now);
+    void on_page(const KeysReply& told, Instant now);
+    void on_written(const TransactionReply& told, Instant now);
     void won(std::int64_t fence);
     void loaded(Instant now);
     void written(std::int64_t revision);
@@ -154,28 +153,28 @@ class EtcdCore {
     Errand errands_[5];
     std::uint64_t last_id_ = 0;
     std::size_t endpoint_ = 0;
-    std::set<std::pair<Kind, std::string>> complaints_;  ///< since a question of that kind was last answered
+    std::set<std::pair<Kind, std::string>> complaints_;  ///< logged since a request of that kind was last answered
 
     std::string token_;
-    bool no_users_ = false;  ///< it was asked for a token, and gives none
+    bool no_users_ = false;  ///< etcd has authentication disabled
 
     std::int64_t lease_ = 0;
     Duration ttl_{};
-    Instant lease_until_ = Instant::min();  ///< by this clock, with a margin: etcd's lasts longer
-    bool vacant_ = false;                   ///< nobody led when it was last looked
+    Instant lease_until_ = Instant::min();  ///< by this clock, with a margin: etcd's lease lasts longer
+    bool vacant_ = false;                   ///< there was no leader at the last read
     std::optional<std::string> known_leader_;
 
     std::int64_t fence_ = 0;
-    std::string load_from_;  ///< the first key of the next page
+    std::string load_from_;  ///< first key of the next page
     std::int64_t load_revision_ = 0;
-    std::vector<KeyTold> pages_;
+    std::vector<EtcdKeyValue> pages_;
 
-    std::uint64_t load_count_ = 0;  ///< it may lead again under the same fence
+    std::uint64_t load_count_ = 0;  ///< one fence may see several terms of leadership
     std::uint64_t serial_ = 0;
     std::int64_t serial_revision_ = 0;
     std::deque<Step> waiting_;
     std::deque<Due> due_;
-    std::set<std::string> kept_;  ///< the records that are there when all this is written
+    std::set<std::string> kept_;  ///< keys of the records that exist once `due_` is written
     bool sweeps_ = false;
     bool resigning_ = false;
     bool resigned_ = false;

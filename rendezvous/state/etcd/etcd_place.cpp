@@ -26,7 +26,7 @@ Result<std::optional<TlsFiles>> tls_files(std::string_view protocol, TlsFiles gi
         return wrong(cat("protocol is '", protocol, "'; accepted are http and https"));
     if (protocol == "http") {
         if (!given.ca.empty() || !given.certificate.empty() || !given.key.empty())
-            return wrong("cacert, cert and key are of no use with protocol http; write https");
+            return wrong("cacert, cert and key have no effect with protocol http; use https");
         return std::optional<TlsFiles>{};
     }
     if (given.certificate.empty() != given.key.empty())

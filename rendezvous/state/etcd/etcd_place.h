@@ -1,4 +1,4 @@
-// Where an etcd is and how one gets in: the words of the options, read.
+// The address of an etcd and its credentials, parsed from the options.
 #pragma once
 
 #include <optional>
@@ -15,9 +15,9 @@ inline constexpr std::uint16_t etcd_port = 2379;
 
 /// Paths of PEM files.
 struct TlsFiles {
-    std::string ca;           ///< who vouches for the server; empty: whom the system trusts
-    std::string certificate;  ///< ours, with what is between it and the CA; empty: none
-    std::string key;          ///< of `certificate`
+    std::string ca;           ///< CA that verifies the server; empty: the system's trusted CAs
+    std::string certificate;  ///< client certificate with its intermediates; empty: none
+    std::string key;          ///< private key of `certificate`
 };
 
 struct EtcdLogin {
@@ -27,23 +27,23 @@ struct EtcdLogin {
 
 struct EtcdPlace {
     std::vector<Endpoint> members;
-    std::vector<std::string> known_addresses;  ///< by member, as Endpoint::host lists them; may be empty or shorter
+    std::vector<std::string> known_addresses;  ///< by member, in the format of Endpoint::host; may be shorter
     std::string prefix = "muster/";
-    bool is_of_one_job = false;   ///< what is below the prefix goes with the job
+    bool is_of_one_job = false;   ///< the keys below the prefix are deleted with the job
     std::optional<TlsFiles> tls;  ///< empty: plain HTTP
     EtcdLogin login;
 };
 
-/// "a:2379,b:2379/PREFIX", what follows "etcd://". invalid_argument with what is wrong.
+/// Parses "a:2379,b:2379/PREFIX", the part after "etcd://". Error: invalid_argument.
 Result<EtcdPlace> parse_etcd_place(std::string_view text);
 
-/// What protocol, cacert, cert and key say together; empty without https. invalid_argument with what contradicts what.
+/// Combines protocol, cacert, cert and key; empty without https. invalid_argument: they contradict each other.
 Result<std::optional<TlsFiles>> tls_files(std::string_view protocol, TlsFiles given);
 
-/// From a file that only its owner may read and that holds USER:PASSWORD; an empty path gives no user.
+/// Reads USER:PASSWORD from a file that only its owner may read; an empty path gives no user.
 Result<EtcdLogin> read_etcd_login(const std::string& path);
 
-/// `prefix` for one of several that share it: "muster/" and "a/b" give "muster/a%2Fb/".
+/// The prefix of `name` below a shared one: "muster/" and "a/b" give "muster/a%2Fb/".
 std::string prefix_for(std::string prefix, std::string_view name);
 
 }  // namespace muster::rendezvous

@@ -63,9 +63,9 @@ struct Encode {
     }
 };
 
-// ---- answers. A field that is zero, false or empty is left out by the gateway. ----
+// ---- answers. The gateway omits fields that are zero, false or empty. ----
 
-/// Reads fields and remembers whether one was not what it has to be.
+/// Reads fields; ok() becomes false when one has the wrong type.
 class Reader {
   public:
     [[nodiscard]] bool ok() const { return ok_; }
@@ -97,7 +97,7 @@ class Reader {
         if (!value) ok_ = false;
         return value ? *std::move(value) : std::string{};
     }
-    /// An empty one where there is none.
+    /// Empty when the field is missing.
     const Json& part(const Json& object, const char* name) {
         static const Json empty = Json::object();
         const Json* field = find(object, name);
@@ -111,8 +111,8 @@ class Reader {
         return field != nullptr && field->is_array() ? *field : empty;
     }
     std::int64_t revision(const Json& object) { return number(part(object, "header"), "revision"); }
-    std::vector<KeyTold> keys(const Json& object) {
-        std::vector<KeyTold> all;
+    std::vector<EtcdKeyValue> keys(const Json& object) {
+        std::vector<EtcdKeyValue> all;
         for (const auto& one : list(object, "kvs"))
             all.push_back(
                 {bytes(one, "key"), bytes(one, "value"), number(one, "create_revision"), number(one, "mod_revision")});
@@ -137,24 +137,24 @@ struct Decode {
     const Json& body;
 
     EtcdAnswer operator()(const GrantLease&) const {
-        const LeaseTold told{in.number(body, "ID"), in.number(body, "TTL")};
+        const LeaseReply told{in.number(body, "ID"), in.number(body, "TTL")};
         if (told.lease == 0 || told.ttl_s <= 0) in.fail();
         return told;
     }
     EtcdAnswer operator()(const KeepLease& asked) const {
         const auto& result = in.part(body, "result");
-        const LeaseTold told{in.number(result, "ID"), in.number(result, "TTL")};
+        const LeaseReply told{in.number(result, "ID"), in.number(result, "TTL")};
         if (told.lease != asked.lease || told.ttl_s < 0) in.fail();
         return told;
     }
     EtcdAnswer operator()(const RevokeLease&) const { return Done{}; }
     EtcdAnswer operator()(const ReadKeys&) const {
-        KeysTold told{in.revision(body), in.keys(body), in.flag(body, "more")};
+        KeysReply told{in.revision(body), in.keys(body), in.flag(body, "more")};
         if (told.revision <= 0) in.fail();
         return told;
     }
     EtcdAnswer operator()(const Transaction& asked) const {
-        TransactionTold told{in.revision(body), in.flag(body, "succeeded"), {}};
+        TransactionReply told{in.revision(body), in.flag(body, "succeeded"), {}};
         if (told.revision <= 0) in.fail();
         if (told.succeeded) return told;
         for (const auto& response : in.list(body, "responses")) {
@@ -165,15 +165,15 @@ struct Decode {
         return told;
     }
     EtcdAnswer operator()(const Authenticate&) const {
-        TokenTold told{in.words(body, "token")};
-        // It goes into a header of every request.
+        TokenReply told{in.words(body, "token")};
+        // The token goes into an HTTP header.
         if (told.token.empty() || std::ranges::any_of(told.token, [](char c) { return c <= ' ' || c > '~'; }))
             in.fail();
         return told;
     }
 };
 
-/// What etcd says where no gRPC code tells it apart from other errors.
+/// etcd's texts for errors that have no gRPC code of their own.
 bool is_about_login(std::string_view said) {
     constexpr std::array<std::string_view, 3> all{"invalid auth token", "user name is empty",
                                                   "revision of auth store is old"};
@@ -182,16 +182,16 @@ bool is_about_login(std::string_view said) {
 
 Error refusal(unsigned status, const Json& json, const std::string& body) {
     const auto said = json.is_object() ? json.find("error") : json.end();
-    // Not etcd's own: Go's server where http meets https, or whatever else listens there.
+    // An answer without JSON is not etcd's: it is Go's HTTP server (http sent to https), or another program.
     const auto words = said != json.end() && said->is_string()
                            ? said->get<std::string>()
                            : body.substr(0, std::min<std::size_t>(body.find('\n'), 200));
     const auto code = is_about_login(words)                                       ? Errc::permission_denied
                       : words.find("authentication is not enabled") != words.npos ? Errc::unsupported
-                      // It has no leader, is too busy, or lost one meanwhile: another try may be answered.
+                      // etcd has no leader, lost it, or is overloaded: a retry may succeed.
                       : status >= 500 || status == 429 ? Errc::unreachable
                                                        : Errc::refused;
-    return {code, cat("it answers ", status, words.empty() ? "" : ": ", words)};
+    return {code, cat("etcd answered with HTTP status ", status, words.empty() ? "" : ": ", words)};
 }
 
 }  // namespace
@@ -203,10 +203,10 @@ EtcdCall encode(const EtcdRequest& request) {
 Result<EtcdAnswer> decode_answer(const EtcdRequest& request, unsigned status, const std::string& body) {
     const auto json = Json::parse(body, nullptr, false);
     if (status != 200) return refusal(status, json, body);
-    if (!json.is_object()) return Error{Errc::bad_frame, "etcd's answer is no JSON object"};
+    if (!json.is_object()) return Error{Errc::bad_frame, "etcd's answer is not a JSON object"};
     Reader reader;
     auto answer = std::visit(Decode{reader, json}, request);
-    if (!reader.ok()) return Error{Errc::bad_frame, "etcd's answer is none to what was asked"};
+    if (!reader.ok()) return Error{Errc::bad_frame, "etcd's answer does not match the request"};
     return answer;
 }
 

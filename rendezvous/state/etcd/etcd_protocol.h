@@ -1,5 +1,5 @@
-// What is asked of etcd and what it answers, as plain values, and both as the JSON of its gateway (etcd 3.4 and newer).
-// Pure. Keys and values are bytes here and base64 there; 64-bit numbers are strings there.
+// Requests to etcd and its answers as plain values, and their JSON encoding for etcd's gateway (etcd 3.4 and newer).
+// Pure. In JSON, keys and values are base64 and 64-bit numbers are strings.
 #pragma once
 
 #include <cstdint>
@@ -23,14 +23,14 @@ struct KeepLease {
 struct RevokeLease {
     std::int64_t lease = 0;
 };
-/// The keys from `key` up to but not `end`, as they were at `revision` (0: now), the first `limit` of them.
+/// Reads the first `limit` keys in [`key`, `end`), as of `revision` (0: now).
 struct ReadKeys {
     std::string key;
-    std::string end;  ///< empty: `key` alone
+    std::string end;  ///< empty: only `key`
     std::int64_t limit = 0;
     std::int64_t revision = 0;
 };
-/// True when the key's revision of this kind is the number; 0: there is no such key.
+/// True when the key's revision of this kind equals `revision`; 0: the key does not exist.
 struct Compare {
     enum class Target { created, modified };
     std::string key;
@@ -44,9 +44,9 @@ struct Put {
 };
 struct Erase {
     std::string key;
-    std::string end;  ///< empty: `key` alone
+    std::string end;  ///< empty: only `key`
 };
-/// If all of `compare` hold `then` happens, else `otherwise` is read, each key alone.
+/// If all of `compare` hold, applies `then`; else reads the keys of `otherwise`.
 struct Transaction {
     std::vector<Compare> compare;
     std::vector<std::variant<Put, Erase>> then;
@@ -60,32 +60,32 @@ using EtcdRequest = std::variant<GrantLease, KeepLease, RevokeLease, ReadKeys, T
 
 // ---- answers ----
 
-struct LeaseTold {
+struct LeaseReply {
     std::int64_t lease = 0;
-    std::int64_t ttl_s = 0;  ///< 0: there is no such lease any more
+    std::int64_t ttl_s = 0;  ///< 0: the lease has expired
 };
-struct KeyTold {
+struct EtcdKeyValue {
     std::string key;
     std::string value;
     std::int64_t created = 0;
     std::int64_t modified = 0;
 };
-struct KeysTold {
-    std::int64_t revision = 0;  ///< of the whole store, when this was read
-    std::vector<KeyTold> keys;
+struct KeysReply {
+    std::int64_t revision = 0;  ///< the store's revision at the read
+    std::vector<EtcdKeyValue> keys;
     bool more = false;
 };
-struct TransactionTold {
+struct TransactionReply {
     std::int64_t revision = 0;
     bool succeeded = false;
-    std::vector<std::optional<KeyTold>> read;  ///< as many as `otherwise`, where it did not succeed
+    std::vector<std::optional<EtcdKeyValue>> read;  ///< one per key of `otherwise`, if the transaction did not succeed
 };
-/// What every request carries from now on, for as long as etcd remembers it.
-struct TokenTold {
+/// A token for all further requests, valid until etcd forgets it.
+struct TokenReply {
     std::string token;
 };
 struct Done {};
-using EtcdAnswer = std::variant<LeaseTold, KeysTold, TransactionTold, TokenTold, Done>;
+using EtcdAnswer = std::variant<LeaseReply, KeysReply, TransactionReply, TokenReply, Done>;
 
 struct EtcdCall {
     std::string path;  ///< "/v3/kv/txn"
@@ -93,9 +93,9 @@ struct EtcdCall {
 };
 EtcdCall encode(const EtcdRequest& request);
 
-/// The answer to `request` with HTTP status `status`. permission_denied: it does not know who asks (no token, or one
-/// that it has forgotten); unsupported: it has no users; unreachable: it cannot at this moment; refused: it says no,
-/// with its words; bad_frame: it is no answer to that.
+/// Decodes the answer to `request` with HTTP status `status`. permission_denied: no token, or an expired one;
+/// unsupported: authentication is disabled; unreachable: temporarily unavailable; refused: an error, with etcd's text;
+/// bad_frame: not an answer to `request`.
 Result<EtcdAnswer> decode_answer(const EtcdRequest& request, unsigned status, const std::string& body);
 
 /// The end of the range of all keys that begin with `prefix`.

@@ -19,7 +19,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr Duration farewell = 1s;
+constexpr Duration resign_timeout = 1s;
 
 Instant now() {
     return std::chrono::steady_clock::now();
@@ -32,7 +32,7 @@ class EtcdState::Implementation {
     Implementation(EtcdPlace place, std::string self, PostToDaemon post)
         : place_(std::move(place)), core_(config(place_, std::move(self))), post_(std::move(post)) {}
 
-    /// `owner`'s callbacks are called on the daemon's thread, as long as it is there.
+    /// Calls the callbacks of `owner` on the daemon's thread until stop().
     Result<void> start(EtcdState* owner) {
         auto caller = HttpCaller::open(io_, place_.members, place_.tls);
         if (!caller) return caller.error();
@@ -52,8 +52,8 @@ class EtcdState::Implementation {
         *owner_ = nullptr;
         asio::post(io_, [this] {
             stopping_ = true;
-            farewell_.expires_after(farewell);
-            farewell_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
+            resign_timer_.expires_after(resign_timeout);
+            resign_timer_.async_wait([this](const boost::system::error_code&) { io_.stop(); });
             carry_out(core_.resign(now()));
             look_whether_over();
         });
@@ -61,9 +61,9 @@ class EtcdState::Implementation {
     }
 
     void write(std::uint64_t sequence, std::vector<Record> records) {
-        // What was decided before this daemon led anew is not the new reign's.
-        asio::post(io_, [this, sequence, reign = served_, records = std::move(records)]() mutable {
-            if (reign == reign_) carry_out(core_.write(sequence, std::move(records), now()));
+        // A step of an earlier term of leadership does not belong to the current one.
+        asio::post(io_, [this, sequence, term = served_, records = std::move(records)]() mutable {
+            if (term == term_) carry_out(core_.write(sequence, std::move(records), now()));
         });
     }
 
@@ -89,7 +89,7 @@ class EtcdState::Implementation {
     }
 
     void carry_out(EtcdCore::Outputs outputs) {
-        // Before anything is told: who is told that it leads, may speak.
+        // Set before the outputs: a daemon that learns that it is the leader may send messages.
         speaks_until_.store(core_.leads_until().time_since_epoch().count(), std::memory_order_relaxed);
         for (auto& output : outputs) std::visit([this](auto& one) { carry_out(one); }, output);
         arm();
@@ -119,20 +119,20 @@ class EtcdState::Implementation {
         if (auto found = decode_state(lead.records)) {
             *kept = *std::move(found);
         } else {
-            log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", found.error().context,
-                "; it is kept below ", core_.aside_key(),
-                ", and this daemon starts without it: agents of running jobs teach it what they know");
+            log(LogLevel::error, "the state below ", place_.prefix, " in etcd: ", found.error().context, "; moved to ",
+                core_.aside_key(),
+                "; this daemon starts with an empty state, and the agents of running jobs send theirs again");
             asio::post(io_, [this, records = lead.records] { carry_out(core_.set_aside(records, now())); });
         }
-        log(LogLevel::info, "this daemon leads; ", kept->jobs.size(),
-            kept->jobs.size() == 1 ? " job goes on" : " jobs go on");
-        tell([this, kept, reign = ++reign_](EtcdState& state) {
-            served_ = reign;
+        log(LogLevel::info, "this daemon is the leader; ", kept->jobs.size(),
+            kept->jobs.size() == 1 ? " job resumed" : " jobs resumed");
+        tell([this, kept, term = ++term_](EtcdState& state) {
+            served_ = term;
             if (state.leads) state.leads(std::move(*kept));
         });
     }
     void carry_out(const StandBy& stand_by) {
-        if (!stand_by.leader.empty()) log(LogLevel::info, "this daemon stands by; ", stand_by.leader, " leads");
+        if (!stand_by.leader.empty()) log(LogLevel::info, "this daemon is a follower; the leader is ", stand_by.leader);
         tell([leader = stand_by.leader](EtcdState& state) {
             if (state.stands_by) state.stands_by(leader);
         });
@@ -173,15 +173,15 @@ class EtcdState::Implementation {
     EtcdCore core_;
     PostToDaemon post_;
     std::shared_ptr<EtcdState*> owner_;
-    std::uint64_t reign_ = 0;   // the last one's number; on the thread of etcd
-    std::uint64_t served_ = 0;  // whose steps are written; on the daemon's
+    std::uint64_t term_ = 0;    // number of the last term of leadership; etcd's thread
+    std::uint64_t served_ = 0;  // the term whose steps are written; the daemon's thread
     std::atomic<Instant::rep> speaks_until_{Instant::min().time_since_epoch().count()};
 
-    // On the thread alone.
+    // Accessed only on etcd's thread.
     asio::io_context io_{1};
     asio::executor_work_guard<asio::io_context::executor_type> work_{io_.get_executor()};
     asio::steady_timer timer_{io_};
-    asio::steady_timer farewell_{io_};
+    asio::steady_timer resign_timer_{io_};
     std::unique_ptr<HttpCaller> caller_;
     Instant armed_for_ = no_deadline;
     std::size_t open_count_ = 0;

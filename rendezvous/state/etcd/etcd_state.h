@@ -1,5 +1,5 @@
-// The daemon's state in etcd, shared with other daemons of which one leads: carries out what EtcdCore decides, on a
-// thread of its own. ETCD.md has the whole.
+// The daemon's state in etcd, shared by several daemons, one of them the leader. Drives EtcdCore on its own thread; see
+// ETCD.md.
 #pragma once
 
 #include <functional>
@@ -15,19 +15,19 @@ namespace muster::rendezvous {
 
 class EtcdState final : public StateStore {
   public:
-    /// `self` is where agents find this daemon; empty: it only tells who leads (`stands_by`). `post` outlives the
-    /// state. Errors are those of the TLS files.
+    /// `self` is this daemon's endpoint for agents; empty: it is no candidate and only reports the leader
+    /// (`stands_by`). `post` must outlive the state. Errors: those of the TLS files.
     static Result<std::unique_ptr<EtcdState>> open(EtcdPlace place, std::string self, PostToDaemon post);
-    /// Gives the lead away, if etcd hears it within a second.
+    /// Resigns as leader, with a timeout of 1 s.
     ~EtcdState() override;
 
     void write(std::uint64_t sequence, std::vector<Record> records) override;
     [[nodiscard]] bool is_shared() const override { return true; }
     [[nodiscard]] bool may_speak() const override;
 
-    /// Whoever ends as the leader removes what is kept: the one job is over, and everybody has heard it.
+    /// Deletes the keys when the leader resigns. For a prefix of one job that is over and acknowledged.
     void sweep_at_end();
-    /// What is logged of etcd, for others too.
+    /// Receives the log lines about etcd.
     std::function<void(std::string line)> remarks;
 
   private:

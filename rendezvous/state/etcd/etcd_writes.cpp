@@ -1,4 +1,4 @@
-// What a leader reads when it begins, and what it writes from then on.
+// EtcdCore: what a new leader reads, and what it writes afterwards.
 #include <algorithm>
 #include <utility>
 
@@ -12,9 +12,9 @@ namespace muster::rendezvous {
 namespace {
 
 constexpr Duration write_timeout = 1s;
-/// Parts of a batch: far below what one transaction may have.
+/// Parts of a batch, far below the size limit of a transaction.
 constexpr std::size_t part_bytes = 512 * 1024;
-/// Of keys and values in the records' own version, so that another version's are never read.
+/// The version of the records is part of the key, so another version's records are never read.
 const std::string version = cat("v", record_version, "/");
 
 using Changes = std::map<std::string, std::string>;
@@ -51,19 +51,20 @@ std::string EtcdCore::batch_key(std::size_t part) const {
 
 // ---- reading ----
 
-void EtcdCore::on_page(const KeysTold& told, Instant now) {
+void EtcdCore::on_page(const KeysReply& told, Instant now) {
     load_revision_ = load_revision_ == 0 ? told.revision : load_revision_;
     pages_.insert(pages_.end(), told.keys.begin(), told.keys.end());
     if (!told.more || told.keys.empty()) return loaded(now);
     load_from_ = told.keys.back().key + '\0';
 }
 
-/// All pages are of one revision, so this is what the leader before has left, whole.
+/// All pages have one revision, so this is exactly the state that the previous leader left.
 void EtcdCore::loaded(Instant now) {
-    std::map<std::string, KeyTold> keys;
+    std::map<std::string, EtcdKeyValue> keys;
     for (auto& told : std::exchange(pages_, {})) keys.insert_or_assign(told.key, std::move(told));
     const auto leader = keys.find(key("leader"));
-    if (leader == keys.end() || leader->second.created != fence_) return step_down("its key is gone", now);
+    if (leader == keys.end() || leader->second.created != fence_)
+        return step_down("its leader key in etcd was deleted", now);
     const auto serial = keys.find(key("serial"));
     serial_revision_ = serial == keys.end() ? 0 : serial->second.modified;
     serial_ = 0;
@@ -79,7 +80,7 @@ void EtcdCore::loaded(Instant now) {
         std::string bytes;
         for (std::size_t part = 0; part < part_count && keys.contains(batch_key(part)); ++part)
             bytes += keys.at(batch_key(part)).value;
-        // Kept by the one before, who could not put it in its place.
+        // A batch that the previous leader wrote but did not apply.
         if (const auto changes = from_bytes(bytes)) {
             for (const auto& [name, value] : *changes) {
                 if (value.empty())
@@ -123,7 +124,7 @@ void EtcdCore::settle_write(Instant now) {
     if (role_ != Role::leads || !may_ask() || errand.open || now < errand.not_before) return;
     if (due_.empty()) {
         if (waiting_.empty()) return;
-        // Everything that waits goes together; of a key that changed twice only the last value counts.
+        // All waiting steps go together; only the last value of each key counts.
         Changes changes;
         const auto sequence = waiting_.back().sequence;
         for (auto& step : std::exchange(waiting_, {}))
@@ -149,7 +150,7 @@ void EtcdCore::plan(Changes changes, std::uint64_t sequence) {
         due_.back().keeps = sequence;
         return;
     }
-    // Written ahead: from the transaction with the count on it is kept, whatever happens.
+    // Written ahead: the transaction that writes the count commits the batch.
     const auto whole = to_bytes(changes);
     std::size_t part_count = 0;
     for (std::size_t at = 0; at < whole.size(); at += part_bytes, ++part_count)
@@ -164,7 +165,7 @@ void EtcdCore::plan_end_of_batch() {
     due_.push_back({{Erase{cat(config_.prefix, version, "batch-count"), {}}, Erase{parts, range_end(parts)}}, 0});
 }
 
-/// The changes in their places, in transactions that etcd takes.
+/// Plans `changes` as transactions within etcd's limits.
 void EtcdCore::plan_pieces(const Changes& changes, const std::string& below) {
     Due piece;
     std::size_t bytes = 0;
@@ -185,14 +186,14 @@ void EtcdCore::plan_pieces(const Changes& changes, const std::string& below) {
     if (!piece.operations.empty()) due_.push_back(std::move(piece));
 }
 
-void EtcdCore::on_written(const TransactionTold& told, Instant now) {
+void EtcdCore::on_written(const TransactionReply& told, Instant now) {
     if (told.succeeded) return written(told.revision);
     const auto& leader = told.read[0];
     const auto& serial = told.read[1];
-    if (!leader || leader->created != fence_) return step_down("another one was elected", now);
-    // It was done before, and only the answer was lost.
+    if (!leader || leader->created != fence_) return step_down("another daemon was elected", now);
+    // The transaction was applied before; only its answer was lost.
     if (serial && serial->value == serial_value(serial_ + 1)) return written(serial->modified);
-    step_down("its last write is not there any more", now);
+    step_down("its last write in etcd was replaced", now);
 }
 
 void EtcdCore::written(std::int64_t revision) {

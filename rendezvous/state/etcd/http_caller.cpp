@@ -24,10 +24,10 @@ namespace {
 
 /// A page of 200 records, each with a few KiB in base64; a failure's texts are larger.
 constexpr std::uint64_t body_bytes_max = std::uint64_t{64} << 20;
-/// Kept for the next requests, of each server: as many as are asked at once.
+/// Idle connections kept per server; as many as there are concurrent requests.
 constexpr std::size_t idle_max = 4;
 
-/// A connection: bare, or with TLS around it.
+/// A connection, plain or with TLS.
 struct Wire {
     Wire(asio::io_context& io, asio::ssl::context* tls) : bare(io) {
         if (tls != nullptr) secure.emplace(bare, *tls);
@@ -42,8 +42,8 @@ class HttpCaller::Shared : public std::enable_shared_from_this<Shared> {
   public:
     struct Server {
         Endpoint endpoint;
-        Resolver::Addresses addresses;  ///< the one that answered last is the first
-        bool doubtful = true;           ///< something failed since the name was looked up
+        Resolver::Addresses addresses;  ///< the last one that answered comes first
+        bool doubtful = true;           ///< a failure since the last name lookup
         bool looking_up = false;
         std::vector<std::function<void(const Result<Resolver::Addresses>&)>> waiting;
         std::vector<std::unique_ptr<Wire>> idle;
@@ -63,7 +63,8 @@ class HttpCaller::Shared : public std::enable_shared_from_this<Shared> {
         }
     }
 
-    /// With what is known, which is looked up anew meanwhile where it is doubtful; else with what will be known.
+    /// Passes the known addresses, and refreshes them in the background if doubtful. Waits for the lookup if none are
+    /// known.
     void with_addresses(Server& server, std::function<void(const Result<Resolver::Addresses>&)> then) {
         if (server.doubtful && !server.looking_up) look_up(server);
         if (!server.addresses.empty()) return then(server.addresses);
@@ -140,7 +141,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
 
   private:
     void find() {
-        stage_ = "its name was not resolved within ";
+        stage_ = "the name was not resolved within ";
         shared_->with_addresses(server_, [self = shared_from_this()](const Result<Resolver::Addresses>& found) {
             if (self->finished_) return;
             if (!found) return self->finish(Error{Errc::unreachable, found.error().context});
@@ -173,7 +174,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
         auto& stream = *wire_->secure;
         const auto& host = server_.endpoint.host;
         if (!SocketAddress::from_numeric(host, 0)) ::SSL_set_tlsext_host_name(stream.native_handle(), host.c_str());
-        // Weakly: the wire outlives the call, and the call owns the wire.
+        // A weak reference, because the connection may outlive the call that owns it.
         stream.set_verify_callback(
             [self = weak_from_this()](bool accepted, asio::ssl::verify_context& chain) {
                 const auto call = self.lock();
@@ -227,7 +228,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     }
 
     void failed(const error_code& failure) {
-        // It was kept for us, and its server has closed it meanwhile.
+        // The server has closed this idle connection: try again with a new one.
         if (reused_ && !(parser_ && parser_->got_some())) {
             server_.idle.clear();
             parser_.reset();
@@ -237,12 +238,13 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
         const bool closed = failure == asio::error::eof || failure == http::error::end_of_stream ||
                             failure == asio::ssl::error::stream_truncated || failure == asio::error::connection_reset;
         if (closed && shakes_hands_)
-            return finish(
-                Error{Errc::refused, "it ended the connection when TLS was offered; is it http that is meant?"});
-        // What a server of TLS has to say to a client without.
+            return finish(Error{Errc::refused,
+                                "the server closed the connection during the TLS handshake; if it does not use "
+                                "TLS, set protocol http"});
+        // A TLS server answers a plain client in this way.
         if (closed && !wire_->secure)
             return finish(Error{Errc::peer_closed, cat("the connection ended without an answer (", failure.message(),
-                                                       "); does it want TLS, https?")});
+                                                       "); if the server uses TLS, set protocol https")});
         const bool of_tls = failure.category() == asio::error::get_ssl_category();
         finish(Error{of_tls ? Errc::refused : closed ? Errc::peer_closed : Errc::unreachable, describe_tls(failure)});
     }
@@ -260,7 +262,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
         if (!outcome) outcome = with_context(outcome.error(), describe(server_.endpoint));
         handler(std::move(outcome));
     }
-    /// The name may lead elsewhere by now, and of its addresses another one may answer.
+    /// Requests a new lookup and moves on to the next address.
     void distrust() {
         server_.doubtful = true;
         server_.idle.clear();
@@ -275,7 +277,7 @@ class HttpCaller::Call : public std::enable_shared_from_this<Call> {
     asio::steady_timer timer_;
     std::string stage_;
     Duration timeout_{};
-    std::weak_ptr<ConnectRace> race_;  // its handler holds us: the other way round would be a ring
+    std::weak_ptr<ConnectRace> race_;  // weak: its handler owns this call
     std::unique_ptr<Wire> wire_;
     bool reused_ = false;
     bool shakes_hands_ = false;

@@ -1,8 +1,7 @@
-// HTTP requests to a few servers, each with a deadline for all of it: name, connection, TLS, request, answer.
+// HTTP requests to a few servers. One deadline covers name lookup, connection, TLS, request and answer.
 //
-// A request costs one round trip: connections are kept for the next ones, and so are addresses. A name is looked up
-// when nothing is known of it, and again, beside whatever goes on, after a failure; a name service that is slow then
-// costs nobody a deadline. One that is slow at the start costs the requests of that time, and not those after them.
+// A request costs one round trip, because connections and addresses are reused. A name is resolved on first use, and
+// again in the background after a failure, so a slow name service delays only the first requests.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -34,22 +33,22 @@ struct HttpResponse {
 class HttpCaller {
   public:
     using Handler = std::function<void(Result<HttpResponse>)>;
-    /// Names to addresses: Resolver::resolve, or a test's own.
+    /// Resolves a name: Resolver::resolve, or a test's replacement.
     using LookUp = std::function<void(const Endpoint&, Resolver::Handler)>;
 
-    /// `tls` empty: none. Errors are make_tls_context's. `io` outlives it.
+    /// An empty `tls` means plain HTTP. Errors: as make_tls_context. `io` must outlive it.
     static Result<std::unique_ptr<HttpCaller>> open(boost::asio::io_context& io, std::vector<Endpoint> servers,
                                                     const std::optional<TlsFiles>& tls, LookUp look_up = {});
     ~HttpCaller();
 
-    /// Calls `handler` once from the io_context. timed_out, unreachable, peer_closed, refused (one of
-    /// the two did not accept the other's certificate); the context names the server. A request may reach the server
-    /// twice, where the connection that was kept for it ends under it.
+    /// Calls `handler` once from the io_context. Errors: timed_out, unreachable, peer_closed, refused (one side did not
+    /// accept the other's certificate); the context names the server. A request may reach the server twice when a
+    /// reused connection closes during it.
     void post(HttpPost request, Duration timeout, Handler handler);
-    /// The addresses of a server whose name somebody has looked up already, as Endpoint::host lists them: used until
-    /// the name service has answered, for which nothing waits then. Before the first request.
+    /// Sets a server's known addresses, in the format of Endpoint::host; used until the name service answers. Call it
+    /// before the first request.
     void know(std::size_t server, const std::string& addresses);
-    /// No handler is called any more.
+    /// After this, no handler is called.
     void stop();
 
   private:

@@ -18,32 +18,32 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr std::string_view ca_file = "the CA's certificate";
+constexpr std::string_view ca_file = "the CA certificate";
 constexpr std::string_view certificate_file = "the client certificate";
-constexpr std::string_view key_file = "the client certificate's key";
+constexpr std::string_view key_file = "the key of the client certificate";
 
 Error unusable(std::string_view what, const std::string& path, const error_code& failure) {
     return {Errc::invalid_argument, cat(what, " ", path, ": ", failure.message())};
 }
 
-/// OpenSSL waits for a pipe without end. What is missing is its own to report.
+/// OpenSSL would wait for a pipe's writer for ever. OpenSSL itself reports a missing file.
 Result<void> check_kind(std::string_view what, const std::string& path) {
     error_code unknown;
     const auto kind = std::filesystem::status(path, unknown).type();
     if (unknown || kind == std::filesystem::file_type::regular) return {};
     return Error{Errc::invalid_argument,
-                 cat(what, " ", path, ": it is no regular file; write it to a file, and name that")};
+                 cat(what, " ", path, ": not a regular file; write the text to a file and name that file")};
 }
 
-/// Ours is looked at here, because of the server one hears no more than that it is bad.
+/// Checks the client certificate here, because the server only reports that it is bad.
 Result<void> check_dates(SSL_CTX* context, const std::string& path) {
     const X509* own = ::SSL_CTX_get0_certificate(context);
     if (own == nullptr) return {};
     if (::X509_cmp_current_time(::X509_get0_notAfter(own)) < 0)
-        return Error{Errc::invalid_argument, cat("the client certificate ", path, " has expired; have a new one made")};
+        return Error{Errc::invalid_argument, cat("the client certificate ", path, " has expired; renew it")};
     if (::X509_cmp_current_time(::X509_get0_notBefore(own)) > 0)
         return Error{Errc::invalid_argument,
-                     cat("the client certificate ", path, " is not valid yet; is this host's clock right?")};
+                     cat("the client certificate ", path, " is not valid yet; check this host's clock")};
     return {};
 }
 
@@ -76,23 +76,25 @@ Result<std::unique_ptr<ssl::context>> make_tls_context(const TlsFiles& files) {
 bool CertificateCheck::operator()(bool accepted, ssl::verify_context& chain) {
     if (accepted) {
         if (ssl::host_name_verification(host_)(true, chain)) return true;
-        objection_ = cat("its certificate is made out to others, and not to ", host_);
+        objection_ = cat("the server's certificate is not valid for the name ", host_);
         return false;
     }
     switch (const int reason = ::X509_STORE_CTX_get_error(chain.native_handle())) {
-        case X509_V_ERR_CERT_HAS_EXPIRED: objection_ = "its certificate has expired"; break;
+        case X509_V_ERR_CERT_HAS_EXPIRED: objection_ = "the server's certificate has expired"; break;
         case X509_V_ERR_CERT_NOT_YET_VALID:
-            objection_ = "its certificate is not valid yet; is this host's clock right?";
+            objection_ = "the server's certificate is not valid yet; check this host's clock";
             break;
         case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
         case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
         case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
         case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
         case X509_V_ERR_CERT_SIGNATURE_FAILURE:
-            objection_ = cat("its certificate was signed by nobody that ", ca_.empty() ? "this host" : ca_,
-                             " vouches for; name the file of its CA (cacert)");
+            objection_ =
+                cat("the server's certificate is not signed by a CA ",
+                    ca_.empty() ? "that this host trusts" : cat("in ", ca_), "; set cacert to the file of its CA");
             break;
-        default: objection_ = cat("its certificate is not accepted: ", ::X509_verify_cert_error_string(reason));
+        default:
+            objection_ = cat("the server's certificate is not accepted: ", ::X509_verify_cert_error_string(reason));
     }
     return false;
 }
@@ -102,17 +104,17 @@ std::string describe_tls(const error_code& failure) {
     switch (ERR_GET_REASON(static_cast<unsigned long>(failure.value()))) {
         case SSL_R_WRONG_VERSION_NUMBER:
         case SSL_R_HTTP_REQUEST:
-        case SSL_R_PACKET_LENGTH_TOO_LONG: return "it speaks no TLS at this port; is it http that is meant?";
+        case SSL_R_PACKET_LENGTH_TOO_LONG: return "the server does not use TLS on this port; set protocol http";
         case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
-            return cat("it wants a client certificate (cert and key): ", failure.message());
+            return cat("the server requires a client certificate (cert and key): ", failure.message());
         case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
         case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
         case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
         case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
-            return cat("it does not accept this client's certificate (cert and key): ", failure.message());
+            return cat("the server does not accept the client certificate (cert and key): ", failure.message());
         default: return failure.message();
     }
 }

@@ -1,5 +1,5 @@
-// TLS to a server: what is given for it, and what went wrong with it in words. The certificates of both sides are
-// checked: the server's always, against its name too; ours where the server asks for one.
+// TLS for the connection to a server: the context and readable errors. The server's certificate and host name are
+// always verified; a client certificate is sent if the server requests one.
 #pragma once
 
 #include <boost/asio/ssl/context.hpp>
@@ -13,17 +13,17 @@
 
 namespace muster::rendezvous {
 
-/// Reads the files. Errors name the file: not readable, no certificate or key in it, a key of another certificate, a
-/// certificate of ours that has expired or is not valid yet.
+/// Reads the files. Errors name the file: it is not readable, holds no certificate or key, the key belongs to another
+/// certificate, or the client certificate has expired or is not valid yet.
 Result<std::unique_ptr<boost::asio::ssl::context>> make_tls_context(const TlsFiles& files);
 
-/// Decides about the server's certificate, and remembers in words why not.
+/// Verifies the server's certificate and keeps the reason of a refusal.
 class CertificateCheck {
   public:
-    /// `ca`: the file that vouches for it, for the words.
+    /// `ca`: the CA file, for the message.
     CertificateCheck(std::string host, std::string ca) : host_(std::move(host)), ca_(std::move(ca)) {}
     bool operator()(bool accepted, boost::asio::ssl::verify_context& chain);
-    /// Empty: it was accepted, or never seen.
+    /// Empty: the certificate was accepted or not checked yet.
     [[nodiscard]] const std::string& objection() const { return objection_; }
 
   private:
@@ -32,7 +32,7 @@ class CertificateCheck {
     std::string objection_;
 };
 
-/// What a failure of a TLS stream means; the system's own words where it is none of TLS.
+/// Explains a failure of a TLS stream; for other errors, returns the system's text.
 std::string describe_tls(const boost::system::error_code& failure);
 
 }  // namespace muster::rendezvous

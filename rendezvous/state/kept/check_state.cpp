@@ -38,13 +38,13 @@ Result<void> check_access(const std::string& path, int rights, std::string_view 
     return error;
 }
 
-/// A number in the header of an SQLite file, which has its highest byte first.
+/// A big-endian number in the header of an SQLite file.
 std::uint32_t number_at(const std::array<unsigned char, 100>& header, std::size_t at) {
     return std::uint32_t{header[at]} << 24 | std::uint32_t{header[at + 1]} << 16 | std::uint32_t{header[at + 2]} << 8 |
            header[at + 3];
 }
 
-/// By its header alone (sqlite.org/fileformat2.html, 1.3): a daemon that has it open lets nobody else ask SQLite.
+/// Reads only the header (sqlite.org/fileformat2.html, 1.3), because a running daemon holds SQLite's lock.
 Result<void> check_header(const std::string& path) {
     constexpr std::string_view magic("SQLite format 3\0", 16);
     constexpr std::size_t page_count_at = 28, version_at = 60, application_at = 68;
@@ -53,11 +53,11 @@ Result<void> check_header(const std::string& path) {
     std::array<unsigned char, 100> header{};
     const auto got = ::read(file.get(), header.data(), header.size());
     if (got < 0) return error_from_errno(errno, path);
-    if (got == 0) return {};  // just made
+    if (got == 0) return {};  // just created
     if (static_cast<std::size_t>(got) < header.size() || std::memcmp(header.data(), magic.data(), magic.size()) != 0)
         return Error{Errc::bad_frame, cat(path,
-                                          " is no SQLite file, or a damaged one: musterd would set it aside and "
-                                          "begin without it",
+                                          " is not an SQLite file, or is damaged: musterd would rename it and "
+                                          "start with an empty state",
                                           advice)};
     const auto application = number_at(header, application_at);
     if (application == 0 && number_at(header, page_count_at) <= 1) return {};  // nothing is in it yet
@@ -66,8 +66,8 @@ Result<void> check_header(const std::string& path) {
     const auto version = number_at(header, version_at);
     if (version == SqliteFile::layout_version) return {};
     return Error{Errc::bad_frame,
-                 cat(path, " is of version ", version, ", and this musterd knows ", SqliteFile::layout_version,
-                     ": it would set the file aside and begin without it; "
+                 cat(path, " has version ", version, "; this musterd supports version ", SqliteFile::layout_version,
+                     " and would rename the file and start with an empty state; "
                      "run the musterd that wrote it until its jobs are over, or move the file away")};
 }
 
@@ -76,12 +76,11 @@ Result<void> check_folder(const std::string& folder) {
     if (::stat(folder.c_str(), &facts) != 0) {
         if (errno != ENOENT) return error_from_errno(errno, folder);
         return Error{Errc::not_found,
-                     cat("the directory ", folder, " does not exist; make it, for the user that runs musterd")};
+                     cat("the directory ", folder, " does not exist; create it for the user that runs musterd")};
     }
     if (!S_ISDIR(facts.st_mode))
-        return Error{Errc::invalid_argument, cat(folder, " is no directory; name a file in one")};
-    return check_access(folder, W_OK | X_OK,
-                        "musterd keeps a log and its file there: give its user the right to write");
+        return Error{Errc::invalid_argument, cat(folder, " is not a directory; name a file in one")};
+    return check_access(folder, W_OK | X_OK, "musterd writes its state there: give its user write permission");
 }
 
 Result<void> check_file(const std::string& path) {
@@ -93,13 +92,14 @@ Result<void> check_file(const std::string& path) {
         return {};
     }
     if (!S_ISREG(facts.st_mode))
-        return Error{Errc::invalid_argument, cat(path, " is no regular file; name a file, which may be missing yet")};
-    if (auto allowed = check_access(path, R_OK | W_OK, "give it to the user that runs musterd"); !allowed)
+        return Error{Errc::invalid_argument,
+                     cat(path, " is not a regular file; name a file, which need not exist yet")};
+    if (auto allowed = check_access(path, R_OK | W_OK, "give its ownership to the user that runs musterd"); !allowed)
         return allowed;
     return check_header(path);
 }
 
-/// Asks each member of etcd for one key of ours.
+/// Reads one key of our prefix from each member of etcd.
 class EtcdQuestion {
   public:
     explicit EtcdQuestion(const EtcdPlace& place) : place_(place), failures_(place.members.size()) {}
@@ -136,7 +136,7 @@ class EtcdQuestion {
     void log_in(std::size_t member) {
         call(member, Authenticate{place_.login.user, place_.login.password}, {},
              [this, member](const Result<EtcdAnswer>& answer) {
-                 if (answer) return read(member, std::get<TokenTold>(*answer).token);
+                 if (answer) return read(member, std::get<TokenReply>(*answer).token);
                  if (answer.error().code == Errc::unsupported) return read(member, {});  // it has no users
                  failures_[member] = answer.error();
              });
@@ -153,8 +153,8 @@ class EtcdQuestion {
     }
     [[nodiscard]] std::string_view advice() const {
         return place_.login.user.empty()
-                   ? "; if it has users, MUSTER_ETCD_LOGIN_FILE names a file, mode 0600, with USER:PASSWORD"
-                   : "; the user of MUSTER_ETCD_LOGIN_FILE needs the right to read and write below the prefix";
+                   ? "; if etcd requires a user, set MUSTER_ETCD_LOGIN_FILE to a file, mode 0600, with USER:PASSWORD"
+                   : "; the user of MUSTER_ETCD_LOGIN_FILE needs permission to read and write below the prefix";
     }
 
     [[nodiscard]] Result<Notes> verdict() const {
@@ -165,9 +165,9 @@ class EtcdQuestion {
             silent.push_back(failure->context);
         }
         if (silent.size() == failures_.size())
-            return Error{Errc::unreachable, cat("no member of etcd answers (", join(silent, "; "),
+            return Error{Errc::unreachable, cat("no etcd member answers (", join(silent, "; "),
                                                 "); check the addresses, that etcd runs there, and --etcd-protocol")};
-        for (auto& one : silent) one = cat("a member of etcd does not answer, the others do: ", one);
+        for (auto& one : silent) one = cat("one etcd member does not answer, the others do: ", one);
         return silent;
     }
 
@@ -182,17 +182,17 @@ class EtcdQuestion {
 Result<Endpoint> parse_advertised(std::string_view text) {
     const auto wrong = [&](std::string_view why) {
         return Error{Errc::invalid_argument,
-                     cat("got '", text, "', ", why, "; accepted are HOST:PORT and, of one host, [A,B]:PORT")};
+                     cat("got '", text, "', ", why, "; accepted are HOST:PORT and [A,B]:PORT (addresses of one host)")};
     };
     const auto endpoint = parse_endpoint(text, 0);
-    if (!endpoint) return wrong("which is no endpoint");
-    if (endpoint->port == 0) return wrong("where the port is missing");
+    if (!endpoint) return wrong("not an endpoint");
+    if (endpoint->port == 0) return wrong("the port is missing");
     const auto addresses = split(endpoint->host, ',');
     for (const auto one : addresses) {
         const auto numeric = SocketAddress::from_numeric(std::string(one), endpoint->port);
         if (!numeric && (addresses.size() > 1 || one.find(':') != std::string_view::npos))
-            return wrong(cat("where '", one, "' is no numeric address"));
-        if (numeric && numeric->is_any()) return wrong(cat("where '", one, "' leads nowhere: it means all addresses"));
+            return wrong(cat("'", one, "' is not a numeric address"));
+        if (numeric && numeric->is_any()) return wrong(cat("'", one, "' means all addresses and cannot be reached"));
     }
     return *endpoint;
 }
@@ -213,7 +213,7 @@ Result<Notes> check_advertised(std::string_view text, const std::string& state) 
     if (!endpoint) return endpoint.error();
     if (!state.starts_with("etcd://"))
         return Notes{cat("--advertise has no effect with --state ", state,
-                         ": it is for daemons that share their state in etcd")};
+                         ": it applies to daemons that share their state in etcd")};
     boost::asio::io_context io{1};
     Resolver resolver(io);
     std::optional<Result<Resolver::Addresses>> found;
@@ -221,19 +221,18 @@ Result<Notes> check_advertised(std::string_view text, const std::string& state) 
         found = std::move(answer);
         io.stop();
     });
-    // The thread that looks it up is none of the loop's work.
+    // The lookup runs on its own thread, so this timer keeps the loop running.
     boost::asio::steady_timer limit(io, answer_max);
     limit.async_wait([](const boost::system::error_code&) {});
     io.run();
     if (!found || !*found)
-        return Error{
-            Errc::unreachable,
-            cat("the name ", endpoint->host, " was not resolved here",
-                found ? cat(" (", found->error().context, ")") : cat(" within ", describe(answer_max)),
-                "; agents are told it as it stands: write an address, or enter the name where they look it up")};
+        return Error{Errc::unreachable,
+                     cat("cannot resolve the name ", endpoint->host, " on this host",
+                         found ? cat(" (", found->error().context, ")") : cat(" within ", describe(answer_max)),
+                         "; agents receive the name unchanged: use an address, or add the name to DNS or /etc/hosts")};
     for (const auto& one : **found)
         if (!one.address().is_loopback()) return Notes{};
-    return Notes{cat(text, " is this host alone: agents on other hosts would ask themselves")};
+    return Notes{cat(text, " is a loopback address: agents on other hosts cannot reach it")};
 }
 
 }  // namespace muster::rendezvous

@@ -1,4 +1,4 @@
-// `musterd --check`: whether --state and --advertise would do, before a daemon is started with them.
+// Checks --state and --advertise for `musterd --check`, without starting a daemon.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,16 @@
 
 namespace muster::rendezvous {
 
-/// The words of --advertise, "HOST:PORT" or "[A,B]:PORT". invalid_argument: agents could not find a daemon there.
+/// Parses --advertise, "HOST:PORT" or "[A,B]:PORT". invalid_argument: agents could not reach a daemon there.
 Result<Endpoint> parse_advertised(std::string_view text);
 
-/// Looks at the place, and changes nothing there: may the file be written, and is it musterd's; does etcd answer, and
-/// let us in. A file that a daemon has open is right. What is no error, but worth a word, is returned in sentences.
-/// Errors: invalid_argument for words that name no place; else what stands in the daemon's way, with what to do. Waits
-/// at most 15 s for etcd.
+/// Checks, without changing anything, that the file is writable and musterd's own, or that etcd answers and accepts the
+/// login. A file that a running daemon has open is valid. Returns notes, one sentence each. Errors: invalid_argument
+/// for a malformed `where`; else the obstacle and its remedy. Waits at most 15 s for etcd.
 Result<std::vector<std::string>> check_state(const std::string& where, const std::optional<TlsFiles>& tls,
                                              const EtcdLogin& login);
 
-/// The same of --advertise, for a daemon with this state: a name is looked up, for 5 s at most.
+/// Checks --advertise for a daemon with this state. Resolves a host name, with a timeout of 5 s.
 Result<std::vector<std::string>> check_advertised(std::string_view text, const std::string& state);
 
 }  // namespace muster::rendezvous

@@ -16,7 +16,7 @@ Result<StatePlace> parse_state(const std::string& where, const std::optional<Tls
         return StatePlace{std::filesystem::path(where.substr(sqlite.size()))};
     if (!where.starts_with(etcd))
         return Error{Errc::invalid_argument,
-                     cat("\"", where, "\" is none of memory, sqlite:PATH, etcd://HOST:PORT,HOST:PORT,...")};
+                     cat("got '", where, "'; accepted are memory, sqlite:PATH, etcd://HOST:PORT,HOST:PORT,...")};
     auto place = parse_etcd_place(std::string_view(where).substr(etcd.size()));
     if (!place) return place.error();
     place->tls = tls;

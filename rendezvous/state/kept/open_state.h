@@ -1,4 +1,4 @@
-// `musterd --state`: the words of the option, and what they open.
+// Parses `musterd --state` and opens the state that it names.
 #pragma once
 
 #include <filesystem>
@@ -14,10 +14,10 @@
 
 namespace muster::rendezvous {
 
-/// The words of the option: in memory, in an SQLite file, or in etcd.
+/// Memory, an SQLite file, or etcd.
 using StatePlace = std::variant<std::monostate, std::filesystem::path, EtcdPlace>;
-/// Of "memory", "sqlite:PATH" or "etcd://HOST:PORT,...[/PREFIX]", the last one reached as `tls` and `login` say.
-/// invalid_argument: none of them, with what there is.
+/// Parses "memory", "sqlite:PATH" or "etcd://HOST:PORT,...[/PREFIX]"; etcd uses `tls` and `login`. invalid_argument:
+/// none of these; the context lists what is accepted.
 Result<StatePlace> parse_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login);
 
 struct OpenedState {
@@ -26,8 +26,8 @@ struct OpenedState {
     KeptState kept;
 };
 
-/// What parse_state reads. `self` is where agents find this daemon, for the others that share its state. `post`
-/// outlives the store. Errors: parse_state's, and those of the store that was asked for.
+/// Opens what parse_state reads. `self` is the endpoint of this daemon for agents, published to the daemons that share
+/// the state. `post` must outlive the store. Errors: as parse_state and the store's `open`.
 Result<OpenedState> open_state(const std::string& where, const std::optional<TlsFiles>& tls, const EtcdLogin& login,
                                const std::string& self, PostToDaemon post);
 

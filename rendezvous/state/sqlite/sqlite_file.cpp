@@ -20,13 +20,13 @@ namespace muster::rendezvous {
 
 namespace {
 
-constexpr const char* opening = "cannot open it";
-constexpr const char* writing = "cannot write to it";
+constexpr const char* opening = "cannot open";
+constexpr const char* writing = "cannot write";
 
-/// A daemon that has just been killed may still hold its locks for a moment.
+/// The locks of a daemon that was just killed may last a moment longer.
 constexpr int busy_wait_ms = 2'000;
 
-/// The process that holds a lock on the file, 0 where that cannot be known.
+/// The process that holds a lock on the file; 0: unknown.
 pid_t holder_of(const std::string& path) {
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (file.get() < 0) return 0;
@@ -37,8 +37,7 @@ pid_t holder_of(const std::string& path) {
     return lock.l_pid;
 }
 
-/// SQLite knows a full disk, and no other reason why a file cannot grow. A write beyond RLIMIT_FSIZE fills the file up
-/// to the limit before it fails.
+/// SQLite reports a full disk, but not RLIMIT_FSIZE. A write beyond that limit fills the file up to it before it fails.
 bool is_at_size_limit(const std::string& path) {
     rlimit limit{};
     if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
@@ -54,14 +53,14 @@ Error cannot_open(const std::string& path, int number) {
     return error;
 }
 
-/// Ours to read alone: failures carry what workers wrote to stderr. True where it was there, without a single byte.
+/// Creates the file with mode 0600, because failure records contain workers' stderr. True: it existed with 0 bytes.
 Result<bool> make_file(const std::string& path) {
     const bool was_there = ::access(path.c_str(), F_OK) == 0;
     const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (file.get() < 0) return cannot_open(path, errno);
     struct stat facts {};
     if (::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode))
-        return Error{Errc::invalid_argument, cat("the state file ", path, " is no regular file")};
+        return Error{Errc::invalid_argument, cat("the state file ", path, " is not a regular file")};
     return was_there && facts.st_size == 0;
 }
 
@@ -95,13 +94,13 @@ Error SqliteFile::failure(const char* doing, int code) const {
         case SQLITE_READONLY:
         case SQLITE_PERM:
         case SQLITE_CANTOPEN: return {Errc::permission_denied, text};
-        case SQLITE_FULL: return {Errc::limit_exceeded, cat(text, ": make room on its disk")};
+        case SQLITE_FULL: return {Errc::limit_exceeded, cat(text, ": free space on its disk")};
         case SQLITE_BUSY:
         case SQLITE_LOCKED: {
             const auto holder = holder_of(path_);
-            return {Errc::already_exists, cat("the state file ", path_, " is in use by another daemon",
-                                              holder > 0 ? cat(" (pid ", holder, ")") : std::string{},
-                                              "; give each daemon a file of its own")};
+            return {Errc::already_exists,
+                    cat("the state file ", path_, " is in use by another daemon",
+                        holder > 0 ? cat(" (pid ", holder, ")") : std::string{}, "; give each daemon its own file")};
         }
         default: return {Errc::io, text};
     }
@@ -140,7 +139,7 @@ Result<void> SqliteFile::prepare() {
     return make("DELETE FROM records WHERE key = ?", erase_);
 }
 
-/// Another program's database is refused, not set aside; one without tables is a new file.
+/// Refuses another program's database without renaming it. A database without tables counts as new.
 Result<void> SqliteFile::check_version() {
     const auto id = number("PRAGMA application_id");
     if (!id) return id.error();
@@ -152,12 +151,12 @@ Result<void> SqliteFile::check_version() {
     const auto version = number("PRAGMA user_version");
     if (!version) return version.error();
     if (*version != layout_version)
-        return Error{Errc::bad_frame, cat("the state file ", path_, " is of version ", *version,
-                                          ", and this musterd knows ", layout_version)};
+        return Error{Errc::bad_frame, cat("the state file ", path_, " has version ", *version,
+                                          "; this musterd supports version ", layout_version)};
     return {};
 }
 
-/// Takes the lock for good, and shows that the file can be written, by writing.
+/// Takes the lock permanently, and writes once to verify that the file is writable.
 Result<void> SqliteFile::claim() {
     const auto statements = cat(
         "BEGIN IMMEDIATE;", "CREATE TABLE IF NOT EXISTS records(key BLOB PRIMARY KEY, value BLOB NOT NULL) ",
@@ -186,7 +185,7 @@ Result<std::vector<Record>> SqliteFile::read() {
     int code = sqlite3_prepare_v2(database_, "SELECT key, value FROM records", -1, &rows, nullptr);
     if (code == SQLITE_OK)
         while ((code = sqlite3_step(rows)) == SQLITE_ROW) records.push_back({blob(rows, 0), blob(rows, 1)});
-    auto error = failure("cannot read it", code);
+    auto error = failure("cannot read", code);
     sqlite3_finalize(rows);
     if (code != SQLITE_DONE) return error;
     return records;
@@ -208,7 +207,7 @@ Result<void> SqliteFile::write(const std::vector<Record>& records) {
     auto done = run("BEGIN IMMEDIATE", writing);
     for (auto record = records.begin(); done && record != records.end(); ++record) done = put(*record);
     if (done) done = run("COMMIT", writing);
-    // A full disk may have rolled it back already, and then this says so.
+    // Fails harmlessly when a full disk has already caused a rollback.
     if (!done) sqlite3_exec(database_, "ROLLBACK", nullptr, nullptr, nullptr);
     return done;
 }
@@ -219,12 +218,11 @@ Result<std::string> set_aside(const std::string& path) {
         aside = cat(path, ".aside-", number);
         if (::access(aside.c_str(), F_OK) != 0) break;
     }
-    // The log belongs to the file: what it holds is not in the file yet.
+    // The log belongs to the file: its transactions are not in the file yet.
     const auto log = path + "-wal";
     if (::access(log.c_str(), F_OK) == 0 && std::rename(log.c_str(), (aside + "-wal").c_str()) != 0)
-        return error_from_errno(errno, cat("cannot move ", log, " aside"));
-    if (std::rename(path.c_str(), aside.c_str()) != 0)
-        return error_from_errno(errno, cat("cannot move ", path, " aside"));
+        return error_from_errno(errno, cat("cannot rename ", log));
+    if (std::rename(path.c_str(), aside.c_str()) != 0) return error_from_errno(errno, cat("cannot rename ", path));
     return aside;
 }
 

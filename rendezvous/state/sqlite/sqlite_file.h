@@ -1,9 +1,9 @@
-// One SQLite file as a map of records: opened for this process alone, checked whole, written in transactions.
+// One SQLite file as a map of records, opened exclusively, checked on open and written in transactions.
 //
-// It lies in write-ahead logging, so that a transaction costs one append and one sync, with synchronous=FULL: what has
-// been told to an agent must be there after a power failure too, or a round that runs would be sealed a second time.
-// locking_mode=EXCLUSIVE keeps a second daemon out (and needs no shared memory, so that the file may lie on a network
-// file system whose locks work).
+// Write-ahead logging makes a transaction cost one append and one sync. synchronous=FULL, because a decision that an
+// agent has received must survive a power failure; else a running round would be sealed a second time.
+// locking_mode=EXCLUSIVE refuses a second daemon. It needs no shared memory, so the file may be on a network file
+// system with working locks.
 #pragma once
 
 #include <cstdint>
@@ -22,25 +22,25 @@ namespace muster::rendezvous {
 
 class SqliteFile {
   public:
-    /// "mstr", so that no other program's database is taken for ours.
+    /// "mstr"; distinguishes our files from other programs' databases.
     static constexpr std::int64_t application_id = 0x6d737472;
-    /// Of the tables. The records have a version of their own (rounds/job_record.h).
+    /// The version of the tables. The records have their own version (rounds/job_record.h).
     static constexpr std::int64_t layout_version = 1;
 
-    /// Opens the file, or makes it. bad_frame: damaged, or of another version of muster (nothing was changed).
-    /// already_exists: another process has it open; the context names that process where the system tells.
-    /// permission_denied, io, not_found: it cannot be written.
+    /// Opens or creates the file. bad_frame: damaged, or of another version of muster (nothing was changed).
+    /// already_exists: another process has it open; the context names that process if known. permission_denied, io,
+    /// not_found: it cannot be written.
     static Result<std::unique_ptr<SqliteFile>> open(const std::string& path);
     ~SqliteFile();
     SqliteFile(const SqliteFile&) = delete;
     SqliteFile& operator=(const SqliteFile&) = delete;
 
-    /// Every record in it. bad_frame when it is damaged.
+    /// Reads every record. bad_frame when the file is damaged.
     Result<std::vector<Record>> read();
-    /// All of `records` in order, in one transaction: when it returns they are on the disk, or none of them is. An
-    /// empty value deletes.
+    /// Writes `records` in order in one transaction: on return all of them are on the disk, or none. An empty value
+    /// deletes.
     Result<void> write(const std::vector<Record>& records);
-    /// It was there before, without a single byte: no musterd leaves it so, unless it is killed in its first moment.
+    /// True when the file existed with 0 bytes. musterd leaves such a file only when it is killed while it creates it.
     [[nodiscard]] bool was_empty() const { return was_empty_; }
 
   private:
@@ -61,8 +61,7 @@ class SqliteFile {
     bool was_empty_ = false;
 };
 
-/// Moves the file (and its log) out of the way: to `path`.aside-1, or the first such name that is free. Returns where
-/// it went.
+/// Renames the file and its log to `path`.aside-1, or the first free number. Returns the new path.
 Result<std::string> set_aside(const std::string& path);
 
 }  // namespace muster::rendezvous

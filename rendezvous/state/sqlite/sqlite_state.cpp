@@ -14,7 +14,7 @@ namespace {
 constexpr Duration retry_interval = 200ms;
 constexpr Duration complaint_interval = 10s;
 
-/// The file with what was in it. bad_frame where none of it can be used.
+/// Opens the file and reads its records. bad_frame: they are unusable.
 Result<std::pair<std::unique_ptr<SqliteFile>, KeptState>> read_whole(const std::string& path) {
     auto file = SqliteFile::open(path);
     if (!file) return file.error();
@@ -33,15 +33,15 @@ Result<SqliteState::Opened> SqliteState::open(const std::string& path, PostToDae
         const auto why = whole.error().context;
         const auto aside = set_aside(path);
         if (!aside) return with_context(aside.error(), why);
-        log(LogLevel::error, why, "; it is kept as ", *aside,
-            ", and this daemon starts without it: agents of running jobs teach it what they know");
+        log(LogLevel::error, why, "; renamed to ", *aside,
+            "; this daemon starts with an empty state, and the agents of running jobs send theirs again");
         whole = read_whole(path);
     }
     if (!whole) return whole.error();
     if (whole->first->was_empty())
         log(LogLevel::warning, "the state file ", path,
-            " was there and empty (0 bytes): whatever it kept is gone, and this daemon starts without it; agents of "
-            "running jobs teach it what they know");
+            " was empty (0 bytes), so its contents are lost; this daemon starts with an empty state, and the agents of "
+            "running jobs send theirs again");
     auto state = std::unique_ptr<SqliteState>(new SqliteState(std::move(whole->first), std::move(post)));
     auto thread = start_thread("state", [writer = state.get()] { writer->work(); });
     if (!thread) return thread.error();
@@ -92,7 +92,7 @@ void SqliteState::tell(std::function<void(SqliteState&)> what) {
     });
 }
 
-/// One transaction, as often as it takes. False when the state is to end and the disk does not take it.
+/// Writes one transaction, with retries. False when the state is being destroyed and the write failed.
 bool SqliteState::write_all(std::deque<Step>& steps) {
     Instant complained = Instant::min();
     for (;;) {
@@ -102,13 +102,13 @@ bool SqliteState::write_all(std::deque<Step>& steps) {
         const auto now = std::chrono::steady_clock::now();
         if (done) {
             if (complained != Instant::min())
-                log(LogLevel::warning, "the state is kept again; the decisions that waited are sent now");
+                log(LogLevel::warning, "the state is written again; the waiting decisions are sent now");
             return true;
         }
         if (complained == Instant::min() || now - complained >= complaint_interval) {
             complained = now;
             log(LogLevel::error, done.error().context,
-                "; running rounds go on, and nothing new is decided until the state can be kept (", steps.size(),
+                "; running rounds continue, but new decisions wait until the state can be written (", steps.size(),
                 " steps wait)");
             tell([why = done.error().context](SqliteState& state) {
                 if (state.failing) state.failing(why);

@@ -1,9 +1,9 @@
-// The daemon's state in an SQLite file, written by a thread of its own: the daemon never waits for a disk, only those
-// of its words that tell what is not kept yet.
+// The daemon's state in an SQLite file, written by its own thread, so that the daemon never waits for a disk. Only
+// messages that depend on unwritten state wait.
 //
-// All steps that wait when the thread comes back from the disk go into one transaction. A write that fails (a full
-// disk) is said, and tried again until it succeeds: rounds that run go on meanwhile, and nothing new is decided aloud,
-// because what was told and not kept could not be honoured by the next daemon.
+// All steps that wait when the thread returns from the disk share one transaction. A failed write (a full disk) is
+// logged and retried until it succeeds. Running rounds continue meanwhile, but no decision is sent: the next daemon
+// could not honour a decision that was sent and not written.
 #pragma once
 
 #include <condition_variable>
@@ -27,10 +27,10 @@ class SqliteState final : public StateStore {
         KeptState kept;
     };
 
-    /// `post` outlives the state. A file that is damaged or of another version is moved aside, which is logged, and the
-    /// state begins empty. Other errors are SqliteFile::open's.
+    /// `post` must outlive the state. A damaged file, or one of another version, is renamed and logged, and the state
+    /// starts empty. Other errors: as SqliteFile::open.
     static Result<Opened> open(const std::string& path, PostToDaemon post);
-    /// Writes what waits, if the disk takes it at the first try.
+    /// Tries once to write the queued steps.
     ~SqliteState() override;
 
     void write(std::uint64_t sequence, std::vector<Record> records) override;
@@ -44,12 +44,12 @@ class SqliteState final : public StateStore {
     SqliteState(std::unique_ptr<SqliteFile> file, PostToDaemon post);
     void work();
     bool write_all(std::deque<Step>& steps);
-    /// Runs `what` on the daemon's thread, unless this is gone by then.
+    /// Runs `what` on the daemon's thread, unless this is destroyed by then.
     void tell(std::function<void(SqliteState&)> what);
 
     std::unique_ptr<SqliteFile> file_;
     PostToDaemon post_;
-    /// Posted words find nobody once this is gone. Touched on the daemon's thread alone.
+    /// Null after the destructor, for posted work. Accessed only on the daemon's thread.
     std::shared_ptr<SqliteState*> self_ = std::make_shared<SqliteState*>(this);
 
     std::mutex mutex_;

@@ -168,7 +168,7 @@ class Persist(unittest.TestCase):
             found = json.loads(report.read_text())
             steps = sorted(disk.glob("step_????????"))
         self.assertNotIn("round 1", told)
-        self.assertIn("could not save its checkpoint on a full disk, and a restart makes no room", told)
+        self.assertIn("could not save its checkpoint on a full disk, and a restart frees no space", told)
         self.assertEqual((found["restart_count"], found["first"]["cause"]["kind"]), (0, "disk_full"))
         self.assert_lost(told, found, 90, f"is safe in {steps[-1]}")
 

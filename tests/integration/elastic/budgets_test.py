@@ -20,8 +20,8 @@ class Budgets(unittest.TestCase):
                              PYTHON_EXEC=sys.executable)
             job.expect_exit(node, 1)
             said = node.err.read_text()
-            self.assertIn("failed before its first step, by a mistake that a restart would only repeat "
-                          "(--restart-early-failures restarts all the same)", said)
+            self.assertIn("failed before its first step, with an error that a restart would repeat "
+                          "(--restart-early-failures restarts anyway)", said)
             self.assertIn("ModuleNotFoundError: No module named 'no_such_module_anywhere'", said)
             self.assertNotIn("next round follows", said)
 
@@ -72,7 +72,7 @@ class Budgets(unittest.TestCase):
             taken = next(line for line in third.values() if job.parent(job.parent(line["pid"])) == spare.pid)
             self.assertEqual(taken["group"], group)
             self.assertEqual(taken["restart"], 2)
-            why = (f"(pid {broken.pid}) is left out: it was the first cause of the end of 2 of the last 4 rounds "
+            why = (f"(pid {broken.pid}) is excluded: it was the first cause of the end of 2 of the last 4 rounds "
                    "(--node-failures 2/4)")
             for node in (healthy, broken, spare):
                 wait_for("line about the node that is left out", lambda: why in node.err.read_text())
@@ -98,7 +98,7 @@ class Budgets(unittest.TestCase):
             again = job.node(*options, nnodes="1:2", nproc=1)
             kill_worker(again, 3, 2)
             job.round(4, 1)
-            why = f"(pid {again.pid}) is left out: it was the first cause of the end of 3 of the last 9 rounds"
+            why = f"(pid {again.pid}) is excluded: it was the first cause of the end of 3 of the last 9 rounds"
             wait_for("line about the host's new agent", lambda: why in healthy.err.read_text())
             job.finish()
             job.expect_exit(healthy, 0)

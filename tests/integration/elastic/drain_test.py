@@ -37,7 +37,7 @@ class Drain(unittest.TestCase):
             group = next(line["group"] for line in first.values() if job.parent(job.parent(line["pid"])) == leaves.pid)
             done = drain(job, node_name(job, leaves), "--job", job.id)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(f"{node_name(job, leaves)} was told to stop its workers and leave", done.stdout)
+            self.assertIn(f"{node_name(job, leaves)} was ordered to stop its workers and leave", done.stdout)
             job.expect_exit(leaves, 76)
             self.assertEqual((job.directory / "saved").read_text(), "1\n")  # one signal, and its grace
             second = job.round(1, 2)

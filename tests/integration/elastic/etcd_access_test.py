@@ -92,22 +92,22 @@ class Tls(unittest.TestCase):
             wait_for("leader", lambda: leads(good.port))
             good.terminate()
             others = access.certificates.authority("others")
-            access.says(access.daemon(cacert=others), f"its certificate was signed by nobody that {others} vouches for")
-            access.says(access.daemon(cacert=None), "its certificate was signed by nobody that this host vouches for")
+            access.says(access.daemon(cacert=others), f"the server's certificate is not signed by a CA in {others}")
+            access.says(access.daemon(cacert=None), "the server's certificate is not signed by a CA that this host trusts")
             stale = access.certificates.signed("stale", days=-1)
             code = access.says(access.daemon(cert=stale[0], key=stale[1]), f"the client certificate {stale[0]} has expired")
             self.assertEqual(code, 2)
             foreign = access.certificates.signed("foreign", by="others")
-            access.says(access.daemon(cert=foreign[0], key=foreign[1]), "it does not accept this client's certificate (cert and key)")
-            access.says(access.daemon(key=stale[1]), f"the client certificate's key {stale[1]}: ")
-            access.says(access.daemon(protocol="http", cacert=None, cert=None, key=None), "does it want TLS, https?")
+            access.says(access.daemon(cert=foreign[0], key=foreign[1]), "the server does not accept the client certificate (cert and key)")
+            access.says(access.daemon(key=stale[1]), f"the key of the client certificate {stale[1]}: ")
+            access.says(access.daemon(protocol="http", cacert=None, cert=None, key=None), "if the server uses TLS, set protocol https")
             access.says(access.daemon(key=None), "cert and key go together")
-            access.says(access.daemon(protocol="http"), "are of no use with protocol http; write https")
+            access.says(access.daemon(protocol="http"), "have no effect with protocol http; use https")
             access.etcd.enable_users("daemons", "right", prefix="muster/")
             access.says(access.daemon(login="daemons:wrong"),
-                        "it answers 400: etcdserver: authentication failed, invalid user ID or password")
-            access.says(access.daemon(), "permission denied; whoever has no user has to be allowed to read and write the keys below of/test/")
-            access.says(access.daemon(login="daemons:right"), "permission denied; daemons has to be allowed to read and write the keys below of/test/")
+                        "etcd answered with HTTP status 400: etcdserver: authentication failed, invalid user ID or password")
+            access.says(access.daemon(), "permission denied; grant access without a user permission to read and write the keys below of/test/")
+            access.says(access.daemon(login="daemons:right"), "permission denied; grant the user daemons permission to read and write the keys below of/test/")
 
     def test_a_server_s_certificate_that_has_expired_or_is_another_s_is_said_so(self):
         with Job() as job:
@@ -119,17 +119,17 @@ class Tls(unittest.TestCase):
             access = Access.__new__(Access)
             access.job, access.ca, access.client = job, certificates.ca, (None, None)
             access.etcd = Etcd(job, server=server, ca=certificates.ca)
-            access.says(access.daemon(), "its certificate is made out to others, and not to 127.0.0.1")
+            access.says(access.daemon(), "the server's certificate is not valid for the name 127.0.0.1")
 
     def test_where_etcd_speaks_no_tls_or_has_no_users_it_is_said_so(self):
         with Job() as job:
             access = Access.__new__(Access)
             access.job, access.ca, access.client = job, None, (None, None)
             access.etcd = Etcd(job).wait_until_healthy()
-            access.says(access.daemon(), "it ended the connection when TLS was offered; is it http that is meant?")
+            access.says(access.daemon(), "the server closed the connection during the TLS handshake")
             daemon = access.daemon(protocol="http", login="daemons:right")
             wait_for("leader", lambda: leads(daemon.port))
-            wait_for("line about the user", lambda: "etcd has no users, so daemons is not needed" in daemon.err.read_text())
+            wait_for("line about the user", lambda: "etcd has authentication disabled; the user daemons is ignored" in daemon.err.read_text())
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ class NewStart(unittest.TestCase):
             nodes.all = [nodes.start("--rdzv-lost-timeout", LOST, "--max-restarts", 5) for _ in range(2)]
             job.round(1, 2)
             print(f"begun anew after {time.monotonic() - began:.2f} s")
-            self.assertIn("the agents of this job's earlier run, all silent, to be surely gone",
+            self.assertIn("the lost agents of this job's earlier run to be confirmed gone",
                           nodes.all[0].err.read_text() + nodes.all[1].err.read_text())
             nodes.finish()
             self.assertEqual(nodes.etcd.kept(), {})

@@ -62,10 +62,10 @@ class FullDisk(unittest.TestCase):
         wait_for("an unhealthy daemon", self.stalls)
         self.assertIn(REASON, page(self.job, "/healthz")[1])
         for node in nodes:
-            self.says(node, REASON, "gives up in")
+            self.says(node, REASON, "timeout in")
         late = self.job.spawn("muster", "--nnodes", 1, "--nproc-per-node", 1, "--rdzv-backend", "c10d", "--rdzv-endpoint",
                               f"127.0.0.1:{self.job.port}", "--rdzv-id", "late", "--no-python", "true")
-        self.says(late, REASON, "gives up in")
+        self.says(late, REASON, "timeout in")
         status = json.loads(page(self.job, "/status")[1])
         self.assertEqual({job["id"] for job in status["jobs"]}, {self.job.id, "late"})
         self.assertIn(REASON, status["state_stalled"]["why"])

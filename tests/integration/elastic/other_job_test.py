@@ -20,7 +20,7 @@ class OtherJob(unittest.TestCase):
         self.assertIn(f"job '{job.id}' at 127.0.0.1:{job.port} is full and runs other arguments: ", line)
         self.assertIn("`elastic --until done`", line)
         self.assertIn("`elastic --until 'another day'`", line)
-        self.assertTrue(line.endswith("; for another job give --rdzv-id or another port"), line)
+        self.assertTrue(line.endswith("; if this is another job, give it its own --rdzv-id or port"), line)
 
     def test_another_job_at_a_full_ones_endpoint_is_refused_and_the_first_one_goes_on(self):
         with Job() as job:

@@ -50,7 +50,7 @@ class Secret(unittest.TestCase):
             self.assertEqual(drain(job, *words, job.id).returncode, 2)
             nowhere = drain(job, *words, "nosuchjob", **secret)
             self.assertEqual(nowhere.returncode, 1)
-            self.assertIn(f"no job 'nosuchjob' is here; there are {job.id}", nowhere.stderr)
+            self.assertIn(f"this daemon has no job 'nosuchjob'; it has {job.id}", nowhere.stderr)
             done = drain(job, *words, job.id, **secret)
             self.assertEqual(done.returncode, 0, done.stderr)
             job.expect_exit(leaves, 76)

@@ -201,7 +201,7 @@ class Faults(unittest.TestCase):
                 self.assertEqual([report["host"] for report in reports], list(HOSTS))
                 self.assertEqual([report["outcome"] for report in reports], ["no_rendezvous"] * 2)
                 self.assertRegex(reports[0]["why"], "1 of 2 nodes joined .*; waiting for 1 more node")
-                self.assertRegex(reports[0]["last_end"], rf"^round 0 ended: {HOSTS[1]} \(pid \d+\) was lost: no word for .*; it had rank 1$")
+                self.assertRegex(reports[0]["last_end"], rf"^round 0 ended: {HOSTS[1]} \(pid \d+\) was lost: no message for .*; it had rank 1$")
                 self.assertRegex(reports[1]["why"], f"{job.endpoint} did not answer")
                 self.assertRegex(reports[1]["last_end"], r"^rank 1: killing the workers at once: no answer from the rendezvous for ")
                 for report in reports:

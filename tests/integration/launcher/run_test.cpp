@@ -322,7 +322,7 @@ TEST_CASE("a static port that another job has is refused with the advice to take
     REQUIRE(first.wait_for("1 of 2 nodes"));
     MusterProcess same(job("one"));
     CHECK(same.wait() == 78);
-    CHECK(holds(same.err(), "or, if this is another job, a port and a --rdzv-id of its own"));
+    CHECK(holds(same.err(), "or, if this is another job, its own port and --rdzv-id"));
     MusterProcess second(job("two"));
     CHECK(second.wait() == 78);
     CHECK(holds(second.err(), "it serves another job: choose another port for this one (--master-port"));

@@ -113,7 +113,7 @@ TEST_CASE("musterd ends in order when it is told to, and says so") {
     Musterd daemon({"--port", "0"});
     daemon.port();
     CHECK(daemon.end(SIGTERM) == 0);
-    CHECK(daemon.read_until("ended by SIGTERM").find("ended by SIGTERM") != std::string::npos);
+    CHECK(daemon.read_until("stopped by SIGTERM").find("stopped by SIGTERM") != std::string::npos);
 }
 
 TEST_CASE("a signal to a musterd that still reads its options ends it with a sentence") {
@@ -126,7 +126,7 @@ TEST_CASE("a signal to a musterd that still reads its options ends it with a sen
     }
     CHECK(daemon.end(SIGTERM) == 143);
     CHECK(daemon.read_until("\n") ==
-          "musterd: SIGTERM during start-up; it has served nobody yet. To serve jobs, start musterd again.\n");
+          "musterd: SIGTERM during start-up; no job was served. To serve jobs, start musterd again.\n");
 }
 
 TEST_CASE("an option that musterd does not understand is named, and ends it with 2; a port in use with 78") {

@@ -164,7 +164,7 @@ TEST_CASE("a file with another layout is kept aside with all that it held, and t
     write_version(path, 9);
     const auto why = SqliteFile::open(path);
     REQUIRE(why.has_error());
-    CHECK(why.error().context.find(path + " is of version 9, and this musterd knows ") != std::string::npos);
+    CHECK(why.error().context.find(path + " has version 9; this musterd supports version ") != std::string::npos);
     {
         Keeper keeper(path);
         CHECK_FALSE(keeper.kept.complete);
@@ -184,7 +184,7 @@ TEST_CASE("another program's database, a folder and a path without one are refus
     };
     CHECK(why(scratch.string()).find("Is a directory") != std::string::npos);
     CHECK(why(scratch / "no/state.db").find("its directory must exist") != std::string::npos);
-    CHECK(why("/dev/null").find("no regular file") != std::string::npos);
+    CHECK(why("/dev/null").find("not a regular file") != std::string::npos);
 }
 
 TEST_CASE("a full disk holds back what is not kept, and nothing is lost when there is room again") {

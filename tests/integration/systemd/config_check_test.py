@@ -71,7 +71,7 @@ class ConfigCheck(unittest.TestCase):
         self.assertEqual(self.check("port = 0\nfirst-start = yes\nallow-faults = no\n", *daemon)[0], 0)
         for text, words in (("prt = 1\n", "FILE:1: unknown key 'prt'; the nearest known key is port"),
                             ("# x\nport = many\n", "FILE:2: port: "), ("first-start = x\n", "FILE:1: first-start: got 'x'"),
-                            ("port = 1\nport = 2\n", "FILE:2: port is given a second time"), ("check = yes\n", "FILE:1: unknown")):
+                            ("port = 1\nport = 2\n", "FILE:2: port is set twice"), ("check = yes\n", "FILE:1: unknown")):
             code, _, err = self.check(text, *daemon)
             self.assertEqual((code, len(err)), (2, 1), err)
             self.assertIn(f"musterd: {words}", err[0])
@@ -86,19 +86,19 @@ class ConfigCheck(unittest.TestCase):
 
     def test_the_daemons_state_in_a_file_is_looked_at_and_not_touched(self):
         folder = self.path.parent
-        right = (0, "musterd: the options are right\n")
+        right = (0, "musterd: the options are valid\n")
         state = folder / "state.db"
         self.assertEqual(self.check_state(f"state = sqlite:{state}\n"), right)
         self.assertFalse(state.exists())
-        for path, said in ((folder / "no/state.db", f"the directory {folder}/no does not exist; make it"),
-                           (folder, "is no regular file"), (self.path / "state.db", "is no directory; name a file in one")):
+        for path, said in ((folder / "no/state.db", f"the directory {folder}/no does not exist; create it"),
+                           (folder, "is not a regular file"), (self.path / "state.db", "is not a directory; name a file in one")):
             code, text = self.check_state(f"state = sqlite:{path}\n")
             self.assertNotEqual(code, 0)
             self.assertIn("musterd: FILE:1: state: ", text)
             self.assertIn(said, text.replace("FILE", str(self.path)))
-        for kept, code, said in ((b"", 0, "right"), (b"some text", 78, "is no SQLite file, or a damaged one"),
-                                 (sqlite_file(0, 0), 0, "right"), (sqlite_file(0x6d737472, 1), 0, "right"),
-                                 (sqlite_file(0x6d737472, 9), 78, "is of version 9, and this musterd knows 1"),
+        for kept, code, said in ((b"", 0, "valid"), (b"some text", 78, "is not an SQLite file, or is damaged"),
+                                 (sqlite_file(0, 0), 0, "valid"), (sqlite_file(0x6d737472, 1), 0, "valid"),
+                                 (sqlite_file(0x6d737472, 9), 78, "has version 9; this musterd supports version 1"),
                                  (sqlite_file(5, 1), 2, "is the database of another program; name another")):
             state.write_bytes(kept)
             found, text = self.check_state(f"state = sqlite:{state}\n")
@@ -109,7 +109,7 @@ class ConfigCheck(unittest.TestCase):
             state.unlink()
             code, text = self.check_state(f"state = sqlite:{state}\n", "setpriv", "--reuid=65534", "--clear-groups")
             self.assertEqual(code, 78)
-            self.assertIn("Permission denied; musterd keeps a log and its file there", text)
+            self.assertIn("Permission denied; musterd writes its state there", text)
 
     def test_a_file_that_a_daemon_has_open_is_right(self):
         state = f"sqlite:{self.path.parent}/state.db"
@@ -117,10 +117,10 @@ class ConfigCheck(unittest.TestCase):
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         self.addCleanup(lambda: (daemon.kill(), daemon.wait(), daemon.stdout.close()))
         self.assertIn("listening", daemon.stdout.readline())
-        self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are right\n"))
+        self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are valid\n"))
         daemon.terminate()
         self.assertEqual(daemon.wait(20), 0)
-        self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are right\n"))
+        self.assertEqual(self.check_state(f"state = {state}\n"), (0, "musterd: the options are valid\n"))
 
     def test_the_daemons_etcd_is_asked(self):
         code, text = self.check_state("state = etcd://a b:1\n")
@@ -130,24 +130,24 @@ class ConfigCheck(unittest.TestCase):
             port = nobody.getsockname()[1]
             code, text = self.check_state(f"port = 1\nstate = etcd://127.0.0.1:{port}\n")
         self.assertEqual((code, text.count("\n")), (78, 1), text)
-        self.assertRegex(text, rf"musterd: FILE:2: state: no member of etcd answers \(127.0.0.1:{port}: .*refused.*\); check")
+        self.assertRegex(text, rf"musterd: FILE:2: state: no etcd member answers \(127.0.0.1:{port}: .*refused.*\); check")
         # What is asked, and what is made of the answer: an etcd played by the test.
         with PlayedEtcd() as etcd:
             place = f"state = etcd://127.0.0.1:{etcd.server_port}/cluster\n"
-            self.assertEqual(self.check_state(place), (0, "musterd: the options are right\n"))
+            self.assertEqual(self.check_state(place), (0, "musterd: the options are valid\n"))
             self.assertEqual(etcd.asked, [("/v3/kv/range", base64.b64encode(b"cluster/").decode())])
             code, text = self.check_state(f"state = etcd://127.0.0.1:{etcd.server_port},127.0.0.1:{port}\n")
             self.assertEqual(code, 0, text)
-            self.assertIn("note: a member of etcd does not answer, the others do: ", text)
+            self.assertIn("note: one etcd member does not answer, the others do: ", text)
             etcd.refusal = {"error": "etcdserver: user name is empty", "code": 3}
             code, text = self.check_state(place)
             self.assertEqual(code, 78)
-            self.assertIn("user name is empty; if it has users, MUSTER_ETCD_LOGIN_FILE names a file", text)
+            self.assertIn("user name is empty; if etcd requires a user, set MUSTER_ETCD_LOGIN_FILE to a file", text)
 
     def test_the_daemons_own_address_must_be_one_that_agents_can_use(self):
-        for text, said in (("nodes:x", "which is no endpoint"), ("n1", "where the port is missing"),
-                           ("[10.0.0.1,n1]:5", "where 'n1' is no numeric address"), ("0.0.0.0:5", "it means all addresses"),
-                           ("[::]:5", "it means all addresses")):
+        for text, said in (("nodes:x", "not an endpoint"), ("n1", "the port is missing"),
+                           ("[10.0.0.1,n1]:5", "'n1' is not a numeric address"), ("0.0.0.0:5", "means all addresses and cannot be reached"),
+                           ("[::]:5", "means all addresses and cannot be reached")):
             code, out = self.check_state(f"advertise = {text}\n")
             self.assertEqual((code, out.count("\n")), (2, 1), out)
             self.assertIn(f"musterd: FILE:1: advertise: got '{text}', ", out)
@@ -158,11 +158,11 @@ class ConfigCheck(unittest.TestCase):
         with PlayedEtcd() as etcd:
             state = f"state = etcd://127.0.0.1:{etcd.server_port}\n"
             self.assertEqual(self.check_state(state + "advertise = [10.0.0.1,fd00::1]:29400\n"),
-                             (0, "musterd: the options are right\n"))
-            self.assertIn("note: localhost:1 is this host alone", self.check_state(state + "advertise = localhost:1\n")[1])
+                             (0, "musterd: the options are valid\n"))
+            self.assertIn("note: localhost:1 is a loopback address", self.check_state(state + "advertise = localhost:1\n")[1])
             code, out = self.check_state(state + "advertise = no-such-host.invalid:1\n")
             self.assertEqual(code, 78)
-            self.assertIn("musterd: FILE:2: advertise: the name no-such-host.invalid was not resolved here", out)
+            self.assertIn("musterd: FILE:2: advertise: cannot resolve the name no-such-host.invalid on this host", out)
 
 
 def sqlite_file(application, version):

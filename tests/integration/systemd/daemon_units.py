@@ -150,7 +150,7 @@ class DaemonUnits:
             self.assertIn("ok", done.stdout)
         self.assertEqual(self.systemd.show("musterd.service", "ActiveState", "NRestarts"), ["active", "0"])
         self.until_said("musterd.conf:3: bind and ", _SYSTEMD_UNIT="musterd.service")
-        self.assertEqual(len(self.until_said("musterd.conf:2: port: not looked at, because the service manager gives the sockets",
+        self.assertEqual(len(self.until_said("musterd.conf:2: port: ignored, because the service manager passes the sockets",
                                              _SYSTEMD_UNIT="musterd.service")), 1)
 
     def test_a_daemon_that_fails_at_every_start_is_given_up_with_its_port_and_comes_back_when_it_is_mended(self):
@@ -204,7 +204,7 @@ class DaemonUnits:
         self.systemd.systemctl("start", "etcd.service")
         self.daemon_conf("state = etcd://127.0.0.1:2379\nfirst-start = yes\n")
         self.systemd.systemctl("start", "musterd.service")
-        self.until_said("this daemon leads", _SYSTEMD_UNIT="musterd.service")
+        self.until_said("this daemon is the leader", _SYSTEMD_UNIT="musterd.service")
         # What the other daemons would read, and tell their agents.
         kept = self.systemd.run("python3", "-c", ALL_OF_ETCD).stdout
         self.assertIn("10.5.0.1:29400", kept)
@@ -212,7 +212,7 @@ class DaemonUnits:
         workers = self.until_workers(agent)
         self.until_said("round 0 sealed", _SYSTEMD_UNIT="musterd.service", MUSTER_JOB="etcd")
         self.systemd.systemctl("restart", "musterd.service")
-        self.until_said("this daemon leads; 1 job goes on", _SYSTEMD_UNIT="musterd.service")
+        self.until_said("this daemon is the leader; 1 job resumed", _SYSTEMD_UNIT="musterd.service")
         self.systemd.until("an agent", lambda: "1 agent " in self.systemd.show("musterd.service", "StatusText"))
         self.assertEqual(self.until_workers(agent), workers)
 

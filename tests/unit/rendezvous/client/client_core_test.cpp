@@ -161,8 +161,8 @@ TEST_CASE("without a round within the join time-out the rendezvous is lost, and 
     }
     CHECK(last.back() ==
           "lost: no round within 10 min: gpu00:29400 did not answer (10.0.0.1: connection refused). "
-          "Check that the name 'gpu00' is the right one on this node, that muster runs there with port "
-          "29400, and that no firewall is in between");
+          "Check that the name 'gpu00' is correct on this node, that muster runs there with port "
+          "29400, and that no firewall blocks it");
     CHECK(talk.now == Instant(1600s));
 }
 
@@ -188,9 +188,9 @@ TEST_CASE("while the daemon that was heard is gone, the lines count down to the 
             std::find_if(lines.begin(), lines.end(), [](const auto& line) { return line.starts_with("progress: "); });
         return found == lines.end() ? std::string{} : *found;
     };
-    CHECK(progress(talk.pass(1s, true)).ends_with("; gives up in 599 s"));
+    CHECK(progress(talk.pass(1s, true)).ends_with("; timeout in 599 s"));
     talk.broken();
-    CHECK(progress(talk.pass(2s)) == "progress: gpu00:29400: the connection ended: reset; gives up in 59 s");
+    CHECK(progress(talk.pass(2s)) == "progress: gpu00:29400: the connection ended: reset; timeout in 59 s");
 }
 
 TEST_CASE("an endpoint that speaks another protocol is said to do so, at the rate of other waits, and in the verdict") {
@@ -209,11 +209,9 @@ TEST_CASE("an endpoint that speaks another protocol is said to do so, at the rat
     const auto progress =
         std::count_if(said.begin(), said.end(), [](const auto& line) { return line.starts_with("progress"); });
     CHECK(progress == 2);
-    CHECK(
-        said.back() ==
-        "lost: no round within 12 s: gpu00:29400: connected, but it does not speak muster's protocol. Check that the "
-        "name 'gpu00' and the port 29400 are the right ones, for something else may listen there, and that no firewall "
-        "is in between");
+    CHECK(said.back() ==
+          "lost: no round within 12 s: gpu00:29400: connected, but it does not speak muster's protocol. Check the "
+          "name 'gpu00' and the port 29400, because another program may listen there, and that no firewall blocks it");
 }
 
 TEST_CASE("a refusal that names the job says where that is, by the name that this node was given") {

@@ -33,7 +33,7 @@ TEST_CASE("without an answer from all peers the workers are killed in time to be
     talk.pass(4000ms);
     talk.peer(0, true);
     CHECK_FALSE(any_starts_with(talk.pass(399ms), "fenced"));
-    CHECK(any_starts_with(talk.pass(1ms), "fenced: no answer from the rendezvous for 4.4 s, and not every other"));
+    CHECK(any_starts_with(talk.pass(1ms), "fenced: no answer from the rendezvous for 4.4 s, and not all other"));
 }
 
 TEST_CASE("a peer that still has the daemon means that a round may be sealed without this node") {
@@ -54,7 +54,7 @@ TEST_CASE("a peer that has no port is not asked, and so cannot say yes") {
     CHECK(without_connection(talk.pass(1ms)) == Lines{"ask 0"});
     talk.pass(1s);
     talk.peer(0, true);
-    CHECK(any_starts_with(talk.pass(400ms), "fenced: no answer from the rendezvous for 4.4 s, and not every other"));
+    CHECK(any_starts_with(talk.pass(400ms), "fenced: no answer from the rendezvous for 4.4 s, and not all other"));
 }
 
 TEST_CASE("what a peer said before all had lost the daemon is not why the workers are killed") {
@@ -65,7 +65,7 @@ TEST_CASE("what a peer said before all had lost the daemon is not why the worker
     talk.pass(500ms);
     talk.peer(0, true);
     talk.peer(2, true);
-    CHECK(any_starts_with(talk.pass(1250ms), "fenced: no answer from the rendezvous for 4.7 s, and not every other"));
+    CHECK(any_starts_with(talk.pass(1250ms), "fenced: no answer from the rendezvous for 4.7 s, and not all other"));
 }
 
 TEST_CASE("a peer in another round does not count") {

@@ -25,10 +25,11 @@ TEST_CASE("a node that joins prints why nothing is decided, and gives up after t
     talk.pong();
     talk.daemon(full(true));
     CHECK(progress(talk.pass(1s, true)) ==
-          "progress: the daemon at gpu00:29400 tells no decision, because it cannot keep its state: the disk is full; "
-          "gives up in 59 s");
+          "progress: the daemon at gpu00:29400 holds back its decisions, because it cannot write its state: the disk "
+          "is full; "
+          "timeout in 59 s");
     const auto said = talk.pass(60s, true);
-    REQUIRE(any_starts_with(said, "lost: no decision within 60 s: the daemon at gpu00:29400 tells no decision"));
+    REQUIRE(any_starts_with(said, "lost: no decision within 60 s: the daemon at gpu00:29400 holds back its decisions"));
     CHECK(said.back().find("--rdzv-lost-timeout") != std::string::npos);
 }
 
@@ -38,7 +39,7 @@ TEST_CASE("a node that waits for others alone prints it, and keeps the join time
     talk.open();
     talk.pong();
     talk.daemon(full(false));
-    CHECK(progress(talk.pass(1s, true)).ends_with("the disk is full; gives up in 599 s"));
+    CHECK(progress(talk.pass(1s, true)).ends_with("the disk is full; timeout in 599 s"));
     CHECK_FALSE(any_starts_with(talk.pass(500s, true), "lost"));
     CHECK(any_starts_with(talk.pass(100s, true), "lost: no round within 10 min: "));
 }
@@ -82,7 +83,7 @@ TEST_CASE("workers whose round may have ended are kept for the lost timeout, and
     Dialogue talk;
     talk.settle_in();
     talk.daemon(full(true));
-    CHECK(progress(talk.pass(1s, true)).ends_with("the disk is full; gives up in 59 s"));
+    CHECK(progress(talk.pass(1s, true)).ends_with("the disk is full; timeout in 59 s"));
     CHECK_FALSE(any_starts_with(talk.pass(58s, true), "lost"));
     CHECK(any_starts_with(talk.pass(2s, true), "lost: no decision within 60 s"));
 }

@@ -50,14 +50,14 @@ TEST_CASE("a node that says itself that it cannot go on costs no restart, also w
     CHECK(!says(after, "JobEnded"));
 }
 
-TEST_CASE("a mistake that a restart would only repeat ends the job at once, with the reason") {
+TEST_CASE("a error that a restart would repeat ends the job at once, with the reason") {
     Story story("min=2 max=2 restarts=3");
     story.answers("join n0\njoin n1");
     CHECK(says(story.answers("fail n1 early"), "n0 n1 <- RoundEnded 0 worker_failed final"));
     const auto answers = story.answers("report n0\nreport n1");
     CHECK(says(answers,
-               "n0 n1 <- JobEnded failed after 0 restarts: rank 1 on n1 failed before its first step, by a "
-               "mistake that a restart would only repeat (--restart-early-failures restarts all the same)"));
+               "n0 n1 <- JobEnded failed after 0 restarts: rank 1 on n1 failed before its first step, with an "
+               "error that a restart would repeat (--restart-early-failures restarts anyway)"));
 }
 
 TEST_CASE("a checkpoint for which the disk has no room ends the job at once, with the reason") {
@@ -66,7 +66,7 @@ TEST_CASE("a checkpoint for which the disk has no room ends the job at once, wit
     CHECK(
         says(story.answers("report n0"),
              "n0 <- JobEnded failed after 0 restarts: rank 0 on n0 could not save its checkpoint on a full disk, and a "
-             "restart makes no room (--restart-early-failures restarts all the same)"));
+             "restart frees no space (--restart-early-failures restarts anyway)"));
 }
 
 TEST_CASE("who asked for it gets the restart after an early failure") {
@@ -91,7 +91,7 @@ TEST_CASE("the first failure of a node is healed in place, the second one gives 
     const auto second = fail(story, "n1", {"n0", "n1"});
     CHECK(says(second, "n2 <- Assigned round 2: group rank 1 of 2"));
     const std::string why =
-        "n1 (pid 102) is left out: it was the first cause of the end of 2 of the last 4 rounds (--node-failures 2/4)";
+        "n1 (pid 102) is excluded: it was the first cause of the end of 2 of the last 4 rounds (--node-failures 2/4)";
     CHECK(says(second, "rank 1 on n1 failed: exit code 1] [" + why + "]"));  // on every node
     CHECK(says(story.answers("advance 1s"), "n1 <- Parked 0: " + why));
     CHECK(says(story.answers("show job"), "\"left_out\":true"));
@@ -104,7 +104,7 @@ TEST_CASE("an assignment that is said again has the same notes") {
     story.answers("close n0\nlose n0");
     const auto again = story.answers("join n0");
     CHECK(says(again, "n0 <- Assigned round 1: "));
-    CHECK(says(again, "[n1 (pid 102) is left out: "));
+    CHECK(says(again, "[n1 (pid 102) is excluded: "));
 }
 
 TEST_CASE("a node that is left out makes the world smaller, and is not taken for a late joiner") {
@@ -123,8 +123,8 @@ TEST_CASE("a node that is needed for the minimum takes part all the same, and ev
     const auto answers = fail(story, "n1", {"n0", "n1"});
     CHECK(says(answers, "round 1 sealed with 2 nodes"));
     CHECK(says(answers,
-               "rank 1 on n1 failed: exit code 1] [n1 (pid 102) fails again and again, and takes part all the "
-               "same: without it there would be fewer nodes than the minimum, 2]"));
+               "rank 1 on n1 failed: exit code 1] [n1 (pid 102) fails repeatedly, but takes part because "
+               "without it there would be fewer nodes than the minimum, 2]"));
 }
 
 TEST_CASE("the failures of a node get old: after enough rounds without it, it is taken back") {
@@ -178,7 +178,7 @@ TEST_CASE("a node that is lost again and again is left out as one whose workers 
     CHECK(says(story.answers("join n2 host=bad\nadvance 2s\nrejoin n0\nadvance 2s"), "n2 <- Assigned"));
     story.answers("died n2\nrejoin n0\nadvance 2s");
     const auto third = story.answers("join n3 host=bad\nadvance 2s");
-    CHECK(says(third, "bad (pid 104) is left out: it was the first cause of the end of 2 of the last 5 rounds"));
+    CHECK(says(third, "bad (pid 104) is excluded: it was the first cause of the end of 2 of the last 5 rounds"));
     CHECK_FALSE(says(third, "n3 <- Assigned"));
 }
 

@@ -9,7 +9,7 @@ TEST_CASE("a drained node leaves, its spare takes its rank, and nothing is charg
     story.answers("join n0\njoin n1\njoin n2");
     const auto answers = story.answers("drain n0 node=n1");
     CHECK(says(answers, "n1 <- Drain: maintenance"));
-    CHECK(says(answers, "n0 <- CommandAnswer 7 done: n1:102 was told to stop its workers and leave\n"));
+    CHECK(says(answers, "n0 <- CommandAnswer 7 done: n1:102 was ordered to stop its workers and leave\n"));
     CHECK_FALSE(says(answers, "RoundEnded"));  // the round goes on: its workers may save
     CHECK(says(story.answers("leave n1"), "n0 <- RoundEnded 0 node_left"));
     const auto sealed = story.answers("rejoin n0");
@@ -55,9 +55,10 @@ TEST_CASE("a command for what does not exist is answered with what does") {
 TEST_CASE("who drains below the minimum is told that the job then waits") {
     Story story("min=2 max=2");
     story.answers("join n0\njoin n1");
-    CHECK(says(story.answers("drain n1 node=n0:101"),
-               "done: n0:101 was told to stop its workers and leave; the job then waits for another node, because 1 is "
-               "left and it needs 2"));
+    CHECK(says(
+        story.answers("drain n1 node=n0:101"),
+        "done: n0:101 was ordered to stop its workers and leave; the job then waits for another node, because 1 is "
+        "left and it needs 2"));
 }
 
 TEST_CASE("the node of an embedded daemon is not drained") {
@@ -73,11 +74,11 @@ TEST_CASE("a notice goes to every node of the round") {
     story.answers("join n0\njoin n1\njoin n2");
     const auto answers = story.answers("notify n1");
     CHECK(says(answers, "n0 n1 <- NoticeGiven: SIGUSR1 to gpu07"));
-    CHECK(says(answers, "n1 <- CommandAnswer 8 done: the workers of 2 nodes are told"));
+    CHECK(says(answers, "n1 <- CommandAnswer 8 done: notice sent to the workers of 2 nodes"));
     CHECK_FALSE(says(answers, "RoundEnded"));
     // A scheduler signals every node. Later ones are a second notice.
     const auto again = story.answers("notify n0");
-    CHECK(says(again, "n0 <- CommandAnswer 8 done: all workers have just been told"));
+    CHECK(says(again, "n0 <- CommandAnswer 8 done: all workers have just received a notice"));
     CHECK_FALSE(says(again, "NoticeGiven"));
     CHECK(says(story.answers("advance 3s\nnotify n0"), "n0 n1 <- NoticeGiven: SIGUSR1 to gpu07"));
 }
@@ -116,7 +117,7 @@ TEST_CASE("who waits beside the round commands nobody but itself") {
         CHECK_FALSE(says(answers, "n0 <-"));
         CHECK_FALSE(says(answers, "n1 <-"));
     }
-    CHECK(says(story.answers("drain n2 node=n2"), "CommandAnswer 7 done: n2:103 was told"));
+    CHECK(says(story.answers("drain n2 node=n2"), "CommandAnswer 7 done: n2:103 was ordered"));
 }
 
 TEST_CASE("a notice that comes again after a takeover is the same one") {
@@ -127,7 +128,7 @@ TEST_CASE("a notice that comes again after a takeover is the same one") {
     story.answers("restart 6s\nresume n0\nresume n1\nadvance 1s");
     const auto again = story.answers("notify n0\nnotify n1");
     CHECK_FALSE(says(again, "NoticeGiven"));
-    CHECK(says(again, "n0 <- CommandAnswer 8 done: all workers have just been told"));
+    CHECK(says(again, "n0 <- CommandAnswer 8 done: all workers have just received a notice"));
     // Later it is another one.
     CHECK(says(story.answers("advance 10s\nnotify n0"), "n0 n1 <- NoticeGiven"));
     story.answers("restart 60s\nresume n0\nresume n1");

@@ -76,7 +76,7 @@ TEST_CASE("a new agent on a host that failed again and again has that host's pas
     // Its first failure is remembered for the next agent there, whose second one it is.
     story.answers("join n2 host=bad\nadvance 2s\nrejoin n0\nadvance 2s");
     const auto failed = story.answers("fail n2 signal=9 ago=1ms\nrejoin n0\nrejoin n2\nadvance 2s");
-    CHECK(says(failed, "bad (pid 103) is left out: it was the first cause of the end of 2 of the last 5 rounds"));
+    CHECK(says(failed, "bad (pid 103) is excluded: it was the first cause of the end of 2 of the last 5 rounds"));
     // And so it is for an agent that comes before the last one there is known to be gone.
     story.answers("join n3 host=bad\ndied n2");
     CHECK(says(story.answers("rejoin n0\nadvance 2s"), "n3 <- Parked"));

@@ -10,7 +10,7 @@ namespace {
 const std::string refusal =
     "n9 <- Refused job_full: job 'job' is full and runs other arguments: `a.py --lr=1` at n0 (pid 101), and `a.py "
     "--lr=2` at n9 (pid 10";
-const std::string advice = "); for another job give --rdzv-id or another port";
+const std::string advice = "); if this is another job, give it its own --rdzv-id or port";
 
 /// A job of two nodes that runs.
 const std::string two_run = "join n0 entry=a.py arguments=--lr=1\njoin n1 entry=a.py arguments=--lr=1\nadvance 6s\n";
@@ -44,7 +44,7 @@ TEST_CASE("a script may take its node's number: differences are told to all node
     Story story("min=2 max=2");
     const auto sealed = story.answers("join n0 entry=a.py arguments=--id=0\njoin n1 entry=a.py arguments=--id=1");
     const std::string note =
-        "[nodes of this round run different arguments: `a.py --id=0` on n0; `a.py --id=1` on n1. If these are two "
+        "[nodes of this round run different arguments: `a.py --id=0` on n0; `a.py --id=1` on n1; if these are two "
         "jobs, give each its own --rdzv-id or port]";
     CHECK(says(sealed, "group rank 0 of 2, rank 0 of 2, role rank 0 of 2, restarts 0, store n0.net:5001 " + note));
     CHECK(says(sealed, "group rank 1 of 2, rank 1 of 2, role rank 1 of 2, restarts 0, store n0.net:5001 " + note));
@@ -57,7 +57,7 @@ TEST_CASE("roles have programs of their own, and a third kind of arguments is on
     CHECK_FALSE(says(roles.answers("join n0 arguments=1 role=a\njoin n1 arguments=2 role=b"), "different arguments"));
     Story three("min=3 max=3");
     CHECK(
-        says(three.answers("join n0 arguments=1\njoin n1 arguments=2\njoin n2 arguments=3"), "on n1; and 1 more. If"));
+        says(three.answers("join n0 arguments=1\njoin n1 arguments=2\njoin n2 arguments=3"), "on n1; and 1 more; if"));
 }
 
 TEST_CASE("a node that was in the job parks with whatever it has") {

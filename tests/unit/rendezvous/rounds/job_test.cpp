@@ -14,7 +14,7 @@ TEST_CASE("an agent that lost the answer to its join gets it again") {
 TEST_CASE("those who wait for more nodes are told why one that came was refused, until another one joins") {
     Story story("min=3 max=3");
     story.answers("join n0\nadvance 1s");
-    const std::string why = "the last one that came was refused: the minimum of nodes is 3 at n0 (pid 101) and 2 at n1";
+    const std::string why = "the last node was refused: the minimum of nodes is 3 at n0 (pid 101) and 2 at n1";
     CHECK(says(story.answers("join n1 min=2"), "n0 <- Gathering 1 of 3..3; waiting for 2 more nodes; " + why));
     CHECK_FALSE(says(story.answers("advance 1s\njoin n2"), "refused"));
     // At most once in a second, however many come.
@@ -25,9 +25,10 @@ TEST_CASE("those who wait for more nodes are told why one that came was refused,
 TEST_CASE("those who wait for more nodes are told of a torchrun that waits for them in the store, once") {
     Story story("min=2 max=2");
     story.answers("join n0\nadvance 1s");
-    CHECK(says(story.answers("torchrun 10.0.0.7"),
-               "n0 <- Gathering 1 of 2..2; waiting for 1 more node; torchrun on 10.0.0.7 waits here for a job of this "
-               "name, and muster and torchrun cannot form one job"));
+    CHECK(
+        says(story.answers("torchrun 10.0.0.7"),
+             "n0 <- Gathering 1 of 2..2; waiting for 1 more node; torchrun on 10.0.0.7 waits here for a job with this "
+             "name, but muster and torchrun cannot form one job"));
     CHECK_FALSE(says(story.answers("advance 1s\ntorchrun 10.0.0.7\nadvance 1s"), "Gathering"));
     CHECK(says(story.answers("join n1"), "round 0 sealed with 2 nodes"));
     CHECK_FALSE(says(story.answers("torchrun 10.0.0.7\nadvance 1s"), "torchrun"));
@@ -37,14 +38,14 @@ TEST_CASE("an agent that joins while its round runs has given it up, and the rou
     Story story("min=1 max=2");
     story.answers("join n0\njoin n1");
     const auto answers = story.answers("join n1");
-    CHECK(says(answers, "n0 <- RoundEnded 0 node_lost: n1 (pid 102) gave up its workers"));
+    CHECK(says(answers, "n0 <- RoundEnded 0 node_lost: n1 (pid 102) stopped its workers"));
     CHECK(says(story.answers("rejoin n0"), "round 1 sealed with 2 nodes"));
 }
 
 TEST_CASE("a connection that overtakes the end of the older one replaces it") {
     Story story("min=1 max=2");
     story.answers("join n0\njoin n1");
-    CHECK(says(story.answers("resume n1"), "close n1: replaced by a newer one of the same agent"));
+    CHECK(says(story.answers("resume n1"), "close n1: replaced by a newer connection of the same agent"));
     CHECK_FALSE(says(story.answers("advance 20s"), "ended"));
 }
 
@@ -112,7 +113,7 @@ TEST_CASE("a worker that saved and left, or asks not to be started again, ends t
         story.answers(std::string("fail n1 code=") + code);
         const auto answers = story.answers("rejoin n0\nrejoin n1");
         CHECK(says(answers, code == std::string("76") ? "saved and left (exit code 76)"
-                                                      : "asked not to be started again (exit code 77)"));
+                                                      : "requested no restart (exit code 77)"));
         CHECK_FALSE(says(answers, "sealed"));
     }
     // After a crash they are victims as any others: the crash is what counts, also when it is heard of later.
@@ -130,12 +131,12 @@ TEST_CASE("whose connection breaks after the daemon stood still has a lease to c
     story.answers("join n0\njoin n1\nstall 8s\nclose n1");
     CHECK_FALSE(says(story.answers("advance 4s"), "lost"));
     CHECK_FALSE(says(story.answers("resume n1\nadvance 10s"), "lost"));
-    CHECK(says(story.answers("close n1\nadvance 600ms"), "its connection closed and it did not come back"));
+    CHECK(says(story.answers("close n1\nadvance 600ms"), "its connection closed and it did not reconnect"));
     story.answers("rejoin n0\nadvance 10s");
 
     Story gone("min=2 max=2 lease=5s");
     gone.answers("join n0\njoin n1\nstall 8s\nclose n1");
-    CHECK(says(gone.answers("advance 6s"), "its connection closed and it did not come back"));
+    CHECK(says(gone.answers("advance 6s"), "its connection closed and it did not reconnect"));
 }
 
 TEST_CASE("restarts in a row that bring no newer checkpoint end the job before its budget does") {
@@ -227,7 +228,7 @@ TEST_CASE("a node that was given up and still has its round blocks the seal unti
     Story story("min=1 max=2 lease=5s");
     // Silent for 1.1 lease: the daemon takes its workers for gone.
     story.answers("join n0\njoin n1\nclose n1\nadvance 6s");
-    CHECK(says(story.answers("resume n1"), "n1 <- RoundEnded 0 node_lost: n1 (pid 102) was silent for too long"));
+    CHECK(says(story.answers("resume n1"), "n1 <- RoundEnded 0 node_lost: n1 (pid 102) was unreachable for too long"));
     CHECK_FALSE(says(story.answers("rejoin n0\nadvance 1s"), "sealed"));
     CHECK(says(story.answers("rejoin n1"), "round 1 sealed with 2 nodes"));
 }
@@ -280,7 +281,7 @@ TEST_CASE("no deadline takes effect while decisions cannot be told, and all begi
     story.answers("join n0\njoin n1\nhold");
     CHECK_FALSE(says(story.answers("silence n1\nadvance 300s"), "ended"));
     const auto freed = story.answers("free");
-    CHECK(says(freed, "this daemon could not keep its state for 300 s; all leases begin anew"));
+    CHECK(says(freed, "this daemon could not write its state for 300 s; all leases restart"));
     CHECK_FALSE(says(freed, "ended"));
     CHECK(says(story.answers("advance 6s"), "round 0 ended: n1 (pid 102) was lost"));
 }

@@ -10,11 +10,11 @@ TEST_CASE("a job whose agents are all gone is begun anew with other terms, once 
     const auto held = story.answers("join n2 restarts=5");
     CHECK_FALSE(says(held, "Refused"));
     CHECK(says(held,
-               "n2 <- Gathering 0 of 2..2; waiting for the agents of this job's earlier run, all silent, to be "
-               "surely gone, at most 65.5 s; the restart budget is 0 at n0 (pid 101) and 5 at this node"));
+               "n2 <- Gathering 0 of 2..2; waiting for the lost agents of this job's earlier run to be confirmed "
+               "gone, at most 65.5 s; the restart budget is 0 at n0 (pid 101) and 5 at this node"));
     CHECK_FALSE(says(story.answers("join n3 restarts=5\nadvance 59s"), "Assigned"));
     const auto begun = story.answers("advance 8s");
-    CHECK(says(begun, "log: job 'job': the agents of its earlier run are gone; n2 (pid 103) begins it anew"));
+    CHECK(says(begun, "log: job 'job': the agents of its earlier run are gone; n2 (pid 103) starts it again"));
     // Numbers only grow; the budget is the new run's.
     CHECK(says(begun, "round 1 sealed with 2 nodes, 0 of 5 restarts used"));
     CHECK_FALSE(says(begun, "Refused"));
@@ -35,14 +35,14 @@ TEST_CASE("another program's job begins under the name of one whose agents are s
     Story story("min=1 max=1 kept");
     story.answers("join n0 entry=a.py\nrestart");
     CHECK(says(story.answers("join n1 entry=b.py"), "it ran another program"));
-    CHECK(says(story.answers("advance 70s"), "n1 (pid 102) begins it anew"));
+    CHECK(says(story.answers("advance 70s"), "n1 (pid 102) starts it again"));
 }
 
 TEST_CASE("other terms are taken at once where the guardians have said that all agents are dead") {
     Story story("min=1 max=1");
     story.answers("join n0\nkill n0");
     const auto answers = story.answers("join n1 restarts=5");
-    CHECK(says(answers, "n1 (pid 102) begins it anew"));
+    CHECK(says(answers, "n1 (pid 102) starts it again"));
     CHECK(says(answers, "round 1 sealed with 1 node, 0 of 5 restarts used"));
     // The same job started again goes on with its budget, as ever.
     Story again("min=1 max=1 restarts=3");
@@ -53,7 +53,7 @@ TEST_CASE("other terms are taken at once where the guardians have said that all 
 TEST_CASE("whoever waits to begin the job anew and goes is not waited for") {
     Story story("min=1 max=1 kept");
     story.answers("join n0\nrestart\njoin n1 restarts=5\nclose n1");
-    CHECK_FALSE(says(story.answers("advance 70s"), "begins it anew"));
+    CHECK_FALSE(says(story.answers("advance 70s"), "starts it again"));
 }
 
 TEST_CASE("whoever waits to begin the job anew waits once, on its newest connection, and no twin waits beside it") {
@@ -62,9 +62,9 @@ TEST_CASE("whoever waits to begin the job anew waits once, on its newest connect
     const auto twin = story.answers("twin n1");
     CHECK(says(twin, "Refused duplicate"));
     const auto again = story.answers("reconnect n1\njoin n1 restarts=5");
-    CHECK(says(again, "replaced by a newer one"));
+    CHECK(says(again, "replaced by a newer connection"));
     CHECK(says(again, "n1 <- Gathering"));
-    CHECK_FALSE(says(story.answers("close n1\nadvance 70s"), "begins it anew"));
+    CHECK_FALSE(says(story.answers("close n1\nadvance 70s"), "starts it again"));
 }
 
 TEST_CASE("a new start on a host that has heard the end does not get the old verdict") {
@@ -73,7 +73,7 @@ TEST_CASE("a new start on a host that has heard the end does not get the old ver
     story.answers("ack n0\nclose n0\nadvance 1s");
     const auto answers = story.answers("join m0 host=n0\nadvance 1s");
     CHECK_FALSE(says(answers, "JobEnded"));
-    CHECK(says(answers, "n0 (pid 102) begins it anew"));
+    CHECK(says(answers, "n0 (pid 102) starts it again"));
     CHECK(says(answers, "round 1 sealed with 1 node, 0 of 0 restarts used"));
 }
 
@@ -82,9 +82,9 @@ TEST_CASE("nodes of a new start that come before that host's agent belong to it"
     story.answers("join n0\njoin n1\nadvance 1s\nsucceed n0\nsucceed n1\nack n0\nclose n0");
     CHECK_FALSE(says(story.answers("join m2"), "JobEnded"));
     // One of the former run has not acknowledged the end yet.
-    CHECK_FALSE(says(story.answers("join m0 host=n0"), "begins it anew"));
+    CHECK_FALSE(says(story.answers("join m0 host=n0"), "starts it again"));
     const auto begun = story.answers("ack n1\nadvance 1s");
-    CHECK(says(begun, "begins it anew"));
+    CHECK(says(begun, "starts it again"));
     CHECK(says(begun, "round 1 sealed with 2 nodes"));
     CHECK_FALSE(says(begun, "JobEnded"));
 }
@@ -113,7 +113,7 @@ TEST_CASE("a stray agent that a new daemon hears first gives way to the job's ow
     CHECK(says(story.answers("join n9 restarts=5"), "n9 <- Gathering 1 of 2"));
     const auto back = story.answers("resume n0");
     CHECK(says(back, "n9 <- Refused terms_differ"));
-    CHECK(says(back, "round 0 goes on, taught by n0"));
+    CHECK(says(back, "round 0 continues, as reported by n0"));
     CHECK_FALSE(says(story.answers("resume n1\nadvance 60s"), "ended"));
 }
 

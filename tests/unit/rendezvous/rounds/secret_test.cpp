@@ -186,7 +186,7 @@ TEST_CASE("commands are taken with the secret or from the job's agents, and from
     locked.say(person, proof_for(hash, hello, locked.say(person, hello)));
     const auto answer = locked.say(person, drain);
     REQUIRE(sent<native::CommandAnswer>(answer) != nullptr);
-    CHECK(sent<native::CommandAnswer>(answer)->text == "no job 'job' is here; there is none");
+    CHECK(sent<native::CommandAnswer>(answer)->text == "this daemon has no job 'job'; it has none");
 }
 
 TEST_CASE("proofs are compared whole, and an empty one is never right") {
@@ -204,6 +204,6 @@ TEST_CASE("an agent of another protocol version is refused with both numbers, be
     const auto* refused = sent<native::Refused>(answer);
     REQUIRE(refused != nullptr);
     CHECK(refused->reason == native::RefusalReason::version);
-    CHECK(refused->why.find("version 4 of the protocol and the agent version 1") != std::string::npos);
+    CHECK(refused->why.find("protocol version 4 and the agent version 1") != std::string::npos);
     CHECK(closes(answer));
 }

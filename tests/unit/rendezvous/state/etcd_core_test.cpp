@@ -417,7 +417,7 @@ TEST_CASE("without a user an etcd that has users is told of, and a user where it
     Talk easy(config, &open);
     easy.pass(1s);
     CHECK(easy.led == 1);
-    CHECK(easy.remarks == std::vector<std::string>{"etcd has no users, so daemons is not needed"});
+    CHECK(easy.remarks == std::vector<std::string>{"etcd has authentication disabled; the user daemons is ignored"});
 }
 
 TEST_CASE("who only looks never leads, and knows who does") {

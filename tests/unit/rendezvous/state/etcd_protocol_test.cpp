@@ -38,9 +38,9 @@ TEST_CASE("requests are what etcd's gateway expects") {
 
 TEST_CASE("answers of etcd 3.4 are understood, with the fields that it leaves out") {
     const auto lease = decode_answer(KeepLease{5}, 200, R"({"result":{"header":{"revision":"4"},"ID":"5","TTL":"2"}})");
-    CHECK(std::get<LeaseTold>(*lease).ttl_s == 2);
+    CHECK(std::get<LeaseReply>(*lease).ttl_s == 2);
     const auto gone = decode_answer(KeepLease{5}, 200, R"({"result":{"header":{"revision":"4"},"ID":"5"}})");
-    CHECK(std::get<LeaseTold>(*gone).ttl_s == 0);
+    CHECK(std::get<LeaseReply>(*gone).ttl_s == 0);
     Transaction asked;
     asked.otherwise = {"k", "none"};
     const auto told = decode_answer(
@@ -48,7 +48,7 @@ TEST_CASE("answers of etcd 3.4 are understood, with the fields that it leaves ou
         R"({"header":{"revision":"6"},"responses":[{"response_range":{"header":{"revision":"6"},"kvs":)"
         R"([{"key":"aw==","create_revision":"3","mod_revision":"5","version":"2","value":"dg=="}],"count":"1"}},)"
         R"({"response_range":{"header":{"revision":"6"}}}]})");
-    const auto& transaction = std::get<TransactionTold>(*told);
+    const auto& transaction = std::get<TransactionReply>(*told);
     CHECK_FALSE(transaction.succeeded);
     REQUIRE(transaction.read.size() == 2);
     CHECK(transaction.read[0]->created == 3);

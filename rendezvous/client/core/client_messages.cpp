@@ -1,4 +1,4 @@
-// What the daemon says, and what comes of it. Whatever is stale by its round or by this agent's state changes nothing.
+// ClientCore: the daemon's messages. Messages that are stale by their round or by this agent's state are ignored.
 #include <utility>
 
 #include "rendezvous/base/text/text.h"
@@ -10,19 +10,19 @@ void ClientCore::on(const MessageReceived& input, Instant now) {
     if (kept_) hear_again();
     if (link_ != Link::open && link_ != Link::greeting) return;
     if (const auto* challenge = std::get_if<native::Challenge>(&input.message)) return on_challenge(*challenge, now);
-    // Whoever is named has to prove himself.
+    // The named daemon must still prove the secret.
     if (const auto* elsewhere = std::get_if<native::NotLeader>(&input.message)) return on_not_leader(*elsewhere, now);
-    // At the start a refusal counts also from whom we cannot trust: without an answer this node could only wait. Later
-    // it would end workers for a stranger who has taken the port, or for a daemon that was started without its secret.
+    // At the start, a refusal from an untrusted daemon counts, because this node could only wait otherwise. Later it
+    // does not: another program on the port, or a daemon started without its secret, must not end workers.
     const auto* refused = std::get_if<native::Refused>(&input.message);
     if (!trusted_ && (refused == nullptr || ever_heard_))
-        return distrust(refused != nullptr ? refused->why : "it does not prove that it knows the job's secret", now);
+        return distrust(refused != nullptr ? refused->why : "it did not prove that it has the job's secret", now);
     link_heard_at_ = now;
     store_.clear();
     if (!std::exchange(link_answered_, true) && std::exchange(has_older_, false)) out_.push_back(DropOlder{});
     ever_heard_ = true;
     lines_.answered(now);
-    // Whatever it says on this connection, it has read our introduction.
+    // Any message on this connection shows that the daemon has read our introduction.
     heard_until_ = std::max(heard_until_, opened_at_);
     const auto& message = input.message;
     if (const auto* pong = std::get_if<native::Pong>(&message))
@@ -65,7 +65,7 @@ void ClientCore::on_command_answer(const native::CommandAnswer& answer) {
 
 void ClientCore::on_pong(const native::Pong& pong, Instant now) {
     const auto sent = clock_instant(pong.sent_ns);
-    if (sent > now || pong.sequence > ping_sequence_) return;  // none of ours
+    if (sent > now || pong.sequence > ping_sequence_) return;  // not an answer to our ping
     heard_until_ = std::max(heard_until_, sent);
     ping_answered_ = pong.sequence == ping_sequence_;
     if (ping_answered_) round_trip_ = now - sent;
@@ -78,9 +78,9 @@ void ClientCore::on_pong(const native::Pong& pong, Instant now) {
 }
 
 void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
-    if (standing_ != Standing::joining || assigned.round <= join_.last_round) return;  // said again
-    // Read late, because this agent was stopped or the bytes stood still: the round may be over, and another one sealed
-    // without us. Whatever is true now is the answer to a new introduction.
+    if (standing_ != Standing::joining || assigned.round <= join_.last_round) return;  // a repetition
+    // Read late, because this agent or the connection was stalled: the round may be over. A new introduction obtains
+    // the current state.
     if (now >= heard_until_ + fencing_.lost_after()) {
         disconnect();
         retry_at_ = now;
@@ -100,13 +100,13 @@ void ClientCore::on_assigned(const native::Assigned& assigned, Instant now) {
 
 void ClientCore::on_round_ended(const native::RoundEnded& ended, Instant now) {
     if (!assigned_ || ended.round != assigned_->round) return;
-    // Before the verdict a daemon may die that alone knows of them.
+    // Failures are kept until the verdict, because the daemon that knows them may be lost before.
     if (!ended.final) failures_.clear();
     final_ = ended.final;
     if (standing_ == Standing::in_round) {
         out_.push_back(Deliver{ended});
     } else if (standing_ == Standing::drained) {
-        // It asks again, after a reconnect or a restart: what we said may be lost.
+        // The daemon repeats the request after a reconnect or restart: our answer may be lost.
         drained_at_ = now;
         if (report_ && !reports_held_) say_round_report();
         out_.push_back(Deliver{ended});
@@ -117,18 +117,18 @@ void ClientCore::on_job_over(native::Message message) {
     if (end_known_) return;
     end_known_ = true;
     lines_.end();
-    // No round follows, so nobody can run one beside our last workers; they are stopped with their whole grace.
+    // No round follows that could run beside our last workers, so they get their whole grace period.
     fencing_.stop();
     if (auto* refused = std::get_if<native::Refused>(&message)) {
         standing_ = Standing::over;
-        // The daemon does not know by which name this node reaches it.
+        // The daemon does not know the endpoint by which this node reaches it, so add it here.
         if (const auto job = cat("job '", config_.job, "'"); refused->why.starts_with(job))
             refused->why.insert(job.size(), cat(" at ", describe(config_.endpoint)));
     }
     out_.push_back(Deliver{std::move(message)});
 }
 
-/// A node whose workers run on, and for which nothing is decided, has nothing to wait for.
+/// A node with running workers and no pending decision has nothing to wait for.
 void ClientCore::on_state_stalled(const native::StateStalled& stalled, Instant now) {
     const bool waited = standing_ == Standing::joining || held_back_since_;
     if (!stalled.decided)
