@@ -31,7 +31,7 @@ Result<std::vector<std::string>> MeetingInMemory::collect(const std::vector<std:
         while (!changed_.wait_until(lock, wait.next_look(std::chrono::steady_clock::now()), published)) {
             if (auto stands = wait.look(); !stands) return stands.error();
             if (std::chrono::steady_clock::now() >= wait.deadline)
-                return Error{Errc::timed_out, "nobody has published " + key};
+                return Error{Errc::timed_out, key + " was not published"};
         }
         found.push_back(values_[key]);
     }
@@ -82,7 +82,7 @@ Result<std::vector<std::string>> MeetingInFolder::collect(const std::vector<std:
         while (!std::filesystem::exists(path)) {
             if (auto stands = wait.look(); !stands) return stands.error();
             if (std::chrono::steady_clock::now() >= wait.deadline) {
-                return Error{Errc::timed_out, "nobody has published " + key};
+                return Error{Errc::timed_out, key + " was not published"};
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(1));  // folders have no notification that is simpler
         }

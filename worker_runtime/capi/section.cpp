@@ -19,7 +19,7 @@ muster_status muster_section_enter(const char* name, int64_t limit_ms, uint64_t*
         if (section == nullptr) return invalid("`section` is NULL");
         *section = 0;
         if (name == nullptr || *name == '\0') return invalid("`name` is NULL or empty");
-        if (limit_ms < 0) return invalid(cat("`limit_ms` is ", limit_ms, "; 0 is none"));
+        if (limit_ms < 0) return invalid(cat("`limit_ms` is ", limit_ms, "; it must be >= 0, and 0 means no limit"));
         *section = runtime::WorkerVoice::of_process().enter(name, std::chrono::milliseconds(limit_ms));
         return {};
     });

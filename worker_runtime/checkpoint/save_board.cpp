@@ -80,7 +80,7 @@ Result<std::uint32_t> SaveBoard::hear(std::uint64_t save, int rank, Instant dead
     auto said = read_word(*word);
     if (!said) return said.error();
     std::uint32_t checksum = 0;
-    if (!parse_crc(*said, checksum)) return Error{Errc::bad_frame, "told no checksum"};
+    if (!parse_crc(*said, checksum)) return Error{Errc::bad_frame, "reported no checksum"};
     return checksum;
 }
 

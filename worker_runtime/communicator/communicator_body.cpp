@@ -62,7 +62,7 @@ CommunicatorBody::~CommunicatorBody() {
         lane->stop = true;
         lane->changed.notify_all();
     }
-    if (unfinished) abort("the communicator was destroyed while operations were going on");
+    if (unfinished) abort("the communicator was destroyed while operations were in progress");
     for (auto& [key, lane] : lanes_) {
         if (lane->thread.joinable()) lane->thread.join();
     }
@@ -74,18 +74,18 @@ Result<void> CommunicatorBody::check(const Operation& operation) const {
         if (operation.peer < 0 || operation.peer >= size()) {
             return invalid(operation, cat("the ranks are 0 to ", size() - 1));
         }
-        if (paired && operation.peer == rank()) return invalid(operation, "a rank does not send to itself");
+        if (paired && operation.peer == rank()) return invalid(operation, "a rank cannot send to itself");
     }
     const bool reads = operation.kind != OperationKind::barrier && operation.kind != OperationKind::receive;
     const bool writes = operation.kind != OperationKind::barrier && operation.kind != OperationKind::send;
     if (operation.count > 0 && ((reads && !operation.input) || (writes && !operation.output))) {
-        return invalid(operation, "no memory was given");
+        return invalid(operation, "no buffer was given");
     }
     if (operation.reduce == ReduceOp::avg && !is_floating(operation.type)) {
         return invalid(operation, "an average of integers has no exact result; sum them, and divide as you need");
     }
     if (!(operation.weight >= 0) || std::isinf(operation.weight))
-        return invalid(operation, "a weight is a finite number >= 0");
+        return invalid(operation, "the weight must be a finite number >= 0");
     return {};
 }
 

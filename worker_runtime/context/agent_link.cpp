@@ -18,7 +18,8 @@ Result<FileDescriptor> AgentLink::reach(const std::string& address) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     if (address.size() < 2 || address[0] != '@' || address.size() >= sizeof name.sun_path) {
-        return Error{Errc::invalid_argument, cat("MUSTER_AGENT_SOCKET=", address, " is no abstract address (@...)")};
+        return Error{Errc::invalid_argument,
+                     cat("MUSTER_AGENT_SOCKET=", address, " is not an abstract address (@...)")};
     }
     address.copy(name.sun_path + 1, sizeof name.sun_path - 2, 1);
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());

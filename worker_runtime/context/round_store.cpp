@@ -58,7 +58,7 @@ Result<std::vector<std::string>> RoundStore::collect(const std::vector<std::stri
     for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
     const auto come = wait.parent ? watch_for(full, wait) : wait_for(full, wait.deadline);
     if (!come) return come.error();
-    if (*come < keys.size()) return Error{Errc::timed_out, cat("nobody has published ", keys[*come])};
+    if (*come < keys.size()) return Error{Errc::timed_out, cat(keys[*come], " was not published")};
     const std::lock_guard lock(connection_->mutex);
     return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - Clock::now(), answer_timeout));
 }

@@ -43,7 +43,7 @@ Result<Memory> NcclTransport::allocate(std::size_t size_bytes, const RunTerms& t
     for (int rank = 0; rank < group_.size; ++rank) {
         if (all[static_cast<std::size_t>(rank)] == 0) continue;
         return Error{Errc::limit_exceeded, cat("cannot take ", size_bytes >> 10, " KiB of GPU memory for communicator ",
-                                               group_.id, ": ", news_->who(rank), " has too little on its GPU",
+                                               group_.id, ": ", news_->who(rank), " has too little GPU memory",
                                                memory ? "" : cat(" (", memory.error().context, ")"))};
     }
     auto done = communicator_->fill_zero(held->bytes.data(), size_bytes);

@@ -161,13 +161,13 @@ std::optional<std::string> NcclNews::explain_end(int rank) const {
 }
 
 std::string NcclNews::explain_missing() {
-    if (!group_.place) return "there is no other rank: the GPU stands still";
+    if (!group_.place) return "there is no other rank: the GPU makes no progress";
     tell_news();
     // What comes meanwhile is looked at all the same: nobody has published this key, so this is a wait with a limit.
     [[maybe_unused]] const auto failure = group_.place->collect({failure_key()}, soon(witness_delay));
     if (failure) return failure->front();
     const auto all = all_progress();
-    if (!all) return cat("the store does not say who is missing: ", all.error().context);
+    if (!all) return cat("cannot read from the store which ranks are missing: ", all.error().context);
     return explain(ranks_, *all, group_.rank);
 }
 

@@ -349,8 +349,7 @@ Error SharedGroup::end_of_wait(WaitEnd end, int rank, const std::vector<int>& la
     if (end != WaitEnd::timed_out) return failure();
     const auto blamed = blame_ ? blame_(late, what) : Result<std::string>(who(late));
     if (!blamed) return fail(blamed.error().code, blamed.error().context);
-    return fail(Errc::timed_out,
-                cat(doing, " on communicator ", id_, " was not over by its deadline: ", *blamed, " did not come"));
+    return fail(Errc::timed_out, cat(doing, " on communicator ", id_, " timed out: ", *blamed, " did not reach it"));
 }
 
 Result<void> SharedGroup::look() const {

@@ -162,7 +162,7 @@ Result<bool> TcpGroup::heard(int rank) {
     const Inbox& box = inbox(rank);
     if (box.told == Told::failed) return *failure_;
     if (box.told == Told::silent)
-        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", box.silence), 0);
+        return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable: ", box.silence), 0);
     return box.told != Told::nothing;
 }
 
@@ -220,7 +220,7 @@ Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
         return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id(), " before ", doing), 0);
     if (box.told == Told::silent || is_silence(failure)) {
         const std::string words = box.told == Told::silent ? box.silence : std::strerror(failure);
-        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ", words), 0);
+        return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable in ", doing, ": ", words), 0);
     }
     if (box.told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
     return fail_locked(Errc::peer_closed,

@@ -151,7 +151,7 @@ Error TcpGroup::failure_soon() {
         }
         if (::poll(&wake, 1, poll_timeout_ms(current + answer_look_interval, current)) > 0) return failure();
     }
-    return fail(Errc::timed_out, "a rank has given up this operation and did not say why");
+    return fail(Errc::timed_out, "a rank stopped this operation without giving a reason");
 }
 
 }  // namespace muster::runtime

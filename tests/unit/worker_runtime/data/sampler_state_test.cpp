@@ -57,7 +57,7 @@ TEST_CASE("a field that is wrong is named") {
           "the sampler's state: field 'order' is \"random\"; known: torch, computed, sequential");
     CHECK(sentence(changed("\"epoch\"", "\"step\"")) == "the sampler's state: field 'step' is unknown");
     CHECK(sentence(changed("\"version\":1", "\"version\":2")) ==
-          "the sampler's state: field 'version' is 2, and this program knows 1");
+          "the sampler's state: field 'version' is 2; this program supports version 1");
     CHECK_THAT(sentence(changed("18446744073709551615", "18446744073709551616")), Catch::Contains("field 'seed' is"));
     CHECK_THAT(sentence(changed(":3", ":9223372036854775807")), Catch::Contains("field 'epoch' is"));
     CHECK(sentence(std::string(2'000, '[')) == "the sampler's state: 2000 bytes; at most 1024");
