@@ -28,8 +28,8 @@ Result<std::vector<std::string>> MeetingInMemory::collect(const std::vector<std:
     std::vector<std::string> found;
     for (const auto& key : keys) {
         const auto published = [&] { return values_.contains(key); };
-        while (!changed_.wait_until(lock, wait.next_look(std::chrono::steady_clock::now()), published)) {
-            if (auto stands = wait.look(); !stands) return stands.error();
+        while (!changed_.wait_until(lock, wait.next_check(std::chrono::steady_clock::now()), published)) {
+            if (auto stands = wait.check_alive(); !stands) return stands.error();
             if (std::chrono::steady_clock::now() >= wait.deadline)
                 return Error{Errc::timed_out, key + " was not published"};
         }
@@ -80,7 +80,7 @@ Result<std::vector<std::string>> MeetingInFolder::collect(const std::vector<std:
     for (const auto& key : keys) {
         const std::string path = folder_ + "/" + as_file_name(key);
         while (!std::filesystem::exists(path)) {
-            if (auto stands = wait.look(); !stands) return stands.error();
+            if (auto stands = wait.check_alive(); !stands) return stands.error();
             if (std::chrono::steady_clock::now() >= wait.deadline) {
                 return Error{Errc::timed_out, key + " was not published"};
             }

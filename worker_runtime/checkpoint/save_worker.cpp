@@ -170,7 +170,7 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     const auto own = write_own_file(snapshot, cat(terms_.directory, '/', to_string(draft)), deadline);
     ++saves_;
     if (terms_.rank != 0) {
-        if (auto told = board_->tell(saves_ - 1, own); !told) return told.error();
+        if (auto told = board_->publish(saves_ - 1, own); !told) return told.error();
         // Rank 0 begins no commit after the deadline, but may need a while for one.
         return board_->await(saves_ - 1, deadline + commit_time());
     }

@@ -207,9 +207,9 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
     return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(terms), std::move(*transport)));
 }
 
-Result<void> CommunicatorBody::look(Instant since) {
+Result<void> CommunicatorBody::check_alive(Instant since) {
     if (auto good = status(); !good) return good;
-    return transport_->look(since);
+    return transport_->check_alive(since);
 }
 
 Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms& split) {
@@ -217,7 +217,7 @@ Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms&
     auto made = transport_->split(split, {.deadline = now + terms_.timeout});
     if (!made || *made || split.color < 0) return made;
     auto group = split.group;
-    group.parent = std::make_shared<ParentGroup>([this, now] { return look(now); }, terms_.group.size);
+    group.parent = std::make_shared<ParentGroup>([this, now] { return check_alive(now); }, terms_.group.size);
     made = terms_.make_transport(group);
     group.parent->let_go();
     if (made) return made;
@@ -238,7 +238,7 @@ Error CommunicatorBody::why_no_part(const Error& error) {
         error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;
     const Instant end = began + (is_end_of_another ? parents_word_timeout : Duration::zero());
     for (;;) {
-        if (auto stands = look(began); !stands) return stands.error();
+        if (auto stands = check_alive(began); !stands) return stands.error();
         if (std::chrono::steady_clock::now() >= end)
             return lacks ? with_context(error, cat("rank ", terms_.group.in_root(rank()),
                                                    " in a split of communicator ", terms_.group.id))

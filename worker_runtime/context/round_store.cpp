@@ -106,10 +106,10 @@ Result<std::size_t> RoundStore::watch_for(const Keys& keys, const MeetingWait& w
             continue;
         }
         if (std::exchange(step, 1) > 1) continue;
-        if (auto stands = wait.look(); !stands) return stands.error();
+        if (auto stands = wait.check_alive(); !stands) return stands.error();
         const auto now = Clock::now();
         if (now >= wait.deadline) break;
-        std::this_thread::sleep_until(std::min(wait.next_look(now), now + pause));
+        std::this_thread::sleep_until(std::min(wait.next_check(now), now + pause));
         pause = std::min<Duration>(2 * pause, 1s);
     }
     return there;

@@ -76,7 +76,7 @@ constexpr std::array options_known{
     Option{"--fault", "KIND:RANK:STEP",
            "that rank commits a fault before that step: crash, memory, bus, disk, segment, library, swap, size, stop, "
            "slow",
-           [](const auto& value, auto& to) { return parse_rehearsed_fault(value, to.fault); }},
+           [](const auto& value, auto& to) { return parse_injected_fault(value, to.fault); }},
 };
 
 Error usage(const std::string& text) {

@@ -13,9 +13,9 @@ Result<bool> wait_ready(int fd, short events, const MeetingWait& wait) {
     for (;;) {
         const auto now = std::chrono::steady_clock::now();
         pollfd ready{fd, events, 0};
-        const int count = ::poll(&ready, 1, poll_timeout_ms(wait.next_look(now), now));
+        const int count = ::poll(&ready, 1, poll_timeout_ms(wait.next_check(now), now));
         if (count > 0) return true;
-        if (auto stands = wait.look(); !stands) return stands.error();
+        if (auto stands = wait.check_alive(); !stands) return stands.error();
         if (now >= wait.deadline || (count < 0 && errno != EINTR)) return false;
     }
 }

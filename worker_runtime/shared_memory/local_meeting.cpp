@@ -227,7 +227,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
         auto parcel = receive_datagram_before(wait, sockets_[rank].get());
         is_late[rank] = !parcel && parcel.error().code == Errc::timed_out;
         if (is_late[rank]) continue;
-        if (auto stands = wait.look(); !parcel && !stands) {
+        if (auto stands = wait.check_alive(); !parcel && !stands) {
             wrong = stands.error();
             break;
         }
@@ -264,7 +264,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& o
     auto leaders = wait;
     if (wait.deadline < no_deadline - leaders_word_timeout) leaders.deadline += leaders_word_timeout;
     auto parcel = receive_datagram_before(leaders, sockets_[0].get());
-    if (auto stands = wait.look(); !parcel && !stands) return stands.error();
+    if (auto stands = wait.check_alive(); !parcel && !stands) return stands.error();
     if (!parcel) return about(identities_[0], sent ? parcel.error() : sent.error());
     if (auto theirs = wrong_in(*parcel, identities_.size()); theirs) return *theirs;
     return std::move(parcel->descriptors);

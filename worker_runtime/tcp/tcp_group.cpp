@@ -183,7 +183,7 @@ Result<bool> TcpGroup::heard_or_lost(int rank) {
     return heard(rank);
 }
 
-Result<void> TcpGroup::look() {
+Result<void> TcpGroup::check_alive() {
     std::vector<pollfd> controls;
     for (const auto& peer : mesh_.peers) controls.push_back({peer.control.get(), POLLIN, 0});
     (void)::poll(controls.data(), controls.size(), 0);
@@ -207,7 +207,7 @@ void TcpGroup::await_last_words(int rank) {
             if (inbox(rank).told != Told::nothing) return;
         }
         pollfd control{peer(rank).control.get(), POLLIN, 0};
-        ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_look_interval), current));
+        ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_check_interval), current));
     }
 }
 

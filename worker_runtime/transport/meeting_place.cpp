@@ -38,7 +38,7 @@ Result<std::vector<std::string>> exchange(const GroupTerms& terms, std::string_v
     for (int rank = 0; rank < terms.size; ++rank) keys.push_back(key(rank));
     auto values = terms.place->collect(keys, wait);
     if (values) return values;
-    if (auto stands = wait.look(); !stands) return stands.error();
+    if (auto stands = wait.check_alive(); !stands) return stands.error();
     if (values.error().code != Errc::timed_out) return context(values.error());
     return context({Errc::timed_out, cat(absentees(terms, keys), " (", values.error().context, ")")});
 }

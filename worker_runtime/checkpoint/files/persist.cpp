@@ -26,7 +26,7 @@ namespace muster::runtime {
 namespace {
 
 /// Between two looks whether rank 0 of the round that ends has gone, on whatever host it is.
-constexpr Duration look_interval = 50ms;
+constexpr Duration check_interval = 50ms;
 
 Instant now() {
     return std::chrono::steady_clock::now();
@@ -134,7 +134,7 @@ Result<void> Bringer::make_draft(const std::string& folder) {
     while (true) {
         auto made = claim_.exclusively([&] { return make_folder(folder); });
         if (made || made.error().code != Errc::already_exists || now() >= terms_.deadline) return made;
-        std::this_thread::sleep_for(look_interval);
+        std::this_thread::sleep_for(check_interval);
     }
 }
 
@@ -220,7 +220,7 @@ Result<Persisted> wait_for_others(const PersistTerms& terms, const Persisted& ow
         if (now() >= terms.deadline)
             return Error{Errc::timed_out, cat("this node's part of step ", own.step,
                                               " is on disk, but those of other nodes are missing")};
-        std::this_thread::sleep_for(look_interval);
+        std::this_thread::sleep_for(check_interval);
     }
 }
 

@@ -40,7 +40,7 @@ Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
     auto complains = clock_now() + forming_is_long_after;
     while (missing_ > 0) {
         const auto now = clock_now();
-        if (auto stands = wait.look(); !stands) {
+        if (auto stands = wait.check_alive(); !stands) {
             tell(stands.error());
             return stands.error();
         }
@@ -51,7 +51,7 @@ Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
             complains = no_deadline;
         }
         if (auto begun = begin_tries(now); !begun) return give_up(begun.error());
-        if (auto served = wait_and_serve(std::min(wait.next_look(now), complains)); !served)
+        if (auto served = wait_and_serve(std::min(wait.next_check(now), complains)); !served)
             return give_up(served.error());
     }
     return std::move(mesh_);
