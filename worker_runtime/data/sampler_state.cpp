@@ -35,7 +35,7 @@ Result<std::uint64_t> number(const json& object, const char* field, std::uint64_
     }
     const auto value = found->get<std::uint64_t>();
     if (value < least || value > most) {
-        return damaged(cat("field '", field, "' is ", value, "; it is ", least, " to ", most));
+        return damaged(cat("field '", field, "' is ", value, "; it must be ", least, " to ", most));
     }
     return value;
 }

@@ -46,7 +46,7 @@ static void mistake_options(void) {
     memset(&later, 0, sizeof later);
     later.known.size = sizeof later;
     later.unknown = 1;
-    BAD(muster_context_open(&later.known, &context), MUSTER_UNSUPPORTED, "does not know yet");
+    BAD(muster_context_open(&later.known, &context), MUSTER_UNSUPPORTED, "does not know");
 }
 
 // All functions that take only a handle and somewhere to put the answer.

@@ -43,7 +43,7 @@ static void mistake_options(void) {
     EXPECT(distributed == NULL);
     options.sample_count = 10;
     options.world_size = -2;
-    INVALID(muster_distributed_sampler_make(&options, &distributed), "a world of -2; it is at least 1");
+    INVALID(muster_distributed_sampler_make(&options, &distributed), "a world of -2; it must be at least 1");
     options.world_size = 2;
     options.rank = 2;
     INVALID(muster_distributed_sampler_make(&options, &distributed), "rank 2 is not in a world of 2");
