@@ -17,12 +17,6 @@ constexpr std::array exceptions = {std::string_view("ImportError"), std::string_
                                    std::string_view("SyntaxError"), std::string_view("IndentationError"),
                                    std::string_view("TabError")};
 
-constexpr std::size_t end_bytes = 8 * 1024;
-
-std::string_view last_bytes(std::string_view text) {
-    return text.substr(text.size() - std::min(text.size(), end_bytes));
-}
-
 /// torch puts "[rank3]: " before each line of an uncaught exception.
 std::string_view without_rank(std::string_view line) {
     if (!line.starts_with("[rank")) return line;

@@ -120,11 +120,15 @@ std::optional<LastWord> thread_at_the_end(std::string_view words) {
 
 }  // namespace
 
+std::string_view last_bytes(std::string_view text) {
+    return text.substr(text.size() - std::min(text.size(), end_bytes));
+}
+
 std::string_view last_words(std::string_view message, std::string_view stderr_tail) {
     if (!message.empty()) return message;
     const auto at = stderr_tail.rfind(traceback);
     if (at != std::string_view::npos) return stderr_tail.substr(at);
-    return stderr_tail.substr(stderr_tail.size() - std::min(stderr_tail.size(), end_bytes));
+    return last_bytes(stderr_tail);
 }
 
 std::optional<LastWord> last_word(std::string_view words) {

@@ -9,7 +9,10 @@
 
 namespace muster::agent {
 
-/// `message` (the error file's), or of the tail the part from the last traceback on, or the last 8 KiB: a warning in an
+/// The last 8 KiB of `text`.
+std::string_view last_bytes(std::string_view text);
+
+/// `message` (the error file's), or of the tail the part from the last traceback on, or last_bytes(): a warning in an
 /// hour-old line says nothing about the end.
 std::string_view last_words(std::string_view message, std::string_view stderr_tail);
 

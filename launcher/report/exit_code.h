@@ -1,5 +1,5 @@
 // The only place that flattens the reason of an end into a number. exit_code_table() says what each number means:
-// --help prints it, and a test compares it with the README's.
+// --help prints it, and a test compares it with FROM_TORCHRUN.md's.
 #pragma once
 
 #include <span>

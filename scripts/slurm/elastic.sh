@@ -9,7 +9,7 @@
 #SBATCH --signal=USR1@120       # two minutes before the time limit: a notice; trainers that know it save and leave, others run on
 #SBATCH --output=%x-%j.out
 
-# The first node is where they meet: the job ends with that one (but see README: etcd, or a musterd elsewhere).
+# The first node is where they meet: the job ends with that one (but see rendezvous/OPERATING.md: etcd, or a musterd elsewhere).
 # --no-kill, --kill-on-bad-exit=0  the step goes on without the node that is lost
 # --nnodes=2:4 --spares=1          four nodes train, the fifth stands by; without it three or two go on
 # --shutdown-timeout=20            30 s after scancel Slurm kills what is left (KillWait); workers stop in order before that

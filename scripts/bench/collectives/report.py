@@ -1,7 +1,8 @@
 """What scripts/bench/all_reduce makes of its journal: tables, the targets, and a drawing."""
 
-import math
 import statistics
+
+from drawing import LogScale, element, svg
 
 
 def words_of(size):
@@ -108,31 +109,27 @@ def panel(findings, ranks, number, colours):
     """The parts of one panel: time over size, both logarithmic."""
     lines = {method: [(size, findings.middle(ranks, method, size)) for size in findings.sizes
                       if findings.middle(ranks, method, size)] for method in findings.methods(ranks)}
-    xs = [math.log2(size) for line in lines.values() for size, _ in line]
-    if not xs:
+    sizes = [size for line in lines.values() for size, _ in line]
+    if not sizes:
         return []
     every = [findings.middle(count, method, size) for count, method, size in findings.rows]
-    ys = [math.log10(value) for value in every if value]  # of all panels: they can be compared by eye
+    times = [value for value in every if value]  # of all panels: they can be compared by eye
     left = GAP + number * (WIDTH + GAP)
+    x = LogScale(min(sizes), max(sizes), left, left + WIDTH)
+    y = LogScale(min(times), max(times), GAP + HEIGHT, GAP)
 
-    def x(size):
-        return left + (math.log2(size) - min(xs)) / max(max(xs) - min(xs), 1e-9) * WIDTH
-
-    def y(value):
-        return GAP + HEIGHT - (math.log10(value) - min(ys)) / max(max(ys) - min(ys), 1e-9) * HEIGHT
-
-    parts = [f'<rect x="{left}" y="{GAP}" width="{WIDTH}" height="{HEIGHT}" fill="none" stroke="#ccc"/>',
-             f'<text x="{left}" y="{GAP - 12}" font-weight="bold">{ranks} ranks</text>']
-    for power in range(math.ceil(min(ys)), math.floor(max(ys)) + 1):
-        label = f"{10 ** power:g} us" if power < 3 else f"{10 ** (power - 3):g} ms"
-        parts.append(f'<line x1="{left}" x2="{left + WIDTH}" y1="{y(10 ** power)}" y2="{y(10 ** power)}" '
-                     f'stroke="#eee"/><text x="{left - 6}" y="{y(10 ** power) + 4}" text-anchor="end" fill="#666">{label}</text>')
+    parts = [element("rect", x=left, y=GAP, width=WIDTH, height=HEIGHT, fill="none", stroke="#ccc"),
+             element("text", f"{ranks} ranks", x=left, y=GAP - 12, font_weight="bold")]
+    for value in y.decades():
+        parts += [element("line", x1=left, x2=left + WIDTH, y1=f"{y(value):.1f}", y2=f"{y(value):.1f}", stroke="#eee"),
+                  element("text", f"{value:g} us" if value < 1000 else f"{value / 1000:g} ms", x=left - 6, y=f"{y(value) + 4:.1f}",
+                          text_anchor="end", fill="#666")]
     for size in findings.sizes:
-        parts.append(f'<text x="{x(size)}" y="{GAP + HEIGHT + 16}" text-anchor="middle" fill="#666">{words_of(size)}</text>')
+        parts.append(element("text", words_of(size), x=f"{x(size):.1f}", y=GAP + HEIGHT + 16, text_anchor="middle", fill="#666"))
     for method, line in lines.items():
         path = " ".join(f"{'M' if i == 0 else 'L'}{x(size):.1f},{y(value):.1f}" for i, (size, value) in enumerate(line))
-        parts.append(f'<path d="{path}" fill="none" stroke="{colours[method]}" stroke-width="2"/>')
-        parts += [f'<circle cx="{x(size):.1f}" cy="{y(value):.1f}" r="3" fill="{colours[method]}"/>' for size, value in line]
+        parts.append(element("path", d=path, fill="none", stroke=colours[method], stroke_width=2))
+        parts += [element("circle", cx=f"{x(size):.1f}", cy=f"{y(value):.1f}", r=3, fill=colours[method]) for size, value in line]
     return parts
 
 
@@ -141,9 +138,6 @@ def draw(findings, path):
     methods = list(dict.fromkeys(method for ranks in findings.ranks for method in findings.methods(ranks)))
     colours = {method: COLOURS[index % len(COLOURS)] for index, method in enumerate(methods)}
     parts = [part for number, ranks in enumerate(findings.ranks) for part in panel(findings, ranks, number, colours)]
-    parts += [f'<text x="{GAP + index * 125}" y="{GAP + HEIGHT + 44}" fill="{colours[method]}">{method}</text>'
+    parts += [element("text", method, x=GAP + index * 125, y=GAP + HEIGHT + 44, fill=colours[method])
               for index, method in enumerate(methods)]
-    total = max(GAP + len(findings.ranks) * (WIDTH + GAP), GAP + 125 * len(methods))
-    path.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="{HEIGHT + 2 * GAP}" '
-                    'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="white"/>'
-                    + "".join(parts) + "</svg>\n")
+    path.write_text(svg(max(GAP + len(findings.ranks) * (WIDTH + GAP), GAP + 125 * len(methods)), HEIGHT + 2 * GAP, parts))

@@ -60,13 +60,13 @@ TEST_CASE("each kind of end has its exit code, and torchrun's style knows 1 alon
     CHECK(exit_code(exit_codes::not_found, ExitCodeStyle::muster) == 127);
 }
 
-TEST_CASE("--help and the README show the table of the code") {
-    std::stringstream readme;
-    readme << std::ifstream(README_FILE).rdbuf();
+TEST_CASE("--help and the guide show the table of the code") {
+    std::stringstream guide;
+    guide << std::ifstream(GUIDE_FILE).rdbuf();
     const auto help = std::get<ShowText>(parse_options({"--help"}, {})).text;
     for (const auto& row : exit_code_table()) {
         INFO(row.code);
-        CHECK(readme.str().find(cat("\n| ", row.code, " | ", row.meaning, " | ")) != std::string::npos);
+        CHECK(guide.str().find(cat("\n| ", row.code, " | ", row.meaning, " | ")) != std::string::npos);
         CHECK(help.find(cat("\n  ", row.code, ' ')) != std::string::npos);
         CHECK(help.find(cat(row.meaning, '\n')) != std::string::npos);
     }
