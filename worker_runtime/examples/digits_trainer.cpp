@@ -38,7 +38,7 @@ void die_if_due(const TrainerOptions& options, const Context& context, std::uint
     if (options.die_at_step == 0 || step != options.die_at_step || context.rank() + 1 != context.world_size()) return;
     const int file = ::open(options.die_once.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file < 0) return;  // it has died already
-    std::printf("rank %d: killing itself before step %llu, as asked\n", context.rank(),
+    std::printf("rank %d: killing itself before step %llu, as requested\n", context.rank(),
                 static_cast<unsigned long long>(step));
     std::fflush(stdout);
     std::raise(SIGKILL);

@@ -41,7 +41,7 @@ constexpr std::size_t memory_bytes_max = std::size_t{8} << 30;  ///< where nothi
 void take_memory() {
     std::vector<std::vector<char>> taken;
     while (taken.size() < memory_bytes_max / piece_bytes) taken.emplace_back(piece_bytes, 'x');
-    throw std::runtime_error("8 GiB were taken, and nobody minded");
+    throw std::runtime_error("8 GiB were allocated without a failure");
 }
 
 /// A named file, which stays: so that it can be seen that /dev/shm is full.
