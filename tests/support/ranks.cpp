@@ -28,10 +28,10 @@ Result<std::vector<std::string>> MeetingInMemory::collect(const std::vector<std:
     std::vector<std::string> found;
     for (const auto& key : keys) {
         const auto published = [&] { return values_.contains(key); };
-        while (!changed_.wait_until(lock, wait.next_look(std::chrono::steady_clock::now()), published)) {
-            if (auto stands = wait.look(); !stands) return stands.error();
+        while (!changed_.wait_until(lock, wait.next_check(std::chrono::steady_clock::now()), published)) {
+            if (auto stands = wait.check_alive(); !stands) return stands.error();
             if (std::chrono::steady_clock::now() >= wait.deadline)
-                return Error{Errc::timed_out, "nobody has published " + key};
+                return Error{Errc::timed_out, key + " was not published"};
         }
         found.push_back(values_[key]);
     }
@@ -80,9 +80,9 @@ Result<std::vector<std::string>> MeetingInFolder::collect(const std::vector<std:
     for (const auto& key : keys) {
         const std::string path = folder_ + "/" + as_file_name(key);
         while (!std::filesystem::exists(path)) {
-            if (auto stands = wait.look(); !stands) return stands.error();
+            if (auto stands = wait.check_alive(); !stands) return stands.error();
             if (std::chrono::steady_clock::now() >= wait.deadline) {
-                return Error{Errc::timed_out, "nobody has published " + key};
+                return Error{Errc::timed_out, key + " was not published"};
             }
             std::this_thread::sleep_for(std::chrono::milliseconds(1));  // folders have no notification that is simpler
         }

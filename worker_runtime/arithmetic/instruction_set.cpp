@@ -32,7 +32,8 @@ Choice choose() {
         if (reached) return choice;
         if (!best) best = &choice;
     }
-    log(LogLevel::warning, "MUSTER_SIMD=", wish, " is none of avx512, avx2, scalar; using ", best->name);
+    log(LogLevel::warning, "MUSTER_SIMD=", wish, " is not supported (accepted: avx512, avx2, scalar); using ",
+        best->name);
     return *best;
 }
 

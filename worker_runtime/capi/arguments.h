@@ -29,8 +29,9 @@ Result<Structure> read(const Structure* given) {
     const auto known = std::min(given->size, sizeof read);
     const auto is_zero = [](std::byte byte) { return byte == std::byte{0}; };
     if (given->size > 4096 || !std::all_of(bytes + known, bytes + given->size, is_zero)) {
-        return Error{Errc::unsupported,
-                     "the structure sets what this library does not know yet, or its size is wrong; load a newer one"};
+        return Error{
+            Errc::unsupported,
+            "the structure sets fields that this library does not know, or its size is wrong; load a newer library"};
     }
     std::memcpy(&read, bytes, known);
     return read;
@@ -62,7 +63,8 @@ inline Result<void> write_text(std::string_view value, char* text, std::size_t c
 /// One of the enumeration's `count` values from 0.
 template <class Enumeration>
 Result<Enumeration> read_enumerator(int value, int count, std::string_view noun) {
-    if (value < 0 || value >= count) return invalid(cat(value, " is no ", noun, "; they are 0 to ", count - 1));
+    if (value < 0 || value >= count)
+        return invalid(cat(value, " is not a valid ", noun, "; valid are 0 to ", count - 1));
     return static_cast<Enumeration>(value);
 }
 
@@ -83,7 +85,7 @@ inline Result<void> check_count(std::size_t count, DataType type, int world) {
 /// `otherwise` for 0. A longer time than a year would overflow some clock.
 inline Result<Duration> read_timeout(std::int64_t milliseconds, Duration otherwise) {
     constexpr std::int64_t most = std::int64_t{366} * 24 * 3600 * 1000;
-    if (milliseconds < 0 || milliseconds > most) return invalid(cat(milliseconds, " ms is no time-out"));
+    if (milliseconds < 0 || milliseconds > most) return invalid(cat(milliseconds, " ms is not a valid timeout"));
     return milliseconds == 0 ? otherwise : std::chrono::milliseconds(milliseconds);
 }
 

@@ -14,7 +14,7 @@ muster_status muster_batch_statistics(muster_communicator* communicator, float* 
         const auto found = communicators().find(communicator);
         if (!found) return found.error();
         if (count == nullptr) return invalid("`count` is NULL");
-        if (channel_count > 0 && (mean == nullptr || variance == nullptr)) return invalid("no memory was given");
+        if (channel_count > 0 && (mean == nullptr || variance == nullptr)) return invalid("no buffer was given");
         BatchStatistics statistics{
             .mean = {mean, channel_count}, .variance = {variance, channel_count}, .count = *count};
         auto done = synchronise_batch_statistics((*found)->get(), statistics);
@@ -29,7 +29,7 @@ muster_status muster_batch_gradients(muster_communicator* communicator, float* s
         const auto found = communicators().find(communicator);
         if (!found) return found.error();
         if (channel_count > 0 && (sum_gradient == nullptr || sum_product == nullptr)) {
-            return invalid("no memory was given");
+            return invalid("no buffer was given");
         }
         return synchronise_batch_gradients((*found)->get(), {sum_gradient, channel_count},
                                            {sum_product, channel_count});

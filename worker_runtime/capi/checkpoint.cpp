@@ -49,7 +49,7 @@ muster_status with_checkpointer(const char* function, muster_checkpointer* handl
 Result<CheckpointOptions> read_options(const muster_checkpointer_options* options) {
     const auto given = read(options);
     if (!given) return given.error();
-    const auto busy = read_enumerator<int>(given->when_busy, 3, "way to meet a busy checkpointer");
+    const auto busy = read_enumerator<int>(given->when_busy, 3, "value of when_busy");
     if (!busy) return busy.error();
     CheckpointOptions chosen;
     const auto timeout = read_timeout(given->persist_timeout_ms, chosen.persist_timeout);
@@ -71,7 +71,7 @@ Result<CheckpointOptions> read_options(const muster_checkpointer_options* option
 Result<StateTensor> read_tensor(const muster_tensor& given, std::size_t index) {
     if (given.name == nullptr) return invalid(cat("tensor ", index, ": `name` is NULL"));
     const auto wrong = [&](const Error& error) { return with_context(error, cat("tensor '", given.name, "'")); };
-    const auto type = read_enumerator<TensorType>(given.type, tensor_type_count, "type of a tensor");
+    const auto type = read_enumerator<TensorType>(given.type, tensor_type_count, "tensor type");
     if (!type) return wrong(type.error());
     const auto placement = read_enumerator<Placement>(given.placement, 2, "placement");
     if (!placement) return wrong(placement.error());
@@ -102,7 +102,7 @@ Result<CheckpointState> read_state(const muster_checkpoint_state* state) {
     for (std::size_t i = 0; i < given->value_count; ++i) {
         const auto& [key, value] = given->values[i];
         if (key == nullptr || value == nullptr) return invalid(cat("value ", i, ": `key` or `value` is NULL"));
-        if (!all.values.emplace(key, value).second) return invalid(cat("the value '", key, "' is there twice"));
+        if (!all.values.emplace(key, value).second) return invalid(cat("the value '", key, "' occurs twice"));
     }
     if (given->rank_value != nullptr) all.rank_value = given->rank_value;
     if (given->rank_bytes == nullptr && given->rank_bytes_size > 0) return invalid("`rank_bytes` is NULL");
@@ -182,7 +182,7 @@ muster_status muster_checkpointer_open(muster_context* context, const muster_che
 muster_status muster_checkpointer_save(muster_checkpointer* checkpointer, int64_t step,
                                        const muster_checkpoint_state* state, int when_busy) {
     return with_checkpointer(__func__, checkpointer, [&](CheckpointerObject& found) -> Result<void> {
-        const auto busy = read_enumerator<int>(when_busy, 3, "way to meet a busy checkpointer");
+        const auto busy = read_enumerator<int>(when_busy, 3, "value of when_busy");
         if (!busy) return busy.error();
         const auto all = read_state(state);
         if (!all) return all.error();

@@ -44,7 +44,7 @@ Result<Operation> read_collective(const muster_next& next, int world) {
         case MUSTER_NEXT_ALL_GATHER: return all_gather({next.input, count, *type}, {next.output, all, *type});
         case MUSTER_NEXT_BROADCAST: return broadcast(data, next.root);
         case MUSTER_NEXT_ALL_TO_ALL: return all_to_all({next.input, all, *type}, {next.output, all, *type}, world);
-        default: return invalid(cat(next.collective, " is no collective; MUSTER_NEXT_... are 0 to 6"));
+        default: return invalid(cat(next.collective, " is not a collective; MUSTER_NEXT_... are 0 to 6"));
     }
 }
 
@@ -81,7 +81,7 @@ class CallersExchange final : public BucketExchange {
     Result<std::optional<Operation>> advance(const GradientBucket& bucket, int stage) override {
         if (wrong_count_)
             return Error{Errc::invalid_argument, cat("collective_count() of exchange ", name_, " returned ",
-                                                     *wrong_count_, "; 0 to ", collective_count_max, " are possible")};
+                                                     *wrong_count_, "; 0 to ", collective_count_max, " are valid")};
         const auto own = shown(bucket, slices_[bucket.index]);
         muster_next next = {};
         next.size = sizeof next;

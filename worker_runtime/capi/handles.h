@@ -60,7 +60,7 @@ class Handles {
   private:
     Error wrong(const Handle* handle) const {
         return invalid(handle == nullptr ? cat("the ", noun_, " is NULL")
-                                         : cat("this is no ", noun_, ", or one that was released"));
+                                         : cat("not a valid ", noun_, ", or already released"));
     }
 
     const std::string_view noun_;

@@ -103,7 +103,7 @@ muster_status muster_optimizer_step(muster_optimizer* optimizer) {
 
 muster_status muster_optimizer_set_learning_rate(muster_optimizer* optimizer, double learning_rate) {
     return with_optimizer("muster_optimizer_set_learning_rate", optimizer, [&](auto& own) -> Result<void> {
-        if (!(learning_rate >= 0)) return invalid(cat(learning_rate, " is no learning rate; it is a number >= 0"));
+        if (!(learning_rate >= 0)) return invalid(cat(learning_rate, " is not a learning rate; it must be >= 0"));
         own.set_learning_rate(learning_rate);
         return {};
     });

@@ -86,7 +86,7 @@ Result<ElasticSamplerOptions> read_options(const muster_elastic_sampler_options*
     if (!batch_size) return batch_size.error();
     const auto order = read_enumerator<SampleOrder>(given->order, 3, "order of samples");
     if (!order) return order.error();
-    const auto deal = read_enumerator<Deal>(given->deal, 2, "way to deal samples");
+    const auto deal = read_enumerator<Deal>(given->deal, 2, "value of deal");
     if (!deal) return deal.error();
     const auto tail = read_enumerator<Tail>(given->tail, 3, "tail");
     if (!tail) return tail.error();

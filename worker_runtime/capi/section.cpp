@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "worker_runtime/capi/arguments.h"
-#include "worker_runtime/context/worker_voice.h"
+#include "worker_runtime/context/progress_reporter.h"
 
 using namespace muster;
 using namespace muster::capi;
@@ -19,13 +19,13 @@ muster_status muster_section_enter(const char* name, int64_t limit_ms, uint64_t*
         if (section == nullptr) return invalid("`section` is NULL");
         *section = 0;
         if (name == nullptr || *name == '\0') return invalid("`name` is NULL or empty");
-        if (limit_ms < 0) return invalid(cat("`limit_ms` is ", limit_ms, "; 0 is none"));
-        *section = runtime::WorkerVoice::of_process().enter(name, std::chrono::milliseconds(limit_ms));
+        if (limit_ms < 0) return invalid(cat("`limit_ms` is ", limit_ms, "; it must be >= 0, and 0 means no limit"));
+        *section = runtime::ProgressReporter::of_process().enter(name, std::chrono::milliseconds(limit_ms));
         return {};
     });
 }
 
 void muster_section_leave(uint64_t section) {
-    runtime::WorkerVoice::of_process().leave(section);
+    runtime::ProgressReporter::of_process().leave(section);
 }
 }

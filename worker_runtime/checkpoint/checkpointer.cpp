@@ -86,7 +86,7 @@ Result<CheckpointerBody::Directory> CheckpointerBody::take_directory() const {
     if (!adopted) return adopted.error();
     if (*adopted) {
         log(LogLevel::info, options_.directory, ": ", to_string(**adopted),
-            " was complete but for its manifest, and is a checkpoint now");
+            " was complete except for its manifest, and is a checkpoint now");
     }
     auto listing = list_directory(options_.directory);
     if (!listing) return listing.error();
@@ -158,7 +158,7 @@ Result<void> CheckpointerBody::open(std::unique_ptr<Store> board, const Checkpoi
     if (!agreed->all_well) {
         copies_.reset();
         if (world_.rank() == 0) {
-            log(LogLevel::warning, "no copies of snapshots go to the next node: ", agreed->failure.context);
+            log(LogLevel::warning, "snapshots are not copied to the next node: ", agreed->failure.context);
         }
     }
     auto local = open_local(*identity);
@@ -190,7 +190,7 @@ Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::st
     Result<void> fine;
     if (own != *first) {
         fine = Error{Errc::invalid_argument,
-                     "local_directory, shared_every or replicas is not what rank 0 has; all ranks need the same"};
+                     "local_directory, shared_every or replicas differs from rank 0's; all ranks need the same values"};
     }
     auto agreed = agree(fine);
     if (!agreed) return agreed.error();
@@ -199,15 +199,15 @@ Result<std::optional<LocalDirectory>> CheckpointerBody::open_local(const std::st
     if (!identity.empty()) return std::optional(LocalDirectory::open(options_.local_directory, word_));
     // Nobody could say later whose those files are.
     if (world_.rank() == 0) {
-        log(LogLevel::warning, options_.directory, " has no file IDENTITY and cannot be given one, so nothing goes to ",
-            options_.local_directory);
+        log(LogLevel::warning, options_.directory,
+            " has no file IDENTITY and it cannot be created, so nothing is saved to ", options_.local_directory);
     }
     options_.local_directory.clear();
     return std::optional<LocalDirectory>();
 }
 
 Result<void> CheckpointerBody::still_needed() const {
-    if (abandoned_) return Error{Errc::cancelled, "the checkpointer has gone"};
+    if (abandoned_) return Error{Errc::cancelled, "the checkpointer was destroyed"};
     return world_.status();
 }
 
@@ -215,7 +215,7 @@ void CheckpointerBody::let_go(std::unique_ptr<CheckpointerBody> body) {
     if (!body || !body->worker_) return;
     const auto rest = body->worker_->finish();
     if (rest) return;
-    log(LogLevel::error, rest.error().context, "; it is left behind");
+    log(LogLevel::error, rest.error().context, "; its thread is abandoned");
     body->abandoned_ = true;
     // Its thread sits in a call to the system and uses all of this when that returns, if ever.
     (void)body.release();
@@ -229,7 +229,7 @@ Result<Checkpointer> Checkpointer::open(Communicator& world, std::unique_ptr<Sto
                                         const CheckpointNeighbours& neighbours) {
     auto all = runtime::complete(options);
     if (all && world.size() > 1 && !board) {
-        all = Error{Errc::invalid_argument, "a checkpointer of several ranks needs a store where they tell each other"};
+        all = Error{Errc::invalid_argument, "a checkpointer of several ranks needs a store"};
     }
     // A wrong option on one host must not leave the others waiting.
     auto agreed = runtime::all_agree(world, all ? Result<void>() : all.error(), options.persist_timeout);

@@ -53,7 +53,7 @@ Result<bool> CheckpointerBody::try_candidate(const CheckpointName& name, Checkpo
         report.skipped.push_back(cat(to_string(name), ": ", why.context));
         if (world_.rank() == 0) {
             worker_->note({.name = name, .damaged = true});
-            log(LogLevel::warning, "checkpoint ", folder, " is not whole and was passed over: ", why.context);
+            log(LogLevel::warning, "checkpoint ", folder, " is incomplete or damaged, and was skipped: ", why.context);
         }
         return false;
     };
@@ -169,8 +169,8 @@ Result<std::optional<LoadReport>> CheckpointerBody::load_newest(CheckpointState&
         return std::optional(std::move(report));
     }
     if (!any_on_disk) return std::optional<LoadReport>();
-    return Error{Errc::bad_frame, cat(options_.directory, ": no checkpoint is whole; ", join(report.skipped, "; "),
-                                      "; move them away to start over")};
+    return Error{Errc::bad_frame, cat(options_.directory, ": no checkpoint is complete; ", join(report.skipped, "; "),
+                                      "; move them away to start from the beginning")};
 }
 
 }  // namespace muster::runtime

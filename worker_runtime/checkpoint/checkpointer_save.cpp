@@ -101,7 +101,7 @@ Result<CheckpointerBody::Go> CheckpointerBody::may_begin(std::int64_t step, cons
     if (!shared) return shared.error();
     if (!arguments) return arguments.error();
     if (votes[0] == refuse)
-        return Error{Errc::invalid_argument, "another rank's state cannot be saved; its error says why"};
+        return Error{Errc::invalid_argument, "another rank's state cannot be saved: see the error of that rank"};
     if (votes[0] == go_on && votes[3] != go_on) {
         auto same = compare_replicas(world_, state.tensors, options_.persist_timeout);
         if (!same) return same.error();
@@ -136,9 +136,9 @@ Result<void> CheckpointerBody::save(std::int64_t step, const CheckpointState& st
         hand_over(std::move(snapshot), state, began);
         return {};
     }
-    const std::string why = cat("the save before it was still being written",
-                                !begin->shared && copies_ ? ", or on its way to the next node" : "");
-    log(world_.rank() == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", step, " was left out: ", why);
+    const std::string why = cat("the previous save was still being written",
+                                !begin->shared && copies_ ? ", or being copied to the next node" : "");
+    log(world_.rank() == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", step, " was skipped: ", why);
     SaveReport report;
     report.step = step;
     report.trouble = why;

@@ -31,8 +31,8 @@ void tell_of_others(const std::string& directory, const std::string& word) {
     const auto sum = word.substr(0, word.find('-'));
     for (const auto& name : *names) {
         if (name == word || name.substr(0, name.find('-')) != sum) continue;
-        log(LogLevel::warning, directory, '/', name, " is of checkpoints that the directory had before it was emptied ",
-            "or replaced: nothing of it is taken; remove it when nobody needs it");
+        log(LogLevel::warning, directory, '/', name, " belongs to checkpoints from before the directory was emptied ",
+            "or replaced, so it is ignored; remove it if it is not needed");
     }
 }
 
@@ -131,7 +131,7 @@ std::vector<OfferedSnapshot> LocalDirectory::take(std::size_t most) {
         if (!file.valid() || ::flock(file.get(), LOCK_EX | LOCK_NB) != 0) continue;  // gone, or another process's
         auto copy = read_copy(path, file.get());
         if (!copy) {
-            log(LogLevel::warning, copy.error().context, "; the other tiers have to do without it");
+            log(LogLevel::warning, copy.error().context, "; the other sources are used");
             continue;
         }
         copies.push_back(std::move(*copy));

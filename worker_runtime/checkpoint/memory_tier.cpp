@@ -60,7 +60,7 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_word)
     auto memory = SharedSegment::map(offer.memory, offer.size_bytes);
     const auto file = memory ? read_whole({memory->data(), offer.size_bytes}) : memory.error();
     if (!file) {
-        log(LogLevel::warning, "a snapshot of the worker before this one is not whole: ", file.error().context);
+        log(LogLevel::warning, "a snapshot of the previous worker is incomplete: ", file.error().context);
         return {};
     }
     if (file->directory_word != directory_word) {
@@ -69,8 +69,8 @@ Brought examine(const OfferedSnapshot& offer, const std::string& directory_word)
                                directory_word.substr(0, directory_word.find('-'));
         if (same_path) {
             log(LogLevel::warning, "a copy of step ", file->step,
-                " in memory is not taken: it is of checkpoints that the ",
-                "directory had before it was emptied or replaced");
+                " in memory is ignored: it belongs to checkpoints from before the ",
+                "directory was emptied or replaced");
         }
         return {};
     }
@@ -130,7 +130,7 @@ Result<void> MemoryTier::share_heads(Communicator& world) {
         if (file) files.push_back(std::move(*file));
     }
     auto manifest = files.size() == parts_.size() ? make_manifest(files, std::vector<std::uint32_t>(files.size()))
-                                                  : Result<Manifest>(Error{Errc::bad_frame, "a part does not read"});
+                                                  : Result<Manifest>(Error{Errc::bad_frame, "a part is malformed"});
     if (manifest) {
         manifest_ = std::move(*manifest);
     } else {

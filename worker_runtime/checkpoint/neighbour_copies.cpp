@@ -115,7 +115,7 @@ void NeighbourCopies::run() {
         if (done || stopping_) continue;
         // A round that ends is told elsewhere.
         log(done.error().code == Errc::timed_out ? LogLevel::warning : LogLevel::info,
-            "no more copies of snapshots go to the next node in this round: ", done.error().context);
+            "snapshots are no longer copied to the next node in this round: ", done.error().context);
     }
 }
 

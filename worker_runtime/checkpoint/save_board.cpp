@@ -11,7 +11,7 @@ namespace muster::runtime {
 namespace {
 
 /// How often a wait looks whether the communicator still lives.
-constexpr Duration look_interval = 500ms;
+constexpr Duration check_interval = 500ms;
 constexpr std::string_view ok_mark = "ok ", failed_mark = "failed ";
 
 /// What was said behind "ok"; what was said behind "failed" as an error.
@@ -38,14 +38,14 @@ std::string SaveBoard::verdict_key(std::uint64_t save) const {
 Result<std::string> SaveBoard::get(const std::string& key, Instant deadline) {
     while (true) {
         const auto now = std::chrono::steady_clock::now();
-        auto value = store_->get(key, std::clamp<Duration>(deadline - now, 1ms, look_interval));
+        auto value = store_->get(key, std::clamp<Duration>(deadline - now, 1ms, check_interval));
         if (value || value.error().code != Errc::timed_out) return value;
         if (auto fine = lost_(); !fine) return Error{Errc::cancelled, fine.error().context};
         if (now >= deadline) return value.error();
     }
 }
 
-Result<void> SaveBoard::tell(std::uint64_t save, const Result<std::uint32_t>& checksum) {
+Result<void> SaveBoard::publish(std::uint64_t save, const Result<std::uint32_t>& checksum) {
     if (rank_ == 0) return {};  // it tells itself
     return store_->set(rank_key(save, rank_),
                        checksum ? cat(ok_mark, crc_text(*checksum)) : cat(failed_mark, checksum.error().context));
@@ -58,7 +58,7 @@ Result<std::vector<std::uint32_t>> SaveBoard::collect(std::uint64_t save, const 
     std::vector<std::uint32_t> checksums(static_cast<std::size_t>(world_));
     // All are heard, also after a failure: none may still be writing when the draft is removed.
     for (int rank = 0; rank < world_; ++rank) {
-        auto told = rank == 0 ? own : hear(save, rank, deadline);
+        auto told = rank == 0 ? own : result_of(save, rank, deadline);
         if (told) {
             checksums[static_cast<std::size_t>(rank)] = *told;
             continue;
@@ -70,7 +70,7 @@ Result<std::vector<std::uint32_t>> SaveBoard::collect(std::uint64_t save, const 
     return checksums;
 }
 
-Result<std::uint32_t> SaveBoard::hear(std::uint64_t save, int rank, Instant deadline) {
+Result<std::uint32_t> SaveBoard::result_of(std::uint64_t save, int rank, Instant deadline) {
     auto word = get(rank_key(save, rank), deadline);
     if (!word) {
         if (word.error().code != Errc::timed_out) return word.error();
@@ -80,7 +80,7 @@ Result<std::uint32_t> SaveBoard::hear(std::uint64_t save, int rank, Instant dead
     auto said = read_word(*word);
     if (!said) return said.error();
     std::uint32_t checksum = 0;
-    if (!parse_crc(*said, checksum)) return Error{Errc::bad_frame, "told no checksum"};
+    if (!parse_crc(*said, checksum)) return Error{Errc::bad_frame, "reported no checksum"};
     return checksum;
 }
 

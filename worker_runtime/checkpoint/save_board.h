@@ -24,7 +24,7 @@ class SaveBoard {
               std::function<Result<void>()> lost);
 
     /// This rank's file is flushed, or why it is not.
-    Result<void> tell(std::uint64_t save, const Result<std::uint32_t>& checksum);
+    Result<void> publish(std::uint64_t save, const Result<std::uint32_t>& checksum);
 
     /// Rank 0: the checksums of all ranks' files, once all have spoken. An error names the first rank that failed, or
     /// has said nothing; cancelled: `lost` said so, and some may still be writing.
@@ -37,7 +37,7 @@ class SaveBoard {
     Result<std::string> await(std::uint64_t save, Instant deadline);
 
   private:
-    Result<std::uint32_t> hear(std::uint64_t save, int rank, Instant deadline);
+    Result<std::uint32_t> result_of(std::uint64_t save, int rank, Instant deadline);
     Result<std::string> get(const std::string& key, Instant deadline);
 
     [[nodiscard]] std::string rank_key(std::uint64_t save, int rank) const;

@@ -88,7 +88,7 @@ Result<void> SaveWorker::finish() {
     const auto until = snapshot_->taken + terms_.timeout + 2 * commit_time();
     if (changed_.wait_until(lock, until, [this] { return !snapshot_; })) return {};
     return Error{Errc::timed_out, cat("the save of step ", snapshot_->report.step,
-                                      " has not ended; does the file system of ", terms_.directory, " hang?")};
+                                      " has timed out; does the file system of ", terms_.directory, " hang?")};
 }
 
 Duration SaveWorker::commit_time() const {
@@ -152,7 +152,7 @@ void SaveWorker::run() {
             report.trouble = outcome.error().context;
             // Rank 0 knows of all ranks' failures; the others' logs would only repeat it.
             log(terms_.rank == 0 ? LogLevel::warning : LogLevel::info, "checkpoint of step ", report.step,
-                " was not saved: ", report.trouble, "; training goes on, and the checkpoint before it stays");
+                " was not saved: ", report.trouble, "; training continues, and the previous checkpoint is kept");
         }
         const auto trouble = report.trouble;
         add_report(std::move(report));
@@ -170,7 +170,7 @@ Result<std::string> SaveWorker::persist(Snapshot& snapshot) {
     const auto own = write_own_file(snapshot, cat(terms_.directory, '/', to_string(draft)), deadline);
     ++saves_;
     if (terms_.rank != 0) {
-        if (auto told = board_->tell(saves_ - 1, own); !told) return told.error();
+        if (auto told = board_->publish(saves_ - 1, own); !told) return told.error();
         // Rank 0 begins no commit after the deadline, but may need a while for one.
         return board_->await(saves_ - 1, deadline + commit_time());
     }
@@ -237,7 +237,7 @@ Result<std::uint32_t> SaveWorker::write_own_file(Snapshot& snapshot, const std::
     if (!checksum) return checksum;
     const auto in_time = [deadline]() -> Result<void> {
         if (std::chrono::steady_clock::now() < deadline) return {};
-        return Error{Errc::timed_out, "the disk is too slow for the time that a save may take"};
+        return Error{Errc::timed_out, "the disk is too slow for the save's timeout"};
     };
     if (auto local = write_local(snapshot, in_time); !local) return local.error();
     if (!snapshot.to_shared) return checksum;
@@ -263,7 +263,7 @@ Result<CheckpointName> SaveWorker::commit(const DraftName& draft, const Result<s
     }
     if (std::chrono::steady_clock::now() >= deadline) {
         discard(terms_.directory, to_string(draft));
-        return Error{Errc::timed_out, "all parts came to the disk too late"};
+        return Error{Errc::timed_out, "not all parts were on disk within the timeout"};
     }
     auto name = commit_draft(terms_.directory, draft, *terms_.claim);
     // Unless the directory is somebody else's by now.

@@ -62,7 +62,7 @@ CommunicatorBody::~CommunicatorBody() {
         lane->stop = true;
         lane->changed.notify_all();
     }
-    if (unfinished) abort("the communicator was destroyed while operations were going on");
+    if (unfinished) abort("the communicator was destroyed while operations were in progress");
     for (auto& [key, lane] : lanes_) {
         if (lane->thread.joinable()) lane->thread.join();
     }
@@ -74,18 +74,18 @@ Result<void> CommunicatorBody::check(const Operation& operation) const {
         if (operation.peer < 0 || operation.peer >= size()) {
             return invalid(operation, cat("the ranks are 0 to ", size() - 1));
         }
-        if (paired && operation.peer == rank()) return invalid(operation, "a rank does not send to itself");
+        if (paired && operation.peer == rank()) return invalid(operation, "a rank cannot send to itself");
     }
     const bool reads = operation.kind != OperationKind::barrier && operation.kind != OperationKind::receive;
     const bool writes = operation.kind != OperationKind::barrier && operation.kind != OperationKind::send;
     if (operation.count > 0 && ((reads && !operation.input) || (writes && !operation.output))) {
-        return invalid(operation, "no memory was given");
+        return invalid(operation, "no buffer was given");
     }
     if (operation.reduce == ReduceOp::avg && !is_floating(operation.type)) {
         return invalid(operation, "an average of integers has no exact result; sum them, and divide as you need");
     }
     if (!(operation.weight >= 0) || std::isinf(operation.weight))
-        return invalid(operation, "a weight is a finite number >= 0");
+        return invalid(operation, "the weight must be a finite number >= 0");
     return {};
 }
 
@@ -207,9 +207,9 @@ Result<std::unique_ptr<Communicator>> CommunicatorBody::split(int color, int key
     return std::make_unique<Communicator>(std::make_shared<CommunicatorBody>(std::move(terms), std::move(*transport)));
 }
 
-Result<void> CommunicatorBody::look(Instant since) {
+Result<void> CommunicatorBody::check_alive(Instant since) {
     if (auto good = status(); !good) return good;
-    return transport_->look(since);
+    return transport_->check_alive(since);
 }
 
 Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms& split) {
@@ -217,7 +217,7 @@ Result<std::unique_ptr<Transport>> CommunicatorBody::make_part(const SplitTerms&
     auto made = transport_->split(split, {.deadline = now + terms_.timeout});
     if (!made || *made || split.color < 0) return made;
     auto group = split.group;
-    group.parent = std::make_shared<ParentGroup>([this, now] { return look(now); }, terms_.group.size);
+    group.parent = std::make_shared<ParentGroup>([this, now] { return check_alive(now); }, terms_.group.size);
     made = terms_.make_transport(group);
     group.parent->let_go();
     if (made) return made;
@@ -238,7 +238,7 @@ Error CommunicatorBody::why_no_part(const Error& error) {
         error.code == Errc::peer_closed || error.code == Errc::unreachable || error.code == Errc::io;
     const Instant end = began + (is_end_of_another ? parents_word_timeout : Duration::zero());
     for (;;) {
-        if (auto stands = look(began); !stands) return stands.error();
+        if (auto stands = check_alive(began); !stands) return stands.error();
         if (std::chrono::steady_clock::now() >= end)
             return lacks ? with_context(error, cat("rank ", terms_.group.in_root(rank()),
                                                    " in a split of communicator ", terms_.group.id))

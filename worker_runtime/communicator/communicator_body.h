@@ -97,7 +97,7 @@ class CommunicatorBody {
     void end_oldest(Lane& lane, const Result<void>& done);
     Error fail(Error error);
     /// An error is the end of this communicator, wherever it was found.
-    Result<void> look(Instant since);
+    Result<void> check_alive(Instant since);
     Result<std::unique_ptr<Transport>> make_part(const SplitTerms& split);
     Error why_no_part(const Error& error);
 

@@ -18,7 +18,8 @@ Result<FileDescriptor> AgentLink::reach(const std::string& address) {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     if (address.size() < 2 || address[0] != '@' || address.size() >= sizeof name.sun_path) {
-        return Error{Errc::invalid_argument, cat("MUSTER_AGENT_SOCKET=", address, " is no abstract address (@...)")};
+        return Error{Errc::invalid_argument,
+                     cat("MUSTER_AGENT_SOCKET=", address, " is not an abstract address (@...)")};
     }
     address.copy(name.sun_path + 1, sizeof name.sun_path - 2, 1);
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + address.size());
@@ -36,7 +37,7 @@ Result<std::unique_ptr<AgentLink>> AgentLink::connect(const std::string& address
     auto reached = reach(address);
     if (!reached) return reached.error();
     std::unique_ptr<AgentLink> link(new AgentLink(std::move(*reached), std::move(watch), std::move(heard)));
-    link->tell(local::Hello{.pid = ::getpid(), .runtime = "muster runtime"});
+    link->send(local::Hello{.pid = ::getpid(), .runtime = "muster runtime"});
     auto watched = link->watch_->add(link->socket_, [body = link.get()] { return body->take_all(); });
     if (!watched) return watched.error();
     link->watched_ = *watched;
@@ -50,7 +51,7 @@ AgentLink::~AgentLink() {
     if (watched_ != 0) watch_->remove(watched_);
 }
 
-bool AgentLink::tell(const local::Message& message, const FileDescriptor* gift) {
+bool AgentLink::send(const local::Message& message, const FileDescriptor* gift) {
     const int descriptor = gift != nullptr ? gift->get() : -1;
     const std::span<const int> beside(&descriptor, gift != nullptr ? 1 : 0);
     return send_datagram(socket_.get(), local::encode(message), beside) == 0;

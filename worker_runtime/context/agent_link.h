@@ -32,7 +32,7 @@ class AgentLink {
 
     /// Sends now, or drops the message (false) where the agent is slow or gone: training never waits for it. With a
     /// descriptor for local::Give, which stays the caller's.
-    bool tell(const local::Message& message, const FileDescriptor* gift = nullptr);
+    bool send(const local::Message& message, const FileDescriptor* gift = nullptr);
 
   private:
     AgentLink(FileDescriptor socket, std::shared_ptr<FdWatch> watch, Heard heard);

@@ -14,7 +14,7 @@ void AgentSnapshots::disconnect() {
     agent_ = nullptr;
 }
 
-void AgentSnapshots::hear(const local::Offer& offer, FileDescriptor memory) {
+void AgentSnapshots::add_offer(const local::Offer& offer, FileDescriptor memory) {
     if (offer.kind == local::GiftKind::flight_record || !memory.valid()) return;
     const std::lock_guard lock(mutex_);
     offers_.push_back({std::move(memory), offer.size_bytes});
@@ -26,13 +26,13 @@ bool AgentSnapshots::give(const FileDescriptor& memory, std::uint64_t size_bytes
     const std::lock_guard lock(mutex_);
     const local::Give give{
         .kind = local::GiftKind::snapshot, .size_bytes = size_bytes, .step = step, .directory = directory};
-    return agent_ != nullptr && agent_->tell(give, &memory);
+    return agent_ != nullptr && agent_->send(give, &memory);
 }
 
 bool AgentSnapshots::give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) {
     const std::lock_guard lock(mutex_);
     const local::Give give{local::GiftKind::copy, size_bytes, step, rank};
-    return agent_ != nullptr && agent_->tell(give, &memory);
+    return agent_ != nullptr && agent_->send(give, &memory);
 }
 
 std::vector<OfferedSnapshot> AgentSnapshots::take_offers(Duration limit) {

@@ -19,7 +19,7 @@ class AgentSnapshots final : public SnapshotLink {
     void connect(AgentLink& agent);
     void disconnect();
     /// From the thread that hears the agent.
-    void hear(const local::Offer& offer, FileDescriptor memory);
+    void add_offer(const local::Offer& offer, FileDescriptor memory);
 
     bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
               const std::string& directory) override;

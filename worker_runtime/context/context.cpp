@@ -20,9 +20,9 @@
 #include "worker_runtime/context/make_transport.h"
 #include "worker_runtime/context/notices.h"
 #include "worker_runtime/context/own_store.h"
+#include "worker_runtime/context/progress_reporter.h"
 #include "worker_runtime/context/rank_claim.h"
 #include "worker_runtime/context/round_store.h"
-#include "worker_runtime/context/worker_voice.h"
 #include "worker_runtime/core/environment.h"
 #include "worker_runtime/tcp/mesh/interface_address.h"
 #include "worker_runtime/tcp/tcp_transport.h"
@@ -126,7 +126,7 @@ class ContextBody {
     ~ContextBody() {
         if (claims && ::getpid() == holder) claims->leave_word(held.key, claim_is_over);
         if (snapshots) snapshots->disconnect();  // a checkpointer may still have it
-        if (agent) WorkerVoice::of_process().silent(*agent);
+        if (agent) ProgressReporter::of_process().drop_channel(*agent);
     }
 
     std::shared_ptr<FlightRecorder> flight;
@@ -291,14 +291,14 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
                                        }
                                        if (std::holds_alternative<local::Notice>(message)) notices->add();
                                        if (const auto* offer = std::get_if<local::Offer>(&message))
-                                           snapshots->hear(*offer, std::move(beside));
+                                           snapshots->add_offer(*offer, std::move(beside));
                                    });
     // The channel is a help, not a need: a worker's own child has inherited the variable, but only one may connect.
     if (!link) return snapshots.reset();
     agent = std::move(*link);
     snapshots->connect(*agent);
-    WorkerVoice::of_process().speak_through(*agent);
-    agent->tell(local::Give{.kind = local::GiftKind::flight_record, .size_bytes = flight_ring_bytes},
+    ProgressReporter::of_process().use_channel(*agent);
+    agent->send(local::Give{.kind = local::GiftKind::flight_record, .size_bytes = flight_ring_bytes},
                 &flight->descriptor());
 }
 
@@ -307,7 +307,7 @@ void ContextBody::reach_agent(std::shared_ptr<FdWatch> watch) {
 Result<Context> Context::from_environment(const ContextOptions& given) {
     ContextOptions options = given;
     options.meeting_timeout = std::min(options.meeting_timeout, runtime::CommunicatorBody::timeout_max);
-    runtime::WorkerVoice::of_process().make_way();
+    runtime::ProgressReporter::of_process().close_own_connection();
     const Section section("start-up");  // told once there is a channel to the agent
     if (auto set = runtime::set_log_level_by_environment(); !set) return set.error();
     auto body = std::make_unique<runtime::ContextBody>();

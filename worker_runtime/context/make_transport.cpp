@@ -22,7 +22,7 @@ std::string obstacle(const std::vector<LocalIdentity>& identities) {
         if (other.kernel != first.kernel) return cat(first.host, " and ", other.host, " are different hosts");
     }
     for (const auto& other : identities) {
-        if (!can_meet(first, other)) return "ranks of one host have networks of their own (containers?)";
+        if (!can_meet(first, other)) return "ranks of one host have different network namespaces (containers?)";
     }
     return "";
 }

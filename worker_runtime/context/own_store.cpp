@@ -28,7 +28,7 @@ Result<std::string> OwnStore::get(std::string_view key, Duration timeout) {
     std::unique_lock lock(keys_->mutex);
     auto& values = keys_->values;
     if (keys_->grown.wait_for(lock, timeout, [&] { return values.contains(key); })) return values.find(key)->second;
-    return Error{Errc::timed_out, cat("store: nobody has set ", key, " within ", muster::describe(timeout))};
+    return Error{Errc::timed_out, cat("store: ", key, " was not set within ", muster::describe(timeout))};
 }
 
 Result<std::int64_t> OwnStore::add(std::string_view key, std::int64_t delta) {
@@ -37,7 +37,7 @@ Result<std::int64_t> OwnStore::add(std::string_view key, std::int64_t delta) {
     std::int64_t number = 0;
     const auto found = keys_->values.find(key);
     if (found != keys_->values.end() && !parse_number(std::string_view(found->second), number))
-        return Error{Errc::invalid_argument, cat("store: the value of ", key, " is no number")};
+        return Error{Errc::invalid_argument, cat("store: the value of ", key, " is not a number")};
     number += delta;
     keys_->values.insert_or_assign(std::string(key), cat(number));
     keys_->grown.notify_all();

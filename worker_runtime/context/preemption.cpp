@@ -65,7 +65,7 @@ Result<PreemptionNotice> PreemptionNotice::watch(const Context& context, std::ve
     auto notices = context.notices();
     runtime::Notices* nobody = nullptr;
     if (!watched.compare_exchange_strong(nobody, notices.get())) {
-        return Error{Errc::already_exists, "this process watches for preemption notices already"};
+        return Error{Errc::already_exists, "this process already has a PreemptionNotice"};
     }
     watcher.store(::getpid());
     // A scheduler sends it to all processes of a job, not to muster alone.
@@ -96,7 +96,8 @@ int PreemptionNotice::count() const {
 }
 
 Result<bool> PreemptionNotice::agreed(Communicator& world) const {
-    if (notices_->round_over()) return Error{Errc::cancelled, "the round is over: nothing is saved together any more"};
+    if (notices_->round_over())
+        return Error{Errc::cancelled, "the round is over, so the ranks can no longer save together"};
     std::uint8_t told = notices_->count() > 0 ? 1 : 0;
     if (auto shared = world.run(all_reduce(buffer(std::span(&told, 1)), ReduceOp::max)); !shared) return shared.error();
     return told != 0;

@@ -105,7 +105,7 @@ Result<HeldRank> take_number(Store& store, const RankClaim& claim, const Holder&
     if (fate != Fate::lives) return held;
     return Error{Errc::invalid_argument,
                  cat("RANK=", claim.rank, " is the rank of two processes of this round, this one (", self.words(),
-                     ") and ", before->words(), ": each needs its own")};
+                     ") and ", before->words(), ": each process needs its own rank")};
 }
 
 /// Whoever comes first says what it was told. For each opening: one after another may be told different things.
@@ -159,12 +159,12 @@ std::string obstacles_to_meeting(Store& store, const RankClaim& claim, const Hel
         std::int64_t number = 0;
         if (rank == claim.rank || !count || !parse_number(std::string_view(*count), number)) continue;
         if (number == held.opening) continue;
-        words.push_back(cat("rank ", rank, " is at its context ", number, " of this round, this one at its ",
-                            held.opening, ", and only those of one number meet"));
+        words.push_back(cat("rank ", rank, " opens its context ", number, " of this round, this rank its context ",
+                            held.opening, "; only contexts of equal number meet"));
     }
     if (!held.before.empty())
         words.push_back(cat("RANK=", claim.rank, " was the rank of ", held.before,
-                            " before, and whether that lives cannot be seen from here"));
+                            " before, and it is unknown whether that process still runs"));
     return join(words, "; ");
 }
 

@@ -58,7 +58,7 @@ Result<std::vector<std::string>> RoundStore::collect(const std::vector<std::stri
     for (const auto& key : keys) full.push_back(cat(prefix_, "meeting/", key));
     const auto come = wait.parent ? watch_for(full, wait) : wait_for(full, wait.deadline);
     if (!come) return come.error();
-    if (*come < keys.size()) return Error{Errc::timed_out, cat("nobody has published ", keys[*come])};
+    if (*come < keys.size()) return Error{Errc::timed_out, cat(keys[*come], " was not published")};
     const std::lock_guard lock(connection_->mutex);
     return connection_->client.multi_get(full, std::max<Duration>(wait.deadline - Clock::now(), answer_timeout));
 }
@@ -106,10 +106,10 @@ Result<std::size_t> RoundStore::watch_for(const Keys& keys, const MeetingWait& w
             continue;
         }
         if (std::exchange(step, 1) > 1) continue;
-        if (auto stands = wait.look(); !stands) return stands.error();
+        if (auto stands = wait.check_alive(); !stands) return stands.error();
         const auto now = Clock::now();
         if (now >= wait.deadline) break;
-        std::this_thread::sleep_until(std::min(wait.next_look(now), now + pause));
+        std::this_thread::sleep_until(std::min(wait.next_check(now), now + pause));
         pause = std::min<Duration>(2 * pause, 1s);
     }
     return there;

@@ -24,7 +24,7 @@ class Reader {
         if (!text) {
             complain(cat(name, " is not set, though ", given_, " is; a launcher (muster, torchrun) sets all of them"));
         } else if (!parse_number(std::string_view(*text), value) || value < least) {
-            complain(cat(name, "=", *text, " is no whole number >= ", least));
+            complain(cat(name, "=", *text, " is not a whole number >= ", least));
         }
         return value;
     }
@@ -84,13 +84,13 @@ Result<Environment> read_environment(const Lookup& lookup) {
     }
     // Those of a node have their local ranks in the order of their ranks.
     if (out.rank < out.local_rank) {
-        reader.complain(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank,
-                            ": before it on its node come ", out.local_rank, " ranks, and in all ", out.rank));
+        reader.complain(cat("LOCAL_RANK=", out.local_rank, " contradicts RANK=", out.rank, ": its node has ",
+                            out.local_rank, " lower ranks, but the world only ", out.rank));
     }
     const int behind = out.local_world_size - 1 - out.local_rank;
     if (out.world_size - 1 - out.rank < behind) {
         reader.complain(cat("RANK=", out.rank, " contradicts LOCAL_WORLD_SIZE=", out.local_world_size,
-                            ": behind it on its node come ", behind, " ranks, and of all ", out.world_size, " only ",
+                            ": its node has ", behind, " higher ranks, but the world of ", out.world_size, " only ",
                             out.world_size - 1 - out.rank));
     }
     if (out.world_size > 1) {

@@ -117,7 +117,7 @@ std::string time_of_day(const FlightRing& ring, std::int64_t monotonic_ns) {
 
 /// What became of the last operation of a rank that is behind.
 std::string last_of(const Place& place, std::int64_t now) {
-    if (place.last == nullptr) return "it has run none";
+    if (place.last == nullptr) return "it has run no operation";
     const auto what = cat(place.last->number, " (", describe_entry(*place.last), ")");
     if (place.last->state == FlightState::started) return cat("it is still in ", what);
     return cat("its last, ", what, place.last->state == FlightState::failed ? ", failed " : ", ended ",
@@ -173,7 +173,7 @@ void report_missing(const Group& group, const std::vector<FlightRing>& rings, st
                                 "): ", last_of(place, newest_time(rings, place.ring->header))));
     }
     for (int rank = 0; rank < group.size; ++rank) {
-        if (!group.ranks.contains(rank)) lines.push_back(cat("  rank ", rank, " has left no record"));
+        if (!group.ranks.contains(rank)) lines.push_back(cat("  rank ", rank, " has no record"));
     }
     report_present(group, *newest, lines);
     if (all_done)

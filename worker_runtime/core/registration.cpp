@@ -108,7 +108,7 @@ Result<void> check_parameters(std::span<const Parameter> parameters) {
     for (const auto& parameter : parameters) {
         if (parameter.name.empty()) return refused(parameter, "a parameter needs a name");
         if (parameter.name.size() > name_bytes_max) return refused(parameter, "its name is longer than 4096 bytes");
-        if (!names.insert(parameter.name).second) return refused(parameter, "the name is there twice");
+        if (!names.insert(parameter.name).second) return refused(parameter, "its name occurs twice");
         if (!is_floating(parameter.type)) {
             return refused(parameter, cat("gradients are averaged, and ", name(parameter.type), " has no averages"));
         }

@@ -58,9 +58,10 @@ std::vector<std::string> advice_for(const CostSummary& summary) {
     std::vector<std::string> advice;
     const auto late = latest(summary);
     if (2 * late.by > summary.mean.exposed) {
-        advice.push_back(cat("rank ", late.rank, " is late by ", shown(late.by),
-                             " on average, which is most of the waiting: look at its data loading, its share of the "
-                             "work and its host before anything else"));
+        advice.push_back(
+            cat("rank ", late.rank, " is late by ", shown(late.by),
+                " on average, which is most of the waiting: first check its data loading, its share of the "
+                "work and its host"));
     }
     if (summary.bucket_count == 1 && summary.bucket_bytes > small_bucket_bytes) {
         advice.push_back(cat("all gradients are in one bucket, so nothing overlaps: set bucket_cap_mb to ",
@@ -76,7 +77,7 @@ std::vector<std::string> advice_for(const CostSummary& summary) {
                              "communication to 10 % of the step"));
     }
     if (summary.mean.bytes * 4 > summary.bucket_bytes * 3) {
-        advice.emplace_back("compress what is sent: wire bf16 or f16 halves the bytes, int8 leaves a quarter");
+        advice.emplace_back("compress gradients: wire bf16 or f16 halves the bytes, int8 quarters them");
     }
     return advice;
 }
@@ -97,8 +98,8 @@ void compare(ScalingReport& report, const CostSummary& summary, const Baseline& 
     if (report.strong) report.text += cat("Strong scaling", against, ": ", percent(efficiency), " efficient.\n");
     if (report.weak) report.text += cat("Weak scaling", against, ": ", percent(efficiency), " efficient.\n");
     if (!report.strong && !report.weak) {
-        report.text += cat("The baseline's batch is neither the same in all nor the same for each worker, so its ",
-                           percent(efficiency), " of a baseline worker's rate is no efficiency.\n");
+        report.text += cat("The baseline has neither the same batch in total nor the same batch per worker, so ",
+                           percent(efficiency), " of a baseline worker's rate is not an efficiency.\n");
     }
 }
 
@@ -115,13 +116,13 @@ double CostSummary::exposed_share() const {
 ScalingReport scaling_report(const CostSummary& summary, const std::optional<Baseline>& baseline) {
     ScalingReport report;
     if (summary.step_count == 0) {
-        report.text = cat("No step counts yet: the first ", summary.left_out_count, " were warm-up.\n");
+        report.text = cat("No step is counted yet: the first ", summary.left_out_count, " were warm-up.\n");
         return report;
     }
     const auto& mean = summary.mean;
     report.estimated = 1 - summary.exposed_share();
     report.text = cat(summary.step_count, " steps on ", summary.world, summary.world == 1 ? " worker" : " workers",
-                      " (", summary.left_out_count, " left out; the first took ", shown(summary.first.total),
+                      " (", summary.left_out_count, " not counted; the first took ", shown(summary.first.total),
                       "): ", shown(mean.total), " each = ", shown(mean.compute), " compute + ", shown(mean.data_wait),
                       " waiting for data + ", shown(mean.exposed), " exposed communication (",
                       percent(summary.exposed_share()), "; ", shown(mean.overlap()), " more was hidden); ",

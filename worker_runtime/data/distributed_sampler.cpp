@@ -8,7 +8,7 @@ namespace muster {
 
 Result<DistributedSampler> DistributedSampler::make(const DistributedSamplerOptions& options) {
     if (options.world < 1)
-        return Error{Errc::invalid_argument, cat("a world of ", options.world, "; it is at least 1")};
+        return Error{Errc::invalid_argument, cat("a world of ", options.world, "; it must be at least 1")};
     if (options.rank < 0 || options.rank >= options.world) {
         return Error{Errc::invalid_argument, cat("rank ", options.rank, " is not in a world of ", options.world)};
     }

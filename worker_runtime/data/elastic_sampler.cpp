@@ -14,7 +14,7 @@ namespace muster {
 namespace {
 
 Result<void> check_batch_size(const ElasticSamplerOptions& options, std::uint64_t batch_size) {
-    if (batch_size == 0) return Error{Errc::invalid_argument, "the batch size is 0; it is at least 1"};
+    if (batch_size == 0) return Error{Errc::invalid_argument, "the batch size is 0; it must be at least 1"};
     if (batch_size > ElasticSamplerOptions::batch_size_max) {
         return Error{Errc::limit_exceeded,
                      cat("a batch of ", batch_size, "; at most ", ElasticSamplerOptions::batch_size_max)};
@@ -27,7 +27,7 @@ Result<void> check_batch_size(const ElasticSamplerOptions& options, std::uint64_
 }
 
 Result<void> check_sample_count(const ElasticSamplerOptions& options) {
-    if (options.sample_count == 0) return Error{Errc::invalid_argument, "there are no samples to take steps on"};
+    if (options.sample_count == 0) return Error{Errc::invalid_argument, "the data set has no samples"};
     const auto most =
         options.order == SampleOrder::torch ? torch_order_samples_max : ElasticSamplerOptions::sample_count_max;
     if (options.sample_count <= most) return {};
@@ -37,7 +37,7 @@ Result<void> check_sample_count(const ElasticSamplerOptions& options) {
 }
 
 Error another(std::string_view noun, const std::string& theirs, const std::string& ours) {
-    return {Errc::refused, cat("the sampler's state is of ", noun, " ", theirs, ", and this sampler has ", ours)};
+    return {Errc::refused, cat("the sampler's state is of ", noun, " ", theirs, ", but this sampler has ", ours)};
 }
 
 /// Where share `rank` of `world` begins in a run of `count`: shares differ by one at most. Nothing
@@ -88,7 +88,7 @@ Result<void> ElasticSampler::check(const SampleStep& step) const {
     const bool ends = step.ends_epoch ? step.count >= left || options_.tail == Tail::drop : step.count < left;
     if (fits && ends) return {};
     return Error{Errc::invalid_argument, cat("a step of ", step.count, " samples from place ", step.first, " of ",
-                                             samples, " is none of this sampler's; use next() and after()")};
+                                             samples, " does not belong to this sampler; use next() and after()")};
 }
 
 Result<std::vector<std::uint64_t>> ElasticSampler::indices(const SampleStep& step, Taker taker) const {

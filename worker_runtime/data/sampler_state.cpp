@@ -35,7 +35,7 @@ Result<std::uint64_t> number(const json& object, const char* field, std::uint64_
     }
     const auto value = found->get<std::uint64_t>();
     if (value < least || value > most) {
-        return damaged(cat("field '", field, "' is ", value, "; it is ", least, " to ", most));
+        return damaged(cat("field '", field, "' is ", value, "; it must be ", least, " to ", most));
     }
     return value;
 }
@@ -69,7 +69,7 @@ Result<SamplerState> decode_state(std::string_view text) {
     const auto read_version = number(object, "version", 1, std::numeric_limits<std::uint64_t>::max());
     if (!read_version) return read_version.error();
     if (*read_version != version) {
-        return damaged(cat("field 'version' is ", *read_version, ", and this program knows ", version));
+        return damaged(cat("field 'version' is ", *read_version, "; this program supports version ", version));
     }
     for (const auto& item : object.items()) {
         if (std::find(field_names.begin(), field_names.end(), item.key()) == field_names.end()) {

@@ -38,7 +38,7 @@ void die_if_due(const TrainerOptions& options, const Context& context, std::uint
     if (options.die_at_step == 0 || step != options.die_at_step || context.rank() + 1 != context.world_size()) return;
     const int file = ::open(options.die_once.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file < 0) return;  // it has died already
-    std::printf("rank %d: killing itself before step %llu, as asked\n", context.rank(),
+    std::printf("rank %d: killing itself before step %llu, as requested\n", context.rank(),
                 static_cast<unsigned long long>(step));
     std::fflush(stdout);
     std::raise(SIGKILL);
@@ -67,7 +67,7 @@ TrainingEvents events_for(const TrainerOptions& options, const Context& context,
     TrainingEvents events;
     events.started = [&context, steps](std::uint64_t step, bool from_memory) {
         say(context, step == 0 ? cat("world ", context.world_size(), ": training from the start, ", steps, " steps")
-                               : cat("world ", context.world_size(), ": going on from ",
+                               : cat("world ", context.world_size(), ": continuing from ",
                                      from_memory ? "the agents' copy" : "the checkpoint", " of step ", step));
     };
     events.before_step = [&options, &context](std::uint64_t step) {
@@ -133,7 +133,7 @@ int run(const TrainerOptions& options, Context& context) {
                          {.checkpointer = checkpointer ? &*checkpointer : nullptr, .notice = &notice.value()});
     if (trained.has_error()) return fail(who, trained.error());
     if (!trained->left) return judge(options, context, trained->network, *digits);
-    say(context, "asked to leave: all is saved");
+    say(context, "preemption notice: state is saved, exiting");
     return exit_saved_and_left;
 }
 

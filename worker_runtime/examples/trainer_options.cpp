@@ -42,41 +42,41 @@ struct Option {
 };
 
 constexpr std::array options_known{
-    Option{"--data", "a file", "digits, 65 numbers a line (worker_runtime/examples/data/digits.csv)",
+    Option{"--data", "a file", "the digits, 65 numbers per line (worker_runtime/examples/data/digits.csv)",
            [](const auto& value, auto& to) { return take_text(value, to.data); }},
     Option{"--epochs", "a count", "passes over the training digits (30)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.epochs); }},
-    Option{"--batch", "a count", "digits in one step, over all ranks (96)",
+    Option{"--batch", "a count", "digits per step over all ranks (96)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.batch_size); }},
-    Option{"--learning-rate", "a number above 0", "length of a step (0.1)",
+    Option{"--learning-rate", "a number above 0", "learning rate (0.1)",
            [](const auto& value, auto& to) { return parse_decimal(value, 1e-9, 1e3, to.plan.learning_rate); }},
-    Option{"--momentum", "a number of 0 to 0.999", "the part of a step that the next one keeps (0.9)",
+    Option{"--momentum", "a number of 0 to 0.999", "momentum (0.9)",
            [](const auto& value, auto& to) { return parse_decimal(value, 0, 0.999, to.plan.momentum); }},
     Option{"--checkpoint-dir", "a folder",
-           "goes on from the newest checkpoint there (MUSTER_CHECKPOINT_DIR, else none)",
+           "where checkpoints are; continues from the newest (MUSTER_CHECKPOINT_DIR, else none)",
            [](const auto& value, auto& to) { return take_text(value, to.checkpoint_dir); }},
     Option{"--checkpoint-every", "a count", "steps between two checkpoints (50)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.checkpoint_every); }},
-    Option{"--snapshot-every", "a count", "steps between two copies that the agent keeps (1)",
+    Option{"--snapshot-every", "a count", "steps between two snapshots in the agent's memory (1)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.snapshot_every); }},
-    Option{"--wire", "same, bf16, f16, int8 or power", "what gradients are between ranks (same)",
+    Option{"--wire", "same, bf16, f16, int8 or power", "gradient format between ranks (same)",
            [](const auto& value, auto& to) { return take_wire(value, to.plan.wire); }},
-    Option{"--leave-at-step", "a count", "save after this step and leave with exit code 76, as after a notice (never)",
+    Option{"--leave-at-step", "a count", "save after this step and exit with 76, as after a preemption notice (never)",
            [](const auto& value, auto& to) { return parse_count(value, to.plan.leave_at_step); }},
-    Option{"--losses", "a file", "rank 0 adds a line for each step, number and loss (none)",
+    Option{"--losses", "a file", "rank 0 appends one line per step: number and loss (none)",
            [](const auto& value, auto& to) { return take_text(value, to.losses); }},
     Option{"--accuracy-min", "percent", "exit code 1 if the test accuracy is lower (0)",
            [](const auto& value, auto& to) { return parse_decimal(value, 0, 100, to.accuracy_min); }},
     Option{"--die-at-step", "a count", "the last rank kills itself before this step, to show a restart (never)",
            [](const auto& value, auto& to) { return parse_count(value, to.die_at_step); }},
-    Option{"--die-once", "a file", "made when it kills itself; while it is there nobody does (needed for the above)",
+    Option{"--die-once", "a file", "created at the kill; while it exists, no rank kills itself (required above)",
            [](const auto& value, auto& to) { return take_text(value, to.die_once); }},
-    Option{"--pause-file", "a file", "while it is there, every rank waits so many milliseconds before each step (none)",
+    Option{"--pause-file", "a file", "while it exists, every rank waits the milliseconds in it before each step (none)",
            [](const auto& value, auto& to) { return take_text(value, to.pause_file); }},
     Option{"--fault", "KIND:RANK:STEP",
-           "that rank commits a fault before that step: crash, memory, bus, disk, segment, library, swap, size, stop, "
+           "that rank has this fault before that step: crash, memory, bus, disk, segment, library, swap, size, stop, "
            "slow",
-           [](const auto& value, auto& to) { return parse_rehearsed_fault(value, to.fault); }},
+           [](const auto& value, auto& to) { return parse_injected_fault(value, to.fault); }},
 };
 
 Error usage(const std::string& text) {
@@ -105,7 +105,7 @@ Result<TrainerOptions> parse_trainer_options(const std::vector<std::string>& arg
         if (!known->take(value, options)) return usage(cat(known->name, " is '", value, "', not ", known->accepted));
     }
     if ((options.die_at_step > 0) != !options.die_once.empty())
-        return usage("--die-at-step and --die-once go together: without the file every round would die");
+        return usage("--die-at-step and --die-once need each other: without the file every round would fail");
     return options;
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "rendezvous/base/error.h"
-#include "worker_runtime/examples/rehearsed_fault.h"
+#include "worker_runtime/examples/injected_fault.h"
 #include "worker_runtime/examples/training.h"
 
 namespace muster::runtime {
@@ -20,7 +20,7 @@ struct TrainerOptions {
     /// it makes the file first, so that the next round lives. 0: never.
     std::uint64_t die_at_step = 0;
     std::string die_once;
-    RehearsedFault fault;
+    InjectedFault fault;
     std::string pause_file;  ///< while it is there: so many milliseconds, which it holds, before each step
     bool help = false;
 };

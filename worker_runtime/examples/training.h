@@ -59,8 +59,8 @@ ElasticSampler sampler_for(const TrainingPlan& plan, std::size_t train_count);
 /// The number of steps in all.
 std::uint64_t step_count(const TrainingPlan& plan, std::size_t train_count);
 
-/// Trains from the newest checkpoint, or from nothing where there is none. Errors: no checkpoint is whole, the last one
-/// could not be saved, or a rank was lost; every rank gets one.
+/// Trains from the newest checkpoint, or from nothing where there is none. Errors: no checkpoint is complete, the last
+/// one could not be saved, or a rank was lost; every rank gets one.
 Result<Trained> train(const TrainingPlan& plan, Communicator& world, const DigitSet& digits,
                       const TrainingEvents& events, const TrainingAids& aids = {});
 

@@ -115,10 +115,10 @@ class HierarchicalTransport final : public Transport {
         return agreed || !memory ? std::move(memory) : agreed.error();
     }
 
-    Result<void> look(Instant since) override {
-        if (groups_.node == nullptr) return over_tcp_->look(since);
-        if (auto node = groups_.tell_others(groups_.node->look()); !node) return node;
-        return groups_.tell_node(over_tcp_->look(since));
+    Result<void> check_alive(Instant since) override {
+        if (groups_.node == nullptr) return over_tcp_->check_alive(since);
+        if (auto node = groups_.tell_others(groups_.node->check_alive()); !node) return node;
+        return groups_.tell_node(over_tcp_->check_alive(since));
     }
 
     Error fail(const Error& error) override {

@@ -40,7 +40,7 @@ Result<NodeLayout> lay_out_nodes(const std::vector<LocalIdentity>& identities, N
         }
         for (const int first : layout.begins) {
             if (together(identities[static_cast<std::size_t>(first)], one, by))
-                return no_nodes(cat("the ranks of ", one.host, " do not follow each other"));
+                return no_nodes(cat("the ranks of ", one.host, " are not consecutive"));
         }
         layout.begins.push_back(rank);
     }

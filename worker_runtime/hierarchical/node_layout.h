@@ -28,7 +28,7 @@ enum class NodesBy {
 };
 
 /// unsupported says why the ranks make no nodes that share memory: there is one node, or one rank on each, or a node's
-/// ranks cannot meet or do not follow each other.
+/// ranks cannot meet or are not consecutive.
 Result<NodeLayout> lay_out_nodes(const std::vector<LocalIdentity>& identities, NodesBy by);
 
 }  // namespace muster::runtime

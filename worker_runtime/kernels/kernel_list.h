@@ -3,9 +3,9 @@
 #pragma once
 
 #include "worker_runtime/kernels/int8_kernels.h"
-#include "worker_runtime/kernels/look_kernels.h"
 #include "worker_runtime/kernels/optimizer_kernels.h"
 #include "worker_runtime/kernels/power_kernels.h"
+#include "worker_runtime/kernels/reduction_kernels.h"
 #include "worker_runtime/kernels/thin_kernels.h"
 
 #define MUSTER_KERNELS(KERNEL) \

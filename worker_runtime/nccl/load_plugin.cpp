@@ -54,12 +54,12 @@ Result<const NcclPlugin*> open_plugin() {
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
         return Error{Errc::unsupported,
-                     cat("the NCCL transport is a plugin that cannot be loaded: ", ::dlerror(),
-                         "; build muster where CUDA's and NCCL's headers are, or name the file in MUSTER_NCCL_PLUGIN")};
+                     cat("cannot load the NCCL plugin: ", ::dlerror(),
+                         "; build muster with the headers of CUDA and NCCL, or name the file in MUSTER_NCCL_PLUGIN")};
     }
     const auto entry = reinterpret_cast<const NcclPlugin* (*)()>(::dlsym(library, nccl_plugin_symbol));
     if (entry == nullptr) {
-        return Error{Errc::unsupported, cat(path, " is no NCCL plugin of muster: it lacks ", nccl_plugin_symbol)};
+        return Error{Errc::unsupported, cat(path, " is not an NCCL plugin of muster: it lacks ", nccl_plugin_symbol)};
     }
     const NcclPlugin* const plugin = entry();
     if (std::string_view(plugin->build) != nccl_plugin_build) {

@@ -100,7 +100,7 @@ Result<void> NcclComm::until(const std::function<Result<bool>()>& over, const Nc
         if (!ended) return ended.error();
         if (*ended) return {};
         if (process_->failed()) return process_->failure();
-        if (auto looked = wait.look(); !looked) return looked;
+        if (auto looked = wait.check_alive(); !looked) return looked;
         if (std::chrono::steady_clock::now() >= wait.terms.deadline) return wait.late();
         pace.rest();
     }
@@ -223,7 +223,7 @@ bool NcclComm::close() {
     };
     const NcclWait wait{.terms = {.deadline = std::chrono::steady_clock::now() + process_->terms().close_limit,
                                   .patience = Patience::frugal},
-                        .look = [] { return Result<void>(); },
+                        .check_alive = [] { return Result<void>(); },
                         .late = late};
     deregister_all();
     auto done = call(

@@ -22,7 +22,7 @@ namespace muster::runtime {
 /// One wait. `look` is asked now and then: an error ends the wait. At the deadline `late` says what has not come.
 struct NcclWait {
     RunTerms terms;
-    std::function<Result<void>()> look;
+    std::function<Result<void>()> check_alive;
     std::function<Error()> late;
 };
 

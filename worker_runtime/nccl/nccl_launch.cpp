@@ -23,7 +23,7 @@ bool NcclTransport::launches(const Operation& operation) {
 
 Result<void> NcclTransport::launch(const Operation& operation, const RunTerms& terms) {
     const std::string described = describe(operation);
-    const auto number = news_->begin(signature_of(operation));
+    const auto number = board_->begin(signature_of(operation));
     const Instant now = std::chrono::steady_clock::now();
     Launched next{.what = cat(described, " (operation ", number, ")"),
                   .mark = 1 + launch_count_++ % marks,
@@ -32,7 +32,7 @@ Result<void> NcclTransport::launch(const Operation& operation, const RunTerms& t
     const NcclWait wait = wait_for(next.what, terms);
     Result<void> done;
     if (operation.after != nullptr) done = communicator_->wait_for(operation.after);
-    if (done) done = put(operation, cat(news_->here(), ": ", described), wait);
+    if (done) done = put(operation, cat(board_->here(), ": ", described), wait);
     if (done) done = communicator_->mark(next.what, next.mark);
     if (!done) return end(done.error());
     launched_.push_back(std::move(next));
@@ -43,14 +43,14 @@ Result<bool> NcclTransport::oldest_over(const RunTerms& terms) {
     auto& oldest = launched_.front();
     const Instant now = std::chrono::steady_clock::now();
     if (!oldest.turn) oldest.turn = now;
-    auto over = communicator_->passed(cat(news_->here(), ": ", oldest.what), oldest.mark, oldest.asked);
+    auto over = communicator_->passed(cat(board_->here(), ": ", oldest.what), oldest.mark, oldest.asked);
     if (over && *over) {
         launched_.pop_front();
         return true;
     }
     if (!over) return end(over.error());
     if (process_->failed()) return end(process_->failure());
-    if (auto looked = news_->look(*oldest.turn); !looked) return end(looked.error());
+    if (auto looked = board_->check_alive(*oldest.turn); !looked) return end(looked.error());
     if (now >= terms.deadline) return end(late(oldest.what, oldest.allowed));
     return false;
 }

@@ -31,7 +31,7 @@ struct DeviceMemory {
 Result<Memory> NcclTransport::allocate(std::size_t size_bytes, const RunTerms& terms) {
     auto memory = process_->allocate(size_bytes, MemoryUse::buckets);
     const OperationSignature signature{.act = OperationSignature::Act::allocate, .count = size_bytes};
-    const auto number = news_->begin(signature);
+    const auto number = board_->begin(signature);
     const std::string what = in_words(signature);
     const NcclWait wait = wait_for(cat(what, " (operation ", number, ")"), terms);
     const std::int32_t lacks = memory ? 0 : 1;
@@ -43,7 +43,7 @@ Result<Memory> NcclTransport::allocate(std::size_t size_bytes, const RunTerms& t
     for (int rank = 0; rank < group_.size; ++rank) {
         if (all[static_cast<std::size_t>(rank)] == 0) continue;
         return Error{Errc::limit_exceeded, cat("cannot take ", size_bytes >> 10, " KiB of GPU memory for communicator ",
-                                               group_.id, ": ", news_->who(rank), " has too little on its GPU",
+                                               group_.id, ": ", board_->who(rank), " has too little GPU memory",
                                                memory ? "" : cat(" (", memory.error().context, ")"))};
     }
     auto done = communicator_->fill_zero(held->bytes.data(), size_bytes);

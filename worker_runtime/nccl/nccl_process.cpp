@@ -113,7 +113,7 @@ Result<void> NcclProcess::find_device() {
     if (terms_.device >= count) {
         return Error{Errc::unsupported,
                      cat("no usable GPU: this rank's would be number ", terms_.device, ", and ", count,
-                         count == 1 ? " is" : " are", " visible: start no more workers than the host has GPUs")};
+                         count == 1 ? " is" : " are", " visible: start at most one worker per GPU")};
     }
     const auto used = use_device();
     if (!used) return used.error();
@@ -199,8 +199,8 @@ AbortSteps NcclProcess::abort_steps() {
             .leave =
                 [this](const std::string& why) {
                     const std::string text =
-                        cat("NCCL does not give this worker back: after \"", why, "\" its communicators could not be ",
-                            "aborted within ", describe(terms_.abort_limit), "; leaving with exit code ",
+                        cat("NCCL blocks this worker: after \"", why, "\" its communicators could not be ",
+                            "aborted within ", describe(terms_.abort_limit), "; exiting with code ",
                             exit_code_stuck_in_nccl, ", so that the agent can start it again");
                     terms_.log(LogLevel::error, text);
                     if (terms_.before_leaving) terms_.before_leaving(text);

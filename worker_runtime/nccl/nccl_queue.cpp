@@ -91,9 +91,8 @@ Result<void> NcclQueue::finish(Duration limit) {
         if (state != cudaErrorNotReady) return cuda.check(state, "work of the GPU");
         if (process_->failed()) return process_->failure();
         if (std::chrono::steady_clock::now() >= deadline) {
-            return Error{Errc::timed_out,
-                         cat("the GPU has not come to the end of the work behind the caller's events within ",
-                             describe(std::chrono::round<std::chrono::milliseconds>(limit)))};
+            return Error{Errc::timed_out, cat("the GPU has not finished the work before the caller's events within ",
+                                              describe(std::chrono::round<std::chrono::milliseconds>(limit)))};
         }
         pace.rest();
     }

@@ -30,7 +30,7 @@ Result<NcclTransport::Channel*> NcclTransport::channel(int from, int to, const N
         id = *told;
     }
     auto made = NcclComm::make(
-        process_, cat(news_->here(), ": ncclCommInitRank of a pair"),
+        process_, cat(board_->here(), ": ncclCommInitRank of a pair"),
         [&](ncclComm_t* handle, ncclConfig_t* config) {
             return nccl.init(handle, 2, id, group_.rank == from ? 0 : 1, config);
         },
@@ -46,8 +46,8 @@ Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms&
     const bool sends = operation.kind == OperationKind::send;
     NcclWait wait = wait_for(describe(operation), terms);
     wait.late = [this, &operation, sends] {
-        return Error{Errc::timed_out, cat(news_->here(), ": ", describe(operation), " did not end in time: ",
-                                          news_->who(operation.peer), sends ? " does not receive" : " does not send")};
+        return Error{Errc::timed_out, cat(board_->here(), ": ", describe(operation), " did not end in time: ",
+                                          board_->who(operation.peer), sends ? " does not receive" : " does not send")};
     };
     auto place = sends ? channel(group_.rank, operation.peer, wait) : channel(operation.peer, group_.rank, wait);
     if (!place) return end(place.error());
@@ -60,7 +60,7 @@ Result<void> NcclTransport::transfer(const Operation& operation, const RunTerms&
         auto staged = staging.bring(operation, 2, pair);
         if (!staged) return staged.error();
         staged->peer = sends ? 1 : 0;  // the sender is the pair's rank 0
-        const std::string what = cat(news_->here(), ": ", describe(operation));
+        const std::string what = cat(board_->here(), ": ", describe(operation));
         auto done = pair.run(
             what,
             [&](ncclComm_t handle, cudaStream_t stream) {

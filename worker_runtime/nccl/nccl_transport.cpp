@@ -14,9 +14,10 @@
 
 namespace muster::runtime {
 
-NcclTransport::NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process, std::shared_ptr<NcclNews> news)
-    : group_(std::move(group)), process_(std::move(process)), news_(std::move(news)) {
-    teller_ = process_->add_teller([told = news_](const std::string& why) { told->tell_failure(why); });
+NcclTransport::NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process,
+                             std::shared_ptr<NcclStatusBoard> news)
+    : group_(std::move(group)), process_(std::move(process)), board_(std::move(news)) {
+    teller_ = process_->add_teller([told = board_](const std::string& why) { told->tell_failure(why); });
 }
 
 Result<std::unique_ptr<Transport>> NcclTransport::make(const GroupTerms& group, const NcclTerms& terms) {
@@ -30,7 +31,7 @@ Result<std::unique_ptr<Transport>> NcclTransport::make(const GroupTerms& group, 
         const auto described = (*process)->description();
         group.rank == 0 ? terms.notice(described) : terms.log(LogLevel::info, described);
     }
-    auto news = NcclNews::start(group, std::move(*ranks));
+    auto news = NcclStatusBoard::start(group, std::move(*ranks));
     if (!news) return news.error();
     std::unique_ptr<NcclTransport> transport(new NcclTransport(group, std::move(*process), std::move(*news)));
     if (auto connected = transport->connect(); !connected) return connected.error();
@@ -43,7 +44,7 @@ NcclTransport::~NcclTransport() {
     if (process_->failed()) {
         process_->wait_over();
     } else {
-        news_->tell_left();
+        board_->tell_left();
         for (auto& [pair, channel] : channels_) channel.communicator->close();
         if (communicator_) communicator_->close();
     }
@@ -86,7 +87,7 @@ Result<void> NcclTransport::connect() {
     const auto roots = nccl.features.several_roots ? NcclRoots::for_world(group_.size, process_->terms().ranks_per_root)
                                                    : NcclRoots{.size = group_.size, .count = 1};
     auto ids = meet_at_roots(roots);
-    if (!ids) return with_context(ids.error(), news_->here());
+    if (!ids) return with_context(ids.error(), board_->here());
     if (auto watched = watch_peers(); !watched) return watched;
     const auto init = [&](ncclComm_t* communicator, ncclConfig_t* config) {
         if (roots.count == 1) return nccl.init(communicator, group_.size, ids->front(), group_.rank, config);
@@ -95,11 +96,11 @@ Result<void> NcclTransport::connect() {
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + group_.meeting_timeout,
                          .patience = Patience::frugal};
     NcclWait wait = wait_for("connecting the ranks", terms);
-    wait.look = [meeting = group_.meeting_wait(), news = std::move(wait.look)] {
-        auto stands = meeting.look();
+    wait.check_alive = [meeting = group_.meeting_wait(), news = std::move(wait.check_alive)] {
+        auto stands = meeting.check_alive();
         return stands ? news() : stands;
     };
-    auto made = NcclComm::make(process_, cat(news_->here(), ": ncclCommInitRank"), init, wait);
+    auto made = NcclComm::make(process_, cat(board_->here(), ": ncclCommInitRank"), init, wait);
     if (!made) return made.error();
     // The others are connected now, and must hear of what goes wrong here.
     if (auto ready = set_up(std::move(*made)); !ready) return end(ready.error());
@@ -116,8 +117,9 @@ Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
     if (!queue) return queue.error();
     queue_ = std::move(*queue);
     if (group_.place && group_.size > 1) {
-        auto watch = OrderWatch::start(news_, std::max<Duration>(process_->terms().compare_interval, group_.size * 2ms),
-                                       [this](const Error& error) { process_->fail(error); });
+        auto watch =
+            OrderWatch::start(board_, std::max<Duration>(process_->terms().compare_interval, group_.size * 2ms),
+                              [this](const Error& error) { process_->fail(error); });
         if (!watch) return watch.error();
         order_watch_ = std::move(*watch);
     }
@@ -125,7 +127,7 @@ Result<void> NcclTransport::set_up(std::shared_ptr<NcclComm> communicator) {
 }
 
 Result<void> NcclTransport::watch_peers() {
-    const auto& ranks = news_->ranks();
+    const auto& ranks = board_->ranks();
     for (int rank = 0; rank < group_.size; ++rank) {
         const auto& peer = ranks[static_cast<std::size_t>(rank)];
         if (rank == group_.rank || !sees_process(ranks[static_cast<std::size_t>(group_.rank)], peer)) continue;
@@ -133,14 +135,14 @@ Result<void> NcclTransport::watch_peers() {
         watch->process = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
         // Without pidfds (an old kernel, a strict sandbox) the agent's word and the deadlines remain.
         if (!watch->process.valid()) continue;
-        auto added =
-            process_->watch().add(watch->process, [rank, news = news_, process = std::weak_ptr<NcclProcess>(process_)] {
-                const auto owner = process.lock();
-                if (!owner || owner->failed()) return false;
-                const auto end = news->explain_end(rank);
-                if (end) owner->fail({Errc::peer_closed, cat(news->here(), ": ", *end)});
-                return false;
-            });
+        auto added = process_->watch().add(watch->process,
+                                           [rank, news = board_, process = std::weak_ptr<NcclProcess>(process_)] {
+                                               const auto owner = process.lock();
+                                               if (!owner || owner->failed()) return false;
+                                               const auto end = news->explain_end(rank);
+                                               if (end) owner->fail({Errc::peer_closed, cat(news->here(), ": ", *end)});
+                                               return false;
+                                           });
         if (!added) return added.error();
         watch->number = *added;
         watched_.push_back(std::move(watch));
@@ -151,14 +153,14 @@ Result<void> NcclTransport::watch_peers() {
 NcclWait NcclTransport::wait_for(const std::string& what, const RunTerms& terms) {
     const Instant began = std::chrono::steady_clock::now();
     return {.terms = terms,
-            .look = [this, began] { return news_->look(began); },
+            .check_alive = [this, began] { return board_->check_alive(began); },
             .late = [this, what, allowed = terms.deadline - began] { return late(what, allowed); }};
 }
 
 Error NcclTransport::late(const std::string& what, Duration allowed) {
     return {Errc::timed_out,
-            cat(news_->here(), ": ", what, " did not end within ",
-                describe(std::chrono::round<std::chrono::milliseconds>(allowed)), ": ", news_->explain_missing())};
+            cat(board_->here(), ": ", what, " did not end within ",
+                describe(std::chrono::round<std::chrono::milliseconds>(allowed)), ": ", board_->explain_missing())};
 }
 
 Error NcclTransport::end(const Error& error) {
@@ -171,14 +173,14 @@ Result<void> NcclTransport::run(const Operation& operation, const RunTerms& term
     Operation asked = operation;
     // NCCL drops calls without elements, but all ranks still have to come.
     if (asked.count == 0) asked = barrier();
-    const auto number = news_->begin(signature_of(asked));
+    const auto number = board_->begin(signature_of(asked));
     auto done = carry_out(asked, wait_for(cat(describe(asked), " (operation ", number, ")"), terms));
     if (!done) return end(done.error());
     return done;
 }
 
 Result<void> NcclTransport::carry_out(const Operation& operation, const NcclWait& wait) {
-    const std::string what = cat(news_->here(), ": ", describe(operation));
+    const std::string what = cat(board_->here(), ": ", describe(operation));
     if (operation.after != nullptr) {
         if (auto waits = communicator_->wait_for(operation.after); !waits) return waits;
     }
@@ -252,7 +254,7 @@ Result<ncclRedOp_t> NcclTransport::weighted_reduction(const Operation& operation
 
 Result<std::unique_ptr<Transport>> NcclTransport::split(const SplitTerms& split, const RunTerms& terms) {
     if (!process_->nccl().features.split) return std::unique_ptr<Transport>();
-    const auto number = news_->begin({.act = OperationSignature::Act::split});
+    const auto number = board_->begin({.act = OperationSignature::Act::split});
     const bool takes_part = split.color >= 0;
     const NcclWait wait = wait_for(cat("split (operation ", number, ")"), terms);
     auto made = NcclComm::split(*communicator_, takes_part ? split.color : NCCL_SPLIT_NOCOLOR,
@@ -260,8 +262,8 @@ Result<std::unique_ptr<Transport>> NcclTransport::split(const SplitTerms& split,
     if (!made) return end(made.error());
     if (!takes_part) return std::unique_ptr<Transport>();
     std::vector<NcclRank> ranks;
-    for (const int member : split.members) ranks.push_back(news_->ranks()[static_cast<std::size_t>(member)]);
-    auto news = NcclNews::start(split.group, std::move(ranks));
+    for (const int member : split.members) ranks.push_back(board_->ranks()[static_cast<std::size_t>(member)]);
+    auto news = NcclStatusBoard::start(split.group, std::move(ranks));
     if (!news) return end(news.error());
     std::unique_ptr<NcclTransport> child(new NcclTransport(split.group, process_, std::move(*news)));
     auto ready = child->watch_peers();
@@ -270,13 +272,13 @@ Result<std::unique_ptr<Transport>> NcclTransport::split(const SplitTerms& split,
     return std::unique_ptr<Transport>(std::move(child));
 }
 
-Result<void> NcclTransport::look(Instant since) {
+Result<void> NcclTransport::check_alive(Instant since) {
     if (process_->failed()) return process_->failure();
-    return news_->look(since);
+    return board_->check_alive(since);
 }
 
 void NcclTransport::abort(std::string_view why) {
-    process_->fail({Errc::cancelled, cat(news_->here(), " aborted: ", why)});
+    process_->fail({Errc::cancelled, cat(board_->here(), " aborted: ", why)});
 }
 
 }  // namespace muster::runtime

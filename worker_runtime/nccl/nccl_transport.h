@@ -18,9 +18,9 @@
 
 #include "rendezvous/base/file_descriptor.h"
 #include "worker_runtime/nccl/core/nccl_roots.h"
-#include "worker_runtime/nccl/nccl_news.h"
 #include "worker_runtime/nccl/nccl_process.h"
 #include "worker_runtime/nccl/nccl_queue.h"
+#include "worker_runtime/nccl/nccl_status_board.h"
 #include "worker_runtime/nccl/order_watch.h"
 #include "worker_runtime/nccl/staging.h"
 #include "worker_runtime/transport/transport.h"
@@ -41,7 +41,7 @@ class NcclTransport final : public Transport {
     Result<void> transfer(const Operation& operation, const RunTerms& terms) override;
     Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) override;
     Result<std::unique_ptr<Transport>> split(const SplitTerms& split, const RunTerms& terms) override;
-    Result<void> look(Instant since) override;
+    Result<void> check_alive(Instant since) override;
     Error fail(const Error& error) override { return end(error); }
     void abort(std::string_view why) override;
 
@@ -63,7 +63,7 @@ class NcclTransport final : public Transport {
         std::uint64_t number = 0;
     };
 
-    NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process, std::shared_ptr<NcclNews> news);
+    NcclTransport(GroupTerms group, std::shared_ptr<NcclProcess> process, std::shared_ptr<NcclStatusBoard> news);
     Result<void> watch_peers();
     /// The group's unique ids: makes this rank's, if it holds a root, and collects all.
     Result<std::vector<ncclUniqueId>> meet_at_roots(const NcclRoots& roots);
@@ -83,7 +83,7 @@ class NcclTransport final : public Transport {
 
     const GroupTerms group_;
     const std::shared_ptr<NcclProcess> process_;
-    const std::shared_ptr<NcclNews> news_;
+    const std::shared_ptr<NcclStatusBoard> board_;
     std::uint64_t teller_ = 0;
     std::vector<std::unique_ptr<PeerWatch>> watched_;
     std::shared_ptr<NcclComm> communicator_;

@@ -6,7 +6,7 @@
 
 namespace muster::runtime {
 
-Result<std::unique_ptr<OrderWatch>> OrderWatch::start(std::shared_ptr<NcclNews> news, Duration interval,
+Result<std::unique_ptr<OrderWatch>> OrderWatch::start(std::shared_ptr<NcclStatusBoard> news, Duration interval,
                                                       std::function<void(const Error&)> fail) {
     std::unique_ptr<OrderWatch> watch(new OrderWatch);
     auto thread =

@@ -1,5 +1,6 @@
-// A thread that compares, now and then, what this rank runs with what its neighbours do (NcclNews::compare). A thread
-// of its own, because the store may keep it waiting while others, who watch for the end of processes, may not be kept.
+// A thread that compares, now and then, what this rank runs with what its neighbours do (NcclStatusBoard::compare). A
+// thread of its own, because the store may keep it waiting while others, who watch for the end of processes, may not be
+// kept.
 #pragma once
 
 #include <condition_variable>
@@ -10,14 +11,14 @@
 
 #include "rendezvous/base/error.h"
 #include "rendezvous/base/time.h"
-#include "worker_runtime/nccl/nccl_news.h"
+#include "worker_runtime/nccl/nccl_status_board.h"
 
 namespace muster::runtime {
 
 class OrderWatch {
   public:
     /// Compares every `interval`; at the first error calls `fail` with it, and is over.
-    static Result<std::unique_ptr<OrderWatch>> start(std::shared_ptr<NcclNews> news, Duration interval,
+    static Result<std::unique_ptr<OrderWatch>> start(std::shared_ptr<NcclStatusBoard> news, Duration interval,
                                                      std::function<void(const Error&)> fail);
     /// Waits for the thread. Not from within `fail`.
     ~OrderWatch();

@@ -97,8 +97,8 @@ Result<void> ShardedOptimizer::Body::take_piece(const GradientBucket& bucket, co
 Result<void> ShardedOptimizer::Body::update() {
     if (reducer.step_count() == spent) {
         return Error{Errc::invalid_argument,
-                     "sharded optimizer: no step of gradients was finished since it was made, updated or reloaded, so "
-                     "there are none to take"};
+                     "sharded optimizer: no gradients were averaged since it was made, updated or reloaded: "
+                     "call finish() first"};
     }
     for (std::size_t i = 0; i < updates.size(); ++i) {
         if (reducer.used(static_cast<int>(i))) ++updates[i];
@@ -159,7 +159,7 @@ Result<ShardedOptimizer> ShardedOptimizer::make(GradientReducer& reducer, const 
         if (auto kernels = device->has_kernels(); !kernels) {
             return Error{
                 Errc::unsupported,
-                cat("the sharded optimizer computes where the gradients lie, on a GPU: ", kernels.error().context,
+                cat("the sharded optimizer computes on the GPU, where the gradients are: ", kernels.error().context,
                     "; or reduce with GradientResult::own_piece, update your piece there, and all_gather the "
                     "parameters")};
         }

@@ -87,9 +87,9 @@ Result<void> BucketPipeline::advance(Flight& flight, Launch how) {
     if (!operation) return give_up(in_bucket(operation.error(), *flight.bucket));
     const bool last = flight.stage == flight.collective_count;
     if (operation->has_value() == last) {
-        return give_up({Errc::invalid_argument,
-                        cat("exchange ", exchange_->name(), " said that bucket ", flight.bucket->index, " takes ",
-                            flight.collective_count, " collectives, and gave ", last ? "more" : "fewer")});
+        return give_up({Errc::invalid_argument, cat("exchange ", exchange_->name(), " announced ",
+                                                    flight.collective_count, " collectives for bucket ",
+                                                    flight.bucket->index, " and returned ", last ? "more" : "fewer")});
     }
     ++flight.stage;
     if (last) return {};

@@ -65,7 +65,7 @@ Result<void> on_host(DeviceQueue* device, Duration timeout, const std::vector<Bu
 
 Result<double> ReducerBody::clip_grad_norm(double max_norm, void* after) {
     if (!failure_) return failure_.error();
-    if (in_pass_) return in_step({Errc::invalid_argument, "clip_grad_norm() belongs after finish()"});
+    if (in_pass_) return in_step({Errc::invalid_argument, "clip_grad_norm() must be called after finish()"});
     if (!(max_norm > 0)) {
         return in_step({Errc::invalid_argument, cat("clip_grad_norm() needs a norm > 0, not ", max_norm)});
     }

@@ -11,7 +11,8 @@ namespace muster::runtime {
 Result<Layout> ReducerBody::begin(PassKind kind, float samples) {
     if (auto outside = check_outside(); !outside) return outside.error();
     if (!failure_) return failure_.error();
-    if (in_pass_) return in_step({Errc::invalid_argument, "it has begun, and needs finish() before the next begins"});
+    if (in_pass_)
+        return in_step({Errc::invalid_argument, "it has begun already: call finish() before the next one begins"});
     if (!(samples >= 0) || std::isinf(samples)) {
         return in_step({Errc::invalid_argument, cat("samples must be a finite number >= 0, not ", samples)});
     }
@@ -79,7 +80,7 @@ Result<void> ReducerBody::marked_wrongly(std::int32_t parameter) const {
     }
     return in_step({Errc::invalid_argument,
                     cat("parameter \"", name, "\" was marked ready twice on rank ", communicator_.rank(),
-                        ": mark it once, when its gradient is complete, also where the model uses it several times")});
+                        ": mark it once, when its gradient is complete, even if the model uses it several times")});
 }
 
 /// All but the last bucket of the step, which finish() runs itself.
@@ -150,7 +151,7 @@ Result<void> ReducerBody::tell_and_learn() {
                        .count = StepControl::size_bytes(parameters_.size(), communicator_.size()),
                        .type = DataType::u8};
     if (auto told = pipeline_.run(all_reduce(block, ReduceOp::max)); !told) {
-        return with_context(told.error(), "tell which parameters were used");
+        return with_context(told.error(), "exchange which parameters were used");
     }
     for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = control_->used(i);
     if (options_.order == BucketOrder::observed) {
@@ -201,7 +202,7 @@ Result<void> ReducerBody::note_not_finite(const GradientBucket& bucket) {
 Result<void> ReducerBody::report_unsound() const {
     bool counted = false;
     for (int rank = 0; rank < communicator_.size(); ++rank) counted = counted || control_->samples(rank) > 0;
-    if (!counted) return in_step({Errc::invalid_argument, "no rank has samples in it, so there is no average"});
+    if (!counted) return in_step({Errc::invalid_argument, "no rank has samples in this step, so there is no average"});
     const auto found = control_->first_not_finite();
     if (!found) return {};
     return in_step({Errc::invalid_argument, cat("the gradient of parameter \"", parameters_[found->parameter].name,

@@ -30,8 +30,8 @@ void ReducerBody::tell_weights() {
 Result<void> ReducerBody::wait_on_device(void* after) {
     if (!device_) {
         return in_step(
-            {Errc::invalid_argument, cat("an event of CUDA was given, and gradients lie in the host's memory (",
-                                         communicator_.transport(), "): wait for the GPU, and give none")});
+            {Errc::invalid_argument, cat("a CUDA event was given, but gradients are in host memory (",
+                                         communicator_.transport(), "): wait for the GPU and pass no event")});
     }
     auto waits = device_->wait_for(after);
     if (!waits) return in_step(waits.error());

@@ -44,17 +44,19 @@ std::string in_mib(double bytes) {
 Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options, bool on_device) {
     const bool special = options.exchange || options.wire != WireFormat::same;
     if (options.exchange && options.wire != WireFormat::same) {
-        return Error{Errc::invalid_argument, "give either `exchange` or `wire`: an exchange decides what travels"};
+        return Error{Errc::invalid_argument,
+                     "set either `exchange` or `wire`, not both: an exchange defines the format"};
     }
     if (options.result == GradientResult::own_piece) {
-        if (special) return Error{Errc::invalid_argument, "GradientResult::own_piece sends gradients as they are"};
+        if (special)
+            return Error{Errc::invalid_argument, "GradientResult::own_piece supports neither `wire` nor `exchange`"};
         return std::shared_ptr<BucketExchange>(std::make_shared<PieceExchange>());
     }
     if (options.exchange) return options.exchange;
     constexpr int columns_max = static_cast<int>(power_columns_max);
     if (options.wire == WireFormat::power && (options.power_rank < 1 || options.power_rank > columns_max)) {
         return Error{Errc::invalid_argument,
-                     cat("power_rank must lie from 1 to ", columns_max, ", not ", options.power_rank)};
+                     cat("power_rank must be 1 to ", columns_max, ", not ", options.power_rank)};
     }
     std::shared_ptr<BucketExchange> exchange;
     const auto half = [on_device](DataType wire) -> std::shared_ptr<BucketExchange> {
@@ -105,13 +107,13 @@ Result<void> ReducerBody::check_device() const {
     if (kernels) return {};
     if (options_.wire != WireFormat::same) {
         return Error{Errc::unsupported, cat("wire ", exchange_->name(),
-                                            " computes where the gradients lie, on a GPU: ", kernels.error().context,
+                                            " computes on the GPU, where the gradients are: ", kernels.error().context,
                                             "; or use WireFormat::same there, or register bf16 parameters, whose "
                                             "gradients travel as bf16")};
     }
     if (options_.finite_check == FiniteCheck::on) {
         return Error{Errc::unsupported,
-                     cat("finite_check reads gradients where they lie, on a GPU: ", kernels.error().context,
+                     cat("finite_check computes on the GPU, where the gradients are: ", kernels.error().context,
                          "; or look at the norm that clip_grad_norm() returns, which is not finite where a gradient is "
                          "not")};
     }
@@ -130,7 +132,7 @@ Result<void> ReducerBody::check_options() const {
     const bool automatic = options_.bucket_cap_mb == ReducerOptions::automatic;
     for (const double mb : {options_.first_bucket_mb, options_.last_bucket_mb, options_.bucket_cap_mb}) {
         if (!(mb >= 0 && mb <= 1 << 20)) {
-            return Error{Errc::invalid_argument, cat("a bucket's size in MiB must lie from 0 to 1048576, not ", mb)};
+            return Error{Errc::invalid_argument, cat("a bucket's size in MiB must be 0 to 1048576, not ", mb)};
         }
     }
     if (!automatic && bytes_of_mb(options_.bucket_cap_mb) == 0) {

@@ -60,7 +60,7 @@ Result<void> compare_registrations(Communicator& communicator, const Registratio
     for (std::size_t rank = 0; rank < world; ++rank) {
         if (cards[rank].invalid != 0) {
             return Error{Errc::invalid_argument,
-                         cat("rank ", rank, " could not make its gradient reducer: its own error says why")};
+                         cat("rank ", rank, " could not make its gradient reducer: see the error of that rank")};
         }
     }
     for (std::size_t rank = 1; rank < world; ++rank) {

@@ -13,9 +13,9 @@ Result<bool> wait_ready(int fd, short events, const MeetingWait& wait) {
     for (;;) {
         const auto now = std::chrono::steady_clock::now();
         pollfd ready{fd, events, 0};
-        const int count = ::poll(&ready, 1, poll_timeout_ms(wait.next_look(now), now));
+        const int count = ::poll(&ready, 1, poll_timeout_ms(wait.next_check(now), now));
         if (count > 0) return true;
-        if (auto stands = wait.look(); !stands) return stands.error();
+        if (auto stands = wait.check_alive(); !stands) return stands.error();
         if (now >= wait.deadline || (count < 0 && errno != EINTR)) return false;
     }
 }
@@ -28,7 +28,7 @@ Result<void> send_datagram_before(const MeetingWait& wait, int fd, std::string_v
         if (failed != EAGAIN && failed != ETOOMANYREFS) return error_from_errno(failed, "hand over shared memory");
         const auto ready = wait_ready(fd, POLLOUT, wait);
         if (!ready) return ready.error();
-        if (!*ready) return Error{Errc::timed_out, "it took nothing by the deadline"};
+        if (!*ready) return Error{Errc::timed_out, "timed out while sending"};
     }
 }
 
@@ -36,14 +36,16 @@ Result<Datagram> receive_datagram_before(const MeetingWait& wait, int fd) {
     for (bool was_reset = false;;) {
         const auto ready = wait_ready(fd, POLLIN, wait);
         if (!ready) return ready.error();
-        if (!*ready) return Error{Errc::timed_out, "nothing came by the deadline"};
+        if (!*ready) return Error{Errc::timed_out, "timed out while receiving"};
         auto datagram = receive_datagram(fd, 2048, datagram_descriptors_max);
         if (!datagram && errno == EAGAIN) continue;
         // The other end left something of ours unread. What it said last still lies behind that.
         if (!datagram && errno == ECONNRESET && !std::exchange(was_reset, true)) continue;
         if (!datagram) return error_from_errno(errno, "receive shared memory");
         if (datagram->bytes.empty()) return Error{Errc::peer_closed, "it has gone"};
-        if (datagram->cut) return Error{Errc::limit_exceeded, "descriptors were lost: too many open files?"};
+        if (datagram->cut)
+            return Error{Errc::limit_exceeded,
+                         "file descriptors were lost: too many open files? Raise the limit (ulimit -n)"};
         return std::move(*datagram);
     }
 }

@@ -78,7 +78,7 @@ Result<LocalIdentity> LocalIdentity::decode(const std::string& text) {
     LocalIdentity identity;
     if (words.size() != 7 || !parse_number(words[3], identity.pid) || !parse_number(words[4], identity.node) ||
         !parse_number(words[5], identity.rank) || words[6].size() != 32) {
-        return Error{Errc::bad_frame, cat("a rank's identity does not read: \"", text, '"')};
+        return Error{Errc::bad_frame, cat("a rank's identity is malformed: \"", text, '"')};
     }
     identity.host = words[0];
     identity.kernel = words[1];
@@ -163,12 +163,13 @@ std::optional<Error> wrong_in(const Datagram& datagram, std::size_t descriptor_c
     const std::string_view bytes(datagram.bytes);
     if (bytes == ".") {
         if (datagram.descriptors.size() == descriptor_count) return std::nullopt;
-        return Error{Errc::limit_exceeded, "descriptors were lost: too many open files?"};
+        return Error{Errc::limit_exceeded,
+                     "file descriptors were lost: too many open files? Raise the limit (ulimit -n)"};
     }
     int code = 0;
     const auto blank = std::min(bytes.find(' '), bytes.size());
     if (!parse_number(bytes.substr(0, blank), code) || code < 0 || code > static_cast<int>(Errc::io))
-        return Error{Errc::bad_frame, "bytes that make no sense"};
+        return Error{Errc::bad_frame, "malformed bytes"};
     return Error{static_cast<Errc>(code), std::string(bytes.substr(std::min(blank + 1, bytes.size())))};
 }
 
@@ -226,7 +227,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
         auto parcel = receive_datagram_before(wait, sockets_[rank].get());
         is_late[rank] = !parcel && parcel.error().code == Errc::timed_out;
         if (is_late[rank]) continue;
-        if (auto stands = wait.look(); !parcel && !stands) {
+        if (auto stands = wait.check_alive(); !parcel && !stands) {
             wrong = stands.error();
             break;
         }
@@ -241,7 +242,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::lead(const FileDescriptor& own
         if (theirs && !wrong) wrong = by(rank, *theirs);
     }
     if (const auto late = name_missing(identities_, [&](std::size_t rank) { return is_late[rank]; }); !late.empty())
-        wrong = Error{Errc::timed_out, cat(late, ": nothing came by the deadline")};
+        wrong = Error{Errc::timed_out, cat(late, ": timed out while receiving")};
     if (!all[0].valid() && !wrong) wrong = by(0, error_from_errno(errno, "copy a descriptor"));
     std::vector<int> numbers;
     for (const auto& one : all) numbers.push_back(one.get());
@@ -263,7 +264,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& o
     auto leaders = wait;
     if (wait.deadline < no_deadline - leaders_word_timeout) leaders.deadline += leaders_word_timeout;
     auto parcel = receive_datagram_before(leaders, sockets_[0].get());
-    if (auto stands = wait.look(); !parcel && !stands) return stands.error();
+    if (auto stands = wait.check_alive(); !parcel && !stands) return stands.error();
     if (!parcel) return about(identities_[0], sent ? parcel.error() : sent.error());
     if (auto theirs = wrong_in(*parcel, identities_.size()); theirs) return *theirs;
     return std::move(parcel->descriptors);

@@ -304,7 +304,7 @@ Result<Memory> SharedGroup::allocate(std::size_t size_bytes, const RunTerms& ter
     if (auto met = meet(request, false, terms); !met) return met.error();
     const std::size_t mapped_bytes = std::max<std::size_t>((size_bytes + 4095) / 4096 * 4096, 4096);
     // Sockets are waited for here, which know nothing of an abort() or of what another rank has found.
-    const MeetingWait wait(terms.deadline, std::make_shared<ParentGroup>([this] { return look(); }, size_));
+    const MeetingWait wait(terms.deadline, std::make_shared<ParentGroup>([this] { return check_alive(); }, size_));
     auto segments = share_memory(mapped_bytes, std::vector(static_cast<std::size_t>(size_), mapped_bytes),
                                  cat("buffers of communicator ", id_), wait);
     if (!segments && segments.error().code != Errc::limit_exceeded)
@@ -349,11 +349,10 @@ Error SharedGroup::end_of_wait(WaitEnd end, int rank, const std::vector<int>& la
     if (end != WaitEnd::timed_out) return failure();
     const auto blamed = blame_ ? blame_(late, what) : Result<std::string>(who(late));
     if (!blamed) return fail(blamed.error().code, blamed.error().context);
-    return fail(Errc::timed_out,
-                cat(doing, " on communicator ", id_, " was not over by its deadline: ", *blamed, " did not come"));
+    return fail(Errc::timed_out, cat(doing, " on communicator ", id_, " timed out: ", *blamed, " did not reach it"));
 }
 
-Result<void> SharedGroup::look() const {
+Result<void> SharedGroup::check_alive() const {
     if (has_failed(line(rank_).step)) return failure();
     return {};
 }

@@ -67,7 +67,7 @@ class SharedGroup {
     [[nodiscard]] std::byte* channel_slot(int from, int to, std::uint64_t number) const;
 
     /// An error is the group's failure, whoever found it; returns at once.
-    [[nodiscard]] Result<void> look() const;
+    [[nodiscard]] Result<void> check_alive() const;
     /// Ends the group with this failure, unless it has one already; the first one is returned.
     Error fail(Errc code, const std::string& text);
     [[nodiscard]] Error failure() const;

@@ -52,7 +52,7 @@ class SharedMemoryTransport final : public Transport {
         return group_->allocate(size_bytes, terms);
     }
 
-    Result<void> look(Instant /*since*/) override { return group_->look(); }
+    Result<void> check_alive(Instant /*since*/) override { return group_->check_alive(); }
 
     Error fail(const Error& error) override { return group_->fail(error.code, error.context); }
 

@@ -105,8 +105,9 @@ Result<bool> TcpChannel::receive_some(Progress& progress) {
 Result<void> TcpChannel::compare(const Progress& progress) {
     CollectiveHeader theirs;
     if (!decode(progress.their_header, theirs)) {
-        return group_.fail(Errc::bad_frame, cat(group_.who(peer_), " sent bytes that are no header in ",
-                                                doing(progress.operation), ": start the same muster everywhere"));
+        return group_.fail(Errc::bad_frame,
+                           cat(group_.who(peer_), " sent an invalid header in ", doing(progress.operation),
+                               ": use the same version of muster on all nodes"));
     }
     const Operation& ours = progress.operation;
     if (theirs.type == ours.type && theirs.count == ours.count && theirs.tag == ours.tag) return {};
@@ -187,9 +188,9 @@ Error TcpChannel::late(const Progress& progress) {
     const auto guilty = group_.trace({peer_}, 0);
     if (!guilty) return guilty.error();
     const bool came = guilty->ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
-    return group_.fail(Errc::timed_out, cat(doing(progress.operation), " on communicator ", group_.id(),
-                                            " was not over by its deadline: ", guilty->names,
-                                            came ? " stopped in it" : " did not come"));
+    return group_.fail(Errc::timed_out,
+                       cat(doing(progress.operation), " on communicator ", group_.id(), " timed out: ", guilty->names,
+                           came ? " reached it, but did not finish it" : " did not reach it"));
 }
 
 }  // namespace muster::runtime

@@ -162,7 +162,7 @@ Result<bool> TcpGroup::heard(int rank) {
     const Inbox& box = inbox(rank);
     if (box.told == Told::failed) return *failure_;
     if (box.told == Told::silent)
-        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more: ", box.silence), 0);
+        return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable: ", box.silence), 0);
     return box.told != Told::nothing;
 }
 
@@ -183,7 +183,7 @@ Result<bool> TcpGroup::heard_or_lost(int rank) {
     return heard(rank);
 }
 
-Result<void> TcpGroup::look() {
+Result<void> TcpGroup::check_alive() {
     std::vector<pollfd> controls;
     for (const auto& peer : mesh_.peers) controls.push_back({peer.control.get(), POLLIN, 0});
     (void)::poll(controls.data(), controls.size(), 0);
@@ -207,7 +207,7 @@ void TcpGroup::await_last_words(int rank) {
             if (inbox(rank).told != Told::nothing) return;
         }
         pollfd control{peer(rank).control.get(), POLLIN, 0};
-        ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_look_interval), current));
+        ::poll(&control, 1, poll_timeout_ms(std::min(end, current + answer_check_interval), current));
     }
 }
 
@@ -220,7 +220,7 @@ Error TcpGroup::lost(int rank, int failure, const std::string& doing) {
         return fail_locked(Errc::peer_closed, cat(who(rank), " closed communicator ", id(), " before ", doing), 0);
     if (box.told == Told::silent || is_silence(failure)) {
         const std::string words = box.told == Told::silent ? box.silence : std::strerror(failure);
-        return fail_locked(Errc::timed_out, cat(who(rank), " cannot be reached any more in ", doing, ": ", words), 0);
+        return fail_locked(Errc::timed_out, cat(who(rank), " is unreachable in ", doing, ": ", words), 0);
     }
     if (box.told == Told::ended) return fail_locked(Errc::peer_closed, cat(who(rank), " died in ", doing), 0);
     return fail_locked(Errc::peer_closed,

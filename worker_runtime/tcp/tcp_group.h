@@ -66,7 +66,7 @@ class TcpGroup {
     /// The same for who watches a connection while nothing is being carried: a death is a failure too, at once.
     Result<bool> hear_or_lose(int rank);
     /// The same for all, without waiting: an error is the group's failure.
-    Result<void> look();
+    Result<void> check_alive();
     /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
     /// before the end.
     Error lost(int rank, int failure, const std::string& doing);

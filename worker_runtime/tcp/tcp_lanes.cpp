@@ -213,8 +213,8 @@ Result<bool> TcpLanes::send_some(Stream& stream) {
 Result<void> TcpLanes::header_arrived(Stream& stream, CollectivePlan& plan) {
     auto& theirs = headers_[static_cast<std::size_t>(stream.peer)];
     if (!decode(stream.header_bytes, theirs)) {
-        return group_.fail(Errc::bad_frame, cat(group_.who(stream.peer), " sent bytes that are no header in ", doing(),
-                                                ": start the same muster everywhere"));
+        return group_.fail(Errc::bad_frame, cat(group_.who(stream.peer), " sent an invalid header in ", doing(),
+                                                ": use the same version of muster on all nodes"));
     }
     if (!agree(header(rank()), theirs)) {
         const auto words = [this](int one) { return cat(group_.who(one), " runs ", describe(header(one))); };

@@ -120,8 +120,8 @@ Result<void> TcpLanes::check_deadline(const RunTerms& terms) {
         return peer >= 0 && peer != rank() && stream(peer, 0, 0).header_received == sizeof(HeaderBytes);
     });
     return group_.fail(Errc::timed_out,
-                       cat(doing(), " on communicator ", group_.id(), " was not over by its deadline: ", late->names,
-                           came ? " came, but stopped in it" : " did not come"),
+                       cat(doing(), " on communicator ", group_.id(), " timed out: ", late->names,
+                           came ? " reached it, but did not finish it" : " did not reach it"),
                        operations_);
 }
 

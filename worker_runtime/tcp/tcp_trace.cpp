@@ -102,7 +102,7 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witn
         // Another thread may read the answers: then nothing wakes this one.
         const auto current = std::chrono::steady_clock::now();
         if (!open.empty())
-            ::poll(polled.data(), polled.size(), poll_timeout_ms(current + answer_look_interval, current));
+            ::poll(polled.data(), polled.size(), poll_timeout_ms(current + answer_check_interval, current));
     }
     mute.insert(mute.end(), idle.begin(), idle.end());
     return mute.empty() ? late : mute;
@@ -149,9 +149,9 @@ Error TcpGroup::failure_soon() {
             if (rank == this->rank()) continue;
             if (auto heard = rank == by ? hear_or_lose(rank) : hear(rank); !heard) return heard.error();
         }
-        if (::poll(&wake, 1, poll_timeout_ms(current + answer_look_interval, current)) > 0) return failure();
+        if (::poll(&wake, 1, poll_timeout_ms(current + answer_check_interval, current)) > 0) return failure();
     }
-    return fail(Errc::timed_out, "a rank has given up this operation and did not say why");
+    return fail(Errc::timed_out, "a rank stopped this operation without giving a reason");
 }
 
 }  // namespace muster::runtime

@@ -96,7 +96,7 @@ class TcpTransport final : public Transport {
         return Memory(std::shared_ptr<std::span<std::byte>>(pages, &pages->bytes));
     }
 
-    Result<void> look(Instant /*since*/) override { return group_->look(); }
+    Result<void> check_alive(Instant /*since*/) override { return group_->check_alive(); }
 
     Error fail(const Error& error) override { return group_->fail(error.code, error.context); }
 

@@ -11,16 +11,16 @@ constexpr Duration probe_timeout = 100ms;
 /// More absent ranks than this need no names.
 constexpr std::size_t named_max = 8;
 
-/// "rank 3 did not come", for ranks whose key is not there now.
+/// "rank 3 did not join", for ranks whose key is not there now.
 std::string absentees(const GroupTerms& terms, const std::vector<std::string>& keys) {
     std::vector<std::string> ranks;
     for (std::size_t rank = 0; rank < keys.size() && ranks.size() <= named_max; ++rank) {
         const auto found = terms.place->collect({keys[rank]}, std::chrono::steady_clock::now() + probe_timeout);
         if (!found && found.error().code == Errc::timed_out) ranks.push_back(cat(rank));
     }
-    if (ranks.empty()) return "the last rank came too late";
+    if (ranks.empty()) return "the last rank joined too late";
     if (ranks.size() > named_max) ranks.back() = "others";
-    return cat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks, ", "), " did not come");
+    return cat(ranks.size() == 1 ? "rank " : "ranks ", join(ranks, ", "), " did not join");
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ Result<std::vector<std::string>> exchange(const GroupTerms& terms, std::string_v
     for (int rank = 0; rank < terms.size; ++rank) keys.push_back(key(rank));
     auto values = terms.place->collect(keys, wait);
     if (values) return values;
-    if (auto stands = wait.look(); !stands) return stands.error();
+    if (auto stands = wait.check_alive(); !stands) return stands.error();
     if (values.error().code != Errc::timed_out) return context(values.error());
     return context({Errc::timed_out, cat(absentees(terms, keys), " (", values.error().context, ")")});
 }

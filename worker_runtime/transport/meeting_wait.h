@@ -18,33 +18,33 @@ namespace muster::runtime {
 /// stands. From any thread.
 class ParentGroup {
   public:
-    /// `look` returns at once; its error is the parent's end, which has `size` ranks.
-    ParentGroup(std::function<Result<void>()> look, int size)
-        : look_interval(std::max(look_interval_min, size * look_interval_min / ranks_of_least)),
-          look_(std::move(look)) {}
+    /// `check_alive` returns at once; its error is the parent's end, which has `size` ranks.
+    ParentGroup(std::function<Result<void>()> check_alive, int size)
+        : check_interval(std::max(check_interval_min, size * check_interval_min / ranks_of_least)),
+          check_(std::move(check_alive)) {}
     ParentGroup(const ParentGroup&) = delete;
     ParentGroup& operator=(const ParentGroup&) = delete;
 
-    [[nodiscard]] Result<void> look() const {
+    [[nodiscard]] Result<void> check_alive() const {
         const std::lock_guard lock(mutex_);
-        return look_ ? look_() : Result<void>();
+        return check_ ? check_() : Result<void>();
     }
     /// The part is made, or never will be; the parent may go before it. Afterwards all is well.
     void let_go() {
         const std::lock_guard lock(mutex_);
-        look_ = nullptr;
+        check_ = nullptr;
     }
 
     /// A third of what a death may take to be told on one host. Ranks that wait at the store ask it as often, so that
     /// in large groups each asks less: all together some 13,000 times a second.
-    const Duration look_interval;
+    const Duration check_interval;
 
   private:
-    static constexpr Duration look_interval_min = std::chrono::milliseconds(5);
+    static constexpr Duration check_interval_min = std::chrono::milliseconds(5);
     static constexpr int ranks_of_least = 64;
 
     mutable std::mutex mutex_;
-    std::function<Result<void>()> look_;
+    std::function<Result<void>()> check_;
 };
 
 struct MeetingWait {
@@ -54,10 +54,10 @@ struct MeetingWait {
     MeetingWait(Instant until) : deadline(until) {}  // NOLINT: a deadline is all that most waits have
     MeetingWait(Instant until, std::shared_ptr<ParentGroup> over) : deadline(until), parent(std::move(over)) {}
 
-    [[nodiscard]] Result<void> look() const { return parent ? parent->look() : Result<void>(); }
+    [[nodiscard]] Result<void> check_alive() const { return parent ? parent->check_alive() : Result<void>(); }
     /// Nothing need be looked at before.
-    [[nodiscard]] Instant next_look(Instant now) const {
-        return parent ? std::min(deadline, now + parent->look_interval) : deadline;
+    [[nodiscard]] Instant next_check(Instant now) const {
+        return parent ? std::min(deadline, now + parent->check_interval) : deadline;
     }
 };
 

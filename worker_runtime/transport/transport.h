@@ -70,7 +70,7 @@ class Transport {
 
     /// An error is the group's end: a rank's death, another's failure or abort(). For who waits for other ranks without
     /// this group's help, `since` when; returns at once.
-    virtual Result<void> look(Instant /*since*/) { return {}; }
+    virtual Result<void> check_alive(Instant /*since*/) { return {}; }
 
     /// Ends the group with this failure, which the other ranks are told; where it has one already, with that. Gives the
     /// one that it has.

@@ -44,7 +44,7 @@ def main():
     if int(agreed) != first:
         sys.exit(f"rank {rank} read step {first}, and rank 0 step {int(agreed)}")
     if rank == 0:
-        print(f"world {dist.get_world_size()}: going on from the file of step {first}", flush=True)
+        print(f"world {dist.get_world_size()}: continuing from the file of step {first}", flush=True)
     # Otherwise DDP puts its buckets in another order after the first step of every start, and gloo adds in another order:
     # a training that is merely stopped and resumed (under torchrun, too) then differs in the last bits.
     parallel = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)

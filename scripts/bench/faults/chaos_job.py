@@ -16,7 +16,7 @@ from pathlib import Path
 
 NODES, WORKERS = 4, 2
 OWN_HOSTS = os.geteuid() == 0 and subprocess.run(["unshare", "--uts", "true"], stderr=subprocess.DEVNULL).returncode == 0
-GOING_ON = re.compile(r"world (\d+): (?:training from the start|going on from .* of step (\d+))")
+GOING_ON = re.compile(r"world (\d+): (?:training from the start|continuing from .* of step (\d+))")
 
 
 class Failed(Exception):

@@ -251,7 +251,7 @@ def mistakes(context):
     checkpointer.finish()
     assert checkpointer.load_state().state["b"].tolist() == [1, 3]
     checkpointer.close()
-    raises(muster.MusterError, "this is no checkpointer, or one that was released", checkpointer.finish)
+    raises(muster.MusterError, "not a valid checkpointer, or already released", checkpointer.finish)
 
 
 def no_memory(context):

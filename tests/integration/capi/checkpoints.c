@@ -53,10 +53,10 @@ static void mistake_opening(struct job job, const char* folder) {
     INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "keep_every is -1");
     options.keep_every = 0;
     options.when_busy = 3;
-    INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "3 is no way to meet a busy checkpointer");
+    INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "3 is not a valid value of when_busy");
     options.when_busy = 0;
     options.persist_timeout_ms = -1;
-    INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "-1 ms is no time-out");
+    INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "-1 ms is not a valid timeout");
     options.size = 0;
     INVALID(muster_checkpointer_open(job.context, &options, &checkpointer), "size is not set");
 }
@@ -93,7 +93,7 @@ static void mistake_states(muster_checkpointer* checkpointer, struct job job) {
     muster_value values[2] = {{"key", "one"}, {"key", "two"}};
     int64_t step = 0;
     INVALID(muster_checkpointer_save(checkpointer, 0, NULL, 0), "`state` is NULL");
-    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 9), "9 is no way to meet a busy checkpointer");
+    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 9), "9 is not a valid value of when_busy");
     INVALID(muster_checkpointer_save(checkpointer, -1, &state, 0), "a checkpoint of step -1");
     INVALID(muster_checkpointer_snapshot(checkpointer, 0, NULL), "`state` is NULL");
     INVALID(muster_checkpointer_snapshot(checkpointer, -1, &state), "a checkpoint of step -1");
@@ -111,7 +111,7 @@ static void mistake_states(muster_checkpointer* checkpointer, struct job job) {
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "value 1: `key` or `value` is NULL");
     state.value_count = 0;
     model.tensors[0].type = 15;
-    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "tensor 'weight': 15 is no type of a tensor");
+    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "tensor 'weight': 15 is not a valid tensor type");
     model.tensors[0].type = MUSTER_F32;
     model.tensors[0].placement = 2;
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "2 is no placement");
@@ -283,7 +283,7 @@ static void watch(struct job job) {
     EXPECT(leave == 1 && count == (job.place.rank == job.place.world_size - 1));
     GOOD(muster_preemption_release(notice));
     GOOD(muster_preemption_release(NULL));
-    INVALID(muster_preemption_count(notice, &count), "this is no preemption notice, or one that was released");
+    INVALID(muster_preemption_count(notice, &count), "not a valid preemption notice, or already released");
 }
 
 int main(int argc, char** argv) {
@@ -311,6 +311,6 @@ int main(int argc, char** argv) {
     watch(job);
     use_local_disk(argv[1], job);
     GOOD(muster_checkpointer_release(checkpointer));
-    INVALID(muster_checkpointer_release(checkpointer), "this is no checkpointer, or one that was released");
+    INVALID(muster_checkpointer_release(checkpointer), "not a valid checkpointer, or already released");
     return close_job(job);
 }

@@ -345,7 +345,7 @@ static void fail_on_one(struct job job, const char* how) {
     if (strcmp(how, "status") == 0) own_status = MUSTER_CANCELLED;
     if (strcmp(how, "unknown") == 0) {
         if (guilty) exchange.advance = ask_for_the_unknown;
-        words = "9 is no collective; MUSTER_NEXT_... are 0 to 6";
+        words = "9 is not a collective; MUSTER_NEXT_... are 0 to 6";
     }
     if (strcmp(how, "root") == 0) {
         if (guilty) exchange.advance = ask_for_a_strangers_values;

@@ -31,12 +31,12 @@ static void mistake_options(void) {
     EXPECT(context == NULL);
     options.size = sizeof options;
     options.transport = 5;
-    INVALID(muster_context_open(&options, &context), "5 is no transport; they are 0 to 4");
+    INVALID(muster_context_open(&options, &context), "5 is not a valid transport; valid are 0 to 4");
     options.transport = 0;
     options.meeting_timeout_ms = -1;
-    INVALID(muster_context_open(&options, &context), "-1 ms is no time-out");
+    INVALID(muster_context_open(&options, &context), "-1 ms is not a valid timeout");
     options.meeting_timeout_ms = INT64_MAX;
-    INVALID(muster_context_open(&options, &context), "is no time-out");
+    INVALID(muster_context_open(&options, &context), "is not a valid timeout");
 
     // Of a later library, which knows one thing more.
     struct {
@@ -46,7 +46,7 @@ static void mistake_options(void) {
     memset(&later, 0, sizeof later);
     later.known.size = sizeof later;
     later.unknown = 1;
-    BAD(muster_context_open(&later.known, &context), MUSTER_UNSUPPORTED, "does not know yet");
+    BAD(muster_context_open(&later.known, &context), MUSTER_UNSUPPORTED, "does not know");
 }
 
 // All functions that take only a handle and somewhere to put the answer.
@@ -101,8 +101,8 @@ static void release_twice(struct job job) {
     muster_communicator* again = NULL;
     GOOD(muster_context_world(job.context, &again));
     GOOD(muster_communicator_release(again));
-    INVALID(muster_communicator_release(again), "this is no communicator, or one that was released");
-    INVALID(muster_barrier(again, 0, NULL), "this is no communicator, or one that was released");
+    INVALID(muster_communicator_release(again), "not a valid communicator, or already released");
+    INVALID(muster_barrier(again, 0, NULL), "not a valid communicator, or already released");
     INVALID(muster_context_release((muster_context*)(void*)job.world), "this is no context");
     GOOD(muster_context_release(NULL));
     GOOD(muster_communicator_release(NULL));
@@ -114,21 +114,23 @@ static void release_twice(struct job job) {
 static void mistake_operations(struct job job) {
     double value = 1;
     muster_work* work = NULL;
-    INVALID(muster_all_reduce(job.world, &value, 1, 7, MUSTER_SUM, 0, NULL), "7 is no data type; they are 0 to 6");
+    INVALID(muster_all_reduce(job.world, &value, 1, 7, MUSTER_SUM, 0, NULL),
+            "7 is not a valid data type; valid are 0 to 6");
     INVALID(muster_all_reduce(job.world, &value, 1, -1, MUSTER_SUM, 0, NULL), "-1 is no data type");
-    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, 4, 0, NULL), "4 is no reduction; they are 0 to 3");
+    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, 4, 0, NULL),
+            "4 is not a valid reduction; valid are 0 to 3");
     INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_I64, MUSTER_AVG, 0, NULL), "an average of integers");
-    INVALID(muster_all_reduce(job.world, NULL, 1, MUSTER_F64, MUSTER_SUM, 0, NULL), "no memory was given");
+    INVALID(muster_all_reduce(job.world, NULL, 1, MUSTER_F64, MUSTER_SUM, 0, NULL), "no buffer was given");
     INVALID(muster_all_reduce(job.world, &value, SIZE_MAX, MUSTER_F64, MUSTER_SUM, 0, NULL), "more than any memory");
-    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, MUSTER_SUM, -5, NULL), "-5 ms is no time-out");
+    INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, MUSTER_SUM, -5, NULL), "-5 ms is not a valid timeout");
     INVALID(muster_all_reduce_weighted(job.world, &value, 1, MUSTER_F64, -1, 0, NULL),
-            "a weight is a finite number >= 0");
+            "the weight must be a finite number >= 0");
     INVALID(muster_broadcast(job.world, &value, 1, MUSTER_F64, job.place.world_size, 0, NULL), "the ranks are 0 to");
     INVALID(muster_send(job.world, &value, 1, MUSTER_F64, -1, 0, NULL), "the ranks are 0 to");
     INVALID(muster_receive(job.world, &value, 1, MUSTER_F64, job.place.rank, 0, NULL), "does not send to itself");
-    INVALID(muster_reduce_scatter(job.world, NULL, &value, 1, MUSTER_F64, 0, 0, NULL), "no memory was given");
-    INVALID(muster_all_gather(job.world, &value, NULL, 1, MUSTER_F64, 0, NULL), "no memory was given");
-    INVALID(muster_all_to_all(job.world, NULL, NULL, 1, MUSTER_F64, 0, NULL), "no memory was given");
+    INVALID(muster_reduce_scatter(job.world, NULL, &value, 1, MUSTER_F64, 0, 0, NULL), "no buffer was given");
+    INVALID(muster_all_gather(job.world, &value, NULL, 1, MUSTER_F64, 0, NULL), "no buffer was given");
+    INVALID(muster_all_to_all(job.world, NULL, NULL, 1, MUSTER_F64, 0, NULL), "no buffer was given");
     // What is found wrong when it starts is the work's result.
     GOOD(muster_broadcast(job.world, &value, 1, MUSTER_F64, -1, 0, &work));
     INVALID(muster_work_wait(work), "the ranks are 0 to");
@@ -148,7 +150,7 @@ static void mistake_parameters(struct job job) {
     muster_reducer_options options = {.size = sizeof options, .wire = 9};
     INVALID(muster_reducer_make(job.world, NULL, 1, NULL, &reducer), "`parameters` is NULL");
     INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, NULL), "`reducer` is NULL");
-    INVALID(muster_reducer_make(job.world, &parameter, 1, &options, &reducer), "9 is no wire format");
+    INVALID(muster_reducer_make(job.world, &parameter, 1, &options, &reducer), "9 is not a valid wire format");
     parameter.type = 12;
     INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer), "parameter \"weight\": 12 is no data type");
     parameter.type = MUSTER_F32;
@@ -205,7 +207,7 @@ static int fail_together(struct job job, const char* how) {
                 INVALID(muster_reducer_make(job.world, round == 0 ? NULL : &parameter, 1, round == 1 ? &wrong : NULL,
                                             round == 2 ? NULL : &reducer),
                         round == 0   ? "`parameters` is NULL"
-                        : round == 1 ? "9 is no wire format"
+                        : round == 1 ? "9 is not a valid wire format"
                                      : "`reducer` is NULL");
             } else {
                 INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer),

@@ -387,7 +387,7 @@ def services(context):
     gradient, product = array.array("f", [1, 2]), array.array("f", [3, 4])
     world.batch_gradients(gradient, product)
     assert list(gradient) == [size, 2 * size] and list(product) == [3 * size, 4 * size]
-    raises(TypeError, "statistics are f32", world.batch_gradients, array.array("d", [1]), array.array("d", [1]))
+    raises(TypeError, "statistics must be f32", world.batch_gradients, array.array("d", [1]), array.array("d", [1]))
 
 
 def mistakes(context):

@@ -124,7 +124,7 @@ class Elastic(unittest.TestCase):
 
     def test_mistakes_are_errors(self):
         sampler = muster.ElasticSampler(12, 4)
-        with self.assertRaisesRegex(RuntimeError, "not given out"):
+        with self.assertRaisesRegex(RuntimeError, "without a returned step"):
             sampler.commit()
         steps = iter(sampler)
         next(steps)
@@ -140,7 +140,7 @@ class Elastic(unittest.TestCase):
         state = sampler.state_dict()
         for field, value, words in (("samples", 13, "13 samples, and this sampler has 12"),
                                     ("seed", 1, "seed 1, and this sampler has seed 0"), ("cursor", -1, "field 'cursor' is -1"),
-                                    ("cursor", 12, "it is 0 to 11"), ("epoch", 1.5, "field 'epoch' is 1.5")):
+                                    ("cursor", 12, "it must be 0 to 11"), ("epoch", 1.5, "field 'epoch' is 1.5")):
             with self.subTest(field=field), self.assertRaisesRegex(muster.MusterError, words):
                 sampler.load_state_dict({**state, field: value})
         self.assertEqual(sampler.state_dict(), state)

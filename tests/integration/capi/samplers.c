@@ -30,7 +30,7 @@ static void distributed(void) {
     INVALID(muster_distributed_sampler_size(sampler, NULL), "`count` is NULL");
     INVALID(muster_distributed_sampler_order_repeated(sampler, NULL), "`repeated` is NULL");
     GOOD(muster_distributed_sampler_release(sampler));
-    INVALID(muster_distributed_sampler_set_epoch(sampler, 1), "no distributed sampler, or one that was released");
+    INVALID(muster_distributed_sampler_set_epoch(sampler, 1), "not a valid distributed sampler, or already released");
     GOOD(muster_distributed_sampler_release(NULL));
 }
 
@@ -43,13 +43,13 @@ static void mistake_options(void) {
     EXPECT(distributed == NULL);
     options.sample_count = 10;
     options.world_size = -2;
-    INVALID(muster_distributed_sampler_make(&options, &distributed), "a world of -2; it is at least 1");
+    INVALID(muster_distributed_sampler_make(&options, &distributed), "a world of -2; it must be at least 1");
     options.world_size = 2;
     options.rank = 2;
     INVALID(muster_distributed_sampler_make(&options, &distributed), "rank 2 is not in a world of 2");
     options.rank = 0;
     options.drop_last = 2;
-    INVALID(muster_distributed_sampler_make(&options, &distributed), "2 is no value of drop_last");
+    INVALID(muster_distributed_sampler_make(&options, &distributed), "2 is not a valid value of drop_last");
     options.drop_last = 0;
     options.sample_count = INT64_MAX;
     BAD(muster_distributed_sampler_make(&options, &distributed), MUSTER_LIMIT_EXCEEDED, "too many for torch's order");
@@ -57,7 +57,7 @@ static void mistake_options(void) {
     muster_elastic_sampler* elastic = NULL;
     muster_elastic_sampler_options wanted = {.size = sizeof wanted, .sample_count = 10, .batch_size = 0};
     INVALID(muster_elastic_sampler_make(&wanted, NULL), "`sampler` is NULL");
-    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "the batch size is 0; it is at least 1");
+    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "the batch size is 0; it must be at least 1");
     wanted.batch_size = -4;
     INVALID(muster_elastic_sampler_make(&wanted, &elastic), "the batch size is -4; it cannot be negative");
     wanted.batch_size = 4;
@@ -65,10 +65,10 @@ static void mistake_options(void) {
     INVALID(muster_elastic_sampler_make(&wanted, &elastic), "the number of samples is -10");
     wanted.sample_count = 10;
     wanted.order = 3;
-    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "3 is no order of samples; they are 0 to 2");
+    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "3 is not a valid order of samples; valid are 0 to 2");
     wanted.order = MUSTER_SAMPLES_TORCH;
     wanted.deal = -1;
-    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "-1 is no way to deal samples");
+    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "-1 is not a valid value of deal");
     wanted.deal = MUSTER_DEAL_STRIDED;
     wanted.tail = 3;
     INVALID(muster_elastic_sampler_make(&wanted, &elastic), "3 is no tail");
@@ -132,7 +132,7 @@ static void elastic(void) {
     GOOD(muster_elastic_sampler_sample_seed(sampler, 1, 2, &seed));
     EXPECT(seed != 0);
     GOOD(muster_elastic_sampler_release(sampler));
-    INVALID(muster_elastic_sampler_next(sampler, &step), "no elastic sampler, or one that was released");
+    INVALID(muster_elastic_sampler_next(sampler, &step), "not a valid elastic sampler, or already released");
     INVALID(muster_elastic_sampler_commit((muster_elastic_sampler*)77777, &step), "no elastic sampler");
 }
 

@@ -51,7 +51,7 @@ static void normalise(struct job job) {
     float gradient[2] = {1, 2}, product[2] = {3, 4};
     GOOD(muster_batch_gradients(job.world, gradient, product, 2));
     EXPECT(gradient[1] == (float)(2 * world) && product[0] == (float)(3 * world));
-    BAD(muster_batch_statistics(job.world, mean, NULL, 2, &count), MUSTER_INVALID_ARGUMENT, "no memory was given");
+    BAD(muster_batch_statistics(job.world, mean, NULL, 2, &count), MUSTER_INVALID_ARGUMENT, "no buffer was given");
     BAD(muster_batch_statistics(job.world, mean, variance, 2, NULL), MUSTER_INVALID_ARGUMENT, "`count` is NULL");
     BAD(muster_batch_gradients(NULL, gradient, product, 2), MUSTER_INVALID_ARGUMENT, "communicator is NULL");
 }
@@ -65,7 +65,7 @@ static void keep_keys(struct job job) {
     GOOD(muster_store_set(job.context, "k", "a\0b", 3));
     GOOD(muster_store_get(job.context, "k", 0, bytes, sizeof bytes, &needed));
     EXPECT(needed == 3 && memcmp(bytes, "a\0b", 3) == 0);
-    BAD(muster_store_add(job.context, "k", 1, &sum), MUSTER_INVALID_ARGUMENT, "is no number");
+    BAD(muster_store_add(job.context, "k", 1, &sum), MUSTER_INVALID_ARGUMENT, "is not a number");
     GOOD(muster_store_add(job.context, "n", 2, NULL));
     GOOD(muster_store_add(job.context, "n", -5, &sum));
     EXPECT(sum == -3);
@@ -75,7 +75,7 @@ static void keep_keys(struct job job) {
     EXPECT(erased == 1);
     GOOD(muster_store_erase(job.context, "k", &erased));
     EXPECT(erased == 0);
-    BAD(muster_store_get(job.context, "k", 50, NULL, 0, NULL), MUSTER_TIMED_OUT, "nobody has set k");
+    BAD(muster_store_get(job.context, "k", 50, NULL, 0, NULL), MUSTER_TIMED_OUT, "k was not set");
 }
 
 int main(void) {

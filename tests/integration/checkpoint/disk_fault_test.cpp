@@ -202,7 +202,7 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
             return cat(reports.size(), " reports");
         }
         for (std::size_t i = 0; i < left_out; ++i) {
-            if (reports[i].trouble != "the save before it was still being written") return reports[i].trouble;
+            if (reports[i].trouble != "the previous save was still being written") return reports[i].trouble;
         }
         auto loaded = training.load();
         return loaded == "step 2" ? training.save(9) : loaded;

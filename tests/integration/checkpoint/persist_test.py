@@ -14,7 +14,7 @@ from job import BIN, WORKERS, Job, wait_for, without_times  # noqa: E402
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "faults"))
 from fault_job import REPOSITORY, ROOT, keep_mounts_private, small_disk  # noqa: E402
 
-KEPT = "step 20 was brought from memory to "
+KEPT = "step 20 was written from memory to "
 DIGITS = REPOSITORY / "worker_runtime/examples/data/digits.csv"
 
 
@@ -123,7 +123,7 @@ class Persist(unittest.TestCase):
     def assert_lost(self, told, report, step, safe):
         """The report's last line, for people and for programs."""
         last = without_times(told).splitlines()[-1]
-        self.assertRegex(last, rf"^  checkpoint: step {step} is lost, it was in memory alone: .* did not come to the disk: .*: "
+        self.assertRegex(last, rf"^  checkpoint: step {step} is lost, it was in memory alone: .* were not written to disk: .*: "
                          "No space left on device; ")
         self.assertIn(safe, last)
         self.assertEqual(last, f"  checkpoint: {report['unsaved']}")
@@ -182,8 +182,8 @@ class Persist(unittest.TestCase):
         before = sorted(path.name for path in self.directory.iterdir())
         process.send_signal(signal.SIGTERM)
         told = self.ends(process, 128 + signal.SIGTERM)
-        self.assertIn("did not come to the disk", told)
-        self.assertIn(f"{self.directory} is by now that of round 0 of job", told)
+        self.assertIn("were not written to disk", told)
+        self.assertIn(f"{self.directory} belongs to round 0 of job", told)
         self.assertEqual(sorted(path.name for path in self.directory.iterdir()), before)
 
     def node(self, way):

@@ -70,7 +70,7 @@ class SharedBoard::Connection final : public Store {
             slot = memory_.find(key);
         }
         auto value = slot != nullptr ? Result<std::string>(std::string(slot->value, slot->size))
-                                     : Error{Errc::timed_out, cat("nobody has set ", key)};
+                                     : Error{Errc::timed_out, cat(key, " was not set")};
         ::pthread_mutex_unlock(&memory_.mutex);
         return value;
     }

@@ -78,7 +78,7 @@ void stay_away(const Way& way, std::size_t number, const std::set<int>& absent, 
             if (!done) {
                 const auto& text = done.error().context;
                 findings.expect(test::named_in(text) == absent, about + text);
-                findings.expect(text.find("did not come") != std::string::npos, about + text);
+                findings.expect(text.find("did not reach it") != std::string::npos, about + text);
             }
             ++failed;
         }

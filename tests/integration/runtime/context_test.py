@@ -96,7 +96,7 @@ class Context(unittest.TestCase):
     def test_without_its_plugin_nccl_is_an_error_that_says_so(self):
         done = run(WORKER, MUSTER_TRANSPORT="nccl", MUSTER_NCCL_PLUGIN="/nowhere/libmuster_nccl.so")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("the NCCL transport is a plugin that cannot be loaded: /nowhere/libmuster_nccl.so", done.stderr)
+        self.assertIn("cannot load the NCCL plugin: /nowhere/libmuster_nccl.so", done.stderr)
 
     def test_an_interface_that_does_not_exist_is_named_with_those_that_do(self):
         done = under_muster(2, MUSTER_TRANSPORT="tcp", MUSTER_IFNAME="nosuch0")
@@ -116,8 +116,8 @@ class Context(unittest.TestCase):
                  ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2"),
                  ({"LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts RANK=0: all 2 ranks are on this node"),
                  ({"RANK": None, "WORLD_SIZE": None}, "WORLD_SIZE is not set, though LOCAL_RANK is"),
-                 ({"WORLD_SIZE": "4", "LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts RANK=0: before it on its node come 1 ranks"),
-                 ({"RANK": "3", "WORLD_SIZE": "4"}, "RANK=3 contradicts LOCAL_WORLD_SIZE=2: behind it on its node come 1 ranks"),
+                 ({"WORLD_SIZE": "4", "LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts RANK=0: its node has 1 lower ranks"),
+                 ({"RANK": "3", "WORLD_SIZE": "4"}, "RANK=3 contradicts LOCAL_WORLD_SIZE=2: its node has 1 higher ranks"),
                  ({"MUSTER_TRANSPORT": "pigeon"}, "MUSTER_TRANSPORT=pigeon; accepted:"),
                  ({"MUSTER_TCP_ALGORITHM": "star"}, "MUSTER_TCP_ALGORITHM=star; accepted:"),
                  ({"MUSTER_LOG_LEVEL": "loud"}, "MUSTER_LOG_LEVEL=loud; accepted:")]
@@ -201,7 +201,7 @@ class Context(unittest.TestCase):
             self.assertIsNotNone(told, done.stderr)
             self.assertEqual(Path(told[1]).name, "attempt_1")
             flight = run(BIN / "muster", "flight", told[1])
-            self.assertRegex(flight.stdout, r"rank 1 \(pid \d+ on .*\) is missing from operation 1 \(barrier\): it has run none")
+            self.assertRegex(flight.stdout, r"rank 1 \(pid \d+ on .*\) is missing from operation 1 \(barrier\): it has run no operation")
 
     def test_a_job_that_ends_well_leaves_no_flight_record(self):
         with tempfile.TemporaryDirectory() as logs:

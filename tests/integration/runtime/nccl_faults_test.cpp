@@ -70,7 +70,7 @@ std::string making_says(const std::vector<std::vector<std::string>>& words,
 
 TEST_CASE("a rank whose NCCL cannot connect says why, and the others hear it from that rank") {
     CHECK(making_says({{"rank 1 (pid ", "says:", "no socket interface was found"},
-                       {"ncclCommInitRank: NCCL says \"unhandled system error\": no socket interface was found"}},
+                       {"ncclCommInitRank: NCCL reports \"unhandled system error\": no socket interface was found"}},
                       on_rank_1("init_fails")) == "");
 }
 

@@ -137,6 +137,6 @@ TEST_CASE("who does not come to a meeting at the store by its deadline is named,
         const auto met = ranks.collect({"0", "1", "2"}, MeetingWait(in(50ms), parent));
         REQUIRE_FALSE(met.has_value());
         CHECK(met.error().code == Errc::timed_out);
-        CHECK(met.error().context == "nobody has published 1");
+        CHECK(met.error().context == "1 was not published");
     }
 }

@@ -87,7 +87,7 @@ TEST_CASE("a rank that does not come is named at the deadline, and those with mo
         const auto world = join_over_tcp(terms);
         if (terms.rank != 2) {
             const auto done = world->run(barrier(), within(terms.rank == 0 ? Duration(50ms) : Duration(3600s)));
-            findings.expect_error(done, {"operation 1 (barrier)", "rank 2 (pid ", "did not come"});
+            findings.expect_error(done, {"operation 1 (barrier)", "rank 2 (pid ", "did not reach it"});
             ++failed;
         }
         while (failed < 2) std::this_thread::sleep_for(1ms);

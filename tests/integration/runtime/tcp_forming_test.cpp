@@ -112,13 +112,13 @@ std::string form_beside(const std::vector<TcpPlace>& before) {
 
 }  // namespace
 
-TEST_CASE("the ranks that did not come to the meeting are named") {
+TEST_CASE("the ranks that did not join the meeting are named") {
     const auto place = std::make_shared<test::MeetingInMemory>();
     const GroupTerms terms{.rank = 0, .size = 3, .id = "world", .place = place, .meeting_timeout = 50ms};
     const auto transport = make_tcp_transport(terms, {.addresses = {"127.0.0.1"}});
     REQUIRE_FALSE(transport.has_value());
     CHECK(transport.error().code == Errc::timed_out);
-    CHECK(transport.error().context.find("ranks 1, 2 did not come") != std::string::npos);
+    CHECK(transport.error().context.find("ranks 1, 2 did not join") != std::string::npos);
 }
 
 TEST_CASE("a rank that published its address and went away is named, with what was tried") {
@@ -162,7 +162,7 @@ TEST_CASE("a rank that nobody can reach is named with each address and what came
     CHECK(text.find("rank 1 (pid 4711 on gpu07) cannot be reached: 127.0.0.1 port 1: Connection refused, ") !=
           std::string::npos);
     CHECK(text.find(cat(describe(silent.place()), ": connected, but no answer to the greeting")) != std::string::npos);
-    CHECK(text.find(cat(describe(other.place()), ": another program answers there")) != std::string::npos);
+    CHECK(text.find(cat(describe(other.place()), ": another program answered")) != std::string::npos);
     CHECK(text.find("MUSTER_IFNAME") != std::string::npos);
 }
 

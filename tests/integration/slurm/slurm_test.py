@@ -319,7 +319,7 @@ class Slurm(unittest.TestCase):
         self.slurm.until("requeued job", lambda: "Restarts=1" in state(), 60)
         # Left alone it waits for two minutes; at once, its nodes would take it for the job that has just ended.
         self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now+3")
-        went_on = r"world 2: going on from the (checkpoint|agents. copy) of step \d+\nepoch \d+: loss"
+        went_on = r"world 2: continuing from the (checkpoint|agents. copy) of step \d+\nepoch \d+: loss"
         self.slurm.until("job that goes on", lambda: re.search(went_on, out.read_text()) or "JobState=FAILED" in state(), 120)
         text = out.read_text()
         self.assertIn("saved and left", text)

@@ -196,8 +196,8 @@ class Resume(unittest.TestCase):
                 killed = (Training, OnTwoNodes)[NODES - 1](self.folder, f"killed{number}").run(schedule, random.Random(SEED + number))
                 self.assertEqual(killed.weights(), quiet.weights(), killed.output)
                 self.assertEqual(killed.steps(), quiet.steps())
-                print(f"seed {SEED + number}, {schedule}: went on {killed.output.count('going on from the agents')} times from "
-                      f"agents' copies, {killed.output.count('going on from the checkpoint')} times from the disk", flush=True)
+                print(f"seed {SEED + number}, {schedule}: went on {killed.output.count('continuing from the agents')} times from "
+                      f"agents' copies, {killed.output.count('continuing from the checkpoint')} times from the disk", flush=True)
 
 
 if __name__ == "__main__":

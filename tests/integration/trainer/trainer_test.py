@@ -78,7 +78,7 @@ class Trainer(unittest.TestCase):
                       "--checkpoint-every", "7", "--die-at-step", "25", "--die-once", str(self.folder / "died")])
         self.assertTrue((self.folder / "died").exists())
         # A copy is left out while a checkpoint is being written: those of 22 to 25 may be missing, not all since 14.
-        self.assertRegex(broken, "going on from (the agents' copy|the checkpoint) of step (1[4-9]|2[0-5])\\n")
+        self.assertRegex(broken, "continuing from (the agents' copy|the checkpoint) of step (1[4-9]|2[0-5])\\n")
         self.assertEqual(weights(broken), weights(whole))
 
     def test_a_stop_signal_is_a_notice_after_which_all_is_saved_and_nothing_repeated(self):
@@ -97,10 +97,10 @@ class Trainer(unittest.TestCase):
             if first.poll() is None:
                 os.killpg(first.pid, signal.SIGKILL)
         self.assertEqual(first.returncode, 76, said)
-        self.assertIn("asked to leave: all is saved", said)
+        self.assertIn("preemption notice: state is saved, exiting", said)
         self.assertNotIn("weights", said)
         second = run(command)
-        self.assertRegex(second, r"going on from the checkpoint of step \d+\n")
+        self.assertRegex(second, r"continuing from the checkpoint of step \d+\n")
         self.assertEqual(weights(second), weights(whole))
 
     def test_restarts_that_bring_no_checkpoint_end_the_job(self):

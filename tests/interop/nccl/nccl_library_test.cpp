@@ -109,7 +109,7 @@ TEST_CASE("the real NCCL's own words for a missing GPU come through") {
     config.blocking = 0;
     const auto done = nccl().check(nccl().init(&communicator, 1, id, 0, &config), "ncclCommInitRank", nullptr);
     REQUIRE(done.has_error());
-    CHECK_THAT(done.error().context, Contains("ncclCommInitRank: NCCL says \"unhandled cuda error"));
+    CHECK_THAT(done.error().context, Contains("ncclCommInitRank: NCCL reports \"unhandled cuda error"));
 }
 
 }  // namespace muster

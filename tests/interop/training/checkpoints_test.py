@@ -57,7 +57,7 @@ class Checkpoints(unittest.TestCase):
                 "broken": self.start(script, "broken", "--steps", STEPS, "--die-once", self.folder / "died")}
         outputs = {name: self.finish(process) for name, process in runs.items()}
         self.assertTrue((self.folder / "died").exists())
-        self.assertRegex(outputs["broken"], "going on from .*")
+        self.assertRegex(outputs["broken"], "continuing from .*")
         ends = {name: re.findall(r"^loss \S+ weights \w{16}$", output, re.M) for name, output in outputs.items()}
         self.assertEqual(len(ends["whole"]), 1, outputs["whole"])
         self.assertEqual(ends["broken"], ends["whole"], outputs["broken"])
@@ -69,10 +69,10 @@ class Checkpoints(unittest.TestCase):
     def test_a_killed_worker_changes_no_bit_with_muster_s_checkpoints(self):
         output = self.check_a_kill("ddp_checkpoints.py")
         # A save that came while the one before was still being written was left out.
-        self.assertRegex(output, r"going on from step (5|10|15|20) of .+\n")
+        self.assertRegex(output, r"continuing from step (5|10|15|20) of .+\n")
 
     def test_a_killed_worker_changes_no_bit_with_torch_save(self):
-        self.assertRegex(self.check_a_kill("ddp_torch_save.py"), "going on from step 20 of")
+        self.assertRegex(self.check_a_kill("ddp_torch_save.py"), "continuing from step 20 of")
 
     def test_after_a_notice_another_world_goes_on_with_the_next_sample(self):
         first = self.start("ddp_checkpoints.py", "moved", "--steps", 100000, "--save-every", 100000)
@@ -84,7 +84,7 @@ class Checkpoints(unittest.TestCase):
         self.assertEqual(max(self.order("moved", 1)), steps)
         last = (steps * 64 // SAMPLES + 1) * 29  # to the end of an epoch: 28 batches of 64 and one of 5
         output = self.finish(self.start("ddp_checkpoints.py", "moved", "--steps", last, ranks=1))
-        self.assertRegex(output, rf"going on from step {steps} of .*/step_{steps:08d}\n")
+        self.assertRegex(output, rf"continuing from step {steps} of .*/step_{steps:08d}\n")
         taken = collections.Counter()
         for rank in range(2):
             for line in (self.folder / f"moved order.{rank}").read_text().splitlines():

@@ -226,8 +226,8 @@ Result<DirectoryClaim> DirectoryClaim::visit(const std::string& directory, const
 Result<void> DirectoryClaim::Body::as_visitor(const std::function<Result<void>()>& action) {
     const auto now = read_record();
     if (now.job != visitor->job || now.round > visitor->round || !is_in_place()) {
-        return Error{Errc::refused, cat("checkpoint directory ", directory, " is by now that of round ", now.round,
-                                        " of job ", now.job, " on ", now.host)};
+        return Error{Errc::refused, cat("checkpoint directory ", directory, " belongs to round ", now.round, " of job ",
+                                        now.job, " on ", now.host)};
     }
     // Only for as long as this takes: a round that starts holds the commit byte when it tries this one.
     const auto free = lock_byte(file.get(), life_byte, F_WRLCK);

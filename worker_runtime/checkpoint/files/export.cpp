@@ -151,7 +151,7 @@ Result<Exported> export_checkpoint(const std::string& folder, const Manifest& ma
                                           : cat(folder, " holds no tensor whose name begins with ", options.prefix)};
     }
     if (out.empty() || exists(out)) {
-        return Error{Errc::already_exists, cat(out_given, " is there already; name a folder that is not")};
+        return Error{Errc::already_exists, cat(out_given, " exists already; name a new folder")};
     }
     const auto draft = cat(out, ".tmp-", ::getpid());
     std::error_code ignored;  // the draft is of no use to anybody, and the first failure is what matters

@@ -48,8 +48,8 @@ Result<std::vector<RankFile>> read_rank_files(const std::string& folder, int wor
         auto file = read_rank_file(cat(folder, '/', rank_file_name(rank)));
         if (!file) {
             return with_context(file.error(), cat("rank ", rank,
-                                                  "'s part of the checkpoint (is the directory one that all "
-                                                  "hosts share?)"));
+                                                  "'s part of the checkpoint (do all hosts share the "
+                                                  "directory?)"));
         }
         files.push_back(std::move(*file));
     }
@@ -68,7 +68,7 @@ Result<void> has_none_as_new(const std::string& directory, std::int64_t step) {
     if (!listing) return listing.error();
     if (listing->checkpoints.empty() || listing->checkpoints.front().step < step) return {};
     return Error{Errc::already_exists, cat(directory, " has ", to_string(listing->checkpoints.front()),
-                                           " by now, and step ", step, " is no newer")};
+                                           " already, and step ", step, " is not newer")};
 }
 
 /// It helps people, and no reader of ours: its failure takes nothing from the checkpoint. It is on the disk before an

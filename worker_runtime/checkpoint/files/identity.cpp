@@ -54,9 +54,8 @@ Result<std::string> keep_identity(const std::string& directory, DirectoryClaim& 
         if (!emptied) return emptied.error();
         if (!identity.empty() && !*emptied) return {};
         if (!identity.empty()) {
-            log(LogLevel::warning, directory,
-                ": its checkpoints were taken away since the last one, so it begins anew, ",
-                "and what agents and local disks still have of them is left alone");
+            log(LogLevel::warning, directory, ": its checkpoints were removed, so it starts from the beginning; ",
+                "copies of them in agents' memory and on local disks are ignored");
         }
         identity = fresh_token();
         if (auto written = replace_text(place_of(directory), identity + "\n"); !written) return written;

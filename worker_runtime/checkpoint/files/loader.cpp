@@ -139,7 +139,7 @@ Result<void> match_model(const Manifest& manifest, const std::vector<StateTensor
     }
     for (const auto& saved : manifest.tensors) {
         if (!names.contains(saved.name) && !is_rank_bytes(saved.name))
-            return other(cat("it has a tensor '", saved.name, "', which is not asked for"));
+            return other(cat("it has a tensor '", saved.name, "', which the state does not have"));
     }
     return {};
 }

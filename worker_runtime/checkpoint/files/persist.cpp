@@ -26,7 +26,7 @@ namespace muster::runtime {
 namespace {
 
 /// Between two looks whether rank 0 of the round that ends has gone, on whatever host it is.
-constexpr Duration look_interval = 50ms;
+constexpr Duration check_interval = 50ms;
 
 Instant now() {
     return std::chrono::steady_clock::now();
@@ -40,7 +40,7 @@ class Mapping {
         if (::fstat(copy.memory.get(), &facts) != 0) return error_from_errno(errno, "look at a copy");
         const auto size = in_whole_blocks(copy.size_bytes);
         if (copy.size_bytes == 0 || static_cast<std::uint64_t>(facts.st_size) < size) {
-            return Error{Errc::bad_frame, "a copy is shorter than it is said to be"};
+            return Error{Errc::bad_frame, "a copy is shorter than its stated size"};
         }
         void* const place = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, copy.memory.get(), 0);
         if (place == MAP_FAILED) return error_from_errno(errno, "map a copy");
@@ -74,7 +74,7 @@ std::map<SaveKey, Save> examine(const std::vector<KeptCopy>& copies) {
         auto memory = Mapping::of(copy);
         auto file = memory ? read_whole(memory->bytes().first(copy.size_bytes)) : memory.error();
         if (!file) {
-            log(LogLevel::warning, "a copy in memory is left out: ", file.error().context);
+            log(LogLevel::warning, "a copy in memory is ignored: ", file.error().context);
             continue;
         }
         const SaveKey key(file->step, file->round, file->save, file->opening);
@@ -125,7 +125,7 @@ class Bringer {
 };
 
 Result<void> Bringer::go_on() {
-    if (now() >= terms_.deadline) return Error{Errc::timed_out, "the disk is too slow for the time that there is"};
+    if (now() >= terms_.deadline) return Error{Errc::timed_out, "the disk is too slow for the remaining time"};
     return claim_.exclusively([] { return Result<void>(); });
 }
 
@@ -134,7 +134,7 @@ Result<void> Bringer::make_draft(const std::string& folder) {
     while (true) {
         auto made = claim_.exclusively([&] { return make_folder(folder); });
         if (made || made.error().code != Errc::already_exists || now() >= terms_.deadline) return made;
-        std::this_thread::sleep_for(look_interval);
+        std::this_thread::sleep_for(check_interval);
     }
 }
 
@@ -189,7 +189,7 @@ Result<Persisted> Bringer::bring(const Save& save) {
 Result<Persisted> bring_newest(const PersistTerms& terms, std::vector<KeptCopy> copies) {
     auto saves = examine(copies);
     copies.clear();
-    if (saves.empty()) return Error{Errc::bad_frame, "no copy in memory is whole"};
+    if (saves.empty()) return Error{Errc::bad_frame, "no copy in memory is complete"};
     // What is newer than one that is whole here has ranks that had not come so far.
     for (auto at = saves.rbegin(); at != saves.rend(); ++at) {
         if (at->second.size() != static_cast<std::size_t>(at->second.begin()->second.file.world)) continue;
@@ -218,9 +218,9 @@ Result<Persisted> wait_for_others(const PersistTerms& terms, const Persisted& ow
         if (newest && *newest == own.step)
             return Persisted{.step = own.step, .checkpoint = CheckpointName{.step = own.step}};
         if (now() >= terms.deadline)
-            return Error{Errc::timed_out,
-                         cat("this node's part of step ", own.step, " is there, and those of other nodes are not")};
-        std::this_thread::sleep_for(look_interval);
+            return Error{Errc::timed_out, cat("this node's part of step ", own.step,
+                                              " is on disk, but those of other nodes are missing")};
+        std::this_thread::sleep_for(check_interval);
     }
 }
 
@@ -230,7 +230,7 @@ Result<Persisted> persist_copies(const PersistTerms& terms, std::vector<KeptCopy
     const auto in_memory = newest_step_of(copies);
     const auto on_disk = newest_on_disk(terms.directory);
     if (in_memory && on_disk && *on_disk >= *in_memory) return Persisted();
-    if (now() >= terms.deadline) return Error{Errc::timed_out, "no time is left for it (--persist-timeout)"};
+    if (now() >= terms.deadline) return Error{Errc::timed_out, "no time is left (--persist-timeout)"};
     auto brought = bring_newest(terms, std::move(copies));
     const bool in_part = brought && brought->step >= 0 && !brought->checkpoint;
     return in_part && terms.wait_for_others ? wait_for_others(terms, *brought) : brought;

@@ -46,7 +46,7 @@ bool parse_copy(std::string_view text, KeptCopy& copy) {
 /// What there is to go on from.
 std::string safe_in(const std::string& directory) {
     const auto listing = list_directory(directory);
-    if (!listing) return cat("what is safe there is not known: ", listing.error().context);
+    if (!listing) return cat("cannot list what is safe there: ", listing.error().context);
     if (listing->checkpoints.empty()) return cat("there is no checkpoint in ", directory);
     const auto& newest = listing->checkpoints.front();
     return cat("step ", newest.step, " is safe in ", directory, '/', to_string(newest));
@@ -56,16 +56,16 @@ int run(const PersistTerms& terms, std::vector<KeptCopy> copies) {
     const auto done = persist_copies(terms, std::move(copies));
     if (!done) {
         return say(done.error().code == Errc::refused ? 3 : 1,
-                   cat("the copies in memory did not come to the disk: ", done.error().context, "; ",
+                   cat("the copies in memory were not written to disk: ", done.error().context, "; ",
                        safe_in(terms.directory)));
     }
     if (done->step < 0) return 0;
     if (done->checkpoint) {
-        return say(0, cat("step ", done->step, " was brought from memory to ", terms.directory, '/',
+        return say(0, cat("step ", done->step, " was written from memory to ", terms.directory, '/',
                           to_string(*done->checkpoint)));
     }
-    return say(0, cat("this node's part of step ", done->step, " was brought from memory to ", terms.directory,
-                      "; it is a checkpoint when those of all nodes are there"));
+    return say(0, cat("this node's part of step ", done->step, " was written from memory to ", terms.directory,
+                      "; it becomes a checkpoint when the parts of all nodes are there"));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string trouble_with(const ManifestTensor& tensor, const std::vector<Manifes
     const auto elements = element_count(tensor.shape);
     std::uint64_t bytes = 0;
     if (!elements || __builtin_mul_overflow(*elements, size_of(tensor.type), &bytes)) {
-        return "has a shape that is no size";
+        return "has an invalid shape";
     }
     std::uint64_t at = 0;
     for (const auto& piece : tensor.pieces) {
@@ -205,7 +205,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
     std::string kind;
     std::uint64_t written_by = 0;
     if (!object.text("format", kind) || kind != format || !object.number("version", written_by)) {
-        return damaged("is of something else than a muster checkpoint");
+        return damaged("is not of a muster checkpoint");
     }
     if (summed != expected) return damaged(cat("its checksum is ", crc_text(summed), ", not ", digits));
     if (written_by != manifest_version)
@@ -217,7 +217,7 @@ Result<Manifest> parse_manifest(std::string_view text) {
         !read_list(object, "tensors", manifest.tensors, read_tensor) || values == nullptr ||
         !JsonObject(*values).texts(manifest.values) ||
         !read_list(object, "rank_values", manifest.rank_values, read_text)) {
-        return damaged("a field is missing or does not read");
+        return damaged("a field is missing or malformed");
     }
     if (auto fine = check(manifest); !fine) return fine.error();
     return manifest;

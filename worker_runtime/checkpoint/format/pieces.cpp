@@ -55,14 +55,14 @@ Error refuse(const StateTensor& tensor, std::string_view why) {
 }
 
 Result<void> check_tensor(const StateTensor& tensor) {
-    if (tensor.name.empty() || !is_utf8(tensor.name)) return refuse(tensor, "has a name that is empty or no UTF-8");
+    if (tensor.name.empty() || !is_utf8(tensor.name)) return refuse(tensor, "has a name that is empty or not UTF-8");
     if (looks_cut(tensor.name)) return refuse(tensor, "ends like the name of a part, [0:2]");
     if (is_rank_bytes(tensor.name)) return refuse(tensor, "begins like the names of ranks' own bytes");
-    if (tensor.name == "__metadata__") return refuse(tensor, "has a name that safetensors keeps for itself");
+    if (tensor.name == "__metadata__") return refuse(tensor, "has a name that safetensors reserves");
     const auto elements = element_count(tensor.shape);
     std::uint64_t bytes = 0;
     if (!elements || __builtin_mul_overflow(*elements, size_of(tensor.type), &bytes)) {
-        return refuse(tensor, "has a shape that is no size");
+        return refuse(tensor, "has an invalid shape");
     }
     const bool sharded = tensor.placement == Placement::sharded;
     const auto count = sharded ? tensor.count : *elements;
@@ -158,10 +158,10 @@ Result<void> check_state(const CheckpointState& state) {
     }
     for (const auto& [key, value] : state.values) {
         if (!is_utf8(key) || !is_utf8(value)) {
-            return Error{Errc::invalid_argument, cat("checkpoint state: the value of '", key, "' is no UTF-8")};
+            return Error{Errc::invalid_argument, cat("checkpoint state: the value of '", key, "' is not UTF-8")};
         }
     }
-    if (!is_utf8(state.rank_value)) return Error{Errc::invalid_argument, "checkpoint state: rank_value is no UTF-8"};
+    if (!is_utf8(state.rank_value)) return Error{Errc::invalid_argument, "checkpoint state: rank_value is not UTF-8"};
     return {};
 }
 

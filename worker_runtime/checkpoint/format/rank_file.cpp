@@ -69,7 +69,7 @@ class Metadata {
 
     bool text(const char* key, std::string& value) {
         const auto found = texts_.find(key);
-        if (found == texts_.end()) return fail(cat("no ", key, " in __metadata__: no file of a muster checkpoint"));
+        if (found == texts_.end()) return fail(cat("no ", key, " in __metadata__: not a file of a muster checkpoint"));
         value = found->second;
         return true;
     }
@@ -83,7 +83,7 @@ class Metadata {
         std::string body;
         if (!text(key, body)) return false;
         auto parsed = parse_json(body);
-        if (!parsed || !parsed->is_object()) return fail(cat(key, " is no JSON object"));
+        if (!parsed || !parsed->is_object()) return fail(cat(key, " is not a JSON object"));
         value = std::move(*parsed);
         return true;
     }
@@ -107,7 +107,7 @@ Result<Piece> piece_of(const TensorEntry& stored, const Json& parts) {
     const auto fields = JsonObject(*part);
     if (!fields.text("tensor", piece.tensor) || !fields.shape("shape", piece.shape) ||
         !fields.number("begin", piece.begin)) {
-        return bad_rank_file(cat("muster_pieces: what is said of ", stored.name, " does not read"));
+        return bad_rank_file(cat("muster_pieces: the entry of ", stored.name, " is malformed"));
     }
     const auto elements = element_count(piece.shape);
     if (!elements || stored.shape.size() != 1 || piece.begin > *elements || piece.count > *elements - piece.begin) {
@@ -170,7 +170,7 @@ Result<RankFile> parse_rank_file(std::string_view head, std::uint64_t file_bytes
     (void)metadata.text("muster_opening", file.opening);
     (void)metadata.number<std::uint64_t>("muster_save", 0, file.save);
     (void)metadata.text("muster_directory", file.directory_word);
-    if (!JsonObject(values).texts(file.values)) return bad_rank_file("muster_values holds something else than texts");
+    if (!JsonObject(values).texts(file.values)) return bad_rank_file("muster_values holds values that are not texts");
     if (file.rank >= file.world) return bad_rank_file(cat("muster_rank ", file.rank, " of a world of ", file.world));
     if (checksums.size() != crc_digits * header->tensors.size())
         return bad_rank_file("muster_crc32c has the wrong length");

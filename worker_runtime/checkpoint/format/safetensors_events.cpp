@@ -80,12 +80,12 @@ bool SafetensorsEvents::start_object(std::size_t) {
 bool SafetensorsEvents::key(string_t& value) {
     if (place_ == Place::top) {
         name_ = value;
-        return names_.insert(value).second || stop(cat("tensor ", value, " comes twice"));
+        return names_.insert(value).second || stop(cat("tensor ", value, " occurs twice"));
     }
     field_ = value;
     if (!fields_.insert(value).second) {
-        return stop(place_ == Place::metadata ? cat("__metadata__: ", value, " comes twice")
-                                              : cat("tensor ", name_, ": field ", value, " comes twice"));
+        return stop(place_ == Place::metadata ? cat("__metadata__: ", value, " occurs twice")
+                                              : cat("tensor ", name_, ": field ", value, " occurs twice"));
     }
     if (place_ == Place::metadata || value == "dtype" || value == "shape" || value == "data_offsets") return true;
     return stop(cat("tensor ", name_, ": an unknown field ", value));
@@ -123,7 +123,7 @@ bool SafetensorsEvents::end_array() {
 
 bool SafetensorsEvents::parse_error(std::size_t position, const std::string& /*token*/,
                                     const nlohmann::detail::exception& /*why*/) {
-    return stop(cat("no valid JSON (or no UTF-8) at byte ", safetensors_length_bytes + position));
+    return stop(cat("not valid JSON, or not UTF-8, at byte ", safetensors_length_bytes + position));
 }
 
 }  // namespace muster::runtime

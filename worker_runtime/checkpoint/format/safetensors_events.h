@@ -27,7 +27,7 @@ class SafetensorsEvents {
     bool null() { return misplaced("null"); }
     bool boolean(bool) { return misplaced("a boolean"); }
     bool number_integer(number_integer_t) { return misplaced("a negative number"); }
-    bool number_float(number_float_t, const string_t&) { return misplaced("a number that is no integer"); }
+    bool number_float(number_float_t, const string_t&) { return misplaced("a number that is not an integer"); }
     bool binary(binary_t&) { return misplaced("binary data"); }
     bool number_unsigned(number_unsigned_t value);
     bool string(string_t& value);

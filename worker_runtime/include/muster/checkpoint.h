@@ -1,14 +1,14 @@
-// Checkpoints that survive a kill, a power cut and a change of the world's size, and can be read without this library:
-// safetensors files, and a manifest (checkpoint/CHECKPOINT.md has the layout and the protocol).
+// Checkpoints that survive a kill, a power failure and a change of the world size. They are safetensors files and a
+// manifest, readable without this library (checkpoint/CHECKPOINT.md describes layout and protocol).
 //
 //     auto checkpointer = muster::Checkpointer::open(context, {.directory = "ckpt"});
-//     muster::CheckpointState state = ...;           // names, shapes and memory of all that must come back
-//     auto loaded = checkpointer->load(state);       // the newest one that is whole; nothing on a first start
+//     muster::CheckpointState state = ...;           // names, shapes and memory of everything to restore
+//     auto loaded = checkpointer->load(state);       // the newest complete one; nothing on the first start
 //     for (step = *loaded ? (*loaded)->step : 0; ...; ++step) {
 //         ...
-//         if (step % 100 == 0) checkpointer->save(step, state);  // waits for a copy in memory alone
+//         if (step % 100 == 0) checkpointer->save(step, state);  // waits only for a copy in memory
 //     }
-//     checkpointer->finish();                        // the last one is on the disk
+//     checkpointer->finish();                        // waits until the last save is on disk
 //
 // Threads: one thread at a time.
 #pragma once
@@ -37,131 +37,132 @@ class SnapshotLink;
 }  // namespace runtime
 
 enum class Placement {
-    replicated,  ///< every rank has all of it; one rank's is saved, whole (Replicas)
-    sharded,     ///< every rank has a part, and the parts make up the whole (ZeRO-1)
+    replicated,  ///< every rank has the whole tensor; one rank saves it (see Replicas)
+    sharded,     ///< every rank has a part; together the parts are the whole tensor (ZeRO-1)
 };
 
-/// A tensor as one rank has it: elements in row-major order, contiguous.
+/// One rank's view of a tensor: elements in row-major order, contiguous.
 struct StateTensor {
     std::string name;  ///< unique in the state
     TensorType type = TensorType::f32;
-    std::vector<std::int64_t> shape;  ///< of the whole tensor; empty: one element
-    void* data = nullptr;             ///< host memory; read by save() before it returns, written by load()
+    std::vector<std::int64_t> shape;  ///< shape of the whole tensor; empty: one element
+    void* data = nullptr;             ///< host memory; save() reads it before it returns, load() writes it
     Placement placement = Placement::replicated;
-    std::uint64_t begin = 0;  ///< sharded: the first element that `data` has
-    std::uint64_t count = 0;  ///< sharded: how many
+    std::uint64_t begin = 0;  ///< sharded: index of the first element in `data`
+    std::uint64_t count = 0;  ///< sharded: number of elements in `data`
 
-    /// All of it, on every rank.
+    /// A replicated tensor.
     static StateTensor whole(std::string name, TensorType type, std::vector<std::int64_t> shape, void* data);
-    /// Elements [begin, begin + count) of it.
+    /// A sharded tensor: this rank has the elements [begin, begin + count).
     static StateTensor shard(std::string name, TensorType type, std::vector<std::int64_t> shape, void* data,
                              std::uint64_t begin, std::uint64_t count);
 };
 
-/// All that must come back.
+/// Everything that a checkpoint restores.
 struct CheckpointState {
     std::vector<StateTensor> tensors = {};
-    /// Small texts, equal on all ranks: the cursor of the data, the epoch, the learning rate. Rank 0's are kept. UTF-8.
+    /// Short UTF-8 texts, equal on all ranks: the cursor of the data, the epoch, the learning rate. Rank 0's are saved.
     std::map<std::string, std::string> values = {};
-    /// A small text of this rank's own: its random generators. Comes back where the saved world had this rank, else it
-    /// is empty. UTF-8.
+    /// A short UTF-8 text of this rank, such as the state of its random generators. Restored if the saved world had
+    /// this rank, else empty.
     std::string rank_value = {};
-    /// Memory of this rank's own, of any size: what error feedback holds back. Comes back where the saved world has as
-    /// many ranks, else it is empty.
+    /// Bytes of this rank, of any size, such as error feedback. Restored if the saved world had as many ranks, else
+    /// empty.
     std::vector<std::byte> rank_bytes = {};
 };
 
-/// What save() does while the one before is still being written. One that goes no further than the local disks also
-/// needs the copies on the next node to have come, and is left out, or waits, for these too: a node that is lost takes
-/// its disk along. What was left out counts as one of `shared_every`, so that it delays no save to the shared
-/// directory. For a snapshot, which is over in a moment, both wait.
+/// The behaviour of save() while the previous save is still being written. A save to local disks only also needs the
+/// previous copies on the next node to be complete, because a lost node loses its disk. A skipped save counts for
+/// `shared_every`, so it delays no save to the shared directory. For a short save in progress, such as a snapshot, both
+/// values wait.
 enum class WhenBusy {
-    skip,  ///< says so in its report, and training goes on; all ranks skip the same ones
-    wait,  ///< so that none is left out
+    skip,  ///< skips this save on all ranks alike, reports it, and training continues
+    wait,  ///< waits, so that no save is skipped
 };
 
-/// Whose elements are saved of a replicated tensor. It is always written by one rank, whole; `manifest.json` names the
-/// rank's file.
+/// Which rank saves a replicated tensor. One rank always writes it whole; `manifest.json` names that rank's file.
 enum class Replicas {
-    rank_0,  ///< rank 0's, whatever the other ranks have: the state that comes back is one that rank 0 had
-    spread,  ///< those of 1 MiB and more are divided among the ranks, so that all write at once: only for replicas that
-             ///< are equal to the last bit, or the state that comes back is a mixture that no rank had
+    rank_0,  ///< rank 0 saves all of them, so the restored state is one that rank 0 had
+    spread,  ///< tensors of 1 MiB and more are divided among the ranks, which write at once; use it only if the
+             ///< replicas are equal to the last bit, else the restored state is a mixture that no rank had
 };
 
-/// Slower than this the next node would have to take a copy for dead.
+/// The minimum rate of a copy. The next node treats a slower one as dead.
 inline constexpr std::uint64_t copy_bytes_per_second_min = 64u << 10;
 
 struct CheckpointOptions {
-    /// One that all hosts of the job share. Empty: MUSTER_CHECKPOINT_DIR, which `muster --checkpoint-dir` sets.
+    /// A directory that all hosts of the job share. Empty: MUSTER_CHECKPOINT_DIR, set by `muster --checkpoint-dir`.
     std::string directory = {};
-    /// On a disk of this host: each rank's part goes there first, and a round on these hosts goes on from it. Empty:
-    /// MUSTER_CHECKPOINT_LOCAL_DIR, which `muster --checkpoint-local-dir` sets; else there is none.
+    /// A directory on a disk of this host. Each rank's part is written there first, and a later round on the same hosts
+    /// loads from it. Empty: MUSTER_CHECKPOINT_LOCAL_DIR, set by `muster --checkpoint-local-dir`; if that is not set,
+    /// there is no local directory.
     std::string local_directory = {};
-    /// With a local directory: of that many saves the first goes to `directory` too. So does the one after a save that
-    /// failed, there or on a local disk.
+    /// With a local directory: every n-th save (the first of each n) also goes to `directory`. So does the save after a
+    /// failed one.
     int shared_every = 1;
-    int keep_last = 2;            ///< at least 1
-    std::int64_t keep_every = 0;  ///< also keep those whose step is a multiple; 0: none
+    int keep_last = 2;            ///< number of newest checkpoints to keep, at least 1
+    std::int64_t keep_every = 0;  ///< also keep the steps that are a multiple of this; 0: none
     WhenBusy when_busy = WhenBusy::skip;
-    /// snapshot() is left out within this time of the last one: shorter steps lose little, and the agent has other
-    /// work.
+    /// snapshot() is skipped within this time after the previous one, because short steps lose little and the agent has
+    /// other work.
     Duration snapshot_interval = std::chrono::milliseconds(5);
-    Duration persist_timeout = std::chrono::minutes(30);  ///< from save() to all ranks' parts being on the disk
-    /// Copies in memory also go to the next node, so that the loss of a whole one need not cost the steps since the
-    /// last checkpoint. Takes memory of three more shares. Nothing on one node, and without agents.
+    Duration persist_timeout = std::chrono::minutes(30);  ///< from save() until all ranks' parts are on disk
+    /// Also copies snapshots to the next node, so that the loss of a node need not lose the steps since the last
+    /// checkpoint. Costs memory of three more shares. No effect on a single node and without agents.
     bool copy_to_next_node = true;
-    /// What a rank sends of them at most; 0: as fast as the network takes them, else copy_bytes_per_second_min at
-    /// least. The next snapshot() waits for its turn.
+    /// Maximum rate at which a rank sends these copies, at least copy_bytes_per_second_min; 0: unlimited. The next
+    /// snapshot() waits until the copy is sent.
     std::uint64_t copy_bytes_per_second = 0;
-    /// The same on all ranks.
+    /// Must be equal on all ranks.
     Replicas replicas = Replicas::rank_0;
-    /// Each save() and snapshot() compares checksums of the replicated tensors of all ranks first. A difference is an
-    /// error (invalid_argument) on all ranks that names the tensor and the ranks, and nothing is saved. It reads all of
-    /// the state once, about 20 GB/s. True on one rank is true on all.
+    /// Before each save() and snapshot(), compares checksums of the replicated tensors of all ranks. A difference is
+    /// invalid_argument on all ranks; it names the tensor and the ranks, and nothing is saved. It reads the whole state
+    /// once, at about 20 GB/s. If it is true on one rank, it applies to all.
     bool verify_replicas = false;
 };
 
-/// How a save ended.
+/// The result of one save.
 struct SaveReport {
     std::int64_t step = 0;
     bool persisted = false;
-    std::string path;         ///< of the checkpoint's folder, or the local one, where it was persisted
-    std::string trouble;      ///< else why not: the rank, the file and the system's words
-    std::uint64_t bytes = 0;  ///< of this rank's share
-    double blocked_ms = 0;    ///< how long save() kept this rank from training
-    double persist_ms = 0;    ///< from then until all ranks' parts were on the disk
+    std::string path;         ///< if persisted: the checkpoint's folder, shared or local
+    std::string trouble;      ///< if not persisted: the rank, the file and the system's error text
+    std::uint64_t bytes = 0;  ///< size of this rank's share
+    double blocked_ms = 0;    ///< time that save() blocked training on this rank
+    double persist_ms = 0;    ///< time from then until all ranks' parts were on disk
 };
 
-/// Where a state came from.
+/// The source of a loaded state.
 struct LoadReport {
     std::int64_t step = 0;
-    bool from_memory = false;          ///< of the agents, which had kept the copies of workers that ended
-    bool from_local_disk = false;      ///< of the hosts' local directories
-    std::string path;                  ///< of the checkpoint's folder in the shared directory; else empty: parts that
-                                       ///< were in memory or on several local disks have no one place
-    std::vector<std::string> skipped;  ///< newer ones that were not taken, each with the reason
+    bool from_memory = false;      ///< the agents' memory, which kept the copies of workers that ended
+    bool from_local_disk = false;  ///< the hosts' local directories
+    std::string path;  ///< the checkpoint's folder if it came from the shared directory; else empty, because parts in
+                       ///< memory or on local disks have no common path
+    std::vector<std::string> skipped;  ///< newer checkpoints that were not used, each with the reason
     double load_ms = 0;
 };
 
-/// Gives tensors as a checkpoint has them (name, type and shape; all replicated) their memory. It may make them shards.
+/// Sets the memory of the tensors of a checkpoint (name, type and shape; all replicated). It may make them shards.
 using PlaceTensors = std::function<Result<void>(std::vector<StateTensor>& tensors)>;
 
-/// The way to other nodes, for those who have no Context.
+/// Access to other nodes, for callers without a Context.
 struct CheckpointNeighbours {
-    int node = 0;  ///< this rank's
-    /// A collective of `members` (ranks of the world): a communicator of these for host memory, in their order; a
-    /// thread of the checkpointer uses it. Empty: no copies go to other nodes.
+    int node = 0;  ///< the node of this rank
+    /// A collective of `members` (ranks of the world): makes a communicator of these ranks in this order for host
+    /// memory, for a thread of the checkpointer. Empty: no copies go to other nodes.
     std::function<Result<std::unique_ptr<Communicator>>(const std::vector<int>& members)> make_group = {};
 };
 
 class Checkpointer {
   public:
-    /// A collective. Rank 0 takes the directory for this job (already_exists: another job that still runs has it; the
-    /// text names it), finishes or removes what an earlier round left half done, and makes it where it is missing.
+    /// A collective. Rank 0 claims the directory for this job, creates it if it is missing, and completes or removes
+    /// what an earlier round left incomplete. already_exists: another running job uses the directory; the text names
+    /// it.
     static Result<Checkpointer> open(Context& context, const CheckpointOptions& options);
 
-    /// For those who have no Context. `board`: where ranks tell each other how their parts went, on a connection that
-    /// nobody else uses; may be null in a world of one. `world` must outlive the checkpointer.
+    /// For callers without a Context. `board`: a store on which the ranks exchange the results of their parts, over a
+    /// connection without other users; may be null in a world of one. `world` must outlive the checkpointer.
     struct Identity {
         std::string job;
         std::int64_t round = 0;
@@ -171,47 +172,46 @@ class Checkpointer {
                                      std::shared_ptr<runtime::SnapshotLink> snapshots = nullptr,
                                      const CheckpointNeighbours& neighbours = {});
 
-    /// Waits for the save under way, as finish() does.
+    /// Waits for the save in progress, as finish() does.
     ~Checkpointer();
     Checkpointer(Checkpointer&&) noexcept;
     Checkpointer& operator=(Checkpointer&&) noexcept;
 
-    /// A collective: fills `state` from the newest checkpoint that is whole on all ranks. Nothing where there is none.
-    /// Where the agents still have copies of a step as new, it comes from their memory. The tensors' names, types and
-    /// shapes must be the checkpoint's: invalid_argument names the first that differs, and nothing has been written to
-    /// memory then. bad_frame: there are some, but none is whole; the text says why. World and shards may be others
-    /// than when it was saved.
+    /// A collective: fills `state` from the newest checkpoint that is complete on all ranks. Returns nothing if there
+    /// is none. It loads from the agents' memory if they have copies of an equal or newer step. The world and the
+    /// shards may differ from those at the save. invalid_argument: names, types or shapes of the tensors differ from
+    /// the checkpoint's; the text names the first one, and memory is unchanged. bad_frame: there are checkpoints, but
+    /// none is complete; the text gives the reason.
     Result<std::optional<LoadReport>> load(CheckpointState& state);
 
-    /// A collective: the same for those who have no tensors yet, such as an optimizer before its first step. `place` is
-    /// called on every rank once for each checkpoint that is tried; an error of it, on any rank, ends the load. Then
-    /// state.tensors are those that it left.
+    /// A collective: the same for callers without tensors yet, such as an optimizer before its first step. Every rank
+    /// calls `place` once for each checkpoint that is tried. An error of `place` on any rank ends the load. Afterwards
+    /// state.tensors are those that `place` left.
     Result<std::optional<LoadReport>> load_as_saved(CheckpointState& state, const PlaceTensors& place);
 
     /// Copies this rank's share and returns; a thread writes it. All ranks call it with the same step and the same
-    /// tensors. An error is one of the arguments, or the communicator's; what happens to the files comes with
-    /// reports(), and is logged.
+    /// tensors. It returns errors of the arguments and of the communicator. The result of writing is in reports() and
+    /// in the log.
     Result<void> save(std::int64_t step, const CheckpointState& state);
     Result<void> save(std::int64_t step, const CheckpointState& state, WhenBusy when_busy);
 
-    /// The same without a disk: the copy is for the agent, which gives it to the worker of the next round when this one
-    /// dies, and for that of the next node. Cheap enough for every step: after a failure at most one is lost. Left out,
-    /// on all ranks alike, while another save is under way or on its way to the next node, soon after the last one, and
-    /// where no agent would keep it. Takes memory of three shares.
+    /// The same without a disk. The agent keeps the copy and gives it to the worker of the next round if this worker
+    /// dies; the next node keeps another copy. It is cheap enough for every step, so that a failure loses at most one
+    /// step. Skipped on all ranks alike: while another save is in progress or being copied to the next node, within
+    /// snapshot_interval, and without an agent. Costs memory of three shares.
     Result<void> snapshot(std::int64_t step, const CheckpointState& state);
 
-    /// Takes the memory for a copy of this rank's share, so that the first save() need not: limit_exceeded where there
-    /// is too little.
+    /// Allocates the memory for a copy of this rank's share before the first save(). limit_exceeded: too little memory.
     Result<void> reserve(const CheckpointState& state);
 
-    /// Waits until the save under way is on the disk or has failed. An error: the newest save is not on the disk.
+    /// Waits until the save in progress is on disk or has failed. An error means that the newest save is not on disk.
     Result<void> finish();
 
-    /// The newest step of which the next node has a copy of this rank's share, by save() or snapshot(); -1: none, or
-    /// none go there.
+    /// The newest step for which the next node has a copy of this rank's share, by save() or snapshot(). -1: none, or
+    /// copies are off.
     [[nodiscard]] std::int64_t copied_step() const;
 
-    /// Of all saves that have ended since the last call, at most the newest 1,024.
+    /// The saves that have ended since the last call, at most the newest 1,024.
     std::vector<SaveReport> reports();
 
   private:

@@ -1,13 +1,14 @@
 // A group of ranks that move data together.
 //
-// All ranks of a group must run the same collectives in the same order; send and receive pair up among two ranks.
-// Every operation has a deadline. After any failure (a peer died, stopped, or did something else; the round ended; the
-// deadline passed; abort()) the communicator is dead: the operation in progress and every later one return the first
-// failure, which names the rank that caused it, and the only way on is a new round. What buffers hold then is
-// undefined.
+// All ranks of a group must run the same collectives in the same order. Every send needs a matching receive.
 //
-// Thread-safe. Operations of several threads run one after another, in an order that is then up to chance: ranks would
-// disagree about it, so let one thread start the collectives of one communicator.
+// Every operation has a deadline. A failure is the death of a peer, an abort by a peer, different operations on two
+// ranks, the end of the round, a passed deadline, or abort(). After a failure the communicator is dead: the current
+// operation and every later one return the first failure, which names the rank that caused it. Buffers are then
+// undefined. To continue, start a new round.
+//
+// Thread-safe. Operations of several threads run one after another, in an unspecified order that may differ between
+// ranks. Therefore start the collectives of one communicator from one thread.
 #pragma once
 
 #include <cstddef>
@@ -29,16 +30,16 @@ class DeviceQueue;
 struct WorkState;
 }  // namespace runtime
 
-/// One started operation. Cheap to move; may be dropped without waiting (the operation goes on, and its memory must
-/// still stay valid).
+/// A started operation. Cheap to move. It may be dropped without waiting: the operation continues, and its memory must
+/// stay valid.
 class Work {
   public:
     Work() = default;
-    /// Is it over, for good or ill?
+    /// True after the operation succeeded or failed.
     [[nodiscard]] bool done() const;
-    /// Returns when it is over, which the operation's own deadline guarantees.
+    /// Waits until the operation is over, at most until its deadline, and returns its result.
     Result<void> wait();
-    /// How long it ran, without the wait for its turn. Zero until it is over.
+    /// The run time of the operation, without the time in the queue. Zero until it is over.
     [[nodiscard]] Duration took() const;
 
   private:
@@ -47,9 +48,9 @@ class Work {
     std::shared_ptr<runtime::WorkState> state_;
 };
 
-/// Memory that a communicator can reduce in place. Freed with the last copy of the object; the communicator may go
-/// first. On a GPU the last copy's end waits for everything that this process runs there, as cudaFree does: let sends
-/// and receives have ended before.
+/// Memory that a communicator can reduce in place. It is freed with the last copy of this object and may outlive the
+/// communicator. On a GPU, freeing waits for all work of this process on the device, as cudaFree does: finish sends and
+/// receives first.
 class Memory {
   public:
     Memory() = default;
@@ -69,41 +70,43 @@ class Communicator {
 
     [[nodiscard]] int rank() const;
     [[nodiscard]] int size() const;
-    /// "shared memory", "tcp", "hierarchical", "nccl", "alone".
+    /// One of "shared memory", "tcp", "hierarchical", "nccl", "alone".
     [[nodiscard]] std::string_view transport() const;
 
-    /// Of an operation that names none.
+    /// The default deadline of an operation.
     [[nodiscard]] Duration timeout() const;
 
-    /// Runs `operation` to its end. The lowest latency: nothing changes threads unless started work is still going on.
+    /// Runs `operation` to its end. This has the lowest latency: it changes threads only while started work is in
+    /// progress.
     Result<void> run(const Operation& operation);
-    /// The same with a deadline of its own; `timeout` counts from now.
+    /// The same with another deadline; `timeout` counts from now.
     Result<void> run(const Operation& operation, Duration timeout);
 
-    /// Starts `operation`; a thread of the communicator runs it. `timeout` counts from when it is its turn.
+    /// Starts `operation` on a thread of the communicator. `timeout` counts from the moment when it leaves the queue.
     Work start(const Operation& operation);
     Work start(const Operation& operation, Duration timeout);
 
-    /// Zeroed memory of `size_bytes` on every rank, aligned to a page; with NCCL of the GPU, registered there. A
-    /// collective: all ranks ask for the same size, in the same order among the other operations. limit_exceeded when
-    /// this host has too little memory for all of its ranks; nothing is taken then.
+    /// Returns zeroed, page-aligned memory of `size_bytes` on every rank. With NCCL it is registered GPU memory. A
+    /// collective: all ranks pass the same size, in the same order among their other operations. limit_exceeded: this
+    /// host has too little memory for all of its ranks; nothing is allocated.
     Result<Memory> allocate(std::size_t size_bytes);
 
-    /// A new group of the ranks that gave the same `color`, ordered by `key` and then by rank here. A collective over
-    /// the whole group; a negative color gets an empty result (a rank that takes part in none). A failure ends the
-    /// whole group, whoever in it dies, aborts or lacks what it needs.
+    /// Makes a group of the ranks that passed the same `color`, ordered by `key`, then by rank here. A collective over
+    /// the whole group. A rank with a negative color joins no group and gets an empty result. If a rank dies, aborts or
+    /// fails, the split fails on the whole group.
     Result<std::unique_ptr<Communicator>> split(int color, int key);
 
-    /// Ends this communicator on all ranks, from any thread: operations in progress return within milliseconds.
+    /// Ends this communicator on all ranks. Any thread may call it. Operations in progress return within milliseconds.
     void abort(std::string_view why);
 
-    /// The first failure; nothing while all is well.
+    /// The first failure, or success.
     [[nodiscard]] Result<void> status() const;
 
-    /// For the engine: what works on memory of allocate() that the host cannot touch (a GPU's). Null where it can.
+    /// For the gradient engine: the queue for work on allocate() memory that the host cannot access (GPU memory). Null
+    /// if the host can access it.
     [[nodiscard]] runtime::DeviceQueue* device() const;
 
-    /// For those who make communicators: Context, split() and tests.
+    /// For code that makes communicators: Context, split() and tests.
     explicit Communicator(std::shared_ptr<runtime::CommunicatorBody> body);
 
   private:

@@ -1,11 +1,11 @@
-// Where a training process learns who it is and gets its communicator.
+// The identity of a training process (rank, world, round) and its communicator of all ranks.
 //
 //     auto context = muster::Context::from_environment();
 //     if (!context) { std::cerr << context.error().context << '\n'; return 1; }
 //     context->world().run(muster::all_reduce(...));
 //
-// Works under muster, under torchrun, and alone (a world of one). A worker may run several programs one after another;
-// those that come first on each rank meet, then those that come second, and so on.
+// It works under muster, under torchrun, and without a launcher (a world of one). A worker process may run several
+// programs one after another: the first programs of all ranks form one world, then the second ones, and so on.
 #pragma once
 
 #include <cstdint>
@@ -26,26 +26,26 @@ class Notices;
 class SnapshotLink;
 }  // namespace runtime
 
-/// What carries the data.
+/// The transport of a communicator.
 enum class TransportChoice {
-    automatic,      ///< shared memory where ranks can share it, TCP between those that cannot
-    shared_memory,  ///< for all ranks, or an error that says why not
-    tcp,            ///< for all ranks
-    hierarchical,   ///< shared memory inside each launcher's node, TCP between them; or an error
-    nccl,           ///< on GPUs, by the NCCL plugin; an error where that, a library or a GPU is missing
+    automatic,      ///< shared memory between ranks that can share it, TCP between all others
+    shared_memory,  ///< shared memory for all ranks, or an error that gives the reason
+    tcp,            ///< TCP for all ranks
+    hierarchical,   ///< shared memory inside each node of the launcher, TCP between nodes; or an error
+    nccl,           ///< the NCCL plugin on GPUs; an error if the plugin, a library or a GPU is missing
 };
 
 struct ContextOptions {
-    Duration meeting_timeout = std::chrono::seconds(300);    ///< for all ranks to come; torch's default for its store
-    Duration operation_timeout = std::chrono::seconds(300);  ///< of a collective that names none
-    TransportChoice transport = TransportChoice::automatic;  ///< MUSTER_TRANSPORT wins
+    Duration meeting_timeout = std::chrono::seconds(300);    ///< until all ranks have joined; torch's store default
+    Duration operation_timeout = std::chrono::seconds(300);  ///< default deadline of a collective
+    TransportChoice transport = TransportChoice::automatic;  ///< the variable MUSTER_TRANSPORT overrides it
 };
 
-/// One for a process. Movable; communicators made from it must go first.
+/// Make one per process. Movable. Destroy the communicators made from it first.
 class Context {
   public:
-    /// Reads the variables, reaches the store, meets the other ranks. invalid_argument: a variable is missing, does not
-    /// read, or contradicts another, or that of another rank; the text names it.
+    /// Reads the environment variables, connects to the store and waits for the other ranks. invalid_argument: a
+    /// variable is missing, malformed, or contradicts another variable or another rank; the text names it.
     static Result<Context> from_environment(const ContextOptions& options = {});
 
     ~Context();
@@ -57,31 +57,31 @@ class Context {
     [[nodiscard]] int local_rank() const;
     [[nodiscard]] int local_world_size() const;
     [[nodiscard]] int group_rank() const;
-    /// The number of the sealed membership that this process belongs to; under torchrun the restart count.
+    /// The number of the sealed membership of this process. Under torchrun: the restart count.
     [[nodiscard]] std::int64_t round() const;
     [[nodiscard]] std::int64_t restart_count() const;
-    /// The job's name: muster's --rdzv-id; empty where no launcher gave one.
+    /// The job's name (muster's --rdzv-id). Empty if no launcher set one.
     [[nodiscard]] const std::string& job() const;
-    /// The CUDA device of this rank, among the visible ones: its local rank.
+    /// The index of this rank's CUDA device among the visible ones: the local rank.
     [[nodiscard]] int device() const { return local_rank(); }
 
-    /// All ranks.
+    /// The communicator of all ranks.
     [[nodiscard]] Communicator& world() const;
-    /// Never null. In a world of one, its keys are in this process.
+    /// Never null. In a world of one, the keys are kept in this process.
     [[nodiscard]] Store* store() const;
-    /// The same keys over a connection of its own, for a thread whose waits must not hold up others.
+    /// The same keys over a separate connection, for a thread whose waits must not block others.
     [[nodiscard]] Result<std::unique_ptr<Store>> connect_store() const;
 
-    /// A collective of `members` (ranks of the world, this one among them): a communicator of these, in their order,
-    /// for host memory and for a thread that works beside training. It is not in the flight record: what it waits for
-    /// explains no hang. All ranks make as many of these.
+    /// A collective of `members` (ranks of the world, this rank included): returns a communicator of these ranks, in
+    /// this order, for host memory. It is meant for a thread that works beside training. Its operations are not in the
+    /// flight record, so a wait there never explains a hang. All ranks must make the same number of host groups.
     [[nodiscard]] Result<std::unique_ptr<Communicator>> host_group(const std::vector<int>& members) const;
 
-    /// For Checkpointer; null where there is no agent to keep anything.
+    /// Used by Checkpointer. Null if there is no agent to keep snapshots.
     [[nodiscard]] std::shared_ptr<runtime::SnapshotLink> snapshots() const;
-    /// For PreemptionNotice.
+    /// Used by PreemptionNotice.
     [[nodiscard]] std::shared_ptr<runtime::Notices> notices() const;
-    /// The signal by which the launcher or its scheduler gives notice (muster --preemption-signal); 0: none.
+    /// The preemption signal of the launcher or scheduler (muster --preemption-signal); 0: none.
     [[nodiscard]] int preemption_signal() const;
 
   private:

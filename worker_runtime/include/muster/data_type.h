@@ -1,4 +1,4 @@
-// The element types that collectives know.
+// The element types of collectives.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace muster {
 
-/// Little-endian, as the host has them. The values travel in signatures and flight records: never renumber them.
+/// Little-endian. The values are part of signatures and flight records: never renumber them.
 enum class DataType : std::uint8_t {
     f32 = 0,
     f64 = 1,
@@ -25,7 +25,7 @@ constexpr std::size_t size_of(DataType type) {
     return sizes[static_cast<int>(type)];
 }
 
-/// "f32".
+/// The name, such as "f32".
 constexpr std::string_view name(DataType type) {
     constexpr std::string_view names[data_type_count] = {"f32", "f64", "f16", "bf16", "i32", "i64", "u8"};
     return names[static_cast<int>(type)];

@@ -1,12 +1,12 @@
-// A collective as a value: what to do with which memory. Communicator::run() and start() take one.
+// A collective operation as a value. Pass it to Communicator::run() or start().
 //
 //     auto done = world.run(muster::all_reduce(muster::buffer(gradients), muster::ReduceOp::avg));
 //
-// The memory belongs to the caller. It must stay valid, and must not be touched, until run() has returned or the work
-// that start() gave is over. Memory from Communicator::allocate() is used where it lies; any other is copied through
-// windows, which costs about three times as much for large all-reduces.
+// The memory belongs to the caller. It must stay valid and untouched until run() returns or the work from start() is
+// over. Memory from Communicator::allocate() is used in place. Other memory is copied through windows, at about three
+// times the cost for large all-reduces.
 //
-// Counts are in elements. Output never overlaps input, except where an operation is said to work in place.
+// Counts are in elements. Output must not overlap input, unless the operation's comment allows it.
 #pragma once
 
 #include <concepts>
@@ -24,7 +24,7 @@ namespace runtime {
 class CollectiveSteps;
 }
 
-/// The values travel in signatures and flight records: never renumber them.
+/// The values are part of signatures and flight records: never renumber them.
 enum class OperationKind : std::uint8_t {
     barrier = 0,
     all_reduce = 1,
@@ -36,20 +36,20 @@ enum class OperationKind : std::uint8_t {
     receive = 7,
 };
 
-/// "all_reduce".
+/// The name, such as "all_reduce".
 std::string_view name(OperationKind kind);
 
-/// How ranks' elements become one. Sums run in rank order ((x0 + x1) + x2 ...), of f16, bf16 and f32 in f32 and rounded
-/// once at the end, of f64 in f64, of integers exactly (they wrap): the same bits on every run, for every way of
-/// cutting the data into operations.
+/// The reduction of the ranks' elements to one. Sums run in rank order ((x0 + x1) + x2 ...). f16, bf16 and f32 are
+/// accumulated in f32 and rounded once at the end, f64 in f64, integers exactly (they wrap). So the bits are the same
+/// on every run, and for every split of the data into operations.
 enum class ReduceOp : std::uint8_t {
     sum = 0,
-    avg = 1,  ///< floating types only: sum(weight x) / sum(weight), multiplied by the reciprocal once at the end
+    avg = 1,  ///< floating types only: sum(weight x) times the reciprocal of sum(weight), computed once at the end
     min = 2,  ///< NaN where any rank has NaN
     max = 3,  ///< NaN where any rank has NaN
 };
 
-/// "sum".
+/// The name, such as "sum".
 std::string_view name(ReduceOp reduce);
 
 /// `count` elements of one type at `data`.
@@ -61,7 +61,7 @@ struct Buffer {
     [[nodiscard]] std::size_t size_bytes() const { return count * size_of(type); }
 };
 
-/// Memory that is only read.
+/// Read-only memory.
 struct ConstBuffer {
     const void* data = nullptr;
     std::size_t count = 0;
@@ -73,7 +73,7 @@ struct ConstBuffer {
         : data(buffer.data), count(buffer.count), type(buffer.type) {}  // NOLINT: implicit
 };
 
-/// The data type of a C++ type that has one. f16 and bf16 have none: build their Buffer by hand.
+/// The data type of a C++ type. f16 and bf16 have no C++ type: fill in their Buffer yourself.
 template <class T>
 inline constexpr DataType data_type_of = DataType::u8;
 template <>
@@ -101,51 +101,53 @@ struct Operation {
     ReduceOp reduce = ReduceOp::sum;
     const void* input = nullptr;
     void* output = nullptr;
-    std::size_t count = 0;  ///< of one rank's piece, as each maker below says
+    std::size_t count = 0;  ///< elements of one rank's piece; the function that makes the operation defines the piece
     int peer = -1;          ///< broadcast: the root; send and receive: the other rank
-    float weight = 1;       ///< of this rank in an average; >= 0, and not 0 on all ranks
-    bool weighted = false;  ///< ranks may have different weights; the same on all ranks
-    /// NCCL only, with `weighted`: the weights of all ranks, in rank order, of a caller who knows them; read when the
-    /// operation is launched, so an operation started before may bring them. Null: the ranks tell each other first, and
-    /// the operation cannot be launched behind others.
+    float weight = 1;       ///< this rank's weight in an average: >= 0, and not 0 on all ranks
+    bool weighted = false;  ///< true if ranks may have different weights; equal on all ranks
+    /// NCCL only, with `weighted`: the weights of all ranks in rank order, if the caller knows them. Read when the
+    /// operation is launched, so an earlier operation may produce them. Null: the ranks exchange their weights first,
+    /// and the operation cannot be queued on the GPU behind others.
     const float* weights = nullptr;
-    /// NCCL only: a cudaEvent_t of the caller's stream, behind the work that makes the input. The operation starts on
-    /// the GPU when it has come. Null: the input is there already.
+    /// NCCL only: a cudaEvent_t recorded after the work that produces the input. The operation waits for it on the GPU.
+    /// Null: the input is complete.
     void* after = nullptr;
-    /// NCCL only, for the engine: arithmetic around a collective with elements, on its stream.
+    /// NCCL only, for the gradient engine: arithmetic before and after the collective, on its stream.
     const runtime::CollectiveSteps* steps = nullptr;
-    std::uint32_t tag = 0;  ///< the caller's, equal on all ranks: compared with the peers', kept in the flight record
+    std::uint32_t tag =
+        0;  ///< chosen by the caller, equal on all ranks: compared with the peers', kept in the flight record
 };
 
-/// Returns when all ranks have come.
+/// Returns when all ranks have entered it.
 Operation barrier();
 
-/// In place: every rank's `count` elements become the same result.
+/// In place: every rank's `count` elements are replaced by the same result.
 Operation all_reduce(Buffer buffer, ReduceOp reduce);
 
-/// An average in which this rank counts as much as its `weight` (its samples): right also when ranks have seen
-/// different numbers of them.
+/// An average in which this rank has weight `weight` (its number of samples). It is the mean over all samples even if
+/// ranks have different numbers of them.
 Operation all_reduce_weighted(Buffer buffer, float weight);
 
-/// `input` holds world x output.count elements, piece r for rank r; `output` gets this rank's piece of the result. In
-/// place where output is this rank's piece of input.
+/// `input` has world x output.count elements, piece r for rank r. `output` receives this rank's piece of the result. In
+/// place if `output` is this rank's piece of `input`.
 Operation reduce_scatter(ConstBuffer input, Buffer output, ReduceOp reduce);
 
-/// `output` holds world x input.count elements; piece r is rank r's input. In place where input is this rank's piece.
+/// `output` has world x input.count elements; piece r is rank r's input. In place if `input` is this rank's piece.
 Operation all_gather(ConstBuffer input, Buffer output);
 
-/// Every rank gets root's elements.
+/// Copies the root's elements to every rank.
 Operation broadcast(Buffer buffer, int root);
 
-/// Both hold world pieces of equal size: piece r of `input` goes to rank r, piece r of `output` comes from rank r.
+/// `input` and `output` have one piece of equal size per rank: piece r of `input` goes to rank r, piece r of `output`
+/// comes from rank r.
 Operation all_to_all(ConstBuffer input, Buffer output, int world);
 
-/// To `peer`, whose matching call is receive(). Sends between two ranks arrive in the order in which they were started;
-/// between sends, receives and collectives there is no order.
+/// Sends to `peer`, which must call receive(). Sends between two ranks arrive in the order of their starts. There is no
+/// order between sends, receives and collectives.
 Operation send(ConstBuffer buffer, int peer);
 Operation receive(Buffer buffer, int peer);
 
-/// "all_reduce sum f32 x 1024", for messages.
+/// A text such as "all_reduce sum f32 x 1024", for messages.
 std::string describe(const Operation& operation);
 
 }  // namespace muster

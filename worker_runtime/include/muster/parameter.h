@@ -1,4 +1,4 @@
-// A parameter of the model, as the gradient reducer knows it.
+// A parameter of the model for the gradient reducer.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace muster {
 
-/// The same on all ranks but for `data`: names, shapes, types and their order are compared when a reducer is made.
+/// All fields except `data` are equal on all ranks: make() compares names, shapes, types and order.
 struct Parameter {
-    std::string name;                 ///< unique in the model; errors use it
-    std::vector<std::int64_t> shape;  ///< empty: one element; a dimension of 0: none
-    DataType type = DataType::f32;    ///< a floating type; the gradient has the same
-    void* data = nullptr;             ///< the parameter's own elements, contiguous; must outlive the reducer
+    std::string name;                 ///< unique in the model; errors name it
+    std::vector<std::int64_t> shape;  ///< empty: one element; a dimension of 0: no elements
+    DataType type = DataType::f32;    ///< a floating type; the gradient has the same type
+    void* data = nullptr;             ///< the parameter's elements, contiguous; must outlive the reducer
 };
 
 }  // namespace muster

@@ -1,4 +1,4 @@
-// A notice that the job will be stopped soon: save, and leave in time. All ranks act on it in the same step.
+// A preemption notice: the job will be stopped soon, so save and exit in time. All ranks act on it in the same step.
 //
 //     auto notice = muster::PreemptionNotice::watch(context);
 //     for (each step) {
@@ -10,9 +10,9 @@
 //         }
 //     }
 //
-// A notice is a signal (SIGTERM by default) or a message of the agent, to any one rank. A stop is something else: when
-// the round is over because a peer failed, the agent says so before it sends SIGTERM, every collective returns an
-// error, and the signal ends the process: nobody saves together with ranks that may be dead.
+// A notice is a signal (SIGTERM by default) or a message from the agent, to any one rank. A stop is different: if the
+// round ends because a peer failed, the agent sends `round_ended` before SIGTERM. Every collective then returns an
+// error, and the signal ends the process, because ranks cannot save together with a dead one.
 #pragma once
 
 #include <csignal>
@@ -29,22 +29,22 @@ namespace runtime {
 class Notices;
 }
 
-/// The exit code that says to muster: all is saved, do not start the job again here; whoever queues it may.
+/// The exit code for "state saved": muster does not restart the job here; a scheduler may queue it again.
 inline constexpr int exit_saved_and_left = 76;
 
 class PreemptionNotice {
   public:
-    /// Handles `signals`, and the launcher's preemption signal, in this process until the object goes. already_exists:
-    /// another one does. invalid_argument: a signal that cannot be handled.
+    /// Handles `signals`, and the launcher's preemption signal, until this object is destroyed. already_exists: this
+    /// process has another PreemptionNotice. invalid_argument: a signal cannot be handled.
     static Result<PreemptionNotice> watch(const Context& context, std::vector<int> signals = {SIGTERM});
     ~PreemptionNotice();
     PreemptionNotice(PreemptionNotice&&) noexcept;
     PreemptionNotice& operator=(PreemptionNotice&&) noexcept;
 
-    /// How many notices this rank itself has got: 1 says leave, a second one says hurry.
+    /// The number of notices that this rank itself has received. 1: save and exit. 2 or more: exit as fast as possible.
     [[nodiscard]] int count() const;
 
-    /// A collective (one small all_reduce): has any rank got one?
+    /// A collective (one small all_reduce): returns true if any rank has received a notice.
     Result<bool> agreed(Communicator& world) const;
 
   private:

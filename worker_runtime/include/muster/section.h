@@ -1,17 +1,17 @@
-// What a worker tells its agent about itself, so that slow is not taken for hung, and hung not for slow.
+// Sections and heartbeats: a worker reports its activity to its agent, so that the agent can tell slow from hung.
 //
 //     {
-//         const muster::Section section("evaluation", 10min);      // told of beyond ten minutes; without: never
+//         const muster::Section section("evaluation", 10min);      // reported after 10 minutes; without a limit: never
 //         evaluate();
 //     }
-//     muster::heartbeat();                                        // in each step of a loop that no collective shows
+//     muster::heartbeat();                                        // in each step of a loop without collectives
 //
-// The agent learns how long a worker's pauses between collectives, and between heartbeats, are; a much longer one is
-// told of, with stacks. In a section nothing is learned, and nothing but the section's own limit counts. Nobody is
-// ended for any of this (agent/FAILURES.md).
+// The agent learns the usual time between a worker's collectives, and between its heartbeats. It reports a much longer
+// pause, with stacks. Inside a section the agent learns nothing, and only the section's own limit applies. The agent
+// never stops a worker for any of this (agent/FAILURES.md).
 //
-// All of it costs a datagram at most, waits for nothing, fails silently, and does nothing outside of muster or in a
-// forked child. No Context is needed. Any thread may call it.
+// Each call costs at most one datagram, never waits, and ignores errors. Outside muster and in a forked child it does
+// nothing. It needs no Context. Any thread may call it.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@
 
 namespace muster {
 
-/// "I live and go on." Of more than ten a second the rest is left out.
+/// Reports that this worker is alive and makes progress. At most ten per second are sent; more are dropped.
 void heartbeat() noexcept;
 
-/// From here to the end of the scope the worker does something that has this name. Of sections inside each other, and
-/// of those of several threads, the one that was entered last counts.
+/// Names the worker's activity until the end of the scope. If sections are nested, or several threads have one, the
+/// section entered last counts.
 class Section {
   public:
-    /// `name`: 64 bytes at most are told. `limit`: zero means that it may last.
+    /// `name`: the first 64 bytes are sent. `limit`: the agent reports a section that lasts longer; zero: no limit.
     explicit Section(std::string_view name, Duration limit = Duration::zero()) noexcept;
     ~Section();
     Section(const Section&) = delete;

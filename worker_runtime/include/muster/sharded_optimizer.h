@@ -5,16 +5,16 @@
 //     auto optimizer = muster::ShardedOptimizer::make(*reducer, muster::AdamW{.learning_rate = 3e-4});
 //     for (each batch) { ... reducer->finish(); reducer->clip_grad_norm(1); optimizer->step(); }
 //
-// The reducer averages each bucket so that every rank has its own piece of it (reduce-scatter); the optimizer updates
-// the parameters of that piece, and all ranks get all pieces (all-gather). Together these move what one all-reduce
-// moves. A rank keeps 1 / world of the state: for Adam two f32 for each element, and a third where the parameters are
-// f16 or bf16, which are rounded from an f32 copy.
+// The reducer averages each bucket with a reduce-scatter, so that every rank has its own piece of it. The optimizer
+// updates the parameters of that piece, and an all-gather copies all pieces to all ranks. Together they move as many
+// bytes as one all-reduce. Each rank keeps 1 / world of the state: for Adam, two f32 per element, and a third if the
+// parameters are f16 or bf16, which are rounded from an f32 copy.
 //
-// The arithmetic is PyTorch's (torch.optim.SGD, Adam, AdamW), in f32. A parameter that no rank used in a step is left
-// alone, weight decay and momentum included.
+// The arithmetic is PyTorch's (torch.optim.SGD, Adam, AdamW), in f32. A parameter that no rank used in a step does not
+// change; weight decay and momentum are skipped too.
 //
-// On GPUs state and updates are there. make() is a collective then, and needs what gradient_reducer.h says of kernels.
-// Work of the caller's own that has changed gradients or pieces must be over when step() or reload() is called.
+// On GPUs the state is on the GPU and updates run there. make() is then a collective and needs kernels (see
+// gradient_reducer.h). The caller's own work on gradients or pieces must be complete when step() or reload() is called.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ namespace muster {
 struct Sgd {
     double learning_rate = 0.01;
     double momentum = 0;
-    double weight_decay = 0;  ///< added to the gradient, times the parameter
+    double weight_decay = 0;  ///< this times the parameter is added to the gradient
 };
 
 struct Adam {
@@ -38,10 +38,10 @@ struct Adam {
     double beta1 = 0.9;
     double beta2 = 0.999;
     double epsilon = 1e-8;
-    double weight_decay = 0;  ///< added to the gradient, times the parameter
+    double weight_decay = 0;  ///< this times the parameter is added to the gradient
 };
 
-/// Adam whose weight decay acts on the parameter alone (Loshchilov and Hutter, ICLR 2019).
+/// Adam with decoupled weight decay: it acts on the parameter alone (Loshchilov and Hutter, ICLR 2019).
 struct AdamW {
     double learning_rate = 1e-3;
     double beta1 = 0.9;
@@ -52,21 +52,21 @@ struct AdamW {
 
 using OptimizerRule = std::variant<Sgd, Adam, AdamW>;
 
-/// The state of some neighbouring elements of one parameter, which this rank keeps: memory of the GPU where gradients
-/// lie there. For checkpoints: the pieces of all ranks make up each parameter exactly once.
+/// The state that this rank keeps for a range of elements of one parameter, in GPU memory if gradients are there. For
+/// checkpoints: the pieces of all ranks cover each parameter exactly once.
 struct OptimizerPiece {
     std::int32_t parameter = 0;
-    std::size_t offset = 0;            ///< elements from the parameter's begin
-    std::span<float> values;           ///< the parameter, before rounding to its type
+    std::size_t offset = 0;            ///< first element in the parameter
+    std::span<float> values;           ///< the parameter before rounding to its type
     std::span<float> first;            ///< momentum, or Adam's first moment; empty for SGD without momentum
     std::span<float> second;           ///< Adam's second moment; empty for SGD
-    std::uint64_t* updates = nullptr;  ///< of this parameter so far; shared by the pieces of one parameter on one rank
+    std::uint64_t* updates = nullptr;  ///< number of updates of this parameter; all its pieces on one rank share it
 };
 
 class ShardedOptimizer {
   public:
-    /// Takes the parameters' values as they are. `reducer` must have been made with GradientResult::own_piece, must
-    /// outlive the optimizer, and must not have been moved since. f64 is not supported.
+    /// Starts with the current values of the parameters. `reducer` must have been made with GradientResult::own_piece,
+    /// must outlive the optimizer, and must not have been moved since. f64 is not supported.
     static Result<ShardedOptimizer> make(GradientReducer& reducer, const OptimizerRule& rule);
 
     ~ShardedOptimizer();
@@ -74,17 +74,17 @@ class ShardedOptimizer {
     ShardedOptimizer& operator=(ShardedOptimizer&&) noexcept;
 
     /// A collective, after the reducer's finish(): updates all parameters on all ranks. The buckets then hold
-    /// parameters, so gradients mean nothing until the next backward pass has written them: invalid_argument where
-    /// nothing was averaged since it was made, updated or reloaded.
+    /// parameters, so gradients are undefined until the next backward pass writes them. invalid_argument: nothing was
+    /// averaged since the optimizer was made, updated or reloaded.
     Result<void> step();
 
     void set_learning_rate(double learning_rate);
 
-    /// After changing what a piece holds, call reload() on all ranks.
+    /// The pieces of this rank. After writing to a piece, call reload() on all ranks.
     [[nodiscard]] std::span<const OptimizerPiece> pieces() const;
 
-    /// A collective: makes the parameters on all ranks what the pieces say, without an update. Takes the buckets'
-    /// memory as step() does, so not between the reducer's finish() and step().
+    /// A collective: sets the parameters on all ranks from the pieces, without an update. It uses the buckets' memory
+    /// as step() does, so do not call it between the reducer's finish() and step().
     Result<void> reload();
 
   private:

@@ -1,4 +1,4 @@
-// The element types that a checkpoint can hold: those of safetensors.
+// The element types of a checkpoint: those of safetensors.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 
 namespace muster {
 
-/// Little-endian. The values travel in the C API: never renumber them.
+/// Little-endian. The values are part of the C API: never renumber them.
 enum class TensorType : std::uint8_t {
-    f32 = 0,  // as far as i64 as in DataType
+    f32 = 0,  // up to u8: the same values as in DataType
     f64 = 1,
     f16 = 2,
     bf16 = 3,
@@ -36,7 +36,7 @@ constexpr std::size_t size_of(TensorType type) {
     return sizes[static_cast<int>(type)];
 }
 
-/// safetensors' name, "F32".
+/// The name in safetensors, such as "F32".
 constexpr std::string_view name(TensorType type) {
     constexpr std::string_view names[tensor_type_count] = {"F32", "F64", "F16",  "BF16",    "I32",
                                                            "I64", "U8",  "BOOL", "I8",      "U16",
@@ -44,7 +44,7 @@ constexpr std::string_view name(TensorType type) {
     return names[static_cast<int>(type)];
 }
 
-/// The type with that name, if we know one.
+/// The type with that name, or nothing if it is unknown.
 constexpr std::optional<TensorType> tensor_type_named(std::string_view text) {
     for (int i = 0; i < tensor_type_count; ++i) {
         if (name(static_cast<TensorType>(i)) == text) return static_cast<TensorType>(i);

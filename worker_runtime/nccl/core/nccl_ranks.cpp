@@ -22,10 +22,10 @@ Error unreadable(std::string_view what, const std::string& text) {
 std::string difference(const NcclProgress& own, const NcclProgress& other) {
     if (other.left) return "has closed the communicator";
     if (other.number < own.number) {
-        if (other.number == 0) return "has not come to any operation";
-        return cat("has not come (it was last seen in operation ", other.number, ": ", other.what, ")");
+        if (other.number == 0) return "has not reached any operation";
+        return cat("has not reached it (last seen in operation ", other.number, ": ", other.what, ")");
     }
-    if (other.number == own.number && other.what != own.what) return cat("runs ", other.what, " in its place");
+    if (other.number == own.number && other.what != own.what) return cat("runs ", other.what, " instead");
     return "";
 }
 
@@ -98,7 +98,7 @@ std::string explain(const std::vector<NcclRank>& ranks, const std::vector<NcclPr
         const auto words = difference(all[static_cast<std::size_t>(own)], all[static_cast<std::size_t>(rank)]);
         if (!words.empty()) found.push_back(cat(who(ranks, rank), " ", words));
     }
-    if (found.empty()) return "every rank has come: the GPUs, or the network between them, stand still";
+    if (found.empty()) return "all ranks have reached it: the GPUs, or the network between them, make no progress";
     if (found.size() > named_max) found.back() = "others too";
     return join(found, "; ");
 }

@@ -44,7 +44,7 @@ struct NcclProgress {
 };
 
 /// What has become of a collective that did not end: who has not come, who does something else. `all` in rank order,
-/// `own` included. "rank 1 (pid 4711 on gpu07) has not come (it was last seen in operation 3: barrier)".
+/// `own` included. "rank 1 (pid 4711 on gpu07) has not reached it (last seen in operation 3: barrier)".
 std::string explain(const std::vector<NcclRank>& ranks, const std::vector<NcclProgress>& all, int own);
 
 }  // namespace muster::runtime

@@ -44,7 +44,7 @@ const std::vector<std::string_view>& nccl_functions_needed() {
 Result<NcclFeatures> nccl_features(int version, const std::function<bool(std::string_view)>& has) {
     if (version < version_min) {
         return Error{Errc::unsupported, cat("NCCL ", nccl_version_text(version), " is too old: communicators that can ",
-                                            "be given up need ", nccl_version_text(version_min), " or newer")};
+                                            "be aborted need ", nccl_version_text(version_min), " or newer")};
     }
     std::vector<std::string> missing;
     for (const auto name : nccl_functions_needed()) {

@@ -29,12 +29,12 @@ std::vector<KernelCode> code_for(int major, int minor) {
 Result<KernelImage> KernelImage::load(const CudaTable& cuda, int device) {
     if (kernel_codes().empty()) {
         return Error{Errc::unsupported,
-                     "this NCCL plugin was built without arithmetic for GPUs: build muster where clang++ or nvcc is"};
+                     "this NCCL plugin was built without GPU kernels: build muster with clang++ or nvcc installed"};
     }
     if (cuda.load_library == nullptr || cuda.get_kernel == nullptr) {
         return Error{Errc::unsupported,
-                     cat("arithmetic of muster's own on a GPU needs CUDA's runtime 12.8 or newer, and ", cuda.path,
-                         " is older (", cuda.versions(), "): name a newer one in MUSTER_CUDA_LIBRARY")};
+                     cat("muster's GPU kernels need CUDA runtime 12.8 or newer, but ", cuda.path, " is older (",
+                         cuda.versions(), "): name a newer one in MUSTER_CUDA_LIBRARY")};
     }
     int major = 0;
     int minor = 0;
@@ -44,17 +44,17 @@ Result<KernelImage> KernelImage::load(const CudaTable& cuda, int device) {
     }
     if (!asked) return asked.error();
     Error last{Errc::unsupported,
-               cat("this NCCL plugin has no arithmetic for GPUs of compute capability ", major, ".", minor,
+               cat("this NCCL plugin has no kernels for GPUs of compute capability ", major, ".", minor,
                    ", which is older than ", ptx_capability() / 10, ".", ptx_capability() % 10)};
     for (const auto& code : code_for(major, minor)) {
         void* library = nullptr;
         auto loaded = cuda.check(cuda.load_library(&library, code.data, nullptr, nullptr, 0, nullptr, nullptr, 0),
-                                 "load arithmetic for the GPU");
+                                 "load the GPU kernels");
         KernelImage image;
         for (int i = 0; loaded && i < kernels::kernel_count; ++i) {
             void* kernel = nullptr;
             loaded = cuda.check(cuda.get_kernel(&kernel, library, kernels::kernel_names[i]),
-                                cat("find ", kernels::kernel_names[i], " in the arithmetic for the GPU"));
+                                cat("find ", kernels::kernel_names[i], " in the GPU kernels"));
             image.kernels_[static_cast<std::size_t>(i)] = kernel;
         }
         if (loaded) return image;

@@ -13,7 +13,7 @@ Result<NcclTable> NcclTable::load(const std::string& named) {
     const auto get_version = reinterpret_cast<decltype(&::ncclGetVersion)>(library->find("ncclGetVersion"));
     int version = 0;
     if (get_version == nullptr || get_version(&version) != ncclSuccess) {
-        return Error{Errc::unsupported, cat(table.path, " is no NCCL library: it does not tell its version")};
+        return Error{Errc::unsupported, cat(table.path, " is not an NCCL library: it does not report its version")};
     }
     auto features = nccl_features(
         version, [&library](std::string_view name) { return library->find(std::string(name).c_str()) != nullptr; });
@@ -54,7 +54,7 @@ Result<void> NcclTable::check(ncclResult_t result, std::string_view what, ncclCo
     const char* const detail = last_error(communicator);
     const bool has_detail = detail != nullptr && *detail != '\0';
     return Error{Errc::io,
-                 cat(what, ": NCCL says \"", error_string(result), "\"", has_detail ? cat(": ", detail) : "")};
+                 cat(what, ": NCCL reports \"", error_string(result), "\"", has_detail ? cat(": ", detail) : "")};
 }
 
 }  // namespace muster::runtime

@@ -30,8 +30,7 @@ Error no_library(std::string_view what, const LibraryChoice& choice, std::string
     const auto remedy =
         choice.named.empty()
             ? cat("install it on this host, or name its file in ", choice.variable)
-            : cat(choice.variable,
-                  " asks for it: name a file that is there, or unset it to have the usual one looked for");
+            : cat(choice.variable, " names it: set it to an existing file, or unset it to search in the usual places");
     return {Errc::unsupported, cat("no ", what, " (", said, "); ", remedy)};
 }
 

@@ -47,7 +47,7 @@ def main():
         sampler.load_state_dict(loaded.state["sampler"])
         muster.set_random_state(loaded.rank_value)
         if context.rank == 0:
-            print(f"going on from step {loaded.step} of", loaded.path or "the agents' memory", flush=True)
+            print(f"continuing from step {loaded.step} of", loaded.path or "the agents' memory", flush=True)
     model = DistributedDataParallel(network)
 
     def save(when_busy=None):

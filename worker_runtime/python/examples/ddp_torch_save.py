@@ -56,7 +56,7 @@ def main():
         optimizer.load_state_dict(loaded["optimizer"])
         torch.set_rng_state(loaded["generators"][rank])
         if rank == 0:
-            print(f"going on from step {step} of {path}", flush=True)
+            print(f"continuing from step {step} of {path}", flush=True)
     model = DistributedDataParallel(network)
 
     while step < asked.steps:

@@ -1,9 +1,8 @@
-"""The muster worker runtime for Python: who am I, move data with the other ranks, average gradients, save
-and load checkpoints, and which samples each step takes.
+"""The muster worker runtime for Python: rank and world, collectives, averaged gradients, checkpoints and data order.
 
-A thin layer over libmuster.so (the C API); no build step, and nothing but the standard library. Arrays are whatever has
-the buffer protocol (array.array, bytearray, ctypes, numpy) or is a torch tensor on the CPU; neither numpy nor torch is
-imported. PYTHON.md has examples.
+A thin layer over libmuster.so (the C API), without a build step and without dependencies outside the standard library.
+Arrays are objects with the buffer protocol (array.array, bytearray, ctypes, numpy) or torch tensors on the CPU; neither
+numpy nor torch is imported. PYTHON.md has examples.
 """
 
 from muster.checkpoint import Checkpointer, Loaded, SaveReport

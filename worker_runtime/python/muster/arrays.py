@@ -1,7 +1,7 @@
-"""Between Python's arrays and the library's (address, count, type).
+"""Converts between Python's arrays and the library's (address, count, type).
 
-What the caller's array is, decides what comes back: a torch tensor for a torch tensor, a numpy array for a numpy array,
-else a memoryview. Both packages are found in sys.modules, since who passes one has imported it.
+Returned arrays are of the caller's kind: a torch tensor for a torch tensor, a numpy array for a numpy array, else a
+memoryview. Both packages are taken from sys.modules, because a caller that passes such an array has imported them.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ TYPES = ("f32", "f64", "f16", "bf16", "i32", "i64", "u8")  # by the library's nu
 _SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1}
 _OF_TORCH = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int32": "i32", "int64": "i64",
              "uint8": "u8"}
-# What a memoryview shows; it has no 16-bit floats that it can index.
+# The format that a memoryview shows; it cannot index 16-bit floats.
 _SHOWN_AS = {"f32": "f", "f64": "d", "f16": "H", "bf16": "H", "i32": "i", "i64": "q", "u8": "B"}
 _OF_NUMPY = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "uint16", "i32": "int32", "i64": "int64",
              "u8": "uint8"}
@@ -25,7 +25,7 @@ def size_of(type):
 
 
 class Elements:
-    """Contiguous memory of one type. `keep` must live as long as somebody uses the address."""
+    """Contiguous memory of one type. `keep` must live as long as the address is used."""
 
     def __init__(self, address, count, type_name, shape, keep):
         self.address = address
@@ -54,7 +54,7 @@ def _of_tensor(tensor):
     if type_name is None:
         raise TypeError(f"a tensor of {tensor.dtype}; known: {', '.join(_OF_TORCH)}")
     if tensor.device.type != "cpu":
-        raise TypeError(f"a tensor on {tensor.device}; this module works on memory of the host: use tensor.cpu()")
+        raise TypeError(f"a tensor on {tensor.device}; this module supports host memory only: use tensor.cpu()")
     if not tensor.is_contiguous():
         raise ValueError("the tensor is not contiguous; use tensor.contiguous()")
     return Elements(tensor.data_ptr(), tensor.numel(), type_name, tensor.shape, tensor)
@@ -68,11 +68,11 @@ def _type_of_format(view):
         return {4: "i32", 8: "i64"}[view.itemsize]
     if code in ("B", "c"):
         return "u8"
-    raise TypeError(f"elements of format '{view.format}' are none of {', '.join(TYPES)}; say which with `type`")
+    raise TypeError(f"elements of format '{view.format}' are none of {', '.join(TYPES)}; pass `type`")
 
 
 def elements(thing, type=None, written=True):
-    """The memory of `thing`; `type` ("bf16") where its own format does not tell. Not `written`: may be read-only, and is
+    """The memory of `thing`; `type` ("bf16") if its own format is ambiguous. Unless `written`, it may be read-only and is
     copied then."""
     if _is_torch(thing):
         return _of_tensor(thing)
@@ -80,11 +80,11 @@ def elements(thing, type=None, written=True):
     if not view.c_contiguous:
         raise ValueError("the array is not contiguous")
     if view.readonly and written:
-        raise TypeError("the array is read-only, and the result is to go there")
+        raise TypeError("the array is read-only, but the result must be written to it")
     type_name = type or _type_of_format(view)
     size = size_of(type_name)
     if view.nbytes % size:
-        raise ValueError(f"{view.nbytes} bytes are no whole number of {type_name}")
+        raise ValueError(f"{view.nbytes} bytes are not a whole number of {type_name} elements")
     count = view.nbytes // size
     shape = view.shape if view.itemsize == size else (count,)
     if view.nbytes == 0:
@@ -95,7 +95,7 @@ def elements(thing, type=None, written=True):
 
 
 def view_of(address, type_name, shape, owner, like=None):
-    """The library's memory as an array like `like`. The array keeps `owner`, and so the memory."""
+    """The library's memory as an array like `like`. The array keeps `owner`, and so the memory, alive."""
     count = 1
     for dimension in shape:
         count *= dimension

@@ -1,4 +1,4 @@
-"""Checkpointer: see checkpoint.h for what it promises, and PYTHON.md for examples."""
+"""Checkpointer: checkpoint.h has the rules, PYTHON.md has examples."""
 
 import ctypes
 import json
@@ -12,29 +12,29 @@ from muster.library import (PLACE, CheckpointerOptions, CheckpointStateFields, H
                             TensorFields, ValueFields, ask, call, make, text_of)
 
 _SOURCES = ("shared", "memory", "local")
-_TREE = "muster.state"  # the value that holds what is no tensor (nested.py)
+_TREE = "muster.state"  # the value that holds everything except tensors (nested.py)
 
 
 class SaveReport(NamedTuple):
-    """How a save ended."""
+    """The result of one save."""
     step: int
     persisted: bool
-    path: Optional[str]  # of the checkpoint, where it was persisted
-    trouble: Optional[str]  # else why not
-    bytes: int  # of this rank's share
-    blocked: float  # seconds that save() kept this rank from training
-    persist: float  # seconds from then until all ranks' parts were on the disk
+    path: Optional[str]  # the checkpoint's folder if it was persisted
+    trouble: Optional[str]  # the reason if it was not
+    bytes: int  # size of this rank's share
+    blocked: float  # seconds that save() blocked training on this rank
+    persist: float  # seconds from then until all ranks' parts were on disk
 
 
 class Loaded(NamedTuple):
-    """What came from a checkpoint."""
+    """The content and source of a loaded checkpoint."""
     step: int
     state: dict
     values: dict
-    rank_value: str  # "" on a rank that the saved world had not
-    path: str  # of the checkpoint; empty unless `source` is "shared"
-    skipped: list  # newer ones that were not taken, each with the reason
-    source: str  # "shared": the directory of all hosts; "memory": of the agents; "local": the hosts' own disks
+    rank_value: str  # "" on a rank that was not in the saved world
+    path: str  # the checkpoint's folder; empty unless `source` is "shared"
+    skipped: list  # newer checkpoints that were not used, each with the reason
+    source: str  # "shared": the shared directory; "memory": the agents' memory; "local": the hosts' local disks
     rank_bytes: bytes  # b"" in a world of another size
 
 
@@ -50,12 +50,12 @@ def _bytes(text, what):
     if not isinstance(text, str):
         raise TypeError(f"{what} is a {type(text).__name__}; it must be a string")
     if "\0" in text:
-        raise ValueError(f"{what} has a zero in it: {text!r}")
+        raise ValueError(f"{what} contains a zero byte: {text!r}")
     return text.encode()
 
 
 class _Fields:
-    """A state as the library reads it, and all that must live meanwhile."""
+    """The C structure of a state, with all objects that must outlive the call."""
 
     def __init__(self, found, filled, values=None, rank_value=None, rank_bytes=None):
         self.memories = []
@@ -87,25 +87,25 @@ class _Fields:
 
 
 class Checkpointer:
-    """Checkpoints of all ranks together, in one directory that all hosts see (None: MUSTER_CHECKPOINT_DIR, which
-    `muster --checkpoint-dir` sets). Opening one is a collective, as are save(), load() and load_state(): all ranks call
-    them in the same order.
+    """Checkpoints of all ranks together, in one directory that all hosts share (None: MUSTER_CHECKPOINT_DIR, set by
+    `muster --checkpoint-dir`). Opening one is a collective, as are save(), load() and load_state(): all ranks call them in
+    the same order.
 
-    `state`: a dict of tensors (torch, numpy, or whatever has the buffer protocol) and of None, booleans, numbers and
-    strings, nested in dicts, lists and tuples as state_dict() gives them; muster.Shard where a rank has only a part. What
-    else there is (objects, sets, bytes, complex or sparse tensors) is a TypeError that names it.
+    `state`: a dict of tensors (torch, numpy, or objects with the buffer protocol) and of None, booleans, numbers and strings,
+    nested in dicts, lists and tuples as state_dict() returns them; use muster.Shard if a rank has only a part. Any other
+    object (sets, bytes, complex or sparse tensors) raises a TypeError that names it.
 
-    keep_last and keep_every (every n-th step): which checkpoints stay. when_busy: what save() does while the one before
-    is being written, "skip" or "wait". persist_timeout: seconds until all ranks' parts must be on the disk.
-    copy_to_next_node: snapshots also go to another node, at copy_bytes_per_second at most (0: no limit). local_directory:
-    on a disk of this host, where each rank's part goes first (None: MUSTER_CHECKPOINT_LOCAL_DIR); with shared_every=k the
-    first of every k saves goes to `directory` too.
+    keep_last and keep_every (every n-th step): which checkpoints are kept. when_busy: what save() does while the previous
+    save is being written, "skip" or "wait". persist_timeout: seconds until all ranks' parts must be on disk.
+    copy_to_next_node: snapshots also go to another node, at most at copy_bytes_per_second (0: unlimited). local_directory:
+    a directory on a disk of this host, to which each rank's part is written first (None: MUSTER_CHECKPOINT_LOCAL_DIR);
+    with shared_every=k every k-th save also goes to `directory`.
 
     Tensors that are not Shards are saved as rank 0 has them, whatever the other ranks have. verify_replicas: save() and
-    snapshot() compare all ranks' checksums of them first; a difference is a MusterError ("invalid_argument") that names
-    the tensor and the ranks (None: only in Python's development mode and with TORCH_DISTRIBUTED_DEBUG=DETAIL; True on one
-    rank is True on all). spread_replicas: each of them of 1 MiB and more is saved by one rank, whole, so that all ranks
-    write at once; only for replicas that are equal to the last bit, the same on all ranks.
+    snapshot() first compare checksums of these tensors on all ranks; a difference is a MusterError ("invalid_argument")
+    that names the tensor and the ranks (None: only in Python's development mode and with TORCH_DISTRIBUTED_DEBUG=DETAIL;
+    True on one rank applies to all). spread_replicas: those of 1 MiB and more are divided among the ranks, which write at
+    once; use it only if the replicas are equal to the last bit. It must be equal on all ranks.
     """
 
     def __init__(self, context, directory=None, keep_last=2, keep_every=0, when_busy="skip", persist_timeout=None,
@@ -114,7 +114,7 @@ class Checkpointer:
         if keep_last < 1:
             raise ValueError(f"keep_last is {keep_last}; at least 1 must be kept")
         if shared_every < 1:
-            raise ValueError(f"shared_every is {shared_every}; at least 1")
+            raise ValueError(f"shared_every is {shared_every}; it must be at least 1")
         place = _bytes(str(directory), "the directory") if directory is not None else None
         near = _bytes(str(local_directory), "the local directory") if local_directory is not None else None
         options = CheckpointerOptions(ctypes.sizeof(CheckpointerOptions), place, keep_last, keep_every,
@@ -126,33 +126,33 @@ class Checkpointer:
         self._handle = Handle("checkpointer", make("checkpointer_open", context._handle.value, ctypes.byref(options)))
 
     def save(self, step, state, values=None, rank_value=None, when_busy=None, rank_bytes=None):
-        """Copies this rank's share of `state` and returns; a thread writes it, and reports() says how that went. `values`:
-        more short texts, by name, equal on all ranks. `rank_value`: a text of this rank's own (random_state());
-        `rank_bytes`: bytes of its own (GradientReducer.keep())."""
+        """Copies this rank's share of `state` and returns; a thread writes it, and reports() returns the result. `values`:
+        more short texts, by name, equal on all ranks. `rank_value`: a text of this rank (random_state()). `rank_bytes`:
+        bytes of this rank (GradientReducer.keep())."""
         fields = self._fields(state, values, rank_value, rank_bytes)
         call("checkpointer_save", self._handle.value, step, ctypes.byref(fields.state),
              _busy(when_busy))
 
     def snapshot(self, step, state, values=None, rank_value=None, rank_bytes=None):
-        """The same without a disk: the copy is for the agents, of this node and of the next one. Cheap enough for every
-        step; after a failure the next round goes on from it. Left out, on all ranks alike, while another is under way."""
+        """The same without a disk: this node's agent and the next node keep the copy, and the next round loads it after a
+        failure. It is cheap enough for every step. Skipped, on all ranks alike, while another one is in progress."""
         fields = self._fields(state, values, rank_value, rank_bytes)
         call("checkpointer_snapshot", self._handle.value, step, ctypes.byref(fields.state))
 
     def reserve(self, state, values=None, rank_value=None, rank_bytes=None):
-        """Takes the memory for copies of such a state before the first save() or snapshot(). MusterError
-        ("limit_exceeded"): there is too little."""
+        """Allocates the memory for copies of such a state before the first save() or snapshot(). MusterError
+        ("limit_exceeded"): too little memory."""
         fields = self._fields(state, values, rank_value, rank_bytes)
         call("checkpointer_reserve", self._handle.value, ctypes.byref(fields.state))
 
     @property
     def copied_step(self):
-        """The newest step of which the next node has a copy of this rank's share; -1: none."""
+        """The newest step for which the next node has a copy of this rank's share; -1: none."""
         return ask("checkpointer_copied_step", ctypes.c_int64, self._handle.value)
 
     def load(self, state):
-        """Fills `state` where it lies from the newest checkpoint that is whole: tensors get its elements, dicts and lists
-        its other values. None where there is no checkpoint. A checkpoint of other tensors is a MusterError
+        """Fills `state` in place from the newest complete checkpoint: its tensors, and the other values of its dicts and
+        lists. Returns None if there is no checkpoint. A checkpoint of other tensors is a MusterError
         ("invalid_argument") that names the first one that differs."""
         _, found = nested.pack(state)
         fields = _Fields(found, True)
@@ -165,22 +165,22 @@ class Checkpointer:
         return self._loaded(step, state if tree is None else nested.update(state, tree, found), values)
 
     def load_state(self, like=None):
-        """The newest checkpoint that is whole as a new state, for load_state_dict(): every rank gets all of every tensor, in
-        memory of the host. None where there is no checkpoint. Tensors are of the kind that was saved, or `like` says which:
-        "torch", "numpy" or "array" (memoryviews)."""
+        """Returns the newest complete checkpoint as a new state, for load_state_dict(): every rank gets all of every tensor,
+        in host memory. None if there is no checkpoint. Tensors are of the saved kind, or of the kind `like`: "torch",
+        "numpy" or "array" (memoryviews)."""
         kind = like and ("torch", "numpy", "array")[number_of(like, ("torch", "numpy", "array"), "like")]
         fresh, failures = {}, []
 
         def place(_, fields, count):
             try:
-                fresh.clear()  # a checkpoint before this one may have turned out to be damaged
+                fresh.clear()  # the checkpoint tried before may be damaged
                 for field in fields[:count]:
                     memory = tensors.fresh(field.type, field.shape[:field.dimension_count])
                     fresh[field.name.decode()] = memory
                 for index, memory in enumerate(fresh.values()):
                     fields[index].data = memory.address
                 return 0
-            except BaseException as failure:  # nothing may leave through C; it is raised again below
+            except BaseException as failure:  # no exception may pass through C; it is raised again below
                 failures.append(failure)
                 return 1
 
@@ -200,11 +200,11 @@ class Checkpointer:
         return self._loaded(step, state, values)
 
     def finish(self):
-        """Waits until the save under way has ended. MusterError: the newest save is not on the disk, and why."""
+        """Waits until the save in progress has ended. MusterError: the newest save is not on disk; the text gives the reason."""
         call("checkpointer_finish", self._handle.value)
 
     def reports(self):
-        """Of all saves that have ended since the last call."""
+        """The saves that have ended since the last call."""
         told = []
         for index in range(ask("checkpointer_take_reports", ctypes.c_size_t, self._handle.value)):
             fields = SaveReportFields(ctypes.sizeof(SaveReportFields))
@@ -215,7 +215,7 @@ class Checkpointer:
         return told
 
     def close(self):
-        """Waits for the save under way. Also done at the end of the process."""
+        """Waits for the save in progress. Also done at the end of the process."""
         self._handle.release()
 
     @staticmethod
@@ -223,7 +223,7 @@ class Checkpointer:
         tree, found = nested.pack(state)
         texts = dict(values or {})
         if _TREE in texts:
-            raise ValueError(f"the value {_TREE!r} is the checkpointer's own")
+            raise ValueError(f"the value name {_TREE!r} is reserved for the checkpointer")
         texts[_TREE] = json.dumps(tree, separators=(",", ":"))
         if rank_bytes is not None and not isinstance(rank_bytes, bytes):
             raise TypeError(f"rank_bytes is a {type(rank_bytes).__name__}; it must be bytes")

@@ -1,4 +1,4 @@
-"""Context, Communicator and Work: see context.h, communicator.h and operation.h for what each promises."""
+"""Context, Communicator and Work: context.h, communicator.h and operation.h have the rules."""
 
 import ctypes
 import functools
@@ -13,21 +13,21 @@ REDUCTIONS = ("sum", "avg", "min", "max")
 
 
 def number_of(value, names, noun):
-    """Its place in `names`."""
+    """The index of `value` in `names`."""
     if value not in names:
         raise ValueError(f"{noun} is {value!r}; known: {', '.join(names)}")
     return names.index(value)
 
 
 def _check_alike(left, right, count):
-    """The library is told one count and one type, so it cannot see where the arrays differ."""
+    """Compares two arrays, because the library receives one count and one type for both."""
     if left.type_name != right.type_name or left.count != count:
         raise ValueError(f"one array has {left.count} {left.type_name}, the other {right.count} {right.type_name}: "
                          f"expected {count} {right.type_name} in the first")
 
 
 def piece_count(kind, input, output, world_size):
-    """Elements of one rank's piece in that operation on `arrays.elements()`."""
+    """The elements of one rank's piece in an operation on `arrays.elements()`."""
     if kind == "reduce_scatter":
         _check_alike(input, output, output.count * world_size)
     elif kind == "all_gather":
@@ -42,7 +42,7 @@ def piece_count(kind, input, output, world_size):
 
 
 class Place(NamedTuple):
-    """Who this process is."""
+    """The identity of this process."""
     rank: int
     world_size: int
     local_rank: int
@@ -54,8 +54,8 @@ class Place(NamedTuple):
 
 
 class Context:
-    """One for a process. Reads what muster or torchrun put into the environment, and meets the other ranks; alone, the
-    world is one. Time-outs are in seconds.
+    """Make one per process. It reads the variables of muster or torchrun and waits for the other ranks. Without a launcher
+    the world is one. Timeouts are in seconds.
 
         with muster.Context() as context:
             context.world.all_reduce(values)
@@ -84,7 +84,7 @@ class Context:
 
     @functools.cached_property
     def store(self):
-        """The round's keys and values."""
+        """The key-value store of the round."""
         return Store(self._handle)
 
     def close(self):
@@ -105,27 +105,27 @@ class Work:
 
     def __init__(self, handle, memory):
         self._handle = Handle("work", handle)
-        self._memory = memory  # which the operation uses until it is over
+        self._memory = memory  # the operation uses it until it is complete
 
     def wait(self):
-        """Returns when it is over; raises what it failed with."""
+        """Waits until the operation is complete; raises its error."""
         call("work_wait", self._handle.value)
 
     @property
     def done(self):
-        """Is it over, for good or ill?"""
+        """True after the operation succeeded or failed."""
         return ask("work_done", ctypes.c_int, self._handle.value) == 1
 
     @property
     def took(self):
-        """Seconds that it ran; 0 until it is over."""
+        """The run time in seconds; 0 until it is complete."""
         return ask("work_took", ctypes.c_int64, self._handle.value) / 1e9
 
 
 class Communicator:
-    """Each operation has `timeout` (seconds; None: the context's) and `wait`: with wait=False it goes on in the
-    background, and a Work is returned; its arrays must be left alone until it is over. `type` says what an array holds
-    where its format does not: type="bf16" for an array of unsigned shorts."""
+    """Each operation has `timeout` (seconds; None: the context's default) and `wait`. With wait=False it runs in the
+    background and returns a Work; do not touch its arrays until it is complete. `type` is the element type of an array whose
+    format is ambiguous, such as type="bf16" for an array of unsigned shorts."""
 
     def __init__(self, handle, context):
         self._handle = Handle("communicator", handle)
@@ -142,86 +142,86 @@ class Communicator:
 
     @property
     def transport(self):
-        """"shared memory", "tcp", "hierarchical", "nccl", "alone"."""
+        """One of "shared memory", "tcp", "hierarchical", "nccl", "alone"."""
         return text_of("communicator_transport", self._handle.value)
 
     def all_reduce(self, data, op="sum", *, type=None, timeout=None, wait=True):
-        """In place: every rank's array becomes the same result."""
+        """In place: every rank's array is replaced by the same result."""
         own = arrays.elements(data, type)
         return self._run("all_reduce", own.address, own.count, own.type_number, number_of(op, REDUCTIONS, "op"),
                          timeout=timeout, wait=wait, memory=own)
 
     def all_reduce_weighted(self, data, weight, *, type=None, timeout=None, wait=True):
-        """The average in which this rank counts as much as `weight`."""
+        """An average in which this rank has weight `weight`."""
         own = arrays.elements(data, type)
         return self._run("all_reduce_weighted", own.address, own.count, own.type_number, weight, timeout=timeout,
                          wait=wait, memory=own)
 
     def reduce_scatter(self, input, output, op="sum", *, type=None, timeout=None, wait=True):
-        """`input` holds a piece for each rank; `output` becomes this rank's, of all ranks together."""
+        """`input` has one piece per rank; `output` receives this rank's piece of the result."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
         count = piece_count("reduce_scatter", given, taken, self.size)
         return self._run("reduce_scatter", given.address, taken.address, count, taken.type_number,
                          number_of(op, REDUCTIONS, "op"), timeout=timeout, wait=wait, memory=(given, taken))
 
     def all_gather(self, input, output, *, type=None, timeout=None, wait=True):
-        """`output` becomes all ranks' inputs, in rank order."""
+        """`output` receives all ranks' inputs, in rank order."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
         count = piece_count("all_gather", given, taken, self.size)
         return self._run("all_gather", given.address, taken.address, count, taken.type_number, timeout=timeout,
                          wait=wait, memory=(given, taken))
 
     def broadcast(self, data, root, *, type=None, timeout=None, wait=True):
-        """Every rank gets root's elements."""
+        """Copies the root's elements to every rank."""
         own = arrays.elements(data, type)
         return self._run("broadcast", own.address, own.count, own.type_number, root, timeout=timeout, wait=wait,
                          memory=own)
 
     def all_to_all(self, input, output, *, type=None, timeout=None, wait=True):
-        """Both hold a piece for each rank: piece r of `input` goes to rank r, piece r of `output` comes from it."""
+        """Both have one piece per rank: piece r of `input` goes to rank r, piece r of `output` comes from rank r."""
         given, taken = arrays.elements(input, type, written=False), arrays.elements(output, type)
         count = piece_count("all_to_all", given, taken, self.size)
         return self._run("all_to_all", given.address, taken.address, count, taken.type_number, timeout=timeout, wait=wait,
                          memory=(given, taken))
 
     def send(self, data, peer, *, type=None, timeout=None, wait=True):
-        """To `peer`, which receives as many elements of the same type."""
+        """Sends to `peer`, which must receive as many elements of the same type."""
         own = arrays.elements(data, type, written=False)
         return self._run("send", own.address, own.count, own.type_number, peer, timeout=timeout, wait=wait, memory=own)
 
     def receive(self, data, peer, *, type=None, timeout=None, wait=True):
-        """Fills `data` with what `peer` sends."""
+        """Receives from `peer` into `data`."""
         own = arrays.elements(data, type)
         return self._run("receive", own.address, own.count, own.type_number, peer, timeout=timeout, wait=wait,
                          memory=own)
 
     def barrier(self, *, timeout=None, wait=True):
-        """Returns when all ranks have come."""
+        """Returns when all ranks have entered it."""
         return self._run("barrier", timeout=timeout, wait=wait, memory=None)
 
     def batch_statistics(self, mean, variance, count):
-        """Synchronised batch normalisation, in the forward pass: this rank's statistics of `count` values of each channel
-        (f32 arrays; the variance divided by the count) become those of all ranks' values together. Returns how many
-        these are. Use a communicator of its own: split(0)."""
+        """Synchronised batch normalisation, in the forward pass: replaces this rank's statistics of `count` values per
+        channel (f32 arrays; the variance is divided by the count) by those of all ranks' values. Returns the number of
+        these. Use a separate communicator: split(0)."""
         means, variances = self._channels(mean, variance)
         total = ctypes.c_uint64(count)
         call("batch_statistics", self._handle.value, means.address, variances.address, means.count, ctypes.byref(total))
         return total.value
 
     def batch_gradients(self, sum_gradient, sum_product):
-        """The same in the backward pass: the sums over all ranks, in place, of the output's gradient, and of it times
-        (input - mean), for each channel."""
+        """The same in the backward pass: replaces both arrays by their sums over all ranks, per channel: output gradient, and
+        output gradient times (input - mean)."""
         gradients, products = self._channels(sum_gradient, sum_product)
         call("batch_gradients", self._handle.value, gradients.address, products.address, gradients.count)
 
     def split(self, color, key=0):
-        """A group of the ranks with the same color, ordered by key and then by rank; None for a negative color."""
+        """Makes a group of the ranks with the same color, ordered by key, then by rank. None for a negative color."""
         handle = make("communicator_split", self._handle.value, color, key)
         return None if handle is None else Communicator(handle, self._context)
 
     def allocate(self, shape, type="f32", like=None):
-        """Zeroed memory that collectives use where it lies, on all ranks alike: an array like `like`, else a memoryview.
-        It lives as long as the array."""
+        """Allocates zeroed memory that collectives use in place; call it on all ranks. Returns an array like `like`, else a
+        memoryview. It lives as long as the array."""
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
         if like is not None:
             type = arrays.elements(like, written=False).type_name
@@ -232,11 +232,11 @@ class Communicator:
         return arrays.view_of(address.value, type, shape, handle, like)
 
     def abort(self, why):
-        """Ends it on all ranks, from any thread; they get `why`."""
+        """Ends it on all ranks, with the message `why`. Any thread may call it."""
         call("communicator_abort", self._handle.value, str(why).encode())
 
     def check(self):
-        """Raises the first failure, where there was one."""
+        """Raises the first failure, if there was one."""
         call("communicator_status", self._handle.value)
 
     def close(self):
@@ -248,7 +248,7 @@ class Communicator:
             call(name, self._handle.value, *arguments, limit, None)
             return None
         work = Work(make(name, self._handle.value, *arguments, limit), memory)
-        # A Work may be dropped, but its memory must stay until it is over.
+        # A Work may be dropped, but its memory must stay valid until it is complete.
         self._started = [earlier for earlier in self._started if not earlier.done]
         self._started.append(work)
         return work
@@ -257,5 +257,5 @@ class Communicator:
         pair = arrays.elements(one), arrays.elements(other)
         _check_alike(*pair, pair[1].count)
         if pair[0].type_name != "f32":
-            raise TypeError(f"arrays of {pair[0].type_name}; statistics are f32")
+            raise TypeError(f"arrays of {pair[0].type_name}; statistics must be f32")
         return pair

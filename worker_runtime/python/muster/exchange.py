@@ -1,4 +1,4 @@
-"""Exchanges of the trainer's own, in place of a wire (hooks): see bucket_exchange.h for the whole story."""
+"""Your own exchanges (hooks), instead of a wire: bucket_exchange.h has the rules."""
 
 import contextlib
 import ctypes
@@ -16,25 +16,25 @@ _KINDS = (None, "all_reduce", "all_reduce_weighted", "reduce_scatter", "all_gath
 
 
 class BucketSlice(NamedTuple):
-    """Where a parameter's gradient lies in its bucket, in elements."""
+    """The place of a parameter's gradient in its bucket, in elements."""
     parameter: int
     offset: int
     count: int
 
 
 class Bucket(NamedTuple):
-    """Some gradients that travel together. Use it no longer than they do."""
+    """Gradients that travel together. Do not use it after the exchange is complete."""
     index: int
-    count: int  # elements
+    count: int  # number of elements
     slices: tuple
     # Not in prepare():
-    gradients: Any  # a flat array like the parameters; between slices lies padding, which is zero
-    samples: Optional[float]  # this rank's weight in the average; 0 where it has run out of batches: hold back nothing new then
+    gradients: Any  # a flat array like the parameters; the padding between slices is zero
+    samples: Optional[float]  # this rank's weight in the average; 0 if it has no samples: keep residuals unchanged then
     step: Optional[int]
 
 
 class Collective:
-    """What an exchange yields: an operation of Communicator's with the same arguments, run when its turn comes."""
+    """A collective for an exchange to yield: an operation of Communicator with the same arguments, run in its turn."""
 
     def __init__(self, kind, input=None, output=None, op="sum", root=0, weight=0.0):
         self._kind = kind
@@ -81,7 +81,7 @@ class Collective:
 
 
 class Exchange:
-    """How a bucket's gradients become the average. A class of yours says in average() which collectives that takes:
+    """Turns a bucket's gradients into the average. Derive a class whose average() yields the collectives:
 
         class Halves(muster.Exchange):
             name = "halves"
@@ -91,49 +91,48 @@ class Exchange:
                 yield muster.Collective.all_reduce_weighted(half, bucket.samples)
                 bucket.gradients[:] = half
 
-    Equal on all ranks: the name, and the collectives. An exception ends the communicator, so that all ranks learn of it;
-    give the reducer one of its own (split()) where more than training hangs on it. The reducer must not be called."""
+    The name and the collectives must be equal on all ranks. An exception ends the communicator, so that all ranks see the
+    failure; if the communicator serves more than training, give the reducer its own (split()). Do not call the reducer."""
 
-    name = None  # with all settings
+    name = None  # the name with all settings
 
     def average(self, bucket):
-        """Yields Collectives; goes on when each is over, beside other buckets'. At its end the bucket holds the average."""
+        """Yields Collectives; resumes when each is complete, while other buckets are in progress. At the end the bucket holds the average."""
         raise NotImplementedError
 
     def collective_count(self, bucket):
-        """How many average() yields, 0 to 64."""
+        """The number of Collectives that average() yields, 0 to 64."""
         return 1
 
     def prepare(self, buckets):
-        """New buckets, at the beginning and whenever they were made anew: take memory here (allocate(), equally on all
-        ranks). What is remembered of gradients should be kept by parameter, since buckets change."""
+        """Called at the start, and whenever the buckets were made again. Allocate memory here (allocate(), with the same calls
+        on all ranks). Keep state by parameter, because buckets change."""
 
     def keep(self):
-        """For checkpoints: bytes, what this rank remembers of the gradients."""
+        """For checkpoints: returns this rank's state as bytes."""
         return b""
 
     def restore(self, kept):
-        """Takes back what keep() gave. False: it is of another size."""
+        """Takes the bytes of keep(). Returns False if their size is wrong."""
         return not kept
 
 
 class Calls:
-    """An Exchange as the library calls it. `with` it around calls of the library: what an exchange raised in them is raised
-    again."""
+    """An Exchange for the library. Use `with` around calls of the library: it raises again what an exchange raised in them."""
 
     def __init__(self, exchange, communicator, parameters):
         if not isinstance(exchange, Exchange) or not isinstance(exchange.name, str):
-            raise TypeError("`exchange` is a muster.Exchange with a name")
+            raise TypeError("`exchange` must be a muster.Exchange with a name")
         if communicator.transport == "nccl":
-            raise TypeError("an exchange of Python's works on memory of the host; on GPUs write it in C or C++")
+            raise TypeError("a Python exchange supports host memory only; on GPUs write it in C or C++")
         self._exchange = exchange
         self._communicator = communicator
         self._world_size = communicator.size
         self._parameters = parameters  # arrays
         self._passes = {}  # by bucket: average(), and the collective that it waits for
-        self._raised = threading.local()  # the library calls in the thread that has called it
+        self._raised = threading.local()  # the library calls back in the calling thread
         self._kept = b""
-        # Without a cycle, so that the parameters go with the reducer.
+        # No reference cycle, so that the parameters are freed with the reducer.
         own = weakref.ref(self)
 
         def called(name, failed, tells=False):
@@ -156,7 +155,7 @@ class Calls:
             raise failure from None
 
     def _call(self, name, failed, tells, arguments):
-        """Nothing may leave through C. The other ranks learn the reason, where they wait for this one."""
+        """No exception may pass through C. The other ranks receive the reason where they wait for this one."""
         try:
             return getattr(self, name)(*arguments)
         except BaseException as failure:
@@ -192,7 +191,7 @@ class Calls:
         elif isinstance(going[1], Collective):
             going[1].tell(following.contents, self._world_size)
         else:
-            raise TypeError(f"average() of exchange {self._exchange.name} yields muster.Collective, not {going[1]!r}")
+            raise TypeError(f"average() of exchange {self._exchange.name} must yield muster.Collective, not {going[1]!r}")
         return _OK
 
     def _keep(self, to):

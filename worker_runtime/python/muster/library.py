@@ -1,6 +1,6 @@
 """Finds and loads libmuster.so, and turns its statuses into exceptions.
 
-ctypes lets go of the interpreter lock during each call, so other threads of the program run on while one waits.
+ctypes releases the interpreter lock during each call, so other threads of the program continue while one waits.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ API_VERSION = 6  # of the header that the structures below follow
 
 
 class MusterError(RuntimeError):
-    """What the runtime could not do: `code` is the kind ("timed_out", "peer_closed", ...), the text says the rest."""
+    """An error of the runtime: `code` is the kind ("timed_out", "peer_closed", ...), the text is the message."""
 
     def __init__(self, code, text):
         super().__init__(text)
@@ -146,7 +146,7 @@ PLACE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(TensorFields), c_size_t)
 APPLY = ctypes.CFUNCTYPE(c_int, c_void_p)
 
 _HANDLE = c_void_p
-_LATE = (c_int64, POINTER(c_void_p))  # each operation's time-out and work
+_LATE = (c_int64, POINTER(c_void_p))  # each operation's timeout and work
 _TEXT = (c_void_p, c_size_t, POINTER(c_size_t))
 _PROTOTYPES = {
     "context_open": (POINTER(ContextOptions), POINTER(_HANDLE)),
@@ -257,8 +257,8 @@ _PROTOTYPES = {
 
 
 def _find():
-    """MUSTER_LIBRARY, else beside this file, in a build tree of the repository, below the prefix of an installation, else
-    where the loader looks."""
+    """The path of the library: MUSTER_LIBRARY, else beside this file, in a build tree of the repository, under the prefix of
+    an installation, else the loader's search path."""
     named = os.environ.get("MUSTER_LIBRARY")
     if named:
         return named
@@ -280,7 +280,7 @@ def _library():
                                        "muster_capi), or set MUSTER_LIBRARY to its path") from None
     if library.muster_api_version() < API_VERSION:
         raise MusterError("unsupported", f"{path} has version {library.muster_api_version()} of the C API, and this "
-                                         f"module needs {API_VERSION}; load a newer one (MUSTER_LIBRARY)")
+                                         f"module needs {API_VERSION}; load a newer library (MUSTER_LIBRARY)")
     library.muster_last_error.restype = c_char_p
     library.muster_status_name.restype = c_char_p
     for name, arguments in _PROTOTYPES.items():
@@ -289,16 +289,16 @@ def _library():
 
 
 def milliseconds(seconds):
-    """For the library; None becomes its default."""
+    """Seconds as the library's milliseconds; None means the library's default."""
     if seconds is None:
         return 0
     if not seconds > 0:
-        raise ValueError(f"a time-out is a number of seconds > 0, not {seconds!r}")
+        raise ValueError(f"a timeout must be a number of seconds > 0, not {seconds!r}")
     return max(1, round(seconds * 1000))
 
 
 def call(name, *arguments):
-    """Calls muster_NAME; a status other than 0 becomes a MusterError with the library's sentence."""
+    """Calls muster_NAME; a status other than 0 raises a MusterError with the library's message."""
     library = _library()
     status = getattr(library, f"muster_{name}")(*arguments)
     if status != 0:
@@ -306,41 +306,41 @@ def call(name, *arguments):
 
 
 def call_void(name, *arguments):
-    """Calls muster_NAME, which cannot fail and gives nothing."""
+    """Calls muster_NAME, which cannot fail and returns nothing."""
     getattr(_library(), f"muster_{name}")(*arguments)
 
 
 def make(name, *arguments):
-    """The handle that muster_NAME gives through its last argument; None for NULL."""
+    """Returns the handle that muster_NAME writes to its last argument; None for NULL."""
     handle = c_void_p()
     call(name, *arguments, ctypes.byref(handle))
     return handle.value
 
 
 def ask(name, kind, *arguments):
-    """The number that muster_NAME gives through its last argument."""
+    """Returns the number that muster_NAME writes to its last argument."""
     answer = kind()
     call(name, *arguments, ctypes.byref(answer))
     return answer.value
 
 
 def text_of(name, *arguments):
-    """The text that muster_NAME copies out."""
+    """Returns the text that muster_NAME copies."""
     needed = c_size_t()
     call(name, *arguments, None, 0, ctypes.byref(needed))
-    room = ctypes.create_string_buffer(needed.value + 64)  # it may have grown by a digit meanwhile
+    room = ctypes.create_string_buffer(needed.value + 64)  # the text may have grown by a digit meanwhile
     call(name, *arguments, room, len(room), None)
     return room.value.decode("utf-8", "replace")
 
 
 def _release(kind, value, owner):
-    # A forked child has the handle but not the library's threads, and must not take the parent's job down.
+    # A forked child has the handle but not the library's threads, and must not end the parent's job.
     if os.getpid() == owner:
         call(f"{kind}_release", value)
 
 
 class Handle:
-    """Something of the library's that is given back with the object, or at the end of the process."""
+    """A handle of the library, released with this object or at the end of the process."""
 
     def __init__(self, kind, value):
         self.value = value

@@ -1,12 +1,12 @@
 """Nested dicts and lists of tensors, as state_dict() gives them, to and from tensors by name and a tree in JSON.
 
-A tensor's name is the path to it, with dots: {"model": {"0.weight": t}} has a tensor "model.0.weight". The tree has all
-that is no tensor, and says of each tensor where it goes:
+A tensor's name is the path to it, with dots: {"model": {"0.weight": t}} has a tensor "model.0.weight". The tree has
+everything that is not a tensor, and the place of each tensor:
 
     {"dict": [[KEY, node], ...]} | {"list": [node, ...]} | {"tuple": [node, ...]} | {"is": LEAF} | {"tensor": KIND}
 
-Leaves are None, booleans, numbers and strings; keys are strings and whole numbers. Anything else is a TypeError that
-says where it lies: better than to save it as something that comes back as something else.
+Leaves are None, booleans, numbers and strings; keys are strings and whole numbers. Anything else raises a
+TypeError that names its place, because it would be restored as something else.
 """
 
 import sys
@@ -36,7 +36,7 @@ def _pack(node, name, found):
     kind = tensors.kind_of(node)
     if kind is not None:
         if name in found:
-            raise ValueError(f"two tensors are called {name!r}: the dots of keys stand where others are nested")
+            raise ValueError(f"two tensors are called {name!r}: a key with dots equals a nested path")
         found[name] = node
         return {"tensor": kind}
     if isinstance(node, Mapping):
@@ -73,8 +73,8 @@ def _unpack(node, name, tensor_of):
 
 
 def update(given, tree, found):
-    """`given`, whose tensors (`found`, by name) are filled already, with the tree's leaves: its dicts and lists are changed
-    where they are; tuples and leaves are new. Keys that the tree has not stay."""
+    """Fills `given`, whose tensors (`found`, by name) are filled already, with the tree's leaves. Dicts and lists change in
+    place; tuples and leaves are new. Keys that the tree does not have stay."""
     return _update(given, tree, "", found)
 
 

@@ -1,4 +1,4 @@
-"""ShardedOptimizer: see sharded_optimizer.h for what it promises."""
+"""ShardedOptimizer: sharded_optimizer.h has the rules."""
 
 import ctypes
 from typing import NamedTuple, Optional
@@ -13,20 +13,20 @@ _SETTINGS = {"sgd": ("momentum", "weight_decay"), "adam": ("beta1", "beta2", "ep
 
 
 class OptimizerPiece(NamedTuple):
-    """The state that this rank keeps of some neighbouring elements of one parameter. The arrays are f32 memoryviews of
-    the optimizer's own memory, and may be written; call reload() on all ranks then."""
+    """The state that this rank keeps for a range of elements of one parameter. The arrays are f32 memoryviews of the
+    optimizer's memory. They may be written; call reload() on all ranks then."""
     parameter: str
-    offset: int  # elements from the parameter's begin
+    offset: int  # first element in the parameter
     values: memoryview  # the parameter, before rounding to its type
     first: Optional[memoryview]  # momentum, or Adam's first moment
     second: Optional[memoryview]  # Adam's second moment
-    updates: memoryview  # one u64: of this parameter so far
+    updates: memoryview  # one u64: the number of updates of this parameter
 
 
 class ShardedOptimizer:
     """An optimizer whose state is divided among the ranks (ZeRO-1), over a GradientReducer(..., own_piece=True).
 
-    `kind` is "sgd", "adam" or "adamw", with PyTorch's arithmetic and defaults, but for a learning rate of 0.01 for SGD.
+    `kind` is "sgd", "adam" or "adamw", with PyTorch's arithmetic and defaults, except a learning rate of 0.01 for SGD.
     Settings: momentum, weight_decay; beta1, beta2, epsilon, weight_decay.
     """
 
@@ -51,11 +51,11 @@ class ShardedOptimizer:
 
     @property
     def pieces(self):
-        """For checkpoints: the pieces of all ranks make up each parameter exactly once."""
+        """For checkpoints: the pieces of all ranks cover each parameter exactly once."""
         return [self._piece(index) for index in range(ask("optimizer_piece_count", ctypes.c_size_t, self._handle.value))]
 
     def reload(self):
-        """A collective, after pieces were written: the parameters on all ranks become what they say."""
+        """A collective, after pieces were written: sets the parameters on all ranks from the pieces."""
         call("optimizer_reload", self._handle.value)
 
     def _piece(self, index):

@@ -1,16 +1,16 @@
-"""PreemptionNotice: see preemption.h for what it promises."""
+"""PreemptionNotice: preemption.h has the rules."""
 
 import ctypes
 import signal
 
 from muster.library import Handle, ask, make
 
-EXIT_SAVED_AND_LEFT = 76  # says to muster: all is saved, do not start the job again
+EXIT_SAVED_AND_LEFT = 76  # the exit code for "state saved": muster does not restart the job
 
 
 class PreemptionNotice:
-    """Watches for notices that the job will be stopped soon: `signals` (they get a handler of the library's; set none of
-    Python's for them) and messages of the agent. One for a process.
+    """Watches for preemption notices: `signals` (the library installs their handlers; set none of Python's) and messages of
+    the agent. One per process.
 
         if notice.agreed():                                    # in each step, on all ranks
             checkpointer.save(step, state, when_busy="wait")
@@ -24,13 +24,13 @@ class PreemptionNotice:
 
     @property
     def count(self):
-        """Notices that this rank itself has got: one says leave, a second one says hurry."""
+        """The number of notices that this rank has received. 1: save and exit. 2 or more: exit as fast as possible."""
         return ask("preemption_count", ctypes.c_int, self._handle.value)
 
     def agreed(self):
-        """A collective: has any rank got one? The same answer on all ranks."""
+        """A collective: True if any rank has received a notice. The answer is the same on all ranks."""
         return ask("preemption_agreed", ctypes.c_int, self._handle.value) == 1
 
     def close(self):
-        """The signals do what they did before."""
+        """Restores the previous signal handlers."""
         self._handle.release()

@@ -11,7 +11,7 @@ def _text(data):
 
 
 def random_state():
-    """Those of Python, and of numpy and torch (with the current CUDA device) where they are imported: the global ones."""
+    """The global generators of Python, and of numpy and torch (with the current CUDA device) if they are imported."""
     version, words, gauss = random.getstate()
     state = {"python": [version, list(words), gauss]}
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
@@ -26,8 +26,8 @@ def random_state():
 
 
 def set_random_state(text):
-    """Sets the generators that `text` tells of and that are imported here. False: the text is empty, as after a load by
-    a rank that the saved world had not; seed it with something of the step and the rank then."""
+    """Sets the generators in `text` that are imported here. Returns False if the text is empty, as after a load by a rank
+    that was not in the saved world; seed from the step and the rank then."""
     if not text:
         return False
     state = json.loads(text)

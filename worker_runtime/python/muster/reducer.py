@@ -1,4 +1,4 @@
-"""GradientReducer: see gradient_reducer.h for what it promises."""
+"""GradientReducer: gradient_reducer.h has the rules."""
 
 import contextlib
 import ctypes
@@ -15,9 +15,9 @@ _ORDERS = ("observed", "registered")
 
 
 class ReducerState(NamedTuple):
-    """What a reducer remembers from step to step."""
-    plan: str  # equal on all ranks: one of the checkpoint's `values`
-    own: bytes  # this rank's: the checkpoint's `rank_bytes`; empty where the wire holds nothing back
+    """The state that a reducer keeps from step to step."""
+    plan: str  # equal on all ranks: save it in the checkpoint's `values`
+    own: bytes  # this rank's residuals: save them as `rank_bytes`; empty if the wire has none
 
 
 class StepCost(NamedTuple):
@@ -25,24 +25,24 @@ class StepCost(NamedTuple):
     total: float
     compute: float
     data_wait: float
-    exposed: float  # the training thread stood still for communication
-    communication: float  # collectives in progress, hidden behind compute or not
+    exposed: float  # the training thread waited for communication
+    communication: float  # collectives were in progress, hidden behind compute or not
     bytes: int
-    samples: float  # of all ranks
+    samples: float  # samples of all ranks
 
 
 class ScalingReport(NamedTuple):
-    """Efficiencies against a baseline; None where the runs cannot be compared."""
+    """Efficiencies against a baseline; None if the runs are not comparable."""
     strong: Optional[float]
     weak: Optional[float]
     estimated: float
     samples_per_second: float
     step_count: int
-    text: str  # for people; says what to try
+    text: str  # a readable report with advice
 
 
 def _parameter_fields(named):
-    """(fields, what must live during the call) of (name, elements) pairs."""
+    """The C array of (name, elements) pairs, with all objects that must outlive the call."""
     fields = (ParameterFields * len(named))()
     keep = []
     for field, (name, own) in zip(fields, named):
@@ -57,12 +57,13 @@ def _parameter_fields(named):
 
 
 class GradientReducer:
-    """Averages gradients over the ranks while the backward pass goes on.
+    """Averages gradients over the ranks during the backward pass.
 
     `parameters`: (name, array) pairs or a dict of them, in the order of the forward pass; equal on all ranks. Rank 0's
-    values go to all. Their gradients live in the reducer: write them where gradient() says. Parameters are named, or
-    counted from 0. `exchange`: a muster.Exchange in place of `wire`. `own_piece`: each rank gets the averages of its piece
-    only, for a ShardedOptimizer. `types` says what an array holds where its format does not: {"weight": "bf16"}.
+    values are copied to all ranks. The gradients live in the reducer: write them to the arrays of gradient(). Refer to a
+    parameter by name or by number from 0. `exchange`: a muster.Exchange instead of `wire`. `own_piece`: each rank gets the
+    averages of its own piece, for a ShardedOptimizer. `types`: the element types of arrays whose format is ambiguous, such
+    as {"weight": "bf16"}.
     """
 
     def __init__(self, communicator, parameters, *, types=None, bucket_cap_mb=25, first_bucket_mb=1, last_bucket_mb=1,
@@ -89,29 +90,29 @@ class GradientReducer:
         with self._hooked():
             self._handle = Handle("reducer", make("reducer_make", communicator._handle.value, fields, len(fields),
                                                   ctypes.byref(options)))
-        self._handle.exchange = self._exchange  # which the library has until the handle is released
+        self._handle.exchange = self._exchange  # the library uses it until the handle is released
 
     def _hooked(self):
-        """Around calls in which the library may call an exchange."""
+        """A context manager for calls in which the library may call an exchange."""
         return contextlib.nullcontext() if self._exchange is None else self._exchange
 
     def _refuse(self):
-        """Tells the other ranks, which wait in the library, that this one does not come."""
+        """Tells the other ranks, which wait in the library, that this one fails."""
         with contextlib.suppress(MusterError):
             make("reducer_make", self._communicator._handle.value, None, 1, None)
 
     def begin_step(self, samples=1):
-        """A backward pass that ends with averaging; `samples`: how much this rank's gradients count. True where the
-        gradients have moved: ask gradient() again, and never use the old arrays."""
+        """Begins a step that ends with averaging. `samples` is the weight of this rank's gradients. Returns True if the
+        gradients have moved: call gradient() again, and never use the old arrays."""
         return self._begin("reducer_begin_step", samples)
 
     def begin_local_step(self):
-        """A backward pass without communication (no_sync); gradients accumulate until the next begin_step()."""
+        """Begins a step without communication (no_sync); gradients accumulate until the next begin_step()."""
         return self._begin("reducer_begin_local_step")
 
     def gradient(self, parameter):
-        """Where the backward pass writes the gradient, and where its average is: an array like the parameter's. Valid
-        until begin_step() returns True."""
+        """An array like the parameter's: the backward pass writes the gradient there, and after finish() it has the average.
+        Valid until begin_step() returns True."""
         index = self._index_of(parameter)
         address = ctypes.c_void_p()
         call("reducer_gradient", self._handle.value, index, ctypes.byref(address), None)
@@ -119,7 +120,7 @@ class GradientReducer:
         return arrays.view_of(address.value, own.type_name, own.shape, self._handle, self._arrays[index])
 
     def mark_ready(self, parameter):
-        """Its gradient is complete."""
+        """Marks the gradient as complete."""
         with self._hooked():
             call("reducer_mark_ready", self._handle.value, self._index_of(parameter))
 
@@ -129,14 +130,14 @@ class GradientReducer:
             call("reducer_finish", self._handle.value)
 
     def join(self, apply):
-        """With uneven_inputs: this rank has no more batches. Calls `apply()` after each step of the others."""
+        """With uneven_inputs: this rank has no more batches. Calls `apply()` after each step of the other ranks."""
         failures = []
 
         def guarded(_):
             try:
                 apply()
                 return 0
-            except BaseException as failure:  # nothing may leave through C; it is raised again below
+            except BaseException as failure:  # no exception may pass through C; it is raised again below
                 failures.append(failure)
                 return 1
 
@@ -149,24 +150,24 @@ class GradientReducer:
             raise
 
     def used(self, parameter):
-        """Did any rank mark it in the last averaged step? Where not, the optimizer leaves it alone."""
+        """True if any rank marked it in the last averaged step. If False, the optimizer should skip the parameter."""
         return ask("reducer_used", ctypes.c_int, self._handle.value, self._index_of(parameter)) == 1
 
     def zero_gradients(self):
-        """For backward passes that add to gradients, as torch's do."""
+        """For backward passes that add to gradients instead of overwriting them, as torch's do."""
         call("reducer_zero_gradients", self._handle.value)
 
     def clip_grad_norm(self, max_norm):
-        """After finish(): scales the gradients to that norm at most. Returns the norm before."""
+        """After finish(): scales all gradients so that their norm is at most `max_norm`. Returns the norm before."""
         return ask("reducer_clip_grad_norm", ctypes.c_double, self._handle.value, max_norm)
 
     @property
     def description(self):
-        """"161 parameters, 97.5 MiB in 6 buckets (cap 25 MiB), wire bf16, shared memory"."""
+        """A text such as "161 parameters, 97.5 MiB in 6 buckets (cap 25 MiB), wire bf16, shared memory"."""
         return text_of("reducer_description", self._handle.value)
 
     def keep(self):
-        """Between steps that average: a ReducerState, with which a training that goes on has the bits of one that never
+        """Returns a ReducerState; call it between averaged steps. A run that restores it has the bits of one that never
         stopped."""
         fields = ReducerStateFields(ctypes.sizeof(ReducerStateFields))
         with self._hooked():
@@ -174,15 +175,15 @@ class GradientReducer:
         return ReducerState((fields.plan or b"").decode(), ctypes.string_at(fields.own, fields.own_size))
 
     def restore(self, plan, own=b""):
-        """A collective, right after it was made: goes on from there. An empty plan does nothing; `own` is empty in a world of
-        another size. Ask gradient() again, and never use the old arrays."""
+        """A collective, right after the reducer was made: continues from the state. An empty plan does nothing; `own` is empty
+        in a world of another size. Call gradient() again, and never use the old arrays."""
         state = ReducerStateFields(ctypes.sizeof(ReducerStateFields), plan.encode(),
                                    ctypes.cast(ctypes.c_char_p(own), ctypes.c_void_p), len(own))
         with self._hooked():
             call("reducer_restore", self._handle.value, ctypes.byref(state))
 
     def add_data_wait(self, seconds):
-        """The trainer waited so long for its input."""
+        """Adds a time during which the trainer waited for its input."""
         call("reducer_add_data_wait", self._handle.value, round(seconds * 1e9))
 
     @property
@@ -191,23 +192,23 @@ class GradientReducer:
 
     @property
     def first_step(self):
-        """The first of all; start-up is slower."""
+        """The first step of the run; start-up is slower."""
         return self._cost("reducer_first_step")
 
     @property
     def mean_step(self):
-        """Of the steps that count: neither the first ones nor those that made new buckets."""
+        """The mean of the counted steps, without the first ones and those that made new buckets."""
         return self._cost("reducer_mean_step")
 
     @property
     def lateness(self):
-        """For each rank, how many seconds longer the most patient one waited in a step, on average: most for the rank that
-        comes last."""
+        """By rank, in seconds: the longest mean wait of any rank minus that of this rank. It is largest for the rank that
+        arrives last."""
         return [ask("reducer_lateness", ctypes.c_int64, self._handle.value, rank) / 1e9
                 for rank in range(self._communicator.size)]
 
     def scaling_report(self, world_size=None, samples_per_second=0, samples_per_step=0):
-        """Compared with the same trainer's run on `world_size` workers, where one is given."""
+        """Compares with a run of the same trainer on `world_size` workers, if one is given."""
         baseline = None
         if world_size is not None:
             baseline = ctypes.byref(BaselineFields(ctypes.sizeof(BaselineFields), world_size, samples_per_second,

@@ -1,4 +1,4 @@
-"""DistributedSampler and ElasticSampler: see distributed_sampler.h and elastic_sampler.h for what each promises.
+"""DistributedSampler and ElasticSampler: distributed_sampler.h and elastic_sampler.h have the rules.
 
 Both work with torch's DataLoader and without it: torch is not imported.
 """
@@ -22,15 +22,15 @@ _TAILS = ("short_batch", "pad", "drop")
 
 
 def _whole(value, name, most=2**63 - 1, least=-2**63):
-    """ctypes would cut off what does not fit."""
+    """Checks the range, because ctypes would truncate the value."""
     number = operator.index(value)
     if not least <= number <= most:
-        raise ValueError(f"{name} is {number}; it is {least} to {most}")
+        raise ValueError(f"{name} is {number}; it must be {least} to {most}")
     return number
 
 
 def _unsigned(value, name):
-    """As torch takes a seed: a negative one is what it is modulo 2^64."""
+    """A seed as torch takes it: a negative one modulo 2^64."""
     return _whole(value, name, 2**64 - 1) % 2**64
 
 
@@ -39,7 +39,7 @@ def _count(dataset):
 
 
 def _torch_group():
-    """(world, rank) of torch.distributed, where the program uses it."""
+    """(world, rank) of torch.distributed, if the program uses it."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
@@ -47,15 +47,15 @@ def _torch_group():
 
 
 def _place(num_replicas, rank):
-    """(world, rank): what is given, else torch's process group, else the launcher's variables, else alone."""
+    """(world, rank): the arguments, else torch's process group, else the launcher's variables, else (1, 0)."""
     found = _torch_group() or (int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0)))
     world = found[0] if num_replicas is None else _whole(num_replicas, "num_replicas", 2**31 - 1, 1)
     return world, _whole(found[1] if rank is None else rank, "rank", 2**31 - 1, -2**31)
 
 
 class DistributedSampler:
-    """In place of torch.utils.data.DistributedSampler, with the same indices. `dataset`: anything with a length, or the
-    length. `num_replicas` and `rank`: by default torch's process group, else the launcher's variables."""
+    """Replaces torch.utils.data.DistributedSampler, with the same indices. `dataset`: any object with a length, or the
+    length. `num_replicas` and `rank`: default is torch's process group, else the launcher's variables."""
 
     def __init__(self, dataset, num_replicas=None, rank=None, shuffle=True, seed=0, drop_last=False):
         self.dataset = dataset
@@ -72,37 +72,37 @@ class DistributedSampler:
         self.total_size = self.num_samples * self.num_replicas
 
     def __len__(self):
-        """Indices of one pass on this rank."""
+        """The number of indices of one pass on this rank."""
         return self.num_samples
 
     def __iter__(self):
-        """Begins a pass. The log says so where it is the second one and set_epoch() was never called."""
+        """Begins a pass. Logs a warning if it is the second one and set_epoch() was never called."""
         indices = (ctypes.c_int64 * self.num_samples)()
         call("distributed_sampler_indices", self._handle.value, indices, self.num_samples, None)
         return iter(array.array("q", bytes(indices)))
 
     def set_epoch(self, epoch):
-        """The number of the next pass; without it every pass has the same order."""
+        """Sets the number of the next pass; without it every pass has the same order."""
         self.epoch = epoch
         call("distributed_sampler_set_epoch", self._handle.value, _unsigned(epoch, "epoch"))
 
     @property
     def order_repeated(self):
-        """Has a second pass begun in the order of the first, without set_epoch()?"""
+        """True after a second pass began in the order of the first, without set_epoch()."""
         return ask("distributed_sampler_order_repeated", ctypes.c_int, self._handle.value) == 1
 
 
 class ElasticSampler:
-    """Which samples each step takes, for runs whose world changes and that go on where they stopped. Also a
-    `batch_sampler` for torch's DataLoader.
+    """The samples of each step, for runs whose world changes and that continue after a stop. Also a `batch_sampler` for
+    torch's DataLoader.
 
         for epoch in range(sampler.epoch, 90):
-            for indices in sampler:              # this rank's part of a step; all ranks take as many steps
+            for indices in sampler:              # this rank's part of a step; all ranks take the same number of steps
                 ... train ...
-                sampler.commit()                 # on all ranks, when the optimizer has taken the step
+                sampler.commit()                 # on all ranks, after the optimizer's step
 
-    Iterating goes from the cursor to the end of its epoch. Steps that were given out and not committed come again in the
-    next pass. `batch_size` is that of all ranks together. order: "torch", "computed" or "sequential"; deal: "strided" or
+    Iteration runs from the cursor to the end of its epoch. Steps that were returned but not committed are returned again in
+    the next pass. `batch_size` counts all ranks together. order: "torch", "computed" or "sequential"; deal: "strided" or
     "contiguous"; tail: "short_batch", "pad" or "drop".
     """
 
@@ -124,7 +124,7 @@ class ElasticSampler:
 
     @property
     def cursor(self):
-        """Samples of the epoch that were committed."""
+        """The number of committed samples of the epoch."""
         return self.state_dict()["cursor"]
 
     @property
@@ -132,11 +132,11 @@ class ElasticSampler:
         return self.state_dict()["batch_size"]
 
     def __len__(self):
-        """Steps from the cursor to the end of its epoch."""
+        """The number of steps from the cursor to the end of its epoch."""
         return ask("elastic_sampler_steps_left", ctypes.c_uint64, self._handle.value)
 
     def __iter__(self):
-        """This rank's indices, step by step; a list may be empty where a step has fewer samples than there are ranks."""
+        """This rank's indices, step by step; a list is empty if a step has fewer samples than ranks."""
         if self._forgotten:
             warnings.warn("a pass over the data ended without any commit(), so this one takes the same samples: call "
                           "commit() after each step", RuntimeWarning, stacklevel=2)
@@ -149,41 +149,41 @@ class ElasticSampler:
         epoch, committed_before = step.epoch, (self.epoch, self.cursor)
         while step.epoch == epoch:
             if number != self._pass:
-                raise RuntimeError("the sampler has begun another pass, or was put elsewhere; iterate over it anew")
+                raise RuntimeError("the sampler was restarted or its state was loaded; start a new iteration")
             self._given_out.append(step)
             yield self._indices(step)
             step = self._step("after", ctypes.byref(step))
         self._forgotten = (self.epoch, self.cursor) == committed_before
 
     def commit(self):
-        """The oldest step given out was taken: its samples count as seen. On all ranks alike."""
+        """Commits the oldest step that was returned: its samples count as seen. Call it on all ranks."""
         if not self._given_out:
-            raise RuntimeError("commit() of a step that was not given out")
+            raise RuntimeError("commit() without a returned step; iterate over the sampler first")
         call("elastic_sampler_commit", self._handle.value, ctypes.byref(self._given_out[0]))
         self._given_out.popleft()
         self._forgotten = False
 
     def set_batch_size(self, batch_size):
-        """For the steps that have not been given out yet; on all ranks alike."""
+        """Sets the batch size of the steps that were not returned yet. Call it on all ranks."""
         call("elastic_sampler_set_batch_size", self._handle.value, _whole(batch_size, "batch_size"))
 
     def set_place(self, rank, num_replicas):
-        """Another world, from the next step on."""
+        """Sets another world and rank, from the next step on."""
         self.num_replicas, self.rank = _place(num_replicas, rank)
 
     def sample_seed(self, index, epoch=None):
-        """For the random numbers that a sample needs: of the sample and the epoch, whichever rank has it. Below 2^64."""
+        """The seed of the random numbers of a sample, below 2^64. It depends on the sample and the epoch, not on the rank."""
         epoch = self.epoch if epoch is None else _whole(epoch, "epoch", least=0)
         return ask("elastic_sampler_sample_seed", ctypes.c_uint64, self._handle.value, epoch,
                    _whole(index, "index", least=0))
 
     def state_dict(self):
-        """For a checkpoint: plain numbers and words, equal on all ranks."""
+        """The state for a checkpoint: plain numbers and strings, equal on all ranks."""
         return json.loads(text_of("elastic_sampler_state", self._handle.value))
 
     def load_state_dict(self, state):
-        """Goes on from there, with that batch size. An error names the field that is wrong, or says that the state is of
-        other data, another seed or another order."""
+        """Continues from a state, with its batch size. An error names the wrong field, or the data, seed or order that
+        differs."""
         call("elastic_sampler_load_state", self._handle.value, json.dumps(state).encode())
         self._pass += 1
         self._given_out.clear()

@@ -1,4 +1,4 @@
-"""Store: keys and values that all workers of the round see that have met in one context (store.h)."""
+"""Store: the key-value store that all workers of one context share (store.h)."""
 
 import ctypes
 
@@ -6,7 +6,7 @@ from muster.library import MusterError, ask, call, milliseconds
 
 
 class Store:
-    """Values are bytes, at most 8 MiB. Fresh in every round. A world of one has keys of its own, in its process."""
+    """Values are bytes, at most 8 MiB. Empty at the start of every round. A world of one has its own store, in its process."""
 
     def __init__(self, handle):
         self._handle = handle
@@ -16,7 +16,7 @@ class Store:
         call("store_set", self._handle.value, key.encode(), data, len(data))
 
     def get(self, key, timeout=None):
-        """Waits until the key exists: `timeout` in seconds, None for 300."""
+        """Waits until the key exists. `timeout` is in seconds; None: 300."""
         needed = ctypes.c_size_t(4096)
         while True:
             room = ctypes.create_string_buffer(max(1, needed.value))
@@ -29,9 +29,9 @@ class Store:
                     raise
 
     def add(self, key, delta):
-        """Adds to a number that starts at 0; returns the new one."""
+        """Adds to a number that starts at 0; returns the new value."""
         return ask("store_add", ctypes.c_int64, self._handle.value, key.encode(), delta)
 
     def erase(self, key):
-        """Was there one?"""
+        """Deletes the key. Returns True if it existed."""
         return ask("store_erase", ctypes.c_int, self._handle.value, key.encode()) == 1

@@ -47,7 +47,7 @@ class Memory:
 
 
 def kind_of(thing):
-    """"torch", "numpy" or "array", what brings it back; None where it is no tensor."""
+    """"torch", "numpy" or "array": the kind of array to restore; None if it is not a tensor."""
     if isinstance(thing, Shard):
         return kind_of(thing.array)
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
@@ -75,7 +75,7 @@ def _of_torch(tensor, name, filled):
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         raise TypeError(f"{name}: a tensor that is sparse, quantized or without memory (meta)")
     if hasattr(tensor, "_local_tensor"):
-        raise TypeError(f"{name}: a DTensor; give muster.Shard(tensor.to_local(), shape, begin)")
+        raise TypeError(f"{name}: a DTensor; pass muster.Shard(tensor.to_local(), shape, begin)")
     number = _number(str(tensor.dtype).removeprefix("torch."), name, "a tensor")
     own = tensor.detach()
     if own.device.type == "cpu" and own.is_contiguous() and not own.is_neg():
@@ -92,9 +92,9 @@ def _of_torch(tensor, name, filled):
 def _of_numpy(given, name, filled):
     numpy = sys.modules["numpy"]
     if isinstance(given, numpy.ma.MaskedArray):
-        raise TypeError(f"{name}: a masked array; give its data and its mask")
+        raise TypeError(f"{name}: a masked array; pass its data and its mask")
     if not given.dtype.isnative:
-        raise TypeError(f"{name}: an array whose bytes are in the other order")
+        raise TypeError(f"{name}: an array with the opposite byte order")
     number = _number(given.dtype.name, name, "an array")
     if filled and not given.flags.writeable:
         raise ValueError(f"{name}: the array is read-only, and cannot be filled")
@@ -113,7 +113,7 @@ def _type_of_format(view, name):
         return TYPES.index({"f": "f32", "d": "f64", "e": "f16", "?": "bool", "c": "u8"}[code])
     if len(code) == 1 and code in "bhilqnBHILQN":
         return TYPES.index(("i" if code.islower() else "u") + str(8 * view.itemsize))
-    raise TypeError(f"{name}: elements of format '{view.format}', which a checkpoint does not know")
+    raise TypeError(f"{name}: elements of format '{view.format}', which a checkpoint does not support")
 
 
 def _of_buffer(given, name, filled):
@@ -135,14 +135,14 @@ def _address_of(memory):
 
 
 def fresh(number, shape):
-    """Memory for a tensor that nobody has yet; as_tensor() makes one of it."""
+    """Memory for a tensor that does not exist yet; as_tensor() makes it one."""
     block = bytearray(math.prod(shape) * _SIZES[number])
     return Memory(_address_of(block), number, shape, block)
 
 
 def as_tensor(memory, kind):
-    """Fresh memory as a tensor of that kind. numpy needs ml_dtypes for bfloat16 and 8-bit floats: without it their bits
-    come as unsigned numbers."""
+    """Fresh memory as a tensor of that kind. Without ml_dtypes, numpy returns the bits of bfloat16 and 8-bit floats as
+    unsigned numbers."""
     if kind == "torch":
         torch = importlib.import_module("torch")
         dtype = getattr(torch, _NAMES[memory.type])

@@ -56,7 +56,7 @@ Error none_fits(const std::vector<OwnAddress>& own, const AddressChoice& choice)
     std::vector<std::string> there;
     for (const auto& one : own)
         if (std::find(there.begin(), there.end(), one.interface) == there.end()) there.push_back(one.interface);
-    if (choice.names.empty()) return {Errc::not_found, "this host has no address that others could reach"};
+    if (choice.names.empty()) return {Errc::not_found, "this host has no address that other hosts can reach"};
     return {Errc::not_found,
             cat("no interface that is up matches \"", choice.names, "\"; there are: ", join(there, ", "))};
 }
@@ -65,7 +65,7 @@ Error none_fits(const std::vector<OwnAddress>& own, const AddressChoice& choice)
 
 Result<std::string> address_towards(const std::string& remote) {
     const auto to = SocketAddress::from_numeric(remote, any_port);
-    if (!to) return Error{Errc::invalid_argument, cat(remote, " is no numeric address")};
+    if (!to) return Error{Errc::invalid_argument, cat(remote, " is not a numeric address")};
     const FileDescriptor socket(::socket(to->family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
     // Connecting a datagram socket looks up the route and sends nothing.
     if (!socket.valid() || ::connect(socket.get(), to->data(), to->size()) != 0)

@@ -63,7 +63,7 @@ void TcpCall::serve(Instant now) {
     }
     if (!receive_more(socket_, answer_, answer_size_)) return fail(ECONNRESET, now);
     if (answer_size_ < answer_.size()) return;
-    if (answer_ != own_token_) return give_up("another program answers there");
+    if (answer_ != own_token_) return give_up("another program answered");
     state_ = State::established;
 }
 

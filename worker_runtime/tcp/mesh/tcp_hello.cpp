@@ -110,8 +110,7 @@ Result<TcpCard> decode_card(std::string_view bytes) {
         card.places.push_back(std::move(place));
     }
     if (!reader.finished()) {
-        return Error{Errc::bad_frame,
-                     "what a rank has published is of another version; start the same muster everywhere"};
+        return Error{Errc::bad_frame, "a rank runs another version of muster; use the same version on all nodes"};
     }
     return card;
 }

@@ -77,7 +77,7 @@ inline constexpr Duration trace_limit = 1800ms;
 /// A rank that waits for nobody is asked again.
 inline constexpr Duration ask_again_after = 50ms;
 /// Who waits for an answer looks this often whether another thread has read it.
-inline constexpr Duration answer_look_interval = 10ms;
+inline constexpr Duration answer_check_interval = 10ms;
 
 /// A rank's next address is tried when a connection to this one stands, but nobody has answered the greeting for so
 /// long: the rank may not be there yet, or it is somebody else.

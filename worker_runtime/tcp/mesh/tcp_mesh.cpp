@@ -33,8 +33,7 @@ Result<std::vector<FileDescriptor>> listen_at_all(const std::vector<std::string>
         else if (!first_failure)
             first_failure = listener.error();
     }
-    if (listeners.empty())
-        return first_failure.value_or(Error{Errc::invalid_argument, "no address to listen at was given"});
+    if (listeners.empty()) return first_failure.value_or(Error{Errc::invalid_argument, "no listen address was given"});
     return listeners;
 }
 

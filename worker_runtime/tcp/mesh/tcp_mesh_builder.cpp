@@ -27,7 +27,7 @@ Instant clock_now() {
 
 Result<void> ended_early(const std::vector<std::string>& gone) {
     if (gone.empty()) return {};
-    return Error{Errc::peer_closed, cat(join(gone, ", "), " ended before the group stood")};
+    return Error{Errc::peer_closed, cat(join(gone, ", "), " ended while the group was connecting")};
 }
 
 }  // namespace
@@ -40,18 +40,18 @@ Result<TcpMesh> MeshBuilder::build(const MeetingWait& wait) {
     auto complains = clock_now() + forming_is_long_after;
     while (missing_ > 0) {
         const auto now = clock_now();
-        if (auto stands = wait.look(); !stands) {
+        if (auto stands = wait.check_alive(); !stands) {
             tell(stands.error());
             return stands.error();
         }
         if (now >= wait.deadline) return Error{Errc::timed_out, absentees()};
         if (now >= complains) {
             log(LogLevel::warning, "communicator ", terms_.id, ", rank ", terms_.rank, ": after ",
-                muster::describe(forming_is_long_after), " still without a connection: ", absentees());
+                muster::describe(forming_is_long_after), " not yet connected: ", absentees());
             complains = no_deadline;
         }
         if (auto begun = begin_tries(now); !begun) return give_up(begun.error());
-        if (auto served = wait_and_serve(std::min(wait.next_look(now), complains)); !served)
+        if (auto served = wait_and_serve(std::min(wait.next_check(now), complains)); !served)
             return give_up(served.error());
     }
     return std::move(mesh_);
@@ -61,7 +61,7 @@ Result<void> MeshBuilder::expect_connections() {
     for (int peer = 0; peer < terms_.size; ++peer) {
         if (peer == terms_.rank) continue;
         const auto addresses = addresses_of(peer);
-        if (addresses.empty()) return Error{Errc::bad_frame, cat(who(peer), " has published what is no address")};
+        if (addresses.empty()) return Error{Errc::bad_frame, cat(who(peer), " has published an invalid address")};
         if (peer > terms_.rank)
             searches_.emplace_back(hello_to(peer, TcpPurpose::control), addresses, card(terms_.rank).token);
         else
@@ -124,7 +124,7 @@ Result<void> MeshBuilder::begin_tries(Instant now) {
                 return Error{begun.error().code, cat(who(search.rank()), ": ", begun.error().context)};
         if (search.hopeless())
             return Error{Errc::unreachable, cat(who(search.rank()), " cannot be reached (", search.what_was_tried(),
-                                                "): it has ended, or a firewall is between")};
+                                                "): it has ended, or a firewall blocks the connection")};
     }
     for (auto& call : calls_) {
         const int rank = static_cast<int>(call.hello().to);
@@ -132,8 +132,8 @@ Result<void> MeshBuilder::begin_tries(Instant now) {
             if (auto begun = call.dial(now); !begun)
                 return Error{begun.error().code, cat(who(rank), ": ", begun.error().context)};
         if (call.hopeless())
-            return Error{Errc::peer_closed,
-                         cat(who(rank), " ended before the group stood (", call.where(), ": ", call.trouble(), ")")};
+            return Error{Errc::peer_closed, cat(who(rank), " ended while the group was connecting (", call.where(),
+                                                ": ", call.trouble(), ")")};
     }
     std::vector<std::string> gone;
     for (std::size_t rank = 0; rank < probes_.size(); ++rank)
@@ -312,7 +312,7 @@ std::string MeshBuilder::absentees() const {
     for (const auto& place : card(terms_.rank).places) here.push_back(describe(place));
     for (int rank = 0; rank < terms_.rank; ++rank)
         if (!is_whole(rank)) words.push_back(cat(who(rank), " did not connect to this rank at ", join(here, " or ")));
-    return cat(join(words, "; "), ". Is a firewall between, or is it the wrong interface (MUSTER_IFNAME)?");
+    return cat(join(words, "; "), ". Check for a firewall and for a wrong interface (MUSTER_IFNAME)");
 }
 
 }  // namespace muster::runtime

@@ -27,7 +27,7 @@ FileDescriptor tcp_socket(int family) {
 
 Result<FileDescriptor> listen_at(const std::string& address, int backlog) {
     const auto at = SocketAddress::from_numeric(address, 0);
-    if (!at) return Error{Errc::invalid_argument, cat("\"", address, "\" is no numeric IP address to listen at")};
+    if (!at) return Error{Errc::invalid_argument, cat("\"", address, "\" is not a numeric IP address")};
     FileDescriptor socket = tcp_socket(at->family());
     if (!socket.valid() || ::bind(socket.get(), at->data(), at->size()) != 0 || ::listen(socket.get(), backlog) != 0) {
         return error_from_errno(errno, cat("listen at ", address));

@@ -68,13 +68,13 @@ TEST_CASE("a damaged checkpoint is passed over for the one before it, and the re
                Catch::Contains("manifest:"));
 }
 
-TEST_CASE("where no checkpoint is whole, load() says so and why, and does not start over") {
+TEST_CASE("where no checkpoint is complete, load() says so and why, and does not start over") {
     const ScratchFolder scratch;
     REQUIRE(save_steps(scratch / "c", 2, 0, {10, 20}) == "");
     for (const char* step : {"10", "20"})
         flip_byte(scratch / cat("c/step_000000", step, "/rank_00000.safetensors"), 5000);
     const auto told = load_in(scratch / "c", 2, 1);
-    CHECK_THAT(told, Catch::Contains("no checkpoint is whole") && Catch::Contains("step_00000010") &&
+    CHECK_THAT(told, Catch::Contains("no checkpoint is complete") && Catch::Contains("step_00000010") &&
                          Catch::Contains("step_00000020"));
     CHECK_THAT(told, Catch::Contains("move them away to start over"));
 }
@@ -207,5 +207,5 @@ TEST_CASE("a checkpoint of another model is refused, naming the first tensor tha
     CHECK_THAT(refusal([](auto& state) { state.tensors[1].name = "other"; }),
                Catch::Contains("it has no tensor 'other'"));
     CHECK_THAT(refusal([](auto& state) { state.tensors.erase(state.tensors.begin() + 1); }),
-               Catch::Contains("it has a tensor 'net.weight', which is not asked for"));
+               Catch::Contains("it has a tensor 'net.weight', which the state does not have"));
 }

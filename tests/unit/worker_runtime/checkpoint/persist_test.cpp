@@ -186,7 +186,7 @@ TEST_CASE("damaged copies are left out") {
     std::vector<KeptCopy> none;
     none.push_back({FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)), 4096});
     CHECK_THAT(told(persist_copies(terms(scratch / "c"), std::move(none))),
-               Catch::Contains("no copy in memory is whole"));
+               Catch::Contains("no copy in memory is complete"));
 }
 
 TEST_CASE("a directory of another job or of a later round is not touched") {
@@ -217,7 +217,7 @@ TEST_CASE("a directory that cannot be written, or has gone, is an error that nam
     CHECK_FALSE(std::filesystem::exists(scratch / "c"));
     std::filesystem::rename(scratch / "away", scratch / "c");
     CHECK_THAT(told(persist_copies(terms(scratch / "c", 3, Duration::zero()), keepers.copies({0}))),
-               Catch::Contains("no time is left for it (--persist-timeout)"));
+               Catch::Contains("no time is left (--persist-timeout)"));
     CHECK(load_in(scratch / "c", 1, 4) == "step 10");
 }
 
@@ -228,7 +228,7 @@ TEST_CASE("after success the parts of other nodes are waited for, and their abse
     auto waiting = terms(scratch / "c", 3, 100ms);
     waiting.wait_for_others = true;
     CHECK_THAT(told(persist_copies(waiting, keepers.copies({0}))),
-               Catch::Contains("this node's part of step 15 is there, and those of other nodes are not"));
+               Catch::Contains("this node's part of step 15 is on disk, but those of other nodes are missing"));
     waiting.deadline = std::chrono::steady_clock::now() + 20s;
     const pid_t other = ::fork();  // in one process the directory is opened by one at a time
     REQUIRE(other >= 0);

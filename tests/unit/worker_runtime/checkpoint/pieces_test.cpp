@@ -84,7 +84,7 @@ TEST_CASE("a state that cannot be saved is refused, naming the tensor") {
     };
     const auto good = StateTensor::whole("w", TensorType::f32, {2}, memory);
     CHECK(complaint({good}).empty());
-    CHECK_THAT(complaint({good, good}), Catch::Contains("'w' comes twice"));
+    CHECK_THAT(complaint({good, good}), Catch::Contains("'w' occurs twice"));
     CHECK_THAT(complaint({StateTensor::whole("", TensorType::f32, {2}, memory)}), Catch::Contains("empty"));
     CHECK_THAT(complaint({StateTensor::whole("\xFF", TensorType::f32, {2}, memory)}), Catch::Contains("UTF-8"));
     CHECK_THAT(complaint({StateTensor::whole("__metadata__", TensorType::f32, {2}, memory)}),

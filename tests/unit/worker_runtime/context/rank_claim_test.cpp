@@ -71,7 +71,7 @@ TEST_CASE("programs of a worker have numbers, and another process that lives kee
     const auto text = complaint(store, of_two);
     INFO(text);
     CHECK(text.find(cat("RANK=0 is the rank of two processes of this round, this one (pid ", ::getpid(), " on ")) == 0);
-    CHECK(text.find(cat(") and pid ", ::getppid(), " on there: each needs its own")) != std::string::npos);
+    CHECK(text.find(cat(") and pid ", ::getppid(), " on there: each process needs its own rank")) != std::string::npos);
 }
 
 TEST_CASE("a rank is free once its holder has closed its context, is a zombie, or was another process of that number") {
@@ -104,7 +104,7 @@ TEST_CASE("a holder that cannot be seen is no error, and told of where ranks do 
     REQUIRE(held.has_value());
     CHECK(held->opening == 2);
     CHECK(obstacles_to_meeting(store, of_two, *held) ==
-          "RANK=0 was the rank of pid 17 on there before, and whether that lives cannot be seen from here");
+          "RANK=0 was the rank of pid 17 on there before, and it is unknown whether that process still runs");
 }
 
 TEST_CASE("ranks that do not meet are told which of them are at another opening") {

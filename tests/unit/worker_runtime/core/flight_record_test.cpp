@@ -68,7 +68,7 @@ TEST_CASE("the report names both sides of a difference, ranks without a record, 
     CHECK(report.find(
               "they differ in operation 5: rank 0 (pid 100 on gpu07) ran all_reduce sum f32 x 100, rank 1 (pid 101 "
               "on gpu07) ran broadcast f32 x 100") != std::string::npos);
-    CHECK(report.find("rank 2 has left no record") != std::string::npos);
+    CHECK(report.find("rank 2 has no record") != std::string::npos);
     CHECK(report.find("rank 1: rank 2 (pid 102 on gpu07) died") != std::string::npos);
 }
 

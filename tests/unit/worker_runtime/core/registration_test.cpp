@@ -27,7 +27,7 @@ std::string refusal(const std::vector<Parameter>& parameters) {
 TEST_CASE("parameters that cannot be reduced are refused by name") {
     CHECK(refusal({named("a"), named("b", {}), named("c", {0, 3})}).empty());
     CHECK(refusal({}) == "no parameters were given");
-    CHECK(refusal({named("a"), named("a")}) == "parameter \"a\": the name is there twice");
+    CHECK(refusal({named("a"), named("a")}) == "parameter \"a\": its name occurs twice");
     CHECK(refusal({named("")}) == "parameter \"\": a parameter needs a name");
     CHECK(refusal({named("w", {2, -1})}) == "parameter \"w\": its shape has a dimension of -1");
     CHECK(refusal({named("w", {1, 2}, DataType::i32)}) ==

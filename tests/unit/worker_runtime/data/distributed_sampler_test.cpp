@@ -112,7 +112,7 @@ TEST_CASE("a second pass without set_epoch() is found out, and one with it is no
 }
 
 TEST_CASE("a world and a rank that cannot be are refused by name") {
-    CHECK(refusal({.sample_count = 5, .world = 0}) == "a world of 0; it is at least 1");
+    CHECK(refusal({.sample_count = 5, .world = 0}) == "a world of 0; it must be at least 1");
     CHECK(refusal({.sample_count = 5, .world = 2, .rank = 2}) == "rank 2 is not in a world of 2");
     CHECK(refusal({.sample_count = 5, .world = 2, .rank = -1}) == "rank -1 is not in a world of 2");
     CHECK_THAT(refusal({.sample_count = std::uint64_t{1} << 32}), Catch::Contains("too many for torch's order"));

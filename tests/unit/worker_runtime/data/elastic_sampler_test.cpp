@@ -194,8 +194,8 @@ TEST_CASE("a step that no sampler has made is refused") {
 }
 
 TEST_CASE("options that cannot be are refused by name") {
-    CHECK(sentence({.sample_count = 10}) == "the batch size is 0; it is at least 1");
-    CHECK(sentence({.sample_count = 0, .batch_size = 1}) == "there are no samples to take steps on");
+    CHECK(sentence({.sample_count = 10}) == "the batch size is 0; it must be at least 1");
+    CHECK(sentence({.sample_count = 0, .batch_size = 1}) == "the data set has no samples");
     CHECK(sentence({.sample_count = 10, .batch_size = huge}) == cat("a batch of ", huge, "; at most 4294967296"));
     CHECK_THAT(sentence({.sample_count = 10, .batch_size = 11, .tail = Tail::drop}),
                Catch::Contains("a batch of 11 out of 10 samples would drop them all"));

@@ -49,15 +49,16 @@ TEST_CASE("a field that is wrong is named") {
     CHECK(sentence(changed("96", "\"96\"")) ==
           "the sampler's state: field 'cursor' is \"96\", not a whole number from 0");
     CHECK(sentence(changed("96", "9.5")) == "the sampler's state: field 'cursor' is 9.5, not a whole number from 0");
-    CHECK(sentence(changed("96", "100")) == "the sampler's state: field 'cursor' is 100; it is 0 to 99");
-    CHECK(sentence(changed(":8}", ":0}")) == "the sampler's state: field 'batch_size' is 0; it is 1 to 4294967296");
+    CHECK(sentence(changed("96", "100")) == "the sampler's state: field 'cursor' is 100; it must be 0 to 99");
+    CHECK(sentence(changed(":8}", ":0}")) ==
+          "the sampler's state: field 'batch_size' is 0; it must be 1 to 4294967296");
     CHECK(sentence(changed(":100", ":0")) ==
-          "the sampler's state: field 'samples' is 0; it is 1 to 9223372036854775808");
+          "the sampler's state: field 'samples' is 0; it must be 1 to 9223372036854775808");
     CHECK(sentence(changed("computed", "random")) ==
           "the sampler's state: field 'order' is \"random\"; known: torch, computed, sequential");
     CHECK(sentence(changed("\"epoch\"", "\"step\"")) == "the sampler's state: field 'step' is unknown");
     CHECK(sentence(changed("\"version\":1", "\"version\":2")) ==
-          "the sampler's state: field 'version' is 2, and this program knows 1");
+          "the sampler's state: field 'version' is 2; this program supports version 1");
     CHECK_THAT(sentence(changed("18446744073709551615", "18446744073709551616")), Catch::Contains("field 'seed' is"));
     CHECK_THAT(sentence(changed(":3", ":9223372036854775807")), Catch::Contains("field 'epoch' is"));
     CHECK(sentence(std::string(2'000, '[')) == "the sampler's state: 2000 bytes; at most 1024");

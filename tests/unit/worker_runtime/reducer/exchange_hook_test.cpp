@@ -172,7 +172,7 @@ TEST_CASE("mistakes of an exchange are errors that name it and the bucket, on al
 
 TEST_CASE("an exchange beside a wire is refused, and so are ranks whose exchanges have different names") {
     CHECK(told([](HalfOfSum&, int) {}, WireFormat::bf16)[0] ==
-          "make a gradient reducer: give either `exchange` or `wire`: an exchange decides what travels");
+          "make a gradient reducer: set either `exchange` or `wire`, not both: an exchange defines the format");
     CHECK(told([](HalfOfSum& exchange, int rank) { exchange.label = cat("of rank ", rank); })[0] ==
           "make a gradient reducer: the setting \"exchange\" is of rank 0 on rank 0 but of rank 1 on rank 1: give all "
           "ranks the same");

@@ -87,11 +87,12 @@ TEST_CASE("a rank that cannot make its reducer says why, and the others say that
     auto twice = f32_parameters({4, 5});
     twice[1].name = "p0";
     const auto errors = told(twice);
-    CHECK(errors[2] == "make a gradient reducer: parameter \"p0\": the name is there twice");
-    CHECK(errors[0] == "make a gradient reducer: rank 2 could not make its gradient reducer: its own error says why");
+    CHECK(errors[2] == "make a gradient reducer: parameter \"p0\": its name occurs twice");
+    CHECK(errors[0] ==
+          "make a gradient reducer: rank 2 could not make its gradient reducer: see the error of that rank");
     CHECK(errors[1] == errors[0]);
     const auto options = told(f32_parameters({4, 5}), {.bucket_cap_mb = -1});
-    CHECK(options[2] == "make a gradient reducer: a bucket's size in MiB must lie from 0 to 1048576, not -1");
+    CHECK(options[2] == "make a gradient reducer: a bucket's size in MiB must be 0 to 1048576, not -1");
     CHECK(options[0] == errors[0]);
 }
 
@@ -123,13 +124,13 @@ TEST_CASE("calls out of order are errors that name the step and the parameter, a
           "gradient step 0: parameter \"p1\" was marked ready before begin_step()\n"
           "gradient step 0: finish() needs a begin_step() first\n"
           "gradient step 0: samples must be a finite number >= 0, not -1\n"
-          "gradient step 0: it has begun, and needs finish() before the next begins\n"
+          "gradient step 0: it has begun already: call finish() before the next one begins\n"
           "gradient step 0: there is no parameter 3; the last one is 2\n"
           "gradient step 0: there is no parameter -1; the last one is 2\n"
           "gradient step 0: parameter \"p2\" was marked ready twice on rank 0: mark it once, when its gradient is "
           "complete, "
           "also where the model uses it several times\n"
-          "gradient step 0: clip_grad_norm() belongs after finish()\n"
+          "gradient step 0: clip_grad_norm() must be called after finish()\n"
           "gradient step 1: join() needs a reducer made with Inputs::uneven on all ranks\n");
 }
 

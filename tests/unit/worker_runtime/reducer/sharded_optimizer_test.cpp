@@ -255,8 +255,8 @@ TEST_CASE("a step without gradients of its own is an error: the buckets hold par
         auto reducer = GradientReducer::make(communicator, parameters.list(), pieces());
         auto optimizer = ShardedOptimizer::make(*reducer, Sgd{});
         const std::string expected =
-            "sharded optimizer: no step of gradients was finished since it was made, updated or reloaded, so there are "
-            "none to take";
+            "sharded optimizer: no gradients were averaged since it was made, updated or reloaded: "
+            "call finish() first";
         if (complaint(optimizer->step()) != expected) return "before the first";
         for (int step = 0; step < 2; ++step) {
             (void)reducer->begin_step();

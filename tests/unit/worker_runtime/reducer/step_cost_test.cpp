@@ -100,7 +100,7 @@ TEST_CASE("efficiency is named after what the baseline kept equal") {
     CHECK_FALSE(neither.weak.has_value());
     CHECK(near(scaling_report(summary).estimated, 0.75));
     CHECK(scaling_report(summary, Baseline{}).text.find("no samples per second") != std::string::npos);
-    CHECK(scaling_report(CostSummary{}).text == "No step counts yet: the first 0 were warm-up.\n");
+    CHECK(scaling_report(CostSummary{}).text == "No step is counted yet: the first 0 were warm-up.\n");
 }
 
 TEST_CASE("advice comes only with more than 10 % of exposed communication, and fits the run") {

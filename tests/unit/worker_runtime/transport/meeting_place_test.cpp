@@ -41,11 +41,11 @@ TEST_CASE("an exchange that not all came to names those who did not") {
     for (const int rank : {0, 2, 3, 5, 6, 7, 8, 9, 10, 11})
         CHECK(place->publish(cat("world/greeting/", rank), "x", in(60s)).has_value());
     CHECK(come(12).error().context ==
-          "communicator world, rank 12 of 14: ranks 1, 4, 13 did not come (nobody has published world/greeting/1)");
+          "communicator world, rank 12 of 14: ranks 1, 4, 13 did not join (world/greeting/1 was not published)");
     CHECK(come(1).error().context ==
-          "communicator world, rank 1 of 14: ranks 4, 13 did not come (nobody has published world/greeting/4)");
+          "communicator world, rank 1 of 14: ranks 4, 13 did not join (world/greeting/4 was not published)");
     CHECK(come(4).error().context ==
-          "communicator world, rank 4 of 14: rank 13 did not come (nobody has published world/greeting/13)");
+          "communicator world, rank 4 of 14: rank 13 did not join (world/greeting/13 was not published)");
 }
 
 TEST_CASE("an exchange passes on what else went wrong") {

@@ -98,7 +98,7 @@ TEST_CASE("a step in which no rank has samples is an error on all ranks, and har
                 (void)reducer->mark_ready(0);
                 const auto finished = complaint(reducer->finish());
                 const std::string expected =
-                    step == 1 ? "gradient step 1: no rank has samples in it, so there is no average" : "";
+                    step == 1 ? "gradient step 1: no rank has samples in this step, so there is no average" : "";
                 if (finished != expected) return cat("step ", step, " says: ", finished);
                 const float value = static_cast<const float*>(reducer->gradient(0).data)[5];
                 if (step != 1 && !(std::abs(value - 3) < 0.05f)) return cat("step ", step, " gives ", value);
@@ -245,8 +245,8 @@ TEST_CASE("options that contradict each other are refused") {
     };
     auto options = with(WireFormat::int8);
     options.result = GradientResult::own_piece;
-    CHECK(refusal(options).find("own_piece sends gradients as they are") != std::string::npos);
+    CHECK(refusal(options).find("own_piece supports neither `wire` nor `exchange`") != std::string::npos);
     options = with(WireFormat::power);
     options.power_rank = 0;
-    CHECK(refusal(options).find("power_rank must lie from 1 to 64, not 0") != std::string::npos);
+    CHECK(refusal(options).find("power_rank must be 1 to 64, not 0") != std::string::npos);
 }

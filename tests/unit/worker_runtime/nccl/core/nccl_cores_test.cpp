@@ -146,10 +146,10 @@ TEST_CASE("a late operation is explained by who is missing, who left, and who do
     const auto ranks = ranks_of_one_host(4);
     const std::string what = "all_reduce sum f32 x 8";
     CHECK(explain(ranks, {in(5, what), in(5, what), in(5, what), in(5, what)}, 0) ==
-          "every rank has come: the GPUs, or the network between them, stand still");
+          "all ranks have reached it: the GPUs, or the network between them, make no progress");
     CHECK(explain(ranks, {in(5, what), in(3, "barrier"), in(5, what), in(0, "")}, 0) ==
-          "rank 1 (pid 101 on gpu07) has not come (it was last seen in operation 3: barrier); "
-          "rank 3 (pid 103 on gpu07) has not come to any operation");
+          "rank 1 (pid 101 on gpu07) has not reached it (last seen in operation 3: barrier); "
+          "rank 3 (pid 103 on gpu07) has not reached any operation");
     CHECK(explain(ranks, {in(5, what), in(5, what), in(5, "barrier"), in(5, what)}, 1) ==
           "rank 2 (pid 102 on gpu07) runs barrier in its place");
     CHECK(explain(ranks, {in(5, what), {.number = 4, .what = "x", .left = true}, in(5, what), in(5, what)}, 0) ==

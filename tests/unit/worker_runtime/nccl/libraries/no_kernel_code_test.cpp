@@ -11,5 +11,5 @@ TEST_CASE("a plugin without code for GPUs says how to build one that has it") {
     REQUIRE(!image);
     CHECK(image.error().code == muster::Errc::unsupported);
     CHECK(image.error().context ==
-          "this NCCL plugin was built without arithmetic for GPUs: build muster where clang++ or nvcc is");
+          "this NCCL plugin was built without GPU kernels: build muster with clang++ or nvcc installed");
 }

@@ -6,7 +6,7 @@
 namespace muster::runtime {
 
 TEST_CASE("control frames come out as they went in, however the bytes arrive") {
-    const ControlFrame failed{.code = Errc::timed_out, .unfinished = 7, .text = "rank 3 did not come", .waits_for = {}};
+    const ControlFrame failed{.code = Errc::timed_out, .unfinished = 7, .text = "rank 3 did not join", .waits_for = {}};
     const ControlFrame asks{.kind = ControlFrame::Kind::asks, .text = {}, .waits_for = {}};
     const ControlFrame gives_up{.kind = ControlFrame::Kind::gives_up, .unfinished = 9, .text = {}, .waits_for = {}};
     const ControlFrame answer{.kind = ControlFrame::Kind::answers, .text = {}, .waits_for = {0, 5, 1023}};
@@ -24,7 +24,7 @@ TEST_CASE("control frames come out as they went in, however the bytes arrive") {
     CHECK(taken[0].kind == ControlFrame::Kind::asks);
     CHECK((taken[1].kind == ControlFrame::Kind::answers && taken[1].waits_for == std::vector{0, 5, 1023}));
     CHECK((taken[2].kind == ControlFrame::Kind::failed && taken[2].code == Errc::timed_out));
-    CHECK((taken[2].unfinished == 7 && taken[2].text == "rank 3 did not come"));
+    CHECK((taken[2].unfinished == 7 && taken[2].text == "rank 3 did not join"));
     CHECK((taken[3].kind == ControlFrame::Kind::gives_up && taken[3].unfinished == 9));
     CHECK(taken[4].kind == ControlFrame::Kind::left);
 }

@@ -19,9 +19,9 @@ namespace muster::runtime {
 
 class AgentLink;
 
-class WorkerVoice {
+class ProgressReporter {
   public:
-    static WorkerVoice& of_process();
+    static ProgressReporter& of_process();
 
     void heartbeat();
     /// A number for leave(); 0: nobody is told.
@@ -29,10 +29,10 @@ class WorkerVoice {
     void leave(std::uint64_t number);
 
     /// The agent takes one connection of a worker: ours gives way before a Context makes its own.
-    void make_way();
-    /// Speaks through `link` from now on, which says silent() before it goes.
-    void speak_through(AgentLink& link);
-    void silent(const AgentLink& link);
+    void close_own_connection();
+    /// Speaks through `link` from now on, which says drop_channel() before it goes.
+    void use_channel(AgentLink& link);
+    void drop_channel(const AgentLink& link);
 
   private:
     struct Entered {
@@ -41,8 +41,8 @@ class WorkerVoice {
     };
 
     [[nodiscard]] bool is_ours() const;
-    void tell(const local::Message& message);
-    void tell_section();
+    void send(const local::Message& message);
+    void send_section();
     void connect();
 
     std::mutex mutex_;
@@ -54,7 +54,7 @@ class WorkerVoice {
     std::vector<Entered> entered_;
     std::chrono::steady_clock::time_point heartbeat_at_{};
 
-    WorkerVoice();
+    ProgressReporter();
 };
 
 }  // namespace muster::runtime

@@ -1,4 +1,4 @@
-#include "worker_runtime/nccl/nccl_news.h"
+#include "worker_runtime/nccl/nccl_status_board.h"
 
 #include <algorithm>
 #include <utility>
@@ -46,43 +46,43 @@ Result<NcclProgress> progress_in(const std::string& text) {
 
 }  // namespace
 
-NcclNews::NcclNews(GroupTerms group, std::vector<NcclRank> ranks)
+NcclStatusBoard::NcclStatusBoard(GroupTerms group, std::vector<NcclRank> ranks)
     : group_(std::move(group)), ranks_(std::move(ranks)), interval_(interval_for(group_.size)) {}
 
-Result<std::shared_ptr<NcclNews>> NcclNews::start(const GroupTerms& group, std::vector<NcclRank> ranks) {
-    std::shared_ptr<NcclNews> news(new NcclNews(group, std::move(ranks)));
+Result<std::shared_ptr<NcclStatusBoard>> NcclStatusBoard::start(const GroupTerms& group, std::vector<NcclRank> ranks) {
+    std::shared_ptr<NcclStatusBoard> news(new NcclStatusBoard(group, std::move(ranks)));
     if (!group.place) return news;
     auto told = group.place->publish(news->rank_key(group.rank), news->own_text(), soon(group.meeting_timeout));
     if (!told) return with_context(told.error(), news->here());
     return news;
 }
 
-std::string NcclNews::here() const {
+std::string NcclStatusBoard::here() const {
     return cat("communicator ", group_.id, ", ", who(group_.rank));
 }
 
-std::string NcclNews::rank_key(int rank) const {
+std::string NcclStatusBoard::rank_key(int rank) const {
     return cat(group_.id, "/nccl/rank/", rank);
 }
 
-std::string NcclNews::failure_key() const {
+std::string NcclStatusBoard::failure_key() const {
     return cat(group_.id, "/nccl/failure");
 }
 
-std::uint64_t NcclNews::begin(const OperationSignature& signature) {
+std::uint64_t NcclStatusBoard::begin(const OperationSignature& signature) {
     const std::lock_guard lock(mutex_);
     order_.add(signature);
     told_ = false;
     return order_.count();
 }
 
-std::string NcclNews::own_text() const {
+std::string NcclStatusBoard::own_text() const {
     const NcclProgress progress{
         .number = order_.count(), .what = order_.count() > 0 ? in_words(order_.last()) : std::string(), .left = left_};
     return cat(progress.encode(), "\n", encode(order_.marks()), "\n", dispute_);
 }
 
-void NcclNews::tell() {
+void NcclStatusBoard::tell() {
     const std::lock_guard telling(telling_);
     std::string text;
     {
@@ -94,7 +94,7 @@ void NcclNews::tell() {
     [[maybe_unused]] const auto told = group_.place->publish(rank_key(group_.rank), text, soon(probe_timeout));
 }
 
-void NcclNews::tell_news() {
+void NcclStatusBoard::tell_news() {
     {
         const std::lock_guard lock(mutex_);
         if (told_) return;
@@ -102,7 +102,7 @@ void NcclNews::tell_news() {
     tell();
 }
 
-Result<void> NcclNews::look(Instant began) {
+Result<void> NcclStatusBoard::check_alive(Instant began) {
     if (!group_.place) return {};
     const Instant now = std::chrono::steady_clock::now();
     if (now - began < interval_) return {};
@@ -116,20 +116,20 @@ Result<void> NcclNews::look(Instant began) {
     return {};
 }
 
-std::optional<std::string> NcclNews::told_failure() const {
+std::optional<std::string> NcclStatusBoard::told_failure() const {
     auto failure = group_.place->collect({failure_key()}, soon(probe_timeout));
     if (!failure) return std::nullopt;
     return std::move(failure->front());
 }
 
-void NcclNews::tell_failure(const std::string& why) {
+void NcclStatusBoard::tell_failure(const std::string& why) {
     if (!group_.place) return;
     if (told_failure()) return;
     [[maybe_unused]] const auto told =
         group_.place->publish(failure_key(), cat(who(group_.rank), " says: ", why), soon(probe_timeout));
 }
 
-void NcclNews::tell_left() {
+void NcclStatusBoard::tell_left() {
     if (!group_.place) return;
     {
         const std::lock_guard lock(mutex_);
@@ -138,7 +138,7 @@ void NcclNews::tell_left() {
     tell();
 }
 
-Result<std::vector<NcclProgress>> NcclNews::all_progress() const {
+Result<std::vector<NcclProgress>> NcclStatusBoard::all_progress() const {
     std::vector<std::string> keys;
     for (int rank = 0; rank < group_.size; ++rank) keys.push_back(rank_key(rank));
     auto texts = group_.place->collect(keys, soon(1s));
@@ -152,7 +152,7 @@ Result<std::vector<NcclProgress>> NcclNews::all_progress() const {
     return all;
 }
 
-std::optional<std::string> NcclNews::explain_end(int rank) const {
+std::optional<std::string> NcclStatusBoard::explain_end(int rank) const {
     const auto text = group_.place->collect({rank_key(rank)}, soon(probe_timeout));
     const auto progress = text ? progress_in(text->front()) : Result<NcclProgress>(text.error());
     if (progress && progress->left) return std::nullopt;
@@ -160,25 +160,25 @@ std::optional<std::string> NcclNews::explain_end(int rank) const {
     return cat(who(rank), " died");
 }
 
-std::string NcclNews::explain_missing() {
-    if (!group_.place) return "there is no other rank: the GPU stands still";
+std::string NcclStatusBoard::explain_missing() {
+    if (!group_.place) return "there is no other rank: the GPU makes no progress";
     tell_news();
     // What comes meanwhile is looked at all the same: nobody has published this key, so this is a wait with a limit.
     [[maybe_unused]] const auto failure = group_.place->collect({failure_key()}, soon(witness_delay));
     if (failure) return failure->front();
     const auto all = all_progress();
-    if (!all) return cat("the store does not say who is missing: ", all.error().context);
+    if (!all) return cat("cannot read from the store which ranks are missing: ", all.error().context);
     return explain(ranks_, *all, group_.rank);
 }
 
-bool NcclNews::is_quiet() {
+bool NcclStatusBoard::is_quiet() {
     const std::lock_guard lock(mutex_);
     quiet_age_ = order_.count() == compared_count_ ? quiet_age_ + 1 : 0;
     compared_count_ = order_.count();
     return quiet_age_ > quiet_age_max && !found_;
 }
 
-Result<void> NcclNews::compare() {
+Result<void> NcclStatusBoard::compare() {
     if (!group_.place || is_quiet()) return {};
     tell_news();
     if (found_) {
@@ -208,7 +208,7 @@ Result<void> NcclNews::compare() {
 }
 
 /// Hashes say that there is a difference, and the words of whoever found it, which.
-Result<void> NcclNews::compare_with(int rank, std::string_view text) {
+Result<void> NcclStatusBoard::compare_with(int rank, std::string_view text) {
     const auto news = rank_news_of(text);
     const auto marks = decode_marks(news.marks);
     if (!marks) return {};
@@ -228,7 +228,7 @@ Result<void> NcclNews::compare_with(int rank, std::string_view text) {
     return {};
 }
 
-Error NcclNews::differ(int rank, const OrderDifference& difference) const {
+Error NcclStatusBoard::differ(int rank, const OrderDifference& difference) const {
     const std::string own = cat(who(group_.rank), " runs ", difference.own);
     const std::string theirs = cat(who(rank), " runs ", difference.theirs);
     return {Errc::invalid_argument, cat(here(), ": ranks differ in operation ", difference.number, ": ",

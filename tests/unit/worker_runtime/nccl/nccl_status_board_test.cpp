@@ -1,5 +1,5 @@
 // What ranks over NCCL find out about each other through the store, turn by turn.
-#include "worker_runtime/nccl/nccl_news.h"
+#include "worker_runtime/nccl/nccl_status_board.h"
 
 #include <map>
 
@@ -38,11 +38,12 @@ struct Pair {
     Pair() {
         for (int rank = 0; rank < 2; ++rank) {
             const std::vector<NcclRank> ranks{{.host = "gpu07", .pid = 100}, {.host = "gpu07", .pid = 101}};
-            news.push_back(NcclNews::start({.rank = rank, .size = 2, .id = "world", .place = place}, ranks).value());
+            news.push_back(
+                NcclStatusBoard::start({.rank = rank, .size = 2, .id = "world", .place = place}, ranks).value());
         }
     }
     std::shared_ptr<CountingPlace> place = std::make_shared<CountingPlace>();
-    std::vector<std::shared_ptr<NcclNews>> news;
+    std::vector<std::shared_ptr<NcclStatusBoard>> news;
 };
 
 OperationSignature summed(std::uint64_t count, DataType type = DataType::f32) {
@@ -68,7 +69,7 @@ TEST_CASE("a rank that differs from one that says nothing more tells it by itsel
     seen.news[0]->begin(summed(10));
     seen.news[1]->begin(summed(10, DataType::i32));
     CHECK(seen.news[1]->compare().has_error() == false);
-    const auto turns_until_error = [](NcclNews& news, std::string& text) {
+    const auto turns_until_error = [](NcclStatusBoard& news, std::string& text) {
         int turns = 1;
         for (auto same = news.compare(); turns < 100; same = news.compare(), ++turns) {
             if (same) continue;

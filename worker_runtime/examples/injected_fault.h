@@ -22,14 +22,14 @@ enum class FaultKind : std::uint8_t {
     slow,     ///< takes a tenth of a second longer for each step from then on
 };
 
-struct RehearsedFault {
+struct InjectedFault {
     FaultKind kind = FaultKind::crash;
     int rank = 0;
     std::uint64_t step = 0;  ///< before this one; 0: never
 };
 
 /// "crash:1:3" is the crash of rank 1 before step 3. False: the text is none.
-bool parse_rehearsed_fault(const std::string& text, RehearsedFault& fault);
+bool parse_injected_fault(const std::string& text, InjectedFault& fault);
 
 /// What a fault is committed on.
 struct FaultPlace {
@@ -39,6 +39,6 @@ struct FaultPlace {
 
 /// Commits the fault where it is `rank`'s turn; most do not return. The error is what the communicator says about ranks
 /// that differ, or the system about a full disk.
-Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t step, const FaultPlace& place);
+Result<void> commit_if_due(const InjectedFault& fault, int rank, std::uint64_t step, const FaultPlace& place);
 
 }  // namespace muster::runtime

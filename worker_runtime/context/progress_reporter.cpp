@@ -1,4 +1,4 @@
-#include "worker_runtime/context/worker_voice.h"
+#include "worker_runtime/context/progress_reporter.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -21,37 +21,37 @@ constexpr Duration heartbeat_pause = 100ms;
 
 }  // namespace
 
-WorkerVoice& WorkerVoice::of_process() {
-    static auto& voice = *new WorkerVoice;  // threads may speak until the process ends
-    return voice;
+ProgressReporter& ProgressReporter::of_process() {
+    static auto& reporter = *new ProgressReporter;  // threads may speak until the process ends
+    return reporter;
 }
 
-WorkerVoice::WorkerVoice() : owner_(::getpid()) {}
+ProgressReporter::ProgressReporter() : owner_(::getpid()) {}
 
 /// Asked before the lock, which a forked child may have inherited locked.
-bool WorkerVoice::is_ours() const {
+bool ProgressReporter::is_ours() const {
     return ::getpid() == owner_;
 }
 
-void WorkerVoice::heartbeat() {
+void ProgressReporter::heartbeat() {
     if (!is_ours()) return;
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
     if (now - heartbeat_at_ < heartbeat_pause) return;
     heartbeat_at_ = now;
-    tell(local::Heartbeat{});
+    send(local::Heartbeat{});
 }
 
-std::uint64_t WorkerVoice::enter(std::string name, Duration limit) {
+std::uint64_t ProgressReporter::enter(std::string name, Duration limit) {
     if (!is_ours() || name.empty()) return 0;
     const std::lock_guard lock(mutex_);
     const auto limit_ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
     entered_.push_back({next_, {std::move(name), static_cast<std::uint64_t>(std::max<std::int64_t>(limit_ms, 0))}});
-    tell_section();
+    send_section();
     return next_++;
 }
 
-void WorkerVoice::leave(std::uint64_t number) {
+void ProgressReporter::leave(std::uint64_t number) {
     if (!is_ours() || number == 0) return;
     const std::lock_guard lock(mutex_);
     const auto found = std::find_if(entered_.begin(), entered_.end(),
@@ -59,43 +59,43 @@ void WorkerVoice::leave(std::uint64_t number) {
     if (found == entered_.end()) return;
     const bool was_told = found + 1 == entered_.end();
     entered_.erase(found);
-    if (was_told) tell_section();
+    if (was_told) send_section();
 }
 
-void WorkerVoice::make_way() {
+void ProgressReporter::close_own_connection() {
     if (!is_ours()) return;
     const std::lock_guard lock(mutex_);
     own_ = FileDescriptor();
     own_tried_ = true;
 }
 
-void WorkerVoice::speak_through(AgentLink& link) {
+void ProgressReporter::use_channel(AgentLink& link) {
     const std::lock_guard lock(mutex_);
     link_ = &link;
-    if (!entered_.empty()) tell_section();
+    if (!entered_.empty()) send_section();
 }
 
-void WorkerVoice::silent(const AgentLink& link) {
+void ProgressReporter::drop_channel(const AgentLink& link) {
     if (!is_ours()) return;
     const std::lock_guard lock(mutex_);
     if (link_ == &link) link_ = nullptr;
     own_tried_ = false;
 }
 
-void WorkerVoice::tell_section() {
-    tell(entered_.empty() ? local::Section{} : entered_.back().section);
+void ProgressReporter::send_section() {
+    send(entered_.empty() ? local::Section{} : entered_.back().section);
 }
 
-void WorkerVoice::tell(const local::Message& message) {
+void ProgressReporter::send(const local::Message& message) {
     if (link_ != nullptr) {
-        (void)link_->tell(message);
+        (void)link_->send(message);
         return;
     }
     if (!own_tried_) connect();
     if (own_.valid()) (void)send_datagram(own_.get(), local::encode(message));
 }
 
-void WorkerVoice::connect() {
+void ProgressReporter::connect() {
     own_tried_ = true;
     const char* const address = ::getenv("MUSTER_AGENT_SOCKET");
     if (address == nullptr || *address == '\0') return;
@@ -108,14 +108,14 @@ void WorkerVoice::connect() {
 }  // namespace runtime
 
 void heartbeat() noexcept {
-    runtime::WorkerVoice::of_process().heartbeat();
+    runtime::ProgressReporter::of_process().heartbeat();
 }
 
 Section::Section(std::string_view name, Duration limit) noexcept
-    : number_(runtime::WorkerVoice::of_process().enter(std::string(name), limit)) {}
+    : number_(runtime::ProgressReporter::of_process().enter(std::string(name), limit)) {}
 
 Section::~Section() {
-    runtime::WorkerVoice::of_process().leave(number_);
+    runtime::ProgressReporter::of_process().leave(number_);
 }
 
 }  // namespace muster

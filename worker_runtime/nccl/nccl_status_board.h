@@ -17,10 +17,10 @@
 
 namespace muster::runtime {
 
-class NcclNews {
+class NcclStatusBoard {
   public:
     /// `ranks` of the group, in rank order. Says that this rank is there.
-    static Result<std::shared_ptr<NcclNews>> start(const GroupTerms& group, std::vector<NcclRank> ranks);
+    static Result<std::shared_ptr<NcclStatusBoard>> start(const GroupTerms& group, std::vector<NcclRank> ranks);
 
     [[nodiscard]] const std::vector<NcclRank>& ranks() const { return ranks_; }
     /// "rank 3 (pid 4711 on gpu07)".
@@ -33,7 +33,7 @@ class NcclNews {
 
     /// For the wait in an operation that began at `began`: at first nothing, later, at each interval, says where this
     /// rank is and asks for a failure. An error is another rank's failure, in its words.
-    Result<void> look(Instant began);
+    Result<void> check_alive(Instant began);
 
     /// To be called about once a second, by one thread: says what this rank has run, and compares it with what its two
     /// neighbours have. Two messages to the store; none when nothing has run for a while. An error names two ranks and
@@ -52,7 +52,7 @@ class NcclNews {
     std::string explain_missing();
 
   private:
-    NcclNews(GroupTerms group, std::vector<NcclRank> ranks);
+    NcclStatusBoard(GroupTerms group, std::vector<NcclRank> ranks);
     [[nodiscard]] std::string rank_key(int rank) const;
     [[nodiscard]] std::string failure_key() const;
     [[nodiscard]] std::string own_text() const;

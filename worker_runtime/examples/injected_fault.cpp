@@ -1,4 +1,4 @@
-#include "worker_runtime/examples/rehearsed_fault.h"
+#include "worker_runtime/examples/injected_fault.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -41,7 +41,7 @@ constexpr std::size_t memory_bytes_max = std::size_t{8} << 30;  ///< where nothi
 void take_memory() {
     std::vector<std::vector<char>> taken;
     while (taken.size() < memory_bytes_max / piece_bytes) taken.emplace_back(piece_bytes, 'x');
-    throw std::runtime_error("8 GiB were taken, and nobody minded");
+    throw std::runtime_error("8 GiB were allocated without a failure");
 }
 
 /// A named file, which stays: so that it can be seen that /dev/shm is full.
@@ -75,7 +75,7 @@ Result<void> fill_disk(const std::string& folder) {
 
 }  // namespace
 
-bool parse_rehearsed_fault(const std::string& text, RehearsedFault& fault) {
+bool parse_injected_fault(const std::string& text, InjectedFault& fault) {
     const auto parts = split(text, ':');
     if (parts.size() != 3) return false;
     const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& one) { return one.name == parts[0]; });
@@ -84,7 +84,7 @@ bool parse_rehearsed_fault(const std::string& text, RehearsedFault& fault) {
     return parse_number(parts[1], fault.rank) && parse_number(parts[2], fault.step) && fault.step > 0;
 }
 
-Result<void> commit_if_due(const RehearsedFault& fault, int rank, std::uint64_t step, const FaultPlace& place) {
+Result<void> commit_if_due(const InjectedFault& fault, int rank, std::uint64_t step, const FaultPlace& place) {
     if (fault.step == 0 || rank != fault.rank || step < fault.step) return {};
     if (step > fault.step && fault.kind != FaultKind::slow) return {};
     float values[7] = {};
