@@ -1,5 +1,5 @@
-// The last words of a node whose agent died: the guardian sends them to the daemon, so that the others learn of the
-// loss at once instead of after a lease.
+// The message that the guardian sends to the daemon when the agent died, so that the loss is known at once instead of
+// after a lease.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,18 @@
 
 namespace muster::launcher {
 
-struct TestamentPlan {
-    std::vector<Endpoint> daemons;  ///< numeric, best first; of several one leads
-    native::Hello hello;            ///< of the agent
-    std::string why;                ///< "its agent died (killed, or out of memory)"
+struct DeathNoticePlan {
+    std::vector<Endpoint> daemons;  ///< Numeric, best first. One of several is the leader.
+    native::Hello hello;            ///< The agent's Hello.
+    std::string why;                ///< "its agent died (killed, or out of memory)".
 };
 
-/// The bytes for PosixProcessHost::set_testament: where to go, and the frames Hello and AgentDied.
-std::string write_testament(const TestamentPlan& plan);
+/// The bytes for PosixProcessHost::set_death_notice: the daemons' endpoints, and the frames Hello and AgentDied.
+std::string write_death_notice(const DeathNoticePlan& plan);
 
-/// For the guardian, whose other threads do not exist: connects to each daemon in turn and sends the frames, until one
-/// takes them, within `limit` in all. As long as one stands by (NotLeader), the next leader is waited for. Whatever
-/// fails, the lease is the fallback; so nothing is reported. With a secret the daemon asks for a proof between the two
-/// frames.
-void deliver_testament(std::string_view testament, Duration limit, const native::KeyedHash& secret = {});
+/// Runs in the guardian, which has one thread. Connects to each daemon in turn and sends the frames until one accepts
+/// them, within `limit` in all. While a daemon answers NotLeader, it retries until a leader is elected. Errors are not
+/// reported, because the lease is the fallback. With a secret the daemon asks for a proof between the two frames.
+void deliver_death_notice(std::string_view notice, Duration limit, const native::KeyedHash& secret = {});
 
 }  // namespace muster::launcher
