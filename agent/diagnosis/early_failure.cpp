@@ -17,10 +17,10 @@ constexpr std::array exceptions = {std::string_view("ImportError"), std::string_
                                    std::string_view("SyntaxError"), std::string_view("IndentationError"),
                                    std::string_view("TabError")};
 
-constexpr std::size_t end_bytes = 8 * 1024;
+constexpr std::size_t searched_bytes = 8 * 1024;
 
 std::string_view last_bytes(std::string_view text) {
-    return text.substr(text.size() - std::min(text.size(), end_bytes));
+    return text.substr(text.size() - std::min(text.size(), searched_bytes));
 }
 
 /// torch puts "[rank3]: " before each line of an uncaught exception.

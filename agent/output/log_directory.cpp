@@ -35,7 +35,7 @@ Result<std::string> make_fresh(const std::string& prefix) {
         if (::mkdir(path.c_str(), 0700) == 0) return path;
         if (errno != EEXIST) return error_from_errno(errno, cat("make the log directory ", path));
     }
-    return Error{Errc::already_exists, cat("make a log directory ", prefix, "*: a hundred names were taken")};
+    return Error{Errc::already_exists, cat("make a log directory ", prefix, "*: 100 names were in use")};
 }
 
 }  // namespace
@@ -53,7 +53,7 @@ Result<void> LogDirectory::make(const std::string& path) {
     fs::create_directories(path, failure);
     if (failure) return error_from_errno(failure.value(), cat("make the log directory ", path));
     if (!fs::is_directory(path, failure))
-        return Error{Errc::invalid_argument, cat("--log-dir: ", path, " is a file; give a directory or /dev/null")};
+        return Error{Errc::invalid_argument, cat("--log-dir: ", path, " is a file; write a directory or /dev/null")};
     return {};
 }
 
@@ -61,8 +61,7 @@ Result<void> LogDirectory::make_base() {
     if (config_.none || !base_.empty()) return {};
     if (config_.base.empty()) {
         auto made = make_fresh(config_.temporary + "/torchelastic_");
-        if (made.has_error())
-            return Error{made.error().code, cat(made.error().context, "; name a place with --log-dir or TMPDIR")};
+        if (made.has_error()) return Error{made.error().code, cat(made.error().context, "; set --log-dir or TMPDIR")};
         base_ = std::move(made.value());
         return {};
     }
