@@ -160,7 +160,8 @@ void AgentChannel::Body::read_some() {
         if (!datagram && errno == EAGAIN) return;
         if (!datagram || datagram->bytes.empty()) return hang_up();
         if (datagram->cut || !take(*std::move(datagram))) {
-            log(LogLevel::warning, "the worker at ", address_, " broke the channel's rules; its channel is closed");
+            log(LogLevel::warning, "the worker at ", address_,
+                " violated the channel's protocol; its channel is closed");
             return hang_up();
         }
     }

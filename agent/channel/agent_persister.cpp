@@ -116,7 +116,7 @@ void AgentPersister::Body::start(const std::string& directory, const std::vector
     auto child = start_side_process(std::move(words), inherited);
     if (!child)
         return fail(when, step,
-                    cat("the copies in memory cannot be brought to ", directory, ": ", child.error().context));
+                    cat("the copies in memory cannot be written to ", directory, ": ", child.error().context));
     auto& run = runs_.emplace_back(loop_, std::move(*child));
     run.directory = directory;
     run.copies = std::move(named);
@@ -138,8 +138,8 @@ void AgentPersister::Body::watch(Place run) {
         // Nobody waits for what does not even end of this: it hangs in a call to its file system.
         ::kill(run->pid, SIGKILL);
         self->fail(run->when, run->step,
-                   cat("muster-persist for ", run->directory, " did not end in ", muster::describe(self->limit_),
-                       "; does its file system hang?"));
+                   cat("muster-persist for ", run->directory, " did not finish within ", muster::describe(self->limit_),
+                       "; its file system may hang"));
         self->runs_.erase(run);
         self->settle();
     });
@@ -166,7 +166,7 @@ void AgentPersister::Body::tell(const Run& run, int status) {
         fail(run.when, run.step,
              !line.empty()
                  ? line
-                 : cat("muster-persist for ", run.directory, " ended without a word (",
+                 : cat("muster-persist for ", run.directory, " failed without a message (",
                        exited ? cat("exit code ", WEXITSTATUS(status)) : cat("signal ", WTERMSIG(status)), ")"));
     }
 }
@@ -174,7 +174,7 @@ void AgentPersister::Body::tell(const Run& run, int status) {
 /// At the end it is for the report. Between rounds the agents still have the copies.
 void AgentPersister::Body::fail(When when, std::int64_t step, const std::string& why) {
     if (when == When::between_rounds) return log(is_news(why) ? LogLevel::warning : LogLevel::info, why);
-    unsaved(cat("step ", step, " is lost, it was in memory alone: ", why));
+    unsaved(cat("step ", step, " is lost, because it was only in memory: ", why));
 }
 
 void AgentPersister::Body::unsaved(const std::string& what) {
@@ -185,8 +185,8 @@ void AgentPersister::Body::hurry() {
     if (!done_) return;
     for (const auto& run : runs_) {
         if (run.when == When::between_rounds || run.replaced) continue;
-        unsaved(cat("step ", run.step, " is on its way from memory to ", run.directory,
-                    ": a signal ended the wait for muster-persist (pid ", run.pid, "), which goes on"));
+        unsaved(cat("step ", run.step, " is still being written to ", run.directory,
+                    ": a signal ended the wait for muster-persist (pid ", run.pid, "), which continues"));
     }
     end();
 }

@@ -72,8 +72,7 @@ std::optional<NewestCheckpoint> CheckpointProgress::newest(const std::string& di
     const auto answer = under_way_;
     std::unique_lock lock(answer->mutex);
     if (!answer->changed.wait_for(lock, late ? Duration::zero() : limit_, [&] { return answer->there; })) {
-        log(LogLevel::warning, directory,
-            ": its file system does not answer; the newest checkpoint there is not known");
+        log(LogLevel::warning, directory, ": its file system does not answer; the newest checkpoint there is unknown");
         return last_;
     }
     last_ = answer->newest;

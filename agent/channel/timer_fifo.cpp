@@ -39,7 +39,7 @@ Result<FileDescriptor> make_fifo(const std::string& path) {
     struct stat facts {};
     if (::lstat(path.c_str(), &facts) == 0) {
         if (!S_ISFIFO(facts.st_mode))
-            return Error{Errc::already_exists, cat(path_variable, ": ", path, " is there and is no FIFO")};
+            return Error{Errc::already_exists, cat(path_variable, ": ", path, " exists and is not a FIFO")};
         ::unlink(path.c_str());
     }
     if (::mkfifo(path.c_str(), 0600) != 0) return error_from_errno(errno, cat(path_variable, ": make the FIFO ", path));
@@ -91,7 +91,7 @@ void TimerFifo::read() {
     const auto size = ::read(fifo_.native_handle(), bytes, sizeof bytes);
     if (size <= 0) return;
     const auto refused = timers_.read({bytes, static_cast<std::size_t>(size)}, timer_now());
-    if (refused > 0) log(LogLevel::warning, path_, ": ", refused, " lines are no timer requests; they are ignored");
+    if (refused > 0) log(LogLevel::warning, path_, ": ", refused, " lines are not timer requests; they are ignored");
 }
 
 void TimerFifo::arm() {
@@ -111,12 +111,12 @@ void TimerFifo::end_expired() {
         const auto group = ::getpgid(expired.pid);
         const auto leader = leaders_.find(group > 0 ? group : expired.pid);
         if (leader == leaders_.end()) {
-            log(LogLevel::warning, "a timer of process ", expired.pid, ", which is no worker, has run out: ignored");
+            log(LogLevel::warning, "a timer of process ", expired.pid, ", which is not a worker, has expired: ignored");
             continue;
         }
         if (::kill(expired.pid, expired.signal) != 0) continue;
         if (expired.pid != leader->first) continue;  // its leader may well live on
-        sent_[leader->first] = {expired.signal, cat("its timer '", expired.scope, "' has run out (set by process ",
+        sent_[leader->first] = {expired.signal, cat("its timer '", expired.scope, "' has expired (set by process ",
                                                     expired.pid, " with torch.distributed.elastic.timer)")};
     }
 }

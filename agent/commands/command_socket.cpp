@@ -34,7 +34,7 @@ bool may_command(int socket) {
     if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
     if (peer.uid == ::geteuid() || peer.uid == 0) return true;
     log(LogLevel::warning, "a command of user ", peer.uid, " (pid ", peer.pid,
-        ") is refused: it is not this job's user");
+        ") was refused: it is not this job's user");
     return false;
 }
 
@@ -116,7 +116,7 @@ bool CommandSocket::Body::read(std::uint32_t number, Caller& caller) {
     auto* command = message && message.value() ? std::get_if<native::Command>(&*message.value()) : nullptr;
     if (command == nullptr) return false;
     if (has_hung_up(caller.descriptor.native_handle())) {
-        log(LogLevel::warning, "a command is not carried out: whoever gave it did not wait for it");
+        log(LogLevel::warning, "a command is not executed: its sender did not wait for it");
         return false;
     }
     caller.own_number = std::exchange(command->number, number);
@@ -131,7 +131,7 @@ void CommandSocket::Body::answer(native::CommandAnswer answer) {
     std::string frame;
     native::append_frame(frame, answer);
     if (::send(found->second.descriptor.native_handle(), frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
-        log(LogLevel::info, "whoever gave a command does not take the answer: ", answer.text);
+        log(LogLevel::info, "the sender of a command does not receive the answer: ", answer.text);
 }
 
 void CommandSocket::Body::close() {

@@ -52,10 +52,9 @@ void FaultInjector::worker_ended(std::uint32_t local_rank, Instant at, FailureCa
     if (found == workers_.end()) return;
     const auto& worker = found->second;
     if (worker.starved && worker.starved->was_killed())
-        cause = {
-            CauseKind::out_of_memory,
-            cat("memory ran out in a control group of its own, and the kernel killed it; ", worker.starved->words()),
-            {}};
+        cause = {CauseKind::out_of_memory,
+                 cat("memory ran out in its own cgroup, and the kernel killed it; ", worker.starved->words()),
+                 {}};
     const bool explains = !worker.injected.empty() && may_explain(worker.fault, at - worker.injected_at);
     if (explains) cause.text += cat(cause.text.empty() ? "" : "; ", "injected by ", worker.injected);
     workers_.erase(found);

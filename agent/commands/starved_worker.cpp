@@ -47,15 +47,15 @@ Result<std::string> make_group(const std::string& own, bool second, std::int32_t
         auto directory = cat(parent, "/muster-fault-", pid);
         if (::access(cat(parent, "/cgroup.procs").c_str(), F_OK) != 0) break;  // the highest group that is shown
         if (::mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST)
-            return error_from_errno(errno, cat("make the control group ", directory,
-                                               " (it takes root, or a group that was delegated to this user)"));
+            return error_from_errno(errno, cat("create the cgroup ", directory,
+                                               " (needs root, or a cgroup that is delegated to this user)"));
         if (::access(cat(directory, '/', limit_file(second)).c_str(), W_OK) == 0) return directory;
         ::rmdir(directory.c_str());
     }
-    return Error{Errc::unsupported,
-                 cat("groups below ", own,
-                     " and beside it have no memory limit: cgroup.subtree_control does not hand on the memory "
-                     "controller there")};
+    return Error{
+        Errc::unsupported,
+        cat("groups below ", own,
+            " and beside it have no memory limit: cgroup.subtree_control does not enable the memory controller there")};
 }
 
 // In a detached child: system calls alone.
@@ -87,9 +87,7 @@ void press_and_clear(const char* directory, const char* procs, int process) {
 
 Result<StarvedWorker> StarvedWorker::starve(std::int32_t pid, int process) {
     const auto found = find_memory_group();
-    if (!found)
-        return Error{Errc::unsupported,
-                     "no memory control group can be seen here, so memory cannot be made to run out"};
+    if (!found) return Error{Errc::unsupported, "no memory cgroup is visible here, so the fault oom is not available"};
     const bool second = found->oom_file.ends_with("memory.events");
     auto made = make_group(found->group.path, second, pid);
     if (!made) return made.error();
@@ -120,7 +118,7 @@ std::string StarvedWorker::words() const {
     const auto file = cat(directory_, second_ ? "/memory.peak" : "/memory.max_usage_in_bytes");
     const bool known = parse_number(trim(read_file(file)), peak);
     return cat("its limit was ", limit_mib, " MiB (", limit, ")",
-               known ? cat(", the most that was used ", peak >> 20, " MiB") : std::string());
+               known ? cat(", peak usage ", peak >> 20, " MiB") : std::string());
 }
 
 }  // namespace muster::agent

@@ -10,7 +10,7 @@ CoreDumpPlace given_to(std::string_view command, const DumpedProcess& process) {
     const auto program = command.substr(0, command.find(' '));
     if (program.find("systemd-coredump") != std::string_view::npos)
         return {{}, cat("given to systemd-coredump: coredumpctl info ", process.pid)};
-    if (program.find("apport") != std::string_view::npos) return {{}, "given to apport: look in /var/crash"};
+    if (program.find("apport") != std::string_view::npos) return {{}, "given to apport: see /var/crash"};
     return {{}, cat("given to ", program)};
 }
 

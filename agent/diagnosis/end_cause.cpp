@@ -72,19 +72,19 @@ struct XidMeaning {
     std::string_view text;
 };
 
-/// NVIDIA's "Xid Errors", shortened to what somebody at night has to know: whose fault, and what next.
+/// NVIDIA's "Xid Errors", shortened: who caused it, and what to do.
 constexpr std::array xid_meanings{
-    XidMeaning{13, "a graphics engine exception: as a rule the program's (a kernel out of bounds)"},
-    XidMeaning{31, "a GPU memory page fault: as a rule the program's (an illegal address)"},
-    XidMeaning{43, "the GPU stopped this program's work: as a rule the program's"},
-    XidMeaning{45, "the GPU's work was removed with its process: a consequence, look for an earlier one"},
+    XidMeaning{13, "a graphics engine exception: usually an error of the program (a kernel out of bounds)"},
+    XidMeaning{31, "a GPU memory page fault: usually an error of the program (an illegal address)"},
+    XidMeaning{43, "the GPU stopped this program's work: usually an error of the program"},
+    XidMeaning{45, "the GPU's work was removed with its process: a consequence, look for an earlier Xid"},
     XidMeaning{48, "an ECC error that could not be corrected: the GPU needs a reset"},
     XidMeaning{62, "an internal halt of the GPU's microcontroller: it needs a reset"},
-    XidMeaning{63, "memory of the GPU is being remapped: reset it when the job is over"},
-    XidMeaning{64, "memory of the GPU could not be remapped: take the node out"},
-    XidMeaning{74, "an NVLink error: look at the link and its bridge"},
-    XidMeaning{79, "the GPU has fallen off the bus: take the node out"},
-    XidMeaning{92, "many corrected ECC errors: watch this GPU"},
+    XidMeaning{63, "memory of the GPU is being remapped: reset the GPU after the job"},
+    XidMeaning{64, "memory of the GPU could not be remapped: take the node out of service"},
+    XidMeaning{74, "an NVLink error: check the link and its bridge"},
+    XidMeaning{79, "the GPU has fallen off the bus: take the node out of service"},
+    XidMeaning{92, "many corrected ECC errors: monitor this GPU"},
     XidMeaning{94, "a contained ECC error: start the job again; reset the GPU when it is idle"},
     XidMeaning{95, "an uncontained ECC error: the GPU needs a reset"},
     XidMeaning{119, "the GPU's system processor does not answer: it needs a reset"},
@@ -94,19 +94,18 @@ constexpr std::array xid_meanings{
 std::string xid_words(const GpuError& error) {
     const auto meaning = std::ranges::find(xid_meanings, error.xid, &XidMeaning::xid);
     return cat("Xid ", error.xid, error.pid > 0 ? " for it" : "", " on ", error.device,
-               error.pid > 0 ? "" : " in this round, naming no process",
+               error.pid > 0 ? "" : " in this round, without a process",
                meaning == xid_meanings.end() ? std::string() : cat(": ", meaning->text));
 }
 
-constexpr std::string_view full_host = "the host's memory is full: run fewer workers on it, or smaller ones";
+constexpr std::string_view full_host = "the host's memory is full: run fewer or smaller workers on it";
 
 std::string limit_words(const EndFacts& facts) {
     const auto& group = facts.memory_group;
     if (!group || group->limit_bytes < 0) return std::string(full_host);
-    const auto peak =
-        group->peak_bytes < 0 ? std::string() : cat(", the most that was used ", mebibytes(group->peak_bytes));
+    const auto peak = group->peak_bytes < 0 ? std::string() : cat(", peak usage ", mebibytes(group->peak_bytes));
     return cat("the limit is ", mebibytes(group->limit_bytes), " (", group->limited_by, ")", peak,
-               ": raise it, or run fewer workers, or smaller ones");
+               ": raise it, or run fewer or smaller workers");
 }
 
 /// A group counts the kills of the whole host too. Who never came near its limit died of one of these.
@@ -125,8 +124,9 @@ std::optional<FailureCause> told_by_kernel(const EndFacts& facts) {
     if (const auto* gpu = gpu_error(facts, /*naming_nobody=*/false))
         return FailureCause{CauseKind::gpu_fault, cat("the NVIDIA driver reported ", xid_words(*gpu)), {}};
     if (event_about<HardwareMemoryError>(facts) != nullptr)
-        return FailureCause{
-            CauseKind::hardware_memory, "a memory module of this host failed under it: take the node out", {}};
+        return FailureCause{CauseKind::hardware_memory,
+                            "uncorrectable memory error (faulty module) on this host: take the node out of service",
+                            {}};
     return std::nullopt;
 }
 
@@ -136,12 +136,12 @@ std::optional<FailureCause> told_by_counters(const EndFacts& facts) {
     if (fatal_signal(facts.end) != kill_signal || facts.oom_kills.value_or(0) <= 0) return std::nullopt;
     const auto& group = facts.memory_group;
     const auto why = group && is_hosts_shortage(*group)
-                         ? cat("of its limit of ", mebibytes(group->limit_bytes), " never more than ",
-                               mebibytes(group->peak_bytes), " were used, so ", full_host)
+                         ? cat("its peak usage was ", mebibytes(group->peak_bytes), " of its limit of ",
+                               mebibytes(group->limit_bytes), ", so ", full_host)
                          : limit_words(facts);
     return FailureCause{CauseKind::out_of_memory,
-                        cat("the kernel killed it because memory ran out, so the counter of ",
-                            group ? group->path : "the host", " says; ", why),
+                        cat("the kernel killed it because memory ran out, according to the counter of ",
+                            group ? group->path : "the host", "; ", why),
                         {}};
 }
 
@@ -155,7 +155,7 @@ std::optional<FailureCause> shared_memory(const EndFacts& facts, bool words_say_
     if (words_say_so || (facts.shm_bytes > 0 && facts.shm_bytes <= shm_docker_bytes))
         return FailureCause{
             CauseKind::shared_memory_full,
-            cat("/dev/shm was most likely full",
+            cat("/dev/shm was probably full",
                 facts.shm_bytes > 0 ? cat(": it has only ", mebibytes(facts.shm_bytes)) : std::string(), advice),
             {}};
     return std::nullopt;
@@ -178,10 +178,11 @@ FailureCause told_by_words(const EndFacts& facts, const LastWord& word) {
 
 std::string killed_words(const EndFacts& facts) {
     const bool by_shell = std::holds_alternative<Exited>(facts.end);
-    return cat(by_shell ? "a shell's code for a program that signal 9 (SIGKILL) ended, " : "",
-               "sent from outside the job (a person, a scheduler or another program); ",
-               facts.kernel_log_read ? "the kernel log shows" : "the kernel's counters show",
-               " no out-of-memory kill; look at the log of the scheduler, or of what else may kill processes here");
+    return cat(
+        by_shell ? "a shell's exit code for a program killed by signal 9 (SIGKILL), " : "",
+        "sent from outside the job (a person, a scheduler or another program); ",
+        facts.kernel_log_read ? "the kernel log shows" : "the kernel's counters show",
+        " no out-of-memory kill; check the log of the scheduler and of other programs that may kill processes here");
 }
 
 /// Nothing was said by anybody.
@@ -191,19 +192,19 @@ FailureCause told_by_silence(const EndFacts& facts) {
         return {CauseKind::killed_from_outside, killed_words(facts), {}};
     if (signal == sigsegv)
         return {
-            CauseKind::memory_fault, "where is not known: the kernel's log says nothing of it, or may not be read", {}};
+            CauseKind::memory_fault, "the location is unknown: the kernel log has no entry, or is not readable", {}};
     if (signal == sigbus && facts.shm_bytes > 0)
         return {CauseKind::unknown,
-                cat("a bus error: a mapped file became shorter, or /dev/shm was full (now ",
+                cat("a bus error: a mapped file was truncated, or /dev/shm was full (now ",
                     mebibytes(facts.shm_free_bytes), " of ", mebibytes(facts.shm_bytes), " are free)"),
                 {}};
     return {};
 }
 
 FailureCause memory_fault(const MemoryFault& fault) {
-    std::string text = "a memory access that is not allowed";
+    std::string text = "an invalid memory access (segmentation fault)";
     if (fault.address) text += *fault.address < 4096 ? std::string(", through a null pointer") : "";
-    if (!fault.where.empty()) text += cat(", in ", fault.where, " (so the kernel log says)");
+    if (!fault.where.empty()) text += cat(", in ", fault.where, " (from the kernel log)");
     return {CauseKind::memory_fault, text, {}};
 }
 
@@ -212,10 +213,10 @@ FailureCause not_started(const EndFacts& facts, const NotStarted& end) {
     if (!named) return {};
     const auto program = end.stage.substr(std::string_view("interpreter of ").size());
     if (facts.interpreter.empty())
-        return {CauseKind::missing_interpreter, cat(program, " is there, and what would have to run it is not"), {}};
+        return {CauseKind::missing_interpreter, cat(program, " was found, but its interpreter was not"), {}};
     return {CauseKind::missing_interpreter,
-            cat(program, " is to be run by ", facts.interpreter,
-                ", which is not there: install it, or correct the first line"),
+            cat(program, " needs the interpreter ", facts.interpreter,
+                ", which was not found: install it, or correct the first line"),
             {}};
 }
 

@@ -72,10 +72,10 @@ std::vector<std::string> GpuWatch::foreign(const std::vector<GpuUse>& gpus,
             const auto name = name_of(process.pid);
             const bool shares_for_others = name.starts_with("nvidia-cuda-mps");
             if (shares_for_others || !named_.emplace(gpu.uuid, process.pid).second) continue;
-            const auto who = name.empty() ? std::string("not to be seen from here") : name;
+            const auto who = name.empty() ? std::string("not visible from here") : name;
             const auto how_much = process.used_bytes > 0 ? cat(" with ", in_mib(process.used_bytes)) : std::string();
-            lines.push_back(cat("GPU ", gpu.index, " (", gpu.uuid, ") is used by another's process ", process.pid, " (",
-                                who, ')', how_much));
+            lines.push_back(cat("GPU ", gpu.index, " (", gpu.uuid, ") is used by another process, pid ", process.pid,
+                                " (", who, ')', how_much));
         }
     }
     return lines;

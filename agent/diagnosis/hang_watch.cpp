@@ -69,7 +69,7 @@ std::vector<std::string> HangWatch::round_failed(Instant now) const {
         const auto idle = now - known.active_at;
         const bool was_away = look.operation && !look.operation->inside && is_worth_a_word(known, now);
         if (was_away)
-            lines.push_back(cat(named(look), " had done nothing for ", muster::describe(idle),
+            lines.push_back(cat(named(look), " had made no progress for ", muster::describe(idle),
                                 " when the round ended: ", place(look),
                                 known.place.empty() ? std::string() : cat("; it was at ", known.place)));
     }
@@ -300,7 +300,7 @@ void HangWatch::tell_section(Known& known, Instant now, HangStep& step) const {
     const bool late = look.section_limit > Duration::zero() && !look.section.empty() &&
                       now - known.section_since >= look.section_limit;
     if (!late || std::exchange(known.section_told, true)) return;
-    step.notices.push_back(cat(named(look), " is in section ", look.section, " beyond its limit of ",
+    step.notices.push_back(cat(named(look), " is in section ", look.section, " longer than its limit of ",
                                muster::describe(look.section_limit), ": ", place(look)));
     want_stacks(known.stacks_told, look.local_rank, step);
 }
@@ -328,23 +328,23 @@ void HangWatch::tell_silent(Instant now, HangStep& step) {
         return now - entry.second.active_at >= config_.silent_after;
     });
     if (silent && !silence_told_) {
-        step.notices.push_back(cat("no worker of this node has used the CPU, read or written for ",
+        step.notices.push_back(cat("no worker of this node has used the CPU or done I/O for ",
                                    muster::describe(config_.silent_after), ":"));
         for (auto& [local_rank, known] : workers_) {
             step.notices.push_back(cat("  ", describe(known.last)));
             want_stacks(known.stacks_told, local_rank, step);
         }
         step.notices.emplace_back(
-            "  they wait for each other, or for something outside the job (a file system, a network service, a lock, "
-            "input); the stacks that follow show for what. Mend that, or end the job with Ctrl-C or SIGTERM: muster "
-            "waits for them without end");
+            "  they wait for each other or for something outside the job (a file system, a network service, a lock, "
+            "input); see the stacks below. Repair the cause, or stop the job with Ctrl-C or SIGTERM: muster has no "
+            "timeout for this");
     } else if (!silent && silence_told_) {
-        step.notices.push_back("the workers of this node go on");
+        step.notices.push_back("the workers of this node make progress again");
     }
     silence_told_ = silent;
 }
 
-/// Whoever comes last to each collective is the one that is inside them for the shortest time.
+/// The last rank to arrive at each collective spends the shortest time inside.
 void HangWatch::tell_straggler(Instant now, HangStep& step) {
     if (!shares_since_) shares_since_ = now;
     if (now - *shares_since_ < config_.straggler_window) return;
@@ -387,7 +387,7 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
         if (std::exchange(stopped ? known.end_ordered : known.told_missing, true)) continue;
         want_all_stacks(known, step);
         if (stopped)
-            step.ends.push_back({local_rank, cat("it ", *why, "; muster has ended it (--hang-timeout)")});
+            step.ends.push_back({local_rank, cat("it ", *why, "; muster killed it (--hang-timeout)")});
         else
             step.notices.push_back(cat(named(known.last), " ", *why));
     }

@@ -20,16 +20,14 @@ struct KnownText {
 };
 
 constexpr std::string_view no_gpu =
-    "it wants a GPU and finds none: look at CUDA_VISIBLE_DEVICES, the driver "
-    "(nvidia-smi) and --nproc-per-node";
+    "it found no GPU: check CUDA_VISIBLE_DEVICES, the driver (nvidia-smi) and --nproc-per-node";
 constexpr std::string_view no_cuda_runtime = "no CUDA runtime library";  ///< our runtime's plugin (cuda_table.cpp)
-constexpr std::string_view no_memory = "it was refused memory";
+constexpr std::string_view no_memory = "out of memory: an allocation failed";
 constexpr std::string_view no_gpu_memory =
-    "it was refused GPU memory: a smaller batch, or see with nvidia-smi who else "
-    "uses this GPU";
-constexpr std::string_view ranks_differ = "ranks called different operations, or gave different sizes or types";
-constexpr std::string_view no_shm = "it found no room in /dev/shm";
-constexpr std::string_view no_disk = "a disk or a quota is full: look with df -h and df -i where it writes";
+    "out of GPU memory: use a smaller batch, or check with nvidia-smi for other processes on this GPU";
+constexpr std::string_view ranks_differ = "ranks called different operations, or passed different sizes or types";
+constexpr std::string_view no_shm = "/dev/shm has no free space";
+constexpr std::string_view no_disk = "a disk or a quota is full: check the target of its writes with df -h and df -i";
 constexpr std::string_view file_too_large = "a file reached the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
 
 /// In the order of precedence: the more special text first.
@@ -79,16 +77,16 @@ std::optional<LastWord> missing_library(std::string_view words) {
     if (library.empty()) return std::nullopt;
     return LastWord{CauseKind::missing_library,
                     cat("the shared library ", library.substr(0, quoted_bytes_max),
-                        " is not found: install it, or add its directory to LD_LIBRARY_PATH")};
+                        " was not found: install it, or add its directory to LD_LIBRARY_PATH")};
 }
 
 std::optional<LastWord> import_error(std::string_view words) {
     for (const std::string_view name : {"ModuleNotFoundError: ", "ImportError: "}) {
         const auto at = words.rfind(name);
         if (at == std::string_view::npos) continue;
-        return LastWord{CauseKind::import_error,
-                        cat(line_with(words, at),
-                            ": install it on this host for this Python, or name its directory in PYTHONPATH")};
+        return LastWord{
+            CauseKind::import_error,
+            cat(line_with(words, at), ": install it on this host for this Python, or add its directory to PYTHONPATH")};
     }
     return std::nullopt;
 }
@@ -101,8 +99,8 @@ std::optional<LastWord> no_such_module(std::string_view words) {
     const auto name = line_from(words, at + text.size());
     return LastWord{CauseKind::import_error,
                     cat("this Python finds no module ", name,
-                        ": correct the name behind -m, start muster in the directory that holds the module (or name "
-                        "that directory in PYTHONPATH), or install it on this host for this Python")};
+                        ": correct the name after -m, start muster in the directory of the module (or add that "
+                        "directory to PYTHONPATH), or install it on this host for this Python")};
 }
 
 constexpr std::string_view traceback = "Traceback (most recent call last)";
@@ -112,10 +110,9 @@ constexpr std::string_view traceback = "Traceback (most recent call last)";
 std::optional<LastWord> thread_at_the_end(std::string_view words) {
     if (words.find("terminate called without an active exception") == std::string_view::npos) return std::nullopt;
     if (words.find(traceback) != std::string_view::npos) return std::nullopt;  // that goes before
-    return LastWord{
-        CauseKind::unknown,
-        "a C++ thread was at work when the program ended; in Python with gloo it is mostly PyTorch's own (its "
-        "issue 190489), after all work was done: end the script with os._exit(0), its output flushed"};
+    return LastWord{CauseKind::unknown,
+                    "a C++ thread was running when the program exited; in Python with gloo this is usually PyTorch's "
+                    "issue 190489, after all work was done: flush the output and end the script with os._exit(0)"};
 }
 
 }  // namespace

@@ -99,13 +99,13 @@ void Agent::Driver::take_commands() {
         if (auto self = weak.lock()) self->link_.command(std::move(command));
     });
     if (opened.has_error())
-        log(LogLevel::warning, "no commands can be given to this agent: ", muster::describe(opened.error()));
+        log(LogLevel::warning, "this agent accepts no commands: ", muster::describe(opened.error()));
     else
         command_socket_ = std::move(opened.value());
 }
 
 void Agent::Driver::answer(native::CommandAnswer answer) {
-    log(LogLevel::info, "a command was ", answer.done ? "carried out: " : "not carried out: ", answer.text);
+    log(LogLevel::info, "a command was ", answer.done ? "executed: " : "not executed: ", answer.text);
     if (command_socket_) command_socket_->answer(std::move(answer));
 }
 

@@ -77,7 +77,7 @@ void Agent::Driver::carry_out(const PreemptWorkers& action) {
     // To those without a handler it would be the end; and no rank may save without the others.
     if (deaf.empty()) return host_.signal_leaders(signal);
     if (agent_.on_progress)
-        agent_.on_progress(cat(signal_name(signal), " was not passed on: local rank ", deaf, " has no handler for it"));
+        agent_.on_progress(cat(signal_name(signal), " was not forwarded: local rank ", deaf, " has no handler for it"));
 }
 
 void Agent::Driver::carry_out(const SendCommand& action) {
@@ -161,7 +161,7 @@ void Agent::Driver::settle_flight_records(bool job_succeeded) {
     if (job_succeeded) return files.remove_all();
     commands_.keep_flight_records();
     if (!files.directory().empty() && agent_.on_progress)
-        agent_.on_progress(cat("what each rank's communicators did last: muster flight '", files.directory(), "'"));
+        agent_.on_progress(cat("for the last operations of each rank, run: muster flight '", files.directory(), "'"));
 }
 
 }  // namespace muster::agent

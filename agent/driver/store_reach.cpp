@@ -61,7 +61,7 @@ void StoreReach::find_own(const std::string& own) {
         finish({.address = own,
                 .interface = {},
                 .trouble = cat("the name of --local-addr has no address here (", found.error().context,
-                               "), so gloo chooses its network interface by itself: write an address")});
+                               "), so gloo chooses the network interface: write an address")});
     });
 }
 
@@ -93,13 +93,13 @@ void StoreReach::raced(const ConnectRace::Outcome& outcome) {
     for (const auto& [address, why] : outcome.failures)
         if (is_bound_later_ && why == asio::error::connection_refused)
             return finish({.address = address.address().to_string(), .interface = {}, .trouble = {}});
-    finish({.address = candidates_.front(),
-            .interface = {},
-            .trouble = cat("the workers' store at ", store_, " was not reached from this node (",
-                           what_was_tried(outcome.failures, attempt_max),
-                           "); the workers will try for as long as they like. Check that no firewall is between the "
-                           "nodes (--store-port says which port it is), and which address the node of rank 0 is to be "
-                           "reached at (--local-addr there)")});
+    finish(
+        {.address = candidates_.front(),
+         .interface = {},
+         .trouble = cat("the workers' store at ", store_, " is not reachable from this node (",
+                        what_was_tried(outcome.failures, attempt_max),
+                        "); the workers retry with their own timeout. Check firewalls between the nodes (--store-port "
+                        "sets the port), and the address of the node of rank 0 (--local-addr there)")});
 }
 
 void StoreReach::hurry() {

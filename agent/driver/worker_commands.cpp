@@ -71,9 +71,9 @@ void WorkerCommands::tell_progress(const native::Assigned& assignment) {
     const auto disk_step = newest ? newest->step : -1;
     const auto kept = snapshot_step(), local = local_step();
     std::string nearer;
-    if (kept > disk_step) nearer = cat("the agents' copy of step ", kept, ", or else from ");
-    if (local > disk_step) nearer += cat("step ", local, " on the local disks, or else from ");
-    print_notice(cat("muster: round ", assignment.round, " goes on from ", nearer, on_disk, "\n"));
+    if (kept > disk_step) nearer = cat("the agents' copy of step ", kept, ", else from ");
+    if (local > disk_step) nearer += cat("step ", local, " on the local disks, else from ");
+    print_notice(cat("muster: round ", assignment.round, " resumes from ", nearer, on_disk, "\n"));
 }
 
 std::int64_t WorkerCommands::local_step() {

@@ -69,7 +69,7 @@ std::string_view state_in_words(char state) {
         case 'S': return "asleep";
         case 'T':
         case 't': return "stopped";
-        case 'Z': return "dead, and not yet reaped";
+        case 'Z': return "dead, not yet reaped";
         default: return "in an unknown state";
     }
 }
@@ -84,8 +84,8 @@ FileDescriptor open_kernel_log() {
 EndEvidence::EndEvidence() : EndEvidence(find_memory_group(), open_kernel_log()) {
     if (group_ && !group_->kills_all.empty())
         log(LogLevel::warning, group_->kills_all,
-            " is 1: when memory runs out the kernel ends muster together with its workers, and nobody is left to tell "
-            "of it; write 0 there (systemd: OOMPolicy=continue)");
+            " is 1: if memory runs out, the kernel kills muster together with its workers, and no report is written; "
+            "set it to 0 (systemd: OOMPolicy=continue)");
 }
 
 EndEvidence::EndEvidence(std::optional<FoundMemoryGroup> group, FileDescriptor kernel_log)

@@ -22,9 +22,9 @@ constexpr off_t flight_bytes_max = off_t{4} << 20;
 /// Read and not mapped: a worker that shortens its file meanwhile must not end the agent by SIGBUS.
 Result<std::vector<char>> read_memory(int memory) {
     struct stat facts {};
-    if (::fstat(memory, &facts) != 0) return error_from_errno(errno, "look at a worker's flight record");
+    if (::fstat(memory, &facts) != 0) return error_from_errno(errno, "stat a worker's flight record");
     if (!S_ISREG(facts.st_mode) || facts.st_size > flight_bytes_max)
-        return Error{Errc::invalid_argument, "a worker gave something as its flight record that is none"};
+        return Error{Errc::invalid_argument, "a worker sent an invalid flight record"};
     std::vector<char> bytes(static_cast<std::size_t>(facts.st_size));
     std::size_t size = 0;
     while (size < bytes.size()) {

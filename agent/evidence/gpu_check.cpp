@@ -68,15 +68,14 @@ void GpuCheck::wait(Instant until) {
         const bool over = steady_now() >= until;
         if (held.empty() || over) {
             if (!held.empty()) {
-                tell(cat(held, " did not come back within ", muster::describe(limit),
-                         "; the workers start all the same"));
+                tell(cat(held, " was not released within ", muster::describe(limit), "; starting the workers anyway"));
                 watch_.set_baseline(gpus);
                 kept_.keep(watch_.baseline());
             }
             if (auto go = std::exchange(go_, nullptr)) go();
             return;
         }
-        if (!std::exchange(told_, true)) tell(cat("waiting for memory of workers that have ended: ", held));
+        if (!std::exchange(told_, true)) tell(cat("waiting for GPU memory of ended workers: ", held));
         pause_.expires_after(memory_pause);
         pause_.async_wait([this, life = std::weak_ptr(life_), until](boost::system::error_code cancelled) {
             if (!cancelled && !life.expired()) wait(until);

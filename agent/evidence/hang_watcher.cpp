@@ -261,7 +261,7 @@ void HangWatcher::end(const EndOrder& order, const StackText& stacks) {
     if (sent)
         worker.ended_why = stacks.top.empty() ? order.why : cat(order.why, "; it was at ", stacks.top);
     else
-        log(LogLevel::warning, "rank ", rank_base_ + order.local_rank, " hangs and cannot be ended: ", order.why);
+        log(LogLevel::warning, "rank ", rank_base_ + order.local_rank, " hangs and cannot be killed: ", order.why);
 }
 
 }  // namespace muster::agent

@@ -54,7 +54,7 @@ std::vector<std::string> TorchDump::look(Instant now) {
         }
         if (file_prefix_.empty())
             lines.push_back(cat("torch's flight recorder of rank ", rank,
-                                " was asked for its dump; TORCH_NCCL_DEBUG_INFO_TEMP_FILE would say where it lies"));
+                                " was asked for its dump; set TORCH_NCCL_DEBUG_INFO_TEMP_FILE to learn its path"));
         else if (come)
             lines.push_back(cat("torch's flight record of rank ", rank, ": ", path));
         else

@@ -77,7 +77,7 @@ TorchHook::TorchHook(const std::map<std::string, std::string>& environment) {
 Result<void> TorchHook::lay(const std::string& parent) {
     remove();
     if (parent.empty())
-        return Error{Errc::unsupported, "torch's flight recorder cannot be asked: there is no log directory"};
+        return Error{Errc::unsupported, "torch's flight recorder is not available: there is no log directory"};
     const auto directory = cat(parent, "/torch");
     const auto facts = cat(directory, "/muster_torch_hook-1.dist-info");
     std::error_code failure;
@@ -87,7 +87,7 @@ Result<void> TorchHook::lay(const std::string& parent) {
         write(cat(directory, "/muster_torch_hook.py"), hook))
         return {};
     remove();
-    return Error{Errc::unsupported, cat("torch's flight recorder cannot be asked: ", directory, " cannot be written")};
+    return Error{Errc::unsupported, cat("torch's flight recorder is not available: ", directory, " is not writable")};
 }
 
 void TorchHook::remove() {

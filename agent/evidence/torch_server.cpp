@@ -50,7 +50,7 @@ class TorchServer::Question : public std::enable_shared_from_this<Question> {
         });
         asio::async_write(socket_, asio::buffer(request),
                           [self = shared_from_this()](boost::system::error_code broken, std::size_t) {
-                              if (broken) return self->finish("broke off");
+                              if (broken) return self->finish("closed the connection early");
                               self->read();
                           });
     }
@@ -69,14 +69,14 @@ class TorchServer::Question : public std::enable_shared_from_this<Question> {
         const auto body = answer_.find("\r\n\r\n");
         const auto status = std::string_view(answer_).substr(0, answer_.find("\r\n"));
         if (body == std::string::npos || status.find(" 200") == std::string_view::npos)
-            return finish(status.empty() ? "said nothing" : cat("answered \"", status.substr(0, 100), '"'));
+            return finish(status.empty() ? "sent no answer" : cat("answered \"", status.substr(0, 100), '"'));
         const auto dump = std::string_view(answer_).substr(body + 4);
         std::ofstream out(file_, std::ios::binary | std::ios::trunc);
         if (!out.write(dump.data(), static_cast<std::streamsize>(dump.size())).flush())
-            return finish(cat("gave its record, which cannot be written to ", file_));
+            return finish(cat("sent its record, which cannot be written to ", file_));
         auto operation = torch_operation(dump);
         const auto where = operation ? cat("; it is ", operation->inside ? "inside " : "after ", operation->name) : "";
-        finish(cat("gave its record: ", file_, where), std::move(operation));
+        finish(cat("sent its record: ", file_, where), std::move(operation));
     }
     void finish(const std::string& what, std::optional<TorchOperation> operation = std::nullopt) {
         late_.cancel();

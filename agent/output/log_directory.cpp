@@ -43,7 +43,7 @@ Result<std::string> make_fresh(const std::string& prefix) {
         if (::mkdir(path.c_str(), 0700) == 0) return path;
         if (errno != EEXIST) return refused(errno, path);
     }
-    return Error{Errc::already_exists, cat("make a log directory ", prefix, "*: a hundred names were taken")};
+    return Error{Errc::already_exists, cat("make a log directory ", prefix, "*: 100 names were in use")};
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ Result<void> LogDirectory::make(const std::string& path) {
     fs::create_directories(path, failure);
     if (failure) return refused(failure.value(), path);
     if (!fs::is_directory(path, failure))
-        return Error{Errc::invalid_argument, cat("--log-dir: ", path, " is a file; give a directory or /dev/null")};
+        return Error{Errc::invalid_argument, cat("--log-dir: ", path, " is a file; write a directory or /dev/null")};
     return {};
 }
 

@@ -35,7 +35,7 @@ void LogFile::append(std::string_view bytes) {
         if (written < 0) {
             if (!told_.exchange(true)) {
                 log(LogLevel::error, "cannot write the log file ", path_, ": ", errno_text(errno),
-                    "; the worker goes on, and what it prints now is missing there");
+                    "; the worker continues, and its further output is missing there");
             }
             return;
         }

@@ -45,11 +45,11 @@ struct GuardianConfig {
     Duration stuck_after = 5s;  ///< a kill that has not emptied the tree by then is reported as TreeStuck
 
     /// Called in the guardian's process after the agent's death, when the tree is empty (or stuck): tells the daemon
-    /// AgentDied. It gets the bytes last given to PosixProcessHost::set_testament(), or nothing. It runs beside no
+    /// AgentDied. It gets the bytes last given to PosixProcessHost::set_death_notice(), or nothing. It runs beside no
     /// other thread, may use plain sockets and memory, and is cut off after `on_agent_death_max`. Not called after an
     /// end in order (the destructor of PosixProcessHost). A pure function of its captures: they are those of the moment
     /// of the fork.
-    std::function<void(std::string_view testament)> on_agent_death;
+    std::function<void(std::string_view notice)> on_agent_death;
     Duration on_agent_death_max = 2s;
 };
 

@@ -42,7 +42,7 @@ void GuardianLink::read() {
         if (!datagram && errno == EAGAIN) return wait_readable();
         if (!datagram || datagram->bytes.empty()) return lose("its process has ended");
         auto message = wire::decode(datagram->bytes);
-        if (!message) return lose("it sent bytes that are no message");
+        if (!message) return lose("it sent an invalid message");
         if (on_message) on_message(std::move(*message));
     }
 }

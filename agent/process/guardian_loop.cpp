@@ -148,8 +148,8 @@ void GuardianLoop::handle(const wire::Message& message, std::vector<FileDescript
         beget(fds);
     else if (const auto* order = std::get_if<wire::Serve>(&message))
         serve(*order);
-    else if (const auto* testament = std::get_if<wire::Testament>(&message))
-        testament_ = testament->bytes;
+    else if (const auto* notice = std::get_if<wire::DeathNotice>(&message))
+        death_notice_ = notice->bytes;
     else if (const auto* folder = std::get_if<wire::Folder>(&message))
         folder_ = folder->path;
     else if (const auto* wanted = std::get_if<wire::FollowUp>(&message))
@@ -287,7 +287,7 @@ void GuardianLoop::say_agent_died() {
     const auto limit = std::chrono::duration_cast<std::chrono::microseconds>(config_.on_agent_death_max).count();
     const itimerval timer{.it_interval = {}, .it_value = {.tv_sec = limit / 1'000'000, .tv_usec = limit % 1'000'000}};
     ::setitimer(ITIMER_REAL, &timer, nullptr);
-    config_.on_agent_death(testament_);
+    config_.on_agent_death(death_notice_);
 }
 
 }  // namespace muster::agent

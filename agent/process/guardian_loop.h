@@ -96,7 +96,7 @@ class GuardianLoop {
     std::vector<Worker> workers_;
     std::vector<Group> groups_;
     std::deque<std::string> outbox_;
-    std::string testament_;
+    std::string death_notice_;
     std::string folder_;  ///< whose empty part is removed after the agent's death
     std::optional<Instant> last_fed_;
     std::optional<Killing> killing_;

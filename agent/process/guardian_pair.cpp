@@ -92,7 +92,7 @@ void GuardianPair::end() {
     if (ended && state_ != State::changing) return;
     if (!ended) {
         log(LogLevel::warning, "the guardian (pid ", serving_.pid,
-            ") has not ended: it, and what the workers left behind, is killed now");
+            ") has not exited: it is killed now, with all remaining processes of the workers");
         ::kill(serving_.pid, SIGKILL);
     }
     reserve_.reset();  // it is to go too
@@ -102,16 +102,16 @@ void GuardianPair::end() {
 }
 
 void GuardianPair::give_up() {
-    lose("it did not kill the workers when it was told to, and was killed");
+    lose("it did not kill the workers when ordered, and was killed");
 }
 
 void GuardianPair::send(const wire::Message& message, std::vector<FileDescriptor> fds) {
     if (state_ == State::serving) serving_.link->send(message, std::move(fds));
 }
 
-void GuardianPair::set_testament(std::string bytes) {
-    testament_ = std::move(bytes);
-    send(wire::Testament{testament_});
+void GuardianPair::set_death_notice(std::string bytes) {
+    death_notice_ = std::move(bytes);
+    send(wire::DeathNotice{death_notice_});
 }
 
 void GuardianPair::remove_after_death(std::string folder) {
@@ -147,7 +147,7 @@ void GuardianPair::begotten(const wire::Begotten& begotten) {
     }
     if (!reserve_) return;
     log(LogLevel::info, "no second guardian could be forked (", ::strerror(begotten.error_number),
-        "); this node leaves the job should the first one be killed");
+        "); this node leaves the job if the first one is killed");
     reserve_->link->close();
     reserve_.reset();
 }
@@ -206,7 +206,7 @@ void GuardianPair::change(bool empty) {
         serving_ = *std::exchange(reserve_, std::nullopt);
         listen();
         serving_.link->send(wire::Serve{cgroup_});
-        if (!testament_.empty()) send(wire::Testament{testament_});
+        if (!death_notice_.empty()) send(wire::DeathNotice{death_notice_});
         if (!folder_.empty()) send(wire::Folder{folder_});
         ask_for_reserve();
     }

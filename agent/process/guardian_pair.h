@@ -43,7 +43,7 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     /// The serving one does not do what it is told: it counts as lost from now on, and is killed.
     void give_up();
     /// Kept, so that a successor gets it too.
-    void set_testament(std::string bytes);
+    void set_death_notice(std::string bytes);
     /// Kept likewise: the guardian removes what of it is empty, should this process die.
     void remove_after_death(std::string folder);
     /// Where none stands by, one is asked for again.
@@ -73,7 +73,7 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
 
     boost::asio::io_context& context_;
     std::string cgroup_;
-    std::string testament_;
+    std::string death_notice_;
     std::string folder_;
     Guardian serving_;
     std::optional<Guardian> reserve_;

@@ -95,7 +95,7 @@ struct Write {
     }
     void operator()(const Kill&) const {}
     void operator()(const Feed&) const {}
-    void operator()(const Testament& testament) const { out.blob<std::uint32_t>(testament.bytes); }
+    void operator()(const DeathNotice& notice) const { out.blob<std::uint32_t>(notice.bytes); }
     void operator()(const Farewell&) const {}
     void operator()(const Beget&) const {}
     void operator()(const Serve& serve) const { out.blob<std::uint32_t>(serve.cgroup); }
@@ -188,7 +188,7 @@ Message read(ByteReader& in) {
         case 2: return read_signal_group(in);
         case 3: return Kill{};
         case 4: return Feed{};
-        case 5: return Testament{std::string(in.blob<std::uint32_t>(testament_max_bytes))};
+        case 5: return DeathNotice{std::string(in.blob<std::uint32_t>(death_notice_max_bytes))};
         case 6: return Farewell{};
         case 7: return Beget{};
         case 8: return Serve{std::string(in.blob<std::uint32_t>(path_max_bytes))};

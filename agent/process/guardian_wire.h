@@ -20,8 +20,8 @@
 
 namespace muster::agent::guardian_wire {
 
-inline constexpr std::size_t datagram_max_bytes = 80 * 1024;  ///< a testament and its head; far below SO_SNDBUF
-inline constexpr std::size_t testament_max_bytes = 64 * 1024;
+inline constexpr std::size_t datagram_max_bytes = 80 * 1024;  ///< a death notice and its head; far below SO_SNDBUF
+inline constexpr std::size_t death_notice_max_bytes = 64 * 1024;
 inline constexpr std::size_t stage_max_bytes = 4096;
 inline constexpr std::size_t path_max_bytes = 4096;
 inline constexpr std::size_t stuck_max_count = 1024;      ///< pids listed in one TreeStuck
@@ -47,7 +47,7 @@ struct SignalGroup {
 };
 struct Kill {};
 struct Feed {};
-struct Testament {
+struct DeathNotice {
     std::string bytes;
 };
 /// The agent ends in order: what follows the socket's end is no death.
@@ -95,8 +95,8 @@ struct Begotten {
     std::int32_t error_number = 0;
 };
 
-using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, Testament, Farewell, Beget, Serve, Spawned, Ended,
-                             GroupEmptied, Emptied, Stuck, Begotten, Folder, FollowUp>;
+using Message = std::variant<Spawn, Signal, SignalGroup, Kill, Feed, DeathNotice, Farewell, Beget, Serve, Spawned,
+                             Ended, GroupEmptied, Emptied, Stuck, Begotten, Folder, FollowUp>;
 
 std::string encode(const Message& message);
 /// Empty for anything that encode() cannot have made.

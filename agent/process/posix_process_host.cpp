@@ -106,8 +106,8 @@ void PosixProcessHost::Body::end() {
     guardians_->end();
     if (!pump_->flush(flush_max))
         log(LogLevel::warning,
-            "stdout or stderr did not take all of the workers' output before muster ended; the last of it "
-            "is missing there, and is in the files of --tee, where that was given");
+            "stdout or stderr did not accept all output of the workers before muster exited; the rest is missing there "
+            "(the files of --tee are complete)");
     pump_.reset();
 }
 
@@ -313,11 +313,12 @@ void PosixProcessHost::remove_after_death(std::string folder) {
     if (folder.size() <= wire::path_max_bytes) body_->guardians().remove_after_death(std::move(folder));
 }
 
-void PosixProcessHost::set_testament(std::string bytes) {
-    if (bytes.size() <= wire::testament_max_bytes)
-        body_->guardians().set_testament(std::move(bytes));
+void PosixProcessHost::set_death_notice(std::string bytes) {
+    if (bytes.size() <= wire::death_notice_max_bytes)
+        body_->guardians().set_death_notice(std::move(bytes));
     else
-        log(LogLevel::error, "a testament of ", bytes.size(), " bytes is too long for the guardian; the old one stays");
+        log(LogLevel::error, "a death notice of ", bytes.size(),
+            " bytes is too long for the guardian; the previous one stays");
 }
 
 }  // namespace muster::agent

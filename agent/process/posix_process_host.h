@@ -36,7 +36,7 @@ class PosixProcessHost final : public ProcessHost {
     void remove_after_death(std::string folder) override;
 
     /// What the guardian's on_agent_death is to be given, at most 64 KiB; each call replaces the last.
-    void set_testament(std::string bytes);
+    void set_death_notice(std::string bytes);
 
   private:
     class Body;

@@ -11,15 +11,15 @@ namespace muster::agent {
 
 namespace {
 
-/// What people ask a search engine about; the rest is in describe(WorkerEnd).
+/// Explains exit codes and signals that users look up. describe(WorkerEnd) has the rest.
 std::string_view meaning(const WorkerEnd& end) {
     if (const auto* signaled = std::get_if<Signaled>(&end)) {
         switch (signaled->signal) {
-            case 4: return "an instruction that this CPU does not have";
+            case 4: return "an illegal instruction: this CPU does not support it";
             case 6: return "the program aborted itself: a failed check or an uncaught C++ exception";
-            case 7: return "a bus error, often a full /dev/shm";
-            case 9: return "killed from outside, most often because memory ran out: look at dmesg and the memory limit";
-            case 11: return "a memory access that is not allowed";
+            case 7: return "a bus error, often caused by a full /dev/shm";
+            case 9: return "killed from outside, usually because memory ran out: see dmesg and the memory limit";
+            case 11: return "an invalid memory access (segmentation fault)";
             case 15: return "sent from outside the job (a person, a scheduler or another program)";
             case 25: return "a file grew beyond the limit on file sizes: raise ulimit -f (RLIMIT_FSIZE)";
             default: return {};
@@ -27,9 +27,9 @@ std::string_view meaning(const WorkerEnd& end) {
     }
     if (const auto* exited = std::get_if<Exited>(&end)) {
         switch (exited->code) {
-            case 75: return "the worker's own code; it is passed through as 75, 'try again'";
-            case never_again_code: return "the worker's own word: it is not to be started again";
-            case 78: return "the worker's own code; it is passed through as 78, 'wrong configuration'";
+            case 75: return "the worker's own exit code, passed through: 75 means 'retry'";
+            case never_again_code: return "the worker's own exit code: do not start it again";
+            case 78: return "the worker's own exit code, passed through: 78 means 'configuration error'";
             default: return {};
         }
     }
@@ -63,7 +63,7 @@ std::string_view last_line(std::string_view text) {
     return text.substr(text.rfind('\n') + 1);  // npos + 1 is 0
 }
 
-/// Each line of `text` behind `indent`; only the last `lines_max`, and a word about those left out.
+/// Each line of `text` after `indent`; only the last `lines_max`, and the number of lines left out.
 void append_indented(std::string& out, std::string_view text, std::string_view indent, std::size_t lines_max) {
     while (text.ends_with('\n') || text.ends_with('\r')) text.remove_suffix(1);
     if (text.empty()) return;
@@ -71,7 +71,7 @@ void append_indented(std::string& out, std::string_view text, std::string_view i
     const std::size_t skipped = lines.size() > lines_max ? lines.size() - lines_max : 0;
     if (skipped > 0) out += cat(indent, "(", skipped, skipped == 1 ? " line" : " lines", " before)\n");
     for (std::size_t i = skipped; i < lines.size(); ++i) {
-        // Of a progress bar a terminal shows what follows the last carriage return.
+        // A terminal shows only the text after a progress bar's last carriage return.
         const auto line = lines[i].ends_with('\r') ? lines[i].substr(0, lines[i].size() - 1) : lines[i];
         out += cat(indent, line.substr(line.rfind('\r') + 1), '\n');  // npos + 1 is 0
     }
@@ -85,7 +85,7 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
         if (!why.empty()) out += cat(" - ", why);
     }
     out += '\n';
-    // Of a node that cannot say it itself the daemon knows when it last heard it.
+    // For a lost node, the daemon has the time of its last message.
     const bool silent = first.kind == FailureKind::node_lost && first.pid > 0;
     const auto when = first.wall_time_s <= 0 ? std::string()
                                              : cat(silent ? "  last heard at " : "  at ", clock_time(first.wall_time_s),
@@ -101,7 +101,7 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
         const bool is_path = first.cause.core_file.starts_with('/');
         out += cat("  core dump: ", first.cause.core_file, is_path ? cat(" on ", first.host) : std::string(), '\n');
     }
-    // The error file holds the exception itself, and mostly the same text ends the stderr: once is enough.
+    // The error file has the exception. stderr usually ends with the same text, so it is printed once.
     if (!first.message.empty()) {
         out +=
             first.error_file.empty() ? "  why:\n" : cat("  error file: ", first.error_file, " on ", first.host, '\n');
@@ -112,12 +112,11 @@ void append_first(std::string& out, const Failure& first, const ReportContext& c
     if (!first.stderr_tail.empty() && !told) {
         std::string lines;
         append_indented(lines, first.stderr_tail, "    ", context.stderr_lines_max);
-        out += cat("  its last lines on stderr:\n", lines);
+        out += cat("  last lines of its stderr:\n", lines);
         if (!is_utf8(lines))
             out +=
-                "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; in Python "
-                "set "
-                "PYTHONUTF8=1, elsewhere LC_ALL=C.UTF-8)\n";
+                "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; set "
+                "PYTHONUTF8=1 for Python, else LC_ALL=C.UTF-8)\n";
     }
     if (!first.log_directory.empty()) out += cat("  logs: ", first.log_directory, " on ", first.host, '\n');
 }
@@ -128,7 +127,7 @@ std::string ranks_of(const FailureGroup& group) {
     return cat("ranks ", group.ranks, " (", group.count, " workers)");
 }
 
-/// One line for each error, whatever the number of ranks that had it. `first` in the first group has been told.
+/// One line per distinct error. The first group's first error has been printed already.
 void append_groups(std::string& out, const Verdict& verdict) {
     constexpr std::size_t told_max = 8;
     for (std::size_t i = 0; i < verdict.groups.size() && i < told_max; ++i) {
@@ -141,7 +140,8 @@ void append_groups(std::string& out, const Verdict& verdict) {
             out += cat("    ", ranks_of(group), ": the same error\n");
         }
     }
-    if (verdict.groups.size() > told_max) out += cat("    and ", verdict.groups.size() - told_max, " more kinds\n");
+    if (verdict.groups.size() > told_max)
+        out += cat("    and ", verdict.groups.size() - told_max, " more kinds of errors\n");
 }
 
 void append_others(std::string& out, const Verdict& verdict) {
@@ -159,7 +159,7 @@ struct Reporter {
     const ReportContext& context;
 
     [[nodiscard]] std::string job() const { return context.job_is_named ? cat("job ", context.job) : "the job"; }
-    /// About this node in the job.
+    /// A line about this node.
     [[nodiscard]] std::string line(std::string_view text) const {
         return cat(context.program, ": ", context.job_is_named ? cat(job(), ": ") : std::string(), text, '\n');
     }
@@ -170,15 +170,15 @@ struct Reporter {
         return context.unsaved.empty()
                    ? std::string()
                    : line(
-                         "every worker exited 0, but the newest step is not on the disk; mend or empty the "
-                         "disk and start the job again: it goes on from the step that is safe");
+                         "every worker exited 0, but the newest step was not written to disk; repair the disk or free "
+                         "space, and start the job again: it resumes from the last complete checkpoint");
     }
     std::string operator()(const JobFailed& failed) const {
         const auto& end = failed.report;
         if (end.verdict.first && saved_and_left(end.verdict.first->end)) {
             return cat(context.program, ": ", job(), " is not over: ", end.why,
                        context.signal_reason.empty() ? "" : cat(" (", context.signal_reason, ")"),
-                       "; start it again to go on\n");
+                       "; start it again to continue\n");
         }
         std::string out = cat(context.program, ": ", job(), " failed", end.why.empty() ? "" : ": ", end.why, '\n');
         if (end.verdict.first) append_first(out, *end.verdict.first, context);
@@ -187,7 +187,8 @@ struct Reporter {
         if (const auto suspect = suspect_of(end.verdict)) out += cat("  look first at ", suspect->text(), '\n');
         if (failed_alike_at_start(end.verdict))
             out +=
-                "  every rank failed so, before its first step: look at the program, its options and its environment\n";
+                "  every rank failed with this error before its first step: check the program, its options and its "
+                "environment\n";
         if (failed.part != NodePart::ran) out += cat("  ", why_idle(failed.part, context), '\n');
         return out;
     }
@@ -206,7 +207,7 @@ struct Reporter {
     std::string operator()(const AgentFailed& failed) const { return line(failed.why); }
     std::string operator()(const SetUpFailed& failed) const { return line(failed.why); }
     std::string operator()(const Drained& drained) const {
-        return line(cat("this node was asked to leave, and has left: ", drained.why));
+        return line(cat("this node was drained and has left the job: ", drained.why));
     }
 };
 
@@ -221,8 +222,8 @@ bool failed_alike_at_start(const Verdict& verdict) {
 
 std::string why_idle(NodePart part, const ReportContext& context) {
     if (part == NodePart::ran) return {};
-    return cat(part == NodePart::spare ? "this node was a spare of it" : "this node came after its end",
-               " and has not run ", context.entry);
+    return cat(part == NodePart::spare ? "this node was a spare" : "this node joined after its end",
+               " and did not run ", context.entry);
 }
 
 std::string report(const Ending& ending, const ReportContext& context) {

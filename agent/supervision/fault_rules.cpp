@@ -6,7 +6,7 @@ namespace muster::agent {
 
 namespace {
 
-/// Who stood still is missed by others, and learns within so long that they have given it up.
+/// After this time a stopped process knows that the others evicted it.
 constexpr Duration aftermath = 5s;
 
 }  // namespace
@@ -15,13 +15,13 @@ std::string objection(const native::FaultOrdered& order, const FaultFacts& facts
     if (!facts.allowed) return "refused: this agent was started without --allow-faults";
     const auto& fault = order.fault;
     if (auto wrong = native::wrong_with(fault); !wrong.empty()) return wrong;
-    if (fault.target == native::FaultTarget::daemon) return "this is an agent, and no daemon";
+    if (fault.target == native::FaultTarget::daemon) return "this is an agent, not a daemon";
     if (fault.target == native::FaultTarget::agent) return {};
-    // Rank 3 of the next round may be another worker than the one that was meant.
+    // The same rank of the next round may be another worker.
     if (order.round != facts.round)
-        return cat("round ", order.round, " is over here; ask again when the next one runs");
+        return cat("round ", order.round, " has ended; repeat the command when the next round runs");
     if (fault.rank < facts.rank_base || !facts.alive.contains(fault.rank - facts.rank_base))
-        return cat("rank ", fault.rank, " does not run any more");
+        return cat("rank ", fault.rank, " is not running any more");
     return {};
 }
 

@@ -108,8 +108,8 @@ class Placer {
         if (cores.size() < sharers)
             return Error{Errc::invalid_argument,
                          cat("NUMA node ", node, " has ", cores.size(), cores.size() == 1 ? " core" : " cores",
-                             " that this process may use, for ", sharers,
-                             " GPUs or workers; write --numa-binding=node, or ask for more cores")};
+                             " that this process may use, but ", sharers,
+                             " GPUs or workers share them; write --numa-binding=node, or request more cores")};
         const auto each = cores.size() / sharers, remainder = cores.size() % sharers;
         const auto first = place * each + std::min(place, remainder);
         const auto count = each + (place < remainder ? 1 : 0);
@@ -141,8 +141,8 @@ class Placer {
         std::sort(allowed.begin(), allowed.end());
         return {Errc::invalid_argument,
                 cat(seat.why, " NUMA node ", seat.node,
-                    ", but of that node's CPUs this process may use none (it may use ", describe_ranges(allowed),
-                    "); ask for CPUs beside the GPUs (Slurm: --gres-flags=enforce-binding), or leave the option out")};
+                    ", but this process may use none of that node's CPUs (allowed: ", describe_ranges(allowed),
+                    "); request CPUs near the GPUs (Slurm: --gres-flags=enforce-binding), or remove the option")};
     }
 
     const Topology& topology_;
@@ -155,7 +155,7 @@ class Placer {
 Result<std::vector<Placement>> place_workers(NumaBinding mode, const Topology& topology,
                                              const std::vector<GpuFacts>& gpus, std::uint32_t worker_count) {
     if (std::none_of(topology.cpus.begin(), topology.cpus.end(), [](const auto& cpu) { return cpu.is_allowed; }))
-        return Error{Errc::invalid_argument, "no CPU is known that this process may use"};
+        return Error{Errc::invalid_argument, "no CPU is known that this process may use; is its affinity mask empty?"};
     const Placer placer(topology, gpus, worker_count);
     std::vector<Placement> placements;
     for (std::uint32_t local_rank = 0; local_rank < worker_count; ++local_rank) {

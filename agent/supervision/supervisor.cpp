@@ -80,9 +80,9 @@ void Supervisor::on(const StoreOpened& event, Instant) {
     store_opening_ = false;
     if (event.ports.has_error()) {
         const auto& error = event.ports.error();
-        auto why = cat("the workers' store cannot be served: ", error.context);
+        auto why = cat("the workers' store cannot be opened: ", error.context);
         if (error.code == Errc::already_exists || error.code == Errc::permission_denied)
-            end(SetUpFailed{std::move(why)});  // the port that was asked for is not to be had
+            end(SetUpFailed{std::move(why)});  // the requested port is not available
         else
             end(AgentFailed{std::move(why)});
         return;
@@ -97,16 +97,16 @@ void Supervisor::on(const DaemonSaid& event, Instant now) {
     } else if (const auto* parked = std::get_if<native::Parked>(&event.message)) {
         parked_ = true;
         const auto before = parked->position;
-        say(before == 0 ? "parked as a spare, the next one to be taken"
-                        : cat("parked as a spare, behind ", before, before == 1 ? " other" : " others"));
+        say(before == 0 ? "parked as a spare, first in the queue"
+                        : cat("parked as a spare, after ", before, before == 1 ? " other spare" : " other spares"));
     } else if (const auto* ended = std::get_if<native::RoundEnded>(&event.message)) {
         on_round_ended(*ended, now);
     } else if (const auto* drain = std::get_if<native::Drain>(&event.message)) {
         // Not a round that is over: the workers may save, which may take their peers on other nodes.
         const bool running = round_ && !round_->drain;
-        tell(cat("this node is to leave: ", drain->why, running ? "; stopping its workers" : ""));
+        tell(cat("draining this node: ", drain->why, running ? "; stopping its workers" : ""));
         end(Drained{drain->why});
-        begin_drain(sigterm, Tell::notice, cat("this node is to leave: ", drain->why), now);
+        begin_drain(sigterm, Tell::notice, cat("draining this node: ", drain->why), now);
     } else if (const auto* notice = std::get_if<native::NoticeGiven>(&event.message)) {
         on_notice(*notice, now);
     } else if (const auto* over = std::get_if<native::JobEnded>(&event.message)) {
@@ -125,7 +125,7 @@ void Supervisor::on_notice(const native::NoticeGiven& notice, Instant now) {
     round_->notice_due = no_deadline;
     // A second notice hurries the workers.
     if (std::exchange(round_->echo_owed, false))
-        return say(cat("the daemon passes on: ", notice.why, "; this node's workers were told before"));
+        return say(cat("notice from the daemon: ", notice.why, "; this node's workers have received it already"));
     round_->noticed_at = now;
     tell(cat("notice to this node's workers: ", notice.why));
     act(PreemptWorkers{notice.why});
@@ -169,13 +169,13 @@ void Supervisor::on_round_ended(const native::RoundEnded& ended, Instant now) {
     if (ended.final || round_->fenced)
         say(over);
     else if (may_be_last)
-        tell(cat(over, all_gone() ? "" : "; stopping this node's workers", "; looking for the first cause"));
+        tell(cat(over, all_gone() ? "" : "; stopping this node's workers", "; determining the first cause"));
     else if (ended.reason == native::RoundEndReason::worker_failed)
         // A worker that saved and left, or a crash loop, ends the job: that is known when all nodes have reported.
         tell(cat(over, all_gone() ? "" : "; stopping this node's workers",
-                 "; the next round follows, unless the job is over"));
+                 "; the next round follows unless the job ends"));
     else
-        tell(cat(over, all_gone() ? "; going on" : "; stopping this node's workers, and going on"));
+        tell(cat(over, all_gone() ? "; continuing" : "; stopping this node's workers, then continuing"));
     round_->ended = ended;
     if (!round_->fenced) last_end_ = over;
     // Workers of a node that leaves may save, but not with peers that are gone.
@@ -207,18 +207,19 @@ void Supervisor::on(const ClientLost& event, Instant now) {
 
 void Supervisor::on(const StopRequested& event, Instant now) {
     const bool repeats = event.signal == config_.repeated_signal;
-    if (stop_count_ > 0 && repeats) return say(cat(signal_name(event.signal), " again: the scheduler repeats itself"));
+    if (stop_count_ > 0 && repeats)
+        return say(cat(signal_name(event.signal), " again: a repetition by the scheduler, ignored"));
     ++stop_count_;
     if (stop_count_ == 1) {
         if (round_ && !all_gone())
-            tell(cat(signal_name(event.signal), ": stopping this node's workers; what is left after ",
-                     describe(config_.grace), " is killed", repeats ? "" : ", or now if the signal comes again"));
+            tell(cat(signal_name(event.signal), ": stopping this node's workers; they are killed after ",
+                     describe(config_.grace), repeats ? "" : ", or when the signal is repeated"));
         else
             say(cat("stop requested by ", signal_name(event.signal)));
         end(Cancelled{event.signal});
         begin_drain(event.signal, Tell::notice, cat("this node is stopped by ", signal_name(event.signal)), now);
     } else {
-        tell(cat(signal_name(event.signal), " again: killing what is left"));
+        tell(cat(signal_name(event.signal), " again: killing the remaining processes"));
         kill_now(now);
     }
 }
@@ -270,7 +271,7 @@ void Supervisor::on_worker_ended(const WorkerEnded& ended, const WorkerNotes& no
     if (ended.unfed || ended.orphaned || stopped_by_us(ended, notes)) {
         worker.fate = Fate::stopped;
         if (ended.unfed)
-            fence("this agent had been stopped for too long, so its guardian has killed the workers; going on", now);
+            fence("this agent was stopped for too long, so its guardian killed the workers; continuing", now);
         return;
     }
     if (succeeded(ended.end)) {
@@ -369,7 +370,7 @@ Failure Supervisor::node_failure(FailureKind kind, const std::string& why, const
 /// With it died whatever worker was still running: one failure of this node. What had ended before is not touched by
 /// it, and with a new guardian the node takes part in the next round.
 void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& notes, Instant now) {
-    const auto why = cat("the guardian process of this node's workers is gone: ", lost.why);
+    const auto why = cat("the guardian process of this node's workers died: ", lost.why);
     say(why);
     const bool in_round = round_ && !drained();
     const bool stopping = in_round && round_->drain && lost.at >= round_->drain->signalled;
@@ -387,7 +388,8 @@ void Supervisor::on_guardian_lost(const GuardianLost& lost, const WorkerNotes& n
 }
 
 void Supervisor::on_tree_stuck(const std::string& what) {
-    const auto why = cat(what, " did not go after SIGKILL (a dead disk or a hung driver?); this host needs a look");
+    const auto why =
+        cat(what, " did not end after SIGKILL, probably because of a dead disk or a hung driver; check this host");
     say(why);
     if (ending_) tell(why);  // the ending that is reported is another one, a stop's
     stuck_ = true;

@@ -54,8 +54,9 @@ bool Supervisor::hold(const HostSaid& event, Instant now) {
     if (round_->held.empty()) {
         const int signal = ended != nullptr ? outer_signal(*ended) : 0;
         if (signal == 0 || event.notes.cause.kind != CauseKind::unknown) return false;
-        say(cat("local rank ", ended->local_rank, " ended with ", describe(ended->end), ", not by muster: waiting ",
-                describe(config_.signals_are_one_within), " for the same signal to this agent"));
+        say(cat("local rank ", ended->local_rank, " ended with ", describe(ended->end),
+                ", without a signal from muster: waiting ", describe(config_.signals_are_one_within),
+                " for the same signal to this agent"));
         round_->held_until = now + config_.signals_are_one_within;
     } else if (ended != nullptr ? ended->unfed || ended->orphaned
                                 : !std::holds_alternative<WorkerStarted>(event.event) &&
@@ -84,7 +85,7 @@ void Supervisor::settle_workers(Instant now) {
             if (now >= *drain.forced_at + config_.kill_wait) on_tree_stuck("the workers' processes");
         } else if (drain.killed_at) {
             if (now < *drain.killed_at + config_.kill_wait) return;
-            say("the guardian has not killed what is left, and does not say why: doing without it");
+            say("the guardian did not kill the remaining processes; continuing without it");
             drain.forced_at = now;
             act(KillGuardian{});
         } else if (all_gone() || now >= drain.kill_at) {
@@ -114,7 +115,7 @@ void Supervisor::tell_killed() {
             ranks += cat(ranks.empty() ? "rank " : ",", round_->assignment.rank_base + local_rank);
     auto killed = cat(ranks, " had not ended ", describe(config_.grace), " after ", signal_name(round_->drain->signal),
                       " (--shutdown-timeout) and was killed");
-    tell(cat(killed, "; a worker that needs longer, to save for example, needs a longer --shutdown-timeout"));
+    tell(cat(killed, "; if workers need more time, e.g. to save, raise --shutdown-timeout"));
     if (auto* stopped = ending_ ? std::get_if<Cancelled>(&*ending_) : nullptr) stopped->killed = std::move(killed);
 }
 
@@ -127,7 +128,7 @@ void Supervisor::settle_notice(Instant now) {
     round_->echo_owed = true;
     round_->noticed_at = now;
     tell(cat("notice to this node's workers: ", round_->own_notice,
-             " (no answer from the rendezvous; other nodes hear of it when there is one)"));
+             " (no answer from the rendezvous; other nodes receive it when it answers)"));
     act(PreemptWorkers{round_->own_notice});
 }
 
@@ -137,8 +138,8 @@ void Supervisor::signal_groups() {
     for (std::uint32_t local_rank = 0; local_rank < round_->workers.size(); ++local_rank) {
         auto& worker = round_->workers[local_rank];
         if (!worker.group_left || std::exchange(worker.group_signalled, true)) continue;
-        say(cat("local rank ", local_rank,
-                " has ended and left processes in its group: ", signal_name(round_->drain->signal), " for those"));
+        say(cat("local rank ", local_rank, " ended and left processes in its group: sending them ",
+                signal_name(round_->drain->signal)));
         act(SignalGroup{local_rank, round_->drain->signal});
     }
 }

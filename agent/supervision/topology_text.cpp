@@ -50,11 +50,11 @@ Result<Topology> read_topology(std::string_view text) {
     if (text.ends_with(last_line))
         text.remove_suffix(last_line.size());
     else if (!text.starts_with("note "))
-        return Error{Errc::invalid_argument, "muster-topology did not come to an end"};
+        return Error{Errc::invalid_argument, "muster-topology did not finish"};
     for (const auto line : split(text, '\n'))
         if (!line.empty() && !read_line(line, topology))
-            return Error{Errc::invalid_argument, cat("muster-topology said '", line, "'")};
-    if (topology.cpus.empty()) return Error{Errc::invalid_argument, "muster-topology said nothing about CPUs"};
+            return Error{Errc::invalid_argument, cat("muster-topology printed an unknown line '", line, "'")};
+    if (topology.cpus.empty()) return Error{Errc::invalid_argument, "muster-topology reported no CPUs"};
     return topology;
 }
 

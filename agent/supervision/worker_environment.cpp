@@ -72,7 +72,7 @@ Result<std::vector<std::string>> worker_environment(const WorkerSpec& spec, cons
     if (spec.master_address.empty() && assignment.store_addresses.empty())
         return Error{Errc::invalid_argument,
                      cat("round ", assignment.round,
-                         ": the node of group rank 0 gave no address for its store; give it one with "
+                         ": the node of group rank 0 has no address for its store; set one with "
                          "--local-addr")};
     Variables variables = spec.environment;
     if (spec.virtual_local_rank) {

@@ -23,18 +23,16 @@ constexpr std::string_view checkpoint_usage =
     "usage: muster checkpoint DIR [--verify]\n"
     "       muster checkpoint export DIR OUT [--step N] [--max-file-size GIB] [--prefix PREFIX]\n"
     "\n"
-    "Lists the checkpoints in DIR, the newest first: step, folder, round, ranks that wrote it, size, and whether it "
-    "is\n"
-    "whole. Exit code 0 when the newest one is, 1 when not.\n"
-    "  --verify             reads every byte and compares checksums; else manifests and the sizes of files are looked "
-    "at\n"
+    "Lists the checkpoints in DIR, the newest first: step, folder, round, number of ranks, size, and whether it is\n"
+    "complete. Exit code 0 if the newest checkpoint is complete, else 1.\n"
+    "  --verify             read every byte and compare checksums (default: check manifests and file sizes)\n"
     "\n"
-    "export puts the newest checkpoint together in the new folder OUT: whole tensors in safetensors files with "
-    "Hugging\n"
-    "Face's index, checksums compared on the way.\n"
-    "  --step N             that of step N\n"
-    "  --max-file-size GIB  begin a new file before one is larger (default 5); fractions are fine\n"
-    "  --prefix PREFIX      only tensors whose names begin with PREFIX, such as 'model.', and without it\n";
+    "export merges the newest checkpoint into the new folder OUT: whole tensors in safetensors files with Hugging\n"
+    "Face's index. It compares checksums while reading.\n"
+    "  --step N             export the checkpoint of step N\n"
+    "  --max-file-size GIB  maximum size of one file, a decimal number (default 5)\n"
+    "  --prefix PREFIX      export only tensors whose names begin with PREFIX, such as 'model.', and remove the "
+    "prefix\n";
 
 constexpr int not_whole = 1;
 
@@ -55,7 +53,7 @@ std::string size_text(std::uint64_t bytes) {
 
 enum class Look { at_sizes, at_every_byte };
 
-/// What the manifest says, once the files have been compared with it.
+/// The manifest, after the files have been compared with it.
 Result<Manifest> inspect(const std::string& folder, Look look) {
     auto manifest = runtime::read_manifest(folder);
     if (!manifest || look == Look::at_sizes) return manifest;
@@ -77,24 +75,24 @@ std::uint64_t bytes_of(const Manifest& manifest) {
 
 struct Request {
     bool export_it = false;
-    std::vector<std::string> places;  ///< DIR, or DIR and OUT
+    std::vector<std::string> places;  ///< DIR, or DIR and OUT.
     Look look = Look::at_sizes;
     std::optional<std::int64_t> step;
     runtime::ExportOptions options;
 };
 
-/// GiB, as people write them.
+/// A decimal number of GiB.
 Result<std::uint64_t> read_size(const std::string& text) {
     constexpr double gib = 1u << 30, most = 1e9;
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !std::isfinite(value) || value <= 0 || value > most) {
-        return Error{Errc::invalid_argument, cat("--max-file-size: '", text, "' is no number of GiB above 0")};
+        return Error{Errc::invalid_argument, cat("--max-file-size: '", text, "' is not a number of GiB above 0")};
     }
     return static_cast<std::uint64_t>(std::ceil(value * gib));
 }
 
-/// Takes the option at arguments[i], and moves `i` to the last word of it.
+/// Reads the option at arguments[i] and moves `i` to its last word.
 Result<void> read_option(const std::vector<std::string>& arguments, std::size_t& i, Request& request) {
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
     auto name = arguments[i];
@@ -105,8 +103,7 @@ Result<void> read_option(const std::vector<std::string>& arguments, std::size_t&
     const auto sign = name.find('=');
     const bool known = name.substr(0, sign) == "--step" || name.substr(0, sign) == "--max-file-size" ||
                        name.substr(0, sign) == "--prefix";
-    if (!known || !request.export_it)
-        return wrong(cat("there is no option ", name, " here (see muster checkpoint --help)"));
+    if (!known || !request.export_it) return wrong(cat("unknown option ", name, " (see muster checkpoint --help)"));
     std::string value;
     if (sign != std::string::npos) {
         value = name.substr(sign + 1);
@@ -121,7 +118,7 @@ Result<void> read_option(const std::vector<std::string>& arguments, std::size_t&
     } else if (name == "--step") {
         std::int64_t step = 0;
         if (!parse_number(std::string_view(value), step) || step < 0) {
-            return wrong(cat("--step: '", value, "' is no step"));
+            return wrong(cat("--step: '", value, "' is not a step number"));
         }
         request.step = step;
     } else {
@@ -160,9 +157,10 @@ int list(const std::string& directory, const std::vector<CheckpointName>& checkp
         if (manifest) {
             print(cat("step ", manifest->step, "  ", name, "  round ", manifest->round, "  ranks ",
                       manifest->files.size(), "  ", size_text(bytes_of(*manifest)), "  ",
-                      look == Look::at_every_byte ? "whole: every byte read" : "whole by its manifest", "\n"));
+                      look == Look::at_every_byte ? "complete: every byte verified" : "complete by its manifest",
+                      "\n"));
         } else {
-            print(cat("step ", checkpoints[i].step, "  ", name, "  not whole: ", manifest.error().context, "\n"));
+            print(cat("step ", checkpoints[i].step, "  ", name, "  incomplete: ", manifest.error().context, "\n"));
         }
     }
     return answer("checkpoint", {}, newest_whole ? exit_codes::success : not_whole);
@@ -174,16 +172,17 @@ int export_one(const Request& request, const std::vector<CheckpointName>& checkp
         if (request.step && name.step != *request.step) continue;
         const auto folder = cat(directory, '/', to_string(name));
         const auto manifest = runtime::read_manifest(folder);
-        // Another one than was asked for would be a surprise, found out late or never.
+        // Exporting another step than the requested one would go unnoticed.
         if (!manifest)
-            return complain("checkpoint", not_whole, cat(folder, ": ", manifest.error().context, "; others: --step N"));
+            return complain("checkpoint", not_whole,
+                            cat(folder, ": ", manifest.error().context, "; write --step N to export another step"));
         const auto done = runtime::export_checkpoint(folder, *manifest, request.places[1], request.options);
         if (!done) return complain("checkpoint", not_whole, done.error().context);
         return answer("checkpoint", cat(folder, ": ", done->tensor_count, " tensors, ", size_text(done->bytes), ", in ",
                                         done->file_count, done->file_count == 1 ? " file" : " files", " of ",
                                         request.places[1], "\n"));
     }
-    return complain("checkpoint", not_whole, cat(directory, ": there is no checkpoint of step ", *request.step));
+    return complain("checkpoint", not_whole, cat(directory, ": no checkpoint of step ", *request.step));
 }
 
 }  // namespace

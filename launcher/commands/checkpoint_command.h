@@ -1,4 +1,4 @@
-// `muster checkpoint`: what lies in a checkpoint directory, is it whole, and a copy of it for other programs.
+// `muster checkpoint`: lists, verifies and exports the checkpoints of a directory.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace muster::launcher {
 
-/// `arguments` after "checkpoint". Prints to stdout, and what is wrong to stderr. Exit codes: 0, the newest checkpoint
-/// is whole, or was exported; 1, it is not; 2, wrong usage.
+/// `arguments` are the words after "checkpoint". Prints to stdout, errors to stderr. Exit codes: 0 if the newest
+/// checkpoint is complete or was exported, 1 if not, 2 for wrong usage.
 int run_checkpoint(const std::vector<std::string>& arguments);
 
 }  // namespace muster::launcher

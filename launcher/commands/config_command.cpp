@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::string_view config_usage =
     "usage: muster config check FILE\n"
-    "Says whether FILE, of muster --config or of a unit muster-agent@JOB.service, is right: keys, values, what\n"
-    "contradicts itself, the program, and ports.\n";
+    "Validates FILE, the configuration of muster --config or of a unit muster-agent@JOB.service: keys, values,\n"
+    "contradictions, the program and ports.\n";
 
-/// Ports below this want a right.
+/// Ports below this one need a privilege.
 int first_free_port() {
     int port = 1024;
     (void)parse_number(trim(read_file("/proc/sys/net/ipv4/ip_unprivileged_port_start")), port);
@@ -45,7 +45,7 @@ std::string port_trouble(const LaunchConfig& config) {
     if (!store && !own_endpoint) return {};
     return cat(store ? "store-port " : "rdzv-endpoint: port ", store ? config.store_ports.first : config.endpoint.port,
                " is below ", free_from,
-               ", which only root and who has CAP_NET_BIND_SERVICE may take: choose one from there on, or write "
+               ", which needs root or CAP_NET_BIND_SERVICE: choose a higher port, or write "
                "AmbientCapabilities=CAP_NET_BIND_SERVICE into the unit");
 }
 
@@ -78,13 +78,13 @@ int check(const std::string& path, const Environment& environment) {
     if (is_file && !config.script.starts_with('/'))
         complain("config", 0,
                  cat(path, ": warning: '", config.script,
-                     "' is looked for where muster is started, which is / for a unit without "
-                     "WorkingDirectory=: write the whole path"));
+                     "' is relative to the working directory of muster, which is / for a unit without "
+                     "WorkingDirectory=: write the absolute path"));
     const auto nodes =
         config.nodes_min == config.nodes_max ? cat(config.nodes_max) : cat(config.nodes_min, " to ", config.nodes_max);
     return answer(
         "config",
-        cat(path, " is right: job ", config.standalone ? "of this node alone" : cat("'", config.job, "'"), ", ", nodes,
+        cat(path, " is valid: job ", config.standalone ? "on this node only" : cat("'", config.job, "'"), ", ", nodes,
             config.nodes_max == 1 ? " node" : " nodes", ", runs ", join(std::get<Entry>(entry).argv, " "), "\n"));
 }
 
@@ -94,7 +94,7 @@ int run_config(const std::vector<std::string>& arguments, Environment environmen
     if (asks_for_help(arguments)) return answer("config", config_usage);
     if (arguments.size() != 2 || arguments[0] != "check")
         return complain("config", exit_codes::usage, "write: muster config check FILE");
-    // As the unit of that name gives it.
+    // The unit of that name sets the job id so.
     auto name = base_name(arguments[1]);
     if (name.ends_with(".conf")) name.remove_suffix(5);
     if (!name.empty()) environment.try_emplace("MUSTER_RDZV_ID", name);

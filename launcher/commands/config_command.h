@@ -1,4 +1,4 @@
-// muster config check FILE: says whether a job's configuration file is right, before a unit is started with it.
+// muster config check FILE: validates a job's configuration file before a unit starts with it.
 #pragma once
 
 #include <string>
@@ -8,9 +8,8 @@
 
 namespace muster::launcher {
 
-/// `arguments` follow "config". Every line that is wrong is told, then what contradicts itself, a program that is not
-/// there, and a port that this user may not have. 0 all is right, 2 it is not, or the usage is not; 126 and 127 as the
-/// launcher would end.
+/// `arguments` are the words after "config". Reports every wrong line, then contradictions, a missing program and a
+/// port that this user may not use. Exit codes: 0 valid, 2 invalid or wrong usage, 126 and 127 as the launcher's.
 int run_config(const std::vector<std::string>& arguments, Environment environment);
 
 }  // namespace muster::launcher

@@ -19,12 +19,12 @@ namespace muster::launcher {
 
 namespace {
 
-/// One daemon among several has so long to answer: the one that leads may be another.
+/// Timeout for one of several daemons: another one may be the leader.
 constexpr Duration attempt_limit = 3s;
-/// Between two rounds of questions: an election takes a second or two.
+/// Pause between two passes over all daemons. An election takes 1 to 2 s.
 constexpr Duration ask_again_after = 200ms;
 
-/// Messages over one connection, each wait with the same deadline.
+/// Messages over one connection. All waits share one deadline.
 class Talk {
   public:
     Talk(rendezvous::BlockingSocket socket, Instant deadline) : socket_(std::move(socket)), deadline_(deadline) {}
@@ -35,7 +35,8 @@ class Talk {
         return socket_.send(bytes, deadline_);
     }
 
-    /// The next message of this kind. Whatever comes instead is an error; a refusal is the daemon's own sentence.
+    /// Receives a message of this type. Any other message is an error. The error of a refusal is the daemon's own
+    /// sentence.
     template <class Wanted>
     Result<Wanted> hear() {
         for (;;) {
@@ -47,10 +48,12 @@ class Talk {
                     return Error{Errc::permission_denied, refused->why};
                 if (const auto* other = std::get_if<native::NotLeader>(&*whole)) {
                     leader_ = other->leader;
-                    return Error{Errc::unreachable, leader_.empty() ? std::string("it does not lead just now")
-                                                                    : cat("it does not lead, but ", leader_)};
+                    return Error{Errc::unreachable, leader_.empty()
+                                                        ? std::string("it is not the leader, and no leader is known")
+                                                        : cat("it is not the leader; the leader is ", leader_)};
                 }
-                return Error{Errc::bad_frame, cat("got ", native::name(*whole), " where another answer was due")};
+                return Error{Errc::bad_frame, cat("it answered with an unexpected message, ", native::name(*whole),
+                                                  "; is it a different version of muster?")};
             }
             const auto bytes = socket_.receive(deadline_);
             if (!bytes) return bytes.error();
@@ -58,9 +61,9 @@ class Talk {
         }
     }
 
-    /// Where the daemon says that the leader is; empty: nowhere.
+    /// The leader's endpoint according to the daemon. Empty: unknown.
     [[nodiscard]] const std::string& leader() const { return leader_; }
-    /// What was asked may be done, whatever comes of the rest.
+    /// True once the command was sent: from then on it may have been executed.
     bool command_said = false;
 
   private:
@@ -104,7 +107,7 @@ Result<native::CommandAnswer> converse(Talk& talk, const std::string& job, const
 
 struct Attempt {
     Result<native::CommandAnswer> answer;
-    std::string leader;  ///< where it is said to be
+    std::string leader;  ///< The leader's endpoint as the daemon reported it.
     bool is_last = false;
 };
 
@@ -118,7 +121,7 @@ Attempt ask_one(const Endpoint& endpoint, const std::string& job, const native::
     Talk talk(std::move(*socket), deadline);
     auto answer = converse(talk, job, command, secret);
     if (answer) return {std::move(answer), {}, true};
-    // A daemon that stands by takes no command; and who refuses us will do so again.
+    // A standby daemon takes no command. A refusal is final.
     const bool stands_by = answer.error().code == Errc::unreachable;
     const bool refused = answer.error().code == Errc::permission_denied;
     return {named(answer.error()), talk.leader(), refused || (talk.command_said && !stands_by)};
@@ -143,7 +146,7 @@ Result<native::CommandAnswer> command_daemon(const std::vector<Endpoint>& daemon
             if (!leader) continue;
             attempt = ask_one(*leader, job, command, secret, std::min(deadline, now() + attempt_limit));
             if (attempt.answer || attempt.is_last) return std::move(attempt.answer);
-            leader.reset();  // it led a moment ago
+            leader.reset();  // It has lost the leadership.
         }
         if (daemons.size() == 1 || now() + ask_again_after >= deadline)
             return Error{Errc::unreachable, muster::join(said, "; ")};

@@ -1,4 +1,4 @@
-// A command given to a job's daemon from anywhere, with the job's secret.
+// Sends a command to a job's daemon from any host, with the job's secret.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace muster::launcher {
 
-/// Connects, proves to know the secret, checks that the daemon does, says the command and waits for the answer, all
-/// within `limit`. Of several daemons the one that leads is found: they are tried in turn, and where one says who
-/// leads, that one is next; again and again, because the next leader may only be on its way. Once the command has been
-/// said it is said to nobody else. The error is a sentence for the person: no answer, another secret, none at the
-/// daemon; of several daemons, what each of them said last.
+/// Connects, authenticates in both directions, sends the command and waits for the answer, all within `limit`. Of
+/// several daemons it finds the leader: it tries them in turn, follows a hint about the leader at once, and retries
+/// until the deadline, because an election may be running. It never sends the command to a second daemon. The error is
+/// a sentence for the user: no answer, a different secret, or no secret at the daemon; of several daemons, the last
+/// error of each.
 Result<native::CommandAnswer> command_daemon(const std::vector<Endpoint>& daemons, const std::string& job,
                                              const native::Command& command, const native::KeyedHash& secret,
                                              Duration limit);

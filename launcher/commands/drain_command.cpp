@@ -13,19 +13,19 @@ namespace {
 
 constexpr std::string_view usage =
     "usage: muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT],...]\n"
-    "NODE (HOST, or HOST:PID where several agents are on one host) stops its workers, with their grace, and leaves "
+    "NODE (HOST, or HOST:PID if several agents run on one host) stops its workers with their grace period and leaves "
     "the\n"
-    "job, which goes on elsewhere. To be given on any node of the job, by its user or by root. The id (--rdzv-id) is\n"
-    "needed where agents of several jobs run on this host. With --rdzv-endpoint the command may be given anywhere, "
-    "and\n"
-    "needs the job's secret: MUSTER_SECRET_FILE in the environment.\n";
+    "job, which continues on the other nodes. Run the command on any node of the job, as the job's user or as root.\n"
+    "--job (the job's --rdzv-id) is needed if agents of several jobs run on this host. With --rdzv-endpoint the "
+    "command\n"
+    "works from any host, and needs the job's secret: set MUSTER_SECRET_FILE.\n";
 
 struct Order {
     std::string node;
     JobAddress address;
 };
 
-/// The order, or an error for the person.
+/// Parses the arguments. The error is for the user.
 Result<Order> read_order(const std::vector<std::string>& words) {
     Order order;
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
@@ -35,10 +35,11 @@ Result<Order> read_order(const std::vector<std::string>& words) {
         if (*taken) continue;
         const std::string_view word = words[at];
         if (word.starts_with('-')) return wrong(cat("unknown option '", word, "' (see muster drain --help)"));
-        if (!order.node.empty()) return wrong(cat("one node at a time: got '", order.node, "' and '", word, "'"));
+        if (!order.node.empty())
+            return wrong(cat("only one node can be drained at a time: got '", order.node, "' and '", word, "'"));
         order.node = word;
     }
-    if (order.node.empty()) return wrong("which node? write: muster drain NODE");
+    if (order.node.empty()) return wrong("the node is missing; write muster drain NODE");
     if (order.node.size() > 255) return wrong("names have at most 255 bytes");
     return order;
 }

@@ -1,5 +1,5 @@
-// muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT],...]: lets one node of a running job go, through an agent
-// of the job on this host, or through its daemon with the job's secret.
+// muster drain NODE [--job ID] [--rdzv-endpoint HOST[:PORT],...]: drains one node of a running job, through an agent of
+// the job on this host, or through its daemon with the job's secret.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace muster::launcher {
 
-/// `arguments` follow "drain". Prints what was done, or to stderr why not, with the jobs or nodes that there are, and
-/// returns the exit code: 0 done, 1 not done, 2 usage.
+/// `arguments` are the words after "drain". Prints the result to stdout, or the error with the known jobs or nodes to
+/// stderr. Exit codes: 0 done, 1 not done, 2 usage.
 int run_drain(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace muster::launcher

@@ -20,26 +20,24 @@ using native::FaultTarget;
 constexpr std::string_view fault_usage =
     R"(usage: muster fault KIND TARGET [--for SECONDS] [--stopped PERCENT] [--job ID] [--rdzv-endpoint HOST[:PORT],...]
 
-Rehearses the loss of one part of a running job.
+Injects a fault into one part of a running job.
 
 KIND
   kill        SIGKILL
-  stop        SIGSTOP; with --for, SIGCONT after that time
-  slow        stands still for a share of each tenth of a second: --stopped PERCENT (default 50), --for SECONDS (30)
-  partition   a node's agent says and hears nothing, as behind a network that drops everything: --for SECONDS (10)
-  oom         a worker's memory runs out: it is moved into a control group of its own, in which a process beside it takes
-              all there is, and the kernel kills it
+  stop        SIGSTOP; with --for, SIGCONT after that time  slow        SIGSTOP for a share of every 100 ms: --stopped PERCENT (default 50), --for SECONDS (default 30)
+  partition   drops all messages between a node's agent and the other hosts: --for SECONDS (default 10)
+  oom         moves a worker into its own cgroup and uses up the memory there until the kernel kills the worker
 
-TARGET
-  rank N      a worker, by its rank in the round that runs (not partition)
-  node NAME   the agent of that node, HOST, or HOST:PID where several are on one host (not oom)
-  daemon      the daemon that leads (kill, stop, slow)
+TARGET  rank N      a worker, by its rank in the current round (not partition)
+  node NAME   the agent of that node: HOST, or HOST:PID if several agents run on one host (not oom)
+  daemon      the daemon that is the leader (kill, stop, slow)
 
-Nothing is injected into who does not expect it: an agent must have been started with muster --allow-faults, a daemon
-with musterd --allow-faults. The report of what comes of it says "injected by muster fault".
+The target must allow it: start the agent with muster --allow-faults, the daemon with musterd --allow-faults. Reports of
+the resulting failure say "injected by muster fault".
 
-To be given on any node of the job, by its user or by root. The id (--rdzv-id) is needed where agents of several jobs run
-on this host. With --rdzv-endpoint it may be given anywhere, and needs the job's secret: MUSTER_SECRET_FILE.
+Run the command on any node of the job, as the job's user or as root. --job (the job's --rdzv-id) is needed if agents of
+several jobs run on this host. With --rdzv-endpoint it works from any host, and needs the job's secret: set
+MUSTER_SECRET_FILE.
 )";
 
 struct FaultOrder {
@@ -60,19 +58,20 @@ Result<FaultKind> read_kind(const std::string& word) {
                                                         {"oom", FaultKind::out_of_memory}};
     const auto found = kinds.find(word);
     if (found == kinds.end())
-        return wrong(
-            cat("'", word, "' is no fault; there are kill, stop, slow, partition and oom (see muster fault --help)"));
+        return wrong(cat(
+            "'", word, "' is not a fault; accepted are kill, stop, slow, partition and oom (see muster fault --help)"));
     return found->second;
 }
 
 /// "rank 3", "node gpu07", "daemon".
 Result<void> read_target(const std::vector<std::string>& words, FaultOrder& order) {
-    if (words.empty()) return wrong("what? write rank N, node NAME or daemon");
+    if (words.empty()) return wrong("the target is missing; write rank N, node NAME or daemon");
     const bool whole = words[0] == "daemon";
     if (!whole && words[0] != "rank" && words[0] != "node")
-        return wrong(cat("'", words[0], "' is nothing that can be lost; there are rank N, node NAME and daemon"));
-    if (words.size() < (whole ? 1U : 2U)) return wrong(cat("which ", words[0], "?"));
-    if (words.size() > (whole ? 1U : 2U)) return wrong(cat("one part at a time: '", words.back(), "' is too much"));
+        return wrong(cat("'", words[0], "' is not a target; accepted are rank N, node NAME and daemon"));
+    if (words.size() < (whole ? 1U : 2U))
+        return wrong(cat("the ", words[0], " is missing; write ", words[0], words[0] == "rank" ? " N" : " NAME"));
+    if (words.size() > (whole ? 1U : 2U)) return wrong(cat("only one target is accepted; remove '", words.back(), "'"));
     if (whole) {
         order.fault.target = FaultTarget::daemon;
     } else if (words[0] == "node") {
@@ -80,7 +79,7 @@ Result<void> read_target(const std::vector<std::string>& words, FaultOrder& orde
         if (words[1].empty() || words[1].size() > 255) return wrong("names have 1 to 255 bytes");
         order.node = words[1];
     } else if (!parse_number(std::string_view(words[1]), order.fault.rank)) {
-        return wrong(cat("rank '", words[1], "' is no number from 0"));
+        return wrong(cat("rank '", words[1], "' is not a number from 0"));
     }
     return {};
 }
@@ -89,11 +88,11 @@ Result<std::uint32_t> read_time(const std::string& text) {
     const auto time = seconds(text);
     const auto ms = time ? std::chrono::duration_cast<std::chrono::milliseconds>(*time).count() : 0;
     if (ms < 1 || ms > std::numeric_limits<std::uint32_t>::max())
-        return wrong(cat("--for '", text, "' is no time: seconds above 0, e.g. 10"));
+        return wrong(cat("--for '", text, "' is not a time: write seconds above 0, e.g. 10"));
     return static_cast<std::uint32_t>(ms);
 }
 
-/// What was not said has a default, so that a fault that is forgotten ends by itself.
+/// Sets defaults, so that every fault ends by itself.
 void fill_in(native::Fault& fault) {
     if (fault.kind == FaultKind::slow && fault.for_ms == 0) fault.for_ms = 30'000;
     if (fault.kind == FaultKind::slow && fault.stopped_percent == 0) fault.stopped_percent = 50;
@@ -113,7 +112,7 @@ Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
         if (words[at].starts_with('-')) return wrong(cat("unknown option '", words[at], "' (see muster fault --help)"));
         places.push_back(words[at]);
     }
-    if (places.empty()) return wrong("which fault? write: muster fault KIND TARGET (see muster fault --help)");
+    if (places.empty()) return wrong("the fault is missing; write muster fault KIND TARGET (see muster fault --help)");
     const auto kind = read_kind(places[0]);
     if (!kind) return kind.error();
     order.fault.kind = *kind;
@@ -124,8 +123,8 @@ Result<FaultOrder> read_fault(const std::vector<std::string>& words) {
         order.fault.for_ms = *time;
     }
     const auto percent = share.empty() ? std::optional<std::int64_t>() : whole_number(share, 1, 99);
-    if (!share.empty() && !percent) return wrong(cat("--stopped '", share, "' is no percentage from 1 to 99"));
-    if (percent && *kind != FaultKind::slow) return wrong("--stopped is for slow alone");
+    if (!share.empty() && !percent) return wrong(cat("--stopped '", share, "' is not a percentage from 1 to 99"));
+    if (percent && *kind != FaultKind::slow) return wrong("--stopped applies only to slow");
     if (percent) order.fault.stopped_percent = static_cast<std::uint32_t>(*percent);
     fill_in(order.fault);
     if (auto why = native::wrong_with(order.fault); !why.empty()) return wrong(std::move(why));

@@ -1,4 +1,4 @@
-// muster fault KIND TARGET [OPTIONS]: rehearses the loss of one part of a running job.
+// muster fault KIND TARGET [OPTIONS]: injects a fault into one part of a running job.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace muster::launcher {
 
-/// `arguments` follow "fault". Prints what was done, or to stderr why not, with the ranks, nodes or jobs that there
-/// are, and returns the exit code: 0 done, 1 not done, 2 usage.
+/// `arguments` are the words after "fault". Prints the result to stdout, or the error with the known ranks, nodes or
+/// jobs to stderr. Exit codes: 0 done, 1 not done, 2 usage.
 int run_fault(const std::vector<std::string>& arguments, const Environment& environment);
 
 }  // namespace muster::launcher

@@ -15,10 +15,9 @@ namespace {
 constexpr std::string_view flight_usage =
     "usage: muster flight DIR...\n"
     "Says from the flight records (*.ring) in DIR which rank is missing from which collective.\n"
-    "They lie beside the logs of a job that failed or was stopped; for one that runs, where MUSTER_FLIGHT_DIR "
-    "points.\n";
+    "A failed or stopped job leaves them beside its logs; a running job keeps them in MUSTER_FLIGHT_DIR.\n";
 
-/// Files as given, and the rings in and below folders.
+/// A file is returned as given. A folder is searched recursively for rings.
 std::vector<std::filesystem::path> find_rings(const std::string& argument) {
     std::error_code trouble;
     if (!std::filesystem::is_directory(argument, trouble)) return {argument};
@@ -35,12 +34,13 @@ std::vector<std::filesystem::path> find_rings(const std::string& argument) {
 
 int run_flight(const std::vector<std::string>& arguments) {
     if (asks_for_help(arguments)) return answer("flight", flight_usage);
-    if (arguments.empty()) return complain("flight", exit_codes::usage, "which folder? write: muster flight DIR");
+    if (arguments.empty())
+        return complain("flight", exit_codes::usage, "the folder is missing; write muster flight DIR");
     std::vector<runtime::FlightRing> rings;
     for (const auto& argument : arguments) {
         const auto files = find_rings(argument);
         if (files.empty())
-            return complain("flight", exit_codes::usage, cat(argument, ": no flight record (*.ring) in it"));
+            return complain("flight", exit_codes::usage, cat(argument, ": no flight record (*.ring) found"));
         for (const auto& path : files) {
             const auto bytes = read_start_of_file(path, runtime::flight_ring_bytes + 1);
             if (bytes.empty())

@@ -1,4 +1,4 @@
-// `muster flight DIR`: says from flight records which rank is missing from which collective.
+// `muster flight DIR`: reports from flight records which rank is missing from which collective.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace muster::launcher {
 
-/// `arguments` after "flight": folders and files; folders are searched for *.ring below them. Prints the report to
-/// stdout. Exit codes as the launcher's: 0, or 2 with a line on stderr when nothing could be read.
+/// `arguments` are the words after "flight": files, and folders that are searched recursively for *.ring. Prints the
+/// report to stdout. Exit codes: 0, or 2 with a line on stderr if nothing could be read.
 int run_flight(const std::vector<std::string>& arguments);
 
 }  // namespace muster::launcher

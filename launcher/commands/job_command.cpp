@@ -28,12 +28,12 @@ namespace {
 
 constexpr std::uint16_t default_port = 29'400;
 
-constexpr Duration answer_limit = 10s;  // the agent may be looking for its daemon
-/// An agent takes connections at once. One that stands still does not, and when its queue is full connect() waits.
+constexpr Duration answer_limit = 10s;  // The agent may be reconnecting to its daemon.
+/// A running agent accepts at once. A stopped one does not, and connect() blocks when its queue is full.
 constexpr Duration connect_limit = 2s;
 constexpr std::size_t answer_bytes_max = 16 * 1024;
 
-/// Agents on this host that would listen to us, of the job that is meant.
+/// The job's agents on this host that accept commands of this user.
 Result<std::vector<agent::CommandAddress>> find_agents(const JobAddress& address) {
     constexpr const char* table = "/proc/net/unix";
     if (::access(table, R_OK) != 0)
@@ -46,16 +46,18 @@ Result<std::vector<agent::CommandAddress>> find_agents(const JobAddress& address
     for (const auto& one : agents) jobs.insert(one.job);
     const auto all = join({jobs.begin(), jobs.end()}, ", ");
     const auto no = [](std::string why) { return Error{Errc::not_found, std::move(why)}; };
-    if (jobs.empty()) return no("no agent of yours runs on this host; give the command on a node of the job");
+    if (jobs.empty())
+        return no("no agent of this user runs on this host; run the command on a node of the job, as the job's user");
     if (address.job.empty() && jobs.size() > 1)
-        return no(cat("which job? write --job ID; on this host there are ", all));
+        return no(cat("several jobs run on this host; write --job ID with one of ", all));
     const auto job = address.job.empty() ? *jobs.begin() : agent::job_in_address(address.job);
     std::erase_if(agents, [&](const auto& one) { return one.job != job; });
-    if (agents.empty()) return no(cat("no job '", address.job, "' has an agent on this host; there are ", all));
+    if (agents.empty())
+        return no(cat("no job '", address.job, "' has an agent on this host; jobs on this host: ", all));
     return agents;
 }
 
-/// Asks one agent; an error where it does not answer.
+/// Sends the command to one agent. Fails if it does not answer.
 Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const native::Command& command) {
     const auto address = agent::write_command_address(agent);
     sockaddr_un name{};
@@ -63,7 +65,7 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
     address.copy(name.sun_path + 1, sizeof name.sun_path - 2);
     const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + address.size());
     const FileDescriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    const timeval limit{.tv_sec = connect_limit / 1s, .tv_usec = 0};  // of connect and of send
+    const timeval limit{.tv_sec = connect_limit / 1s, .tv_usec = 0};  // for connect() and send()
     std::string frame;
     native::append_frame(frame, command);
     const auto who = cat("the agent of pid ", agent.pid);
@@ -72,12 +74,13 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
         ::send(socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL) < 0)
         return errno != EAGAIN ? error_from_errno(errno, cat("ask ", who))
                                : Error{Errc::timed_out, cat(who,
-                                                            " takes no command, and others wait already: it stands "
-                                                            "still; was it stopped (SIGCONT lets it go on)?")};
+                                                            " accepts no command and its queue is full; it was "
+                                                            "probably stopped: send SIGCONT to continue it")};
     pollfd waited{socket.get(), POLLIN, 0};
     if (::poll(&waited, 1, static_cast<int>(answer_limit / 1ms)) != 1)
-        return Error{Errc::timed_out, cat(who, " did not answer within ", describe(answer_limit),
-                                          ": it may have lost its rendezvous; what was asked is not known to be done")};
+        return Error{Errc::timed_out,
+                     cat(who, " did not answer within ", describe(answer_limit),
+                         "; it may have lost its rendezvous; the command may or may not have been executed")};
     std::string bytes(answer_bytes_max, '\0');
     const auto got = ::recv(socket.get(), bytes.data(), bytes.size(), 0);
     if (got <= 0) return Error{Errc::peer_closed, cat(who, " closed the connection without an answer")};
@@ -86,7 +89,7 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
     auto message = reader.next();
     if (auto* answer = message && message.value() ? std::get_if<native::CommandAnswer>(&*message.value()) : nullptr)
         return std::move(*answer);
-    return Error{Errc::bad_frame, cat(who, " answered in another language; is it of another version?")};
+    return Error{Errc::bad_frame, cat(who, " sent an unknown answer; is it a different version of muster?")};
 }
 
 int tell(std::string_view verb, const native::CommandAnswer& heard) {
@@ -97,7 +100,7 @@ int tell(std::string_view verb, const native::CommandAnswer& heard) {
 int give_to_daemon(std::string_view verb, const JobAddress& address, const native::Command& command,
                    const std::string& secret_file) {
     const auto wrong = [verb](std::string_view why) { return complain(verb, exit_codes::usage, why); };
-    if (address.job.empty()) return wrong("which job? with --rdzv-endpoint write --job ID, too");
+    if (address.job.empty()) return wrong("--job is missing; write --job ID with --rdzv-endpoint");
     std::vector<Endpoint> daemons;
     for (const auto place : split(address.endpoint, ',')) {
         const auto endpoint = parse_endpoint(trim(place), default_port);
@@ -106,8 +109,8 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
     }
     if (secret_file.empty())
         return wrong(
-            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or give the command on a node of "
-            "the job without --rdzv-endpoint");
+            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or run the command on a node of the job "
+            "without --rdzv-endpoint");
     const auto secret = rendezvous::read_job_secret(secret_file);
     if (!secret) return wrong(cat("MUSTER_SECRET_FILE: ", secret.error().context));
     const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
@@ -117,7 +120,7 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
 int give_to_agent(std::string_view verb, const JobAddress& address, const native::Command& command) {
     const auto agents = find_agents(address);
     if (!agents) return complain(verb, 1, agents.error().context);
-    // Where nothing was done, another agent may do it: the first one may just have gone, or wait beside the round.
+    // If one agent fails, the next one may succeed: the first may have exited, or is a spare.
     std::vector<std::string> troubles;
     for (const auto& agent : *agents) {
         const auto heard = ask(agent, command);

@@ -1,5 +1,5 @@
-// A command to a running job: through an agent of it on this host, over that agent's own Unix socket, or through its
-// daemon with the job's secret. muster drain and muster fault share it.
+// Sends a command to a running job: to one of its agents on this host over that agent's Unix socket, or to its daemon
+// with the job's secret. muster drain and muster fault use it.
 #pragma once
 
 #include <string>
@@ -12,23 +12,21 @@
 
 namespace muster::launcher {
 
-/// Which job, and by which way.
+/// The job of a command, and the route to it.
 struct JobAddress {
-    std::string job;  ///< --job; empty: the only one on this host
-    std::string
-        endpoint;  ///< --rdzv-endpoint, one or several with commas between; empty: through an agent on this host
+    std::string job;       ///< --job. Empty: the only job on this host.
+    std::string endpoint;  ///< --rdzv-endpoint, one or several, comma-separated. Empty: an agent on this host.
 };
 
-/// The value of "--name VALUE" or "--name=VALUE" where words[at] is that option: `at` moves to the last word of it.
-/// False where it is another word; an error where the value is missing.
+/// Reads "--name VALUE" or "--name=VALUE" at words[at], and moves `at` to its last word. False if words[at] is not this
+/// option. Fails if the value is missing.
 Result<bool> take_value(const std::vector<std::string>& words, std::size_t& at, std::string_view name,
                         std::string& value);
-/// The same for --job and --rdzv-endpoint.
+/// Reads --job or --rdzv-endpoint, as take_value does.
 Result<bool> take_address(const std::vector<std::string>& words, std::size_t& at, JobAddress& address);
 
-/// Gives the command, prints the answer, or to stderr what is wrong, in the name of "muster <verb>", and returns the
-/// exit code: 0 done, 1 not done, 2 usage. Waits 12 s at most for each agent of the job on this host, and 10 s for its
-/// daemon.
+/// Sends the command and prints the answer to stdout, or the error as "muster VERB: ..." to stderr. Exit codes: 0 done,
+/// 1 not done, 2 usage. Timeouts: 12 s for each agent of the job on this host, 10 s for the daemon.
 int give_command(std::string_view verb, const JobAddress& address, const native::Command& command,
                  const Environment& environment);
 

@@ -1,4 +1,4 @@
-// The process environment as a value, so that everything that reads it can be tested without setting any.
+// The process environment as a value: tests pass their own.
 #pragma once
 
 #include <functional>
@@ -11,13 +11,13 @@ namespace muster::launcher {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
-/// What this process was started with. The one place of the launcher that reads it.
+/// The environment of this process. Nothing else in the launcher reads it.
 Environment process_environment();
 
-/// The variable's value; empty if it is not set at all (an empty value is a value).
+/// The variable's value. Nothing if it is not set; an empty value is a value.
 std::optional<std::string_view> lookup(const Environment& environment, std::string_view name);
 
-/// The variable's value, "" also if it is not set.
+/// The variable's value, or "" if it is not set.
 std::string_view value_or_empty(const Environment& environment, std::string_view name);
 
 }  // namespace muster::launcher

@@ -26,7 +26,7 @@ std::optional<StreamMask> stream_mask(std::string_view text) {
     return static_cast<StreamMask>(text[0] - '0');
 }
 
-/// The number of "SIGTERM", or 0. "SIGRTMIN" and its like are not among the names that Python programs use.
+/// The number of "SIGTERM", or 0. Real-time signals (SIGRTMIN, ...) are not supported.
 int signal_number(std::string_view name) {
     if (!name.starts_with("SIG")) return 0;
     const std::string abbreviation(name.substr(3));
@@ -171,7 +171,7 @@ std::optional<bool> truth(std::string_view text) {
 std::string random_uuid() {
     std::array<unsigned char, 16> bytes{};
     if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-        std::random_device device;  // a kernel without getrandom: the library knows another source
+        std::random_device device;  // Fallback for kernels without getrandom.
         for (auto& byte : bytes) byte = static_cast<unsigned char>(device());
     }
     bytes[6] = static_cast<unsigned char>((bytes[6] & 0x0f) | 0x40);

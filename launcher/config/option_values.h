@@ -1,4 +1,4 @@
-// From the text of one option's value to the value. Pure; each function gives nothing for a text it does not accept.
+// Parsers of single option values. Pure. Each function returns nothing for a text that it does not accept.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace muster::launcher {
 /// A decimal whole number as Python's int() takes it: blanks around it and a leading '+' are allowed.
 std::optional<std::int64_t> whole_number(std::string_view text);
 
-/// The same within [lowest, highest].
+/// The same, limited to [lowest, highest].
 std::optional<std::int64_t> whole_number(std::string_view text, std::int64_t lowest, std::int64_t highest);
 
 /// Seconds, whole or decimal, from 0 to ten years.
@@ -23,13 +23,13 @@ std::optional<Duration> seconds(std::string_view text);
 
 struct RestartBudget {
     std::uint32_t count = 0;
-    Duration window{};  ///< 0: the whole job
+    Duration window{};  ///< 0: the whole job.
 };
-/// "3" or "10/1h": a whole number, and behind a '/' a whole number of s, m, h or d, 1 s to 30 days.
+/// "3" or "10/1h": a whole number, optionally followed by '/' and a whole number of s, m, h or d, 1 s to 30 days.
 std::optional<RestartBudget> restart_budget(std::string_view text);
 
 struct NodeFailures {
-    std::uint32_t max = 0;  ///< 0: off
+    std::uint32_t max = 0;  ///< 0: off.
     std::uint32_t of = 0;
 };
 /// "M/N" with 0 < M <= N <= 100, or "0".
@@ -42,7 +42,7 @@ struct NodeRange {
     std::uint32_t min = 1;
     std::uint32_t max = 1;
 };
-/// "N" or "MIN:MAX" with 0 < MIN <= MAX <= 20,000 (what one daemon takes for a job).
+/// "N" or "MIN:MAX" with 0 < MIN <= MAX <= 20,000 (the daemon's limit for a job).
 std::optional<NodeRange> node_range(std::string_view text);
 
 /// "0".."3", or "local rank:mask,..." (local ranks of any number of digits, unlike torchrun's).
@@ -51,14 +51,14 @@ std::optional<StreamChoice> stream_choice(std::string_view text);
 /// "0,1,12".
 std::optional<std::vector<std::uint32_t>> local_ranks(std::string_view text);
 
-/// Items between commas; ",," stands for a comma within an item.
+/// Comma-separated items. ",," is a literal comma in an item.
 std::vector<std::string> comma_list(std::string_view text);
 
 struct SignalList {
     std::vector<int> numbers;
-    std::vector<std::string> unusable;  ///< unknown names, and SIGKILL and SIGSTOP, which nobody can handle
+    std::vector<std::string> unusable;  ///< Unknown names, and SIGKILL and SIGSTOP, which cannot be handled.
 };
-/// "SIGTERM,SIGUSR1"; as torchrun, a name that is not usable is no error.
+/// "SIGTERM,SIGUSR1". An unusable name is not an error, as in torchrun.
 SignalList signal_list(std::string_view text);
 
 /// 1/true/t/yes/y and 0/false/f/no/n in any case.

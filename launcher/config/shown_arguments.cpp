@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view hidden = "***";
 constexpr std::array secret_names{"token",  "secret",     "password",    "passwd", "pwd",       "passphrase",
                                   "apikey", "credential", "credentials", "auth",   "accesskey", "authorization"};
-/// Before "key": "--key name" alone is mostly a column, or a field.
+/// Words before "key" that make it a secret. "--key name" alone is mostly a column or a field.
 constexpr std::array key_names{"api", "access", "secret", "private", "auth", "account", "encryption", "wandb"};
 
 template <std::size_t size>
@@ -48,7 +48,7 @@ std::string without_login(std::string_view word) {
 
 std::vector<std::string> without_secrets(const std::vector<std::string>& arguments) {
     std::vector<std::string> shown;
-    bool is_secret = false;  // what follows an option without '='
+    bool is_secret = false;  // True after an option that is a secret and has no '='.
     for (const auto& argument : arguments) {
         const auto equals = argument.find('=');
         const bool is_option = argument.starts_with('-');
@@ -86,14 +86,14 @@ std::string as_for_a_shell(std::string_view word) {
     return !word.empty() && std::ranges::all_of(line, is_plain) ? line : cat('\'', line, '\'');
 }
 
-/// FNV-1a; a zero ends each word.
+/// FNV-1a with a zero byte after each word.
 void add(std::uint64_t& hash, std::string_view word) {
     const auto take = [&hash](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3U; };
     for (const char letter : word) take(static_cast<unsigned char>(letter));
     take(0);
 }
 
-/// Not within a character.
+/// Does not split a UTF-8 character.
 std::string cut(std::string text, std::size_t bytes_max) {
     if (text.size() <= bytes_max) return text;
     while (bytes_max > 0 && (static_cast<unsigned char>(text[bytes_max]) & 0xc0U) == 0x80U) --bytes_max;

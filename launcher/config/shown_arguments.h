@@ -1,5 +1,5 @@
-// What the other nodes of a job are told of this node's arguments: enough to see that two jobs share an id by accident,
-// and nothing that is secret. Pure.
+// This node's arguments as the other nodes of a job see them: enough to detect that two jobs use the same id, without
+// secrets. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 namespace muster::launcher {
 
 struct ShownArguments {
-    std::string text;        ///< as a shell takes them, on one line, cut to native::arguments_bytes_max
-    std::uint64_t hash = 0;  ///< of the program's name and of all arguments; never 0
+    std::string text;        ///< Quoted for a shell, on one line, truncated to native::arguments_bytes_max.
+    std::uint64_t hash = 0;  ///< Hash of the program's name and all arguments. Never 0.
 };
 
-/// Secrets are "***" in both: the value of an option or a variable whose name ends in token, secret, password, key and
-/// the like (--api-key K, HF_TOKEN=T), and the login of a URL. So a secret never leaves the node, in no form, and two
-/// jobs that differ in nothing else are taken for one.
+/// Text and hash contain "***" for secrets: the value of an option or variable whose name ends in token, secret,
+/// password, key or similar (--api-key K, HF_TOKEN=T), and the login of a URL. No secret leaves the node, not even
+/// hashed. Two jobs that differ only in secrets look the same.
 ShownArguments shown_arguments(std::string_view program, const std::vector<std::string>& arguments);
 
 }  // namespace muster::launcher

@@ -9,7 +9,7 @@ namespace muster::launcher {
 namespace {
 
 std::string here(std::uint32_t workers) {
-    return workers == 1 ? "this node has local rank 0 alone" : cat("this node has local ranks 0 to ", workers - 1);
+    return workers == 1 ? "this node has only local rank 0" : cat("this node has local ranks 0 to ", workers - 1);
 }
 
 }  // namespace

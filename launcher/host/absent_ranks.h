@@ -1,5 +1,5 @@
-// Options that name local ranks which this node does not have. Nodes may differ in their number of workers and share
-// one command line, so that is no error; but whoever sees no output wants to know why.
+// Options that name local ranks which this node does not have. This is not an error, because nodes with different
+// numbers of workers may share a command line. A hint explains the missing output.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace muster::launcher {
 
-/// A sentence for each option of which nothing comes on this node, once the number of workers is known.
+/// Returns one sentence for each option without effect on this node. The number of workers must be final.
 std::vector<std::string> absent_rank_hints(const LaunchConfig& config);
 
 }  // namespace muster::launcher

@@ -14,7 +14,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// The local address that the kernel would choose towards `address`: connecting a UDP socket sends nothing.
+/// The kernel's source address towards `address`. connect() on a UDP socket sends nothing.
 std::string source_towards(const std::string& address) {
     constexpr std::uint16_t any_port = 9;
     const auto name = SocketAddress::from_numeric(address, any_port);

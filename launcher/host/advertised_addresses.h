@@ -1,4 +1,4 @@
-// Under which addresses the other nodes reach this one: what Join carries, and MASTER_ADDR when this is group rank 0.
+// The addresses that this node advertises in `Join`. The best one is MASTER_ADDR if this node has group rank 0.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace muster::launcher {
 
-/// Best first: --local-addr alone if it is given; loopback if the endpoint is loopback (all nodes are on this host);
-/// else the address from which the kernel would reach the endpoint, this host's addresses among the endpoint's, and the
-/// other addresses of its interfaces. Numeric, so that nobody depends on a name service.
-/// `endpoint_addresses`: the endpoint's host, resolved; may be empty.
+/// Best first: only --local-addr if it is given; only loopback if the endpoint is loopback (all nodes are on this
+/// host); else the kernel's source address towards the endpoint, this host's addresses among the endpoint's, and the
+/// other addresses of its interfaces. Numeric, to avoid a dependency on a name service. `endpoint_addresses` is the
+/// endpoint's host, resolved. It may be empty.
 std::vector<std::string> advertised_addresses(const LaunchConfig& config,
                                               const std::vector<std::string>& endpoint_addresses);
 

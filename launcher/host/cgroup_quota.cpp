@@ -13,8 +13,8 @@ namespace muster::launcher {
 
 namespace {
 
-/// The group below the mount point of a controller ("" for v2), and all above it up to the mount point itself, which is
-/// "". Within a container the path is the host's; the group itself is then mounted at the root.
+/// The cgroup of a controller ("" for v2) and its ancestors, relative to the mount point, which is "". In a container
+/// the path is the host's, and the cgroup itself is mounted at the root.
 std::vector<std::string> groups_of(std::string_view controller, std::string_view groups) {
     std::vector<std::string> found{std::string{}};
     for (const auto line : split(groups, '\n')) {
@@ -32,7 +32,7 @@ std::vector<std::string> groups_of(std::string_view controller, std::string_view
     return found;
 }
 
-/// CPUs of "max 100000" (v2) or of quota and period (v1); 0: no limit.
+/// The CPUs of "max 100000" (v2) or of quota and period (v1). 0: no limit.
 std::uint32_t quota_of(std::string_view quota, std::string_view period) {
     const auto allowed = whole_number(quota, 1, std::int64_t{1} << 50);
     const auto of = whole_number(period, 1, std::int64_t{1} << 50);

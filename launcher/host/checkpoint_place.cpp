@@ -14,7 +14,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// The first thing that exists at `path` or above it, where it is no folder; else empty.
+/// The nearest existing parent of `path` (or `path`) if it is not a directory, else empty.
 std::string file_in_the_way(std::filesystem::path path) {
     struct stat facts {};
     while (::stat(path.c_str(), &facts) != 0) {
@@ -31,17 +31,17 @@ Result<void> check_checkpoint_place(const std::string& option, const std::string
     const auto answer = std::make_shared<std::promise<std::string>>();
     auto found = answer->get_future();
     auto thread = start_thread("muster-look", [answer, path] { answer->set_value(file_in_the_way(path)); });
-    if (!thread) return {};  // those that are needed come later, and report it
+    if (!thread) return {};  // threads that muster needs are started later and report the error
     thread->detach();
     if (found.wait_for(limit) != std::future_status::ready) {
         log(LogLevel::warning, option, ": the file system of ", path, " has not answered for ", describe(limit),
-            "; the workers may hang in it");
+            "; workers may hang in it; check the file server");
         return {};
     }
     const auto file = found.get();
     if (file.empty()) return {};
     return Error{Errc::invalid_argument, cat(option, ": ", path, " cannot be a directory, because ", file,
-                                             " is not one; name another directory, or move that file away")};
+                                             " is not one; write another directory, or remove that file")};
 }
 
 }  // namespace muster::launcher

@@ -1,4 +1,4 @@
-// Finds out before anything starts that a checkpoint directory cannot be there.
+// Checks a checkpoint directory before anything starts.
 #pragma once
 
 #include <string>
@@ -8,10 +8,9 @@
 
 namespace muster::launcher {
 
-/// An error where something else than a folder stands at `path` or at a folder above it; it names that. Whatever else
-/// there is to find (a folder that is missing or cannot be written) is for the workers, who may see another file
-/// system. `option` names the option in the text; an empty `path` is fine. A file system that does not answer within
-/// `limit` is a warning.
+/// Fails if `path` or one of its parents is not a directory; the error names it. A missing or unwritable directory is
+/// left to the workers, which may see another file system. `option` is for the messages. An empty `path` is valid. Logs
+/// a warning if the file system does not answer within `limit`.
 Result<void> check_checkpoint_place(const std::string& option, const std::string& path, Duration limit = 5s);
 
 }  // namespace muster::launcher

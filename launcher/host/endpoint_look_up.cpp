@@ -14,7 +14,7 @@ constexpr Duration haste_look = 20ms;
 
 using Addresses = std::vector<std::string>;
 
-/// Shared with the threads, which may outlive the call.
+/// Shared with the lookup threads, which may outlive the call.
 struct Answers {
     std::mutex mutex;
     std::condition_variable changed;

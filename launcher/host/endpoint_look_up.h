@@ -1,4 +1,4 @@
-// The names of --rdzv-endpoint, looked up once at the start: this node must know whether it is the rendezvous' host.
+// Resolves the names of --rdzv-endpoint once at the start, to decide whether this node hosts the rendezvous.
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace muster::launcher {
 
-/// One for each endpoint: the numeric addresses of its host, empty where it has none or none was found in time. All
-/// names are asked for at the same time; blocks until all are answered, but no longer than `limit`, and not when
-/// `in_haste` says so, which is asked every 20 ms. Numeric addresses cost nothing.
+/// Returns for each endpoint the numeric addresses of its host, empty if it has none or the lookup timed out. Resolves
+/// all names in parallel. Blocks for at most `limit`, or until `in_haste`, polled every 20 ms, returns true. Numeric
+/// hosts need no lookup.
 std::vector<std::vector<std::string>> look_up_endpoints(const std::vector<Endpoint>& endpoints, Duration limit,
                                                         const std::function<bool()>& in_haste);
 

@@ -22,7 +22,7 @@ SchedulerFacts scheduler_facts(const Environment& environment) {
         std::string_view scheduler;
         std::string_view variable;
     };
-    // The step's own count before the allocation's: a shell in an allocation of four may well run a step of one.
+    // The step's count comes before the allocation's: a shell in an allocation of four hosts may run a step of one.
     constexpr std::array known{Known{"Slurm", "SLURM_STEP_NUM_NODES"}, Known{"Slurm", "SLURM_JOB_NUM_NODES"},
                                Known{"Slurm", "SLURM_NNODES"},         Known{"Open MPI", "OMPI_MCA_orte_num_nodes"},
                                Known{"Flux", "FLUX_JOB_NNODES"},       Known{"PBS", "PBS_NUM_NODES"}};
@@ -37,17 +37,17 @@ SchedulerFacts scheduler_facts(const Environment& environment) {
 Result<void> check_endpoint(const LaunchConfig& config, const SchedulerFacts& scheduler) {
     if (config.standalone || scheduler.host_count < 2 || config.is_host || !is_loopback(config.endpoint.host))
         return {};
-    // One node: fine where it was asked for, or where no meeting place was named that others could have been meant for.
+    // One node is fine if it was requested, or if no endpoint was given.
     const bool one_by_oversight = !config.nodes_given && !config.endpoint_option.empty() && config.endpoint.port != 0;
     if (config.nodes_max == 1 && !one_by_oversight) return {};
     return Error{Errc::invalid_argument,
                  cat(config.endpoint_option.empty() ? "--master-addr" : config.endpoint_option, ": got '",
                      config.endpoint.host, config.endpoint_option.empty() ? "' by default" : "'", ", but ",
-                     scheduler.name, " says that there are ", scheduler.host_count, " hosts (", scheduler.variable,
-                     "), and each would meet only itself; write ", config.nodes_max == 1 ? "--nnodes and " : "",
+                     scheduler.name, " reports ", scheduler.host_count, " hosts (", scheduler.variable,
+                     "), so each would run its own job; write ", config.nodes_max == 1 ? "--nnodes and " : "",
                      "the name of one of them (Slurm: the first line of scontrol show hostnames), or ",
-                     config.nodes_max == 1 ? "--nnodes=1 if each host is to run a job of its own"
-                                           : "--rdzv-conf is_host=1 on one node if all run on this host")};
+                     config.nodes_max == 1 ? "--nnodes=1 if each host runs its own job"
+                                           : "--rdzv-conf is_host=1 on one node if all nodes run on this host")};
 }
 
 Result<void> check_visible_devices(const LaunchConfig& config, const Environment& environment) {
@@ -55,10 +55,11 @@ Result<void> check_visible_devices(const LaunchConfig& config, const Environment
     if (!config.virtual_local_rank || !visible) return {};
     const auto device_count = split(*visible, ',').size();
     if (config.workers_per_node <= device_count) return {};
-    return Error{Errc::invalid_argument,
-                 cat("--virtual-local-rank: CUDA_VISIBLE_DEVICES='", *visible, "' has ", device_count,
-                     device_count == 1 ? " device" : " devices", ", one for each worker, but --nproc-per-node is ",
-                     config.workers_per_node, "; lower it, or name more devices")};
+    return Error{
+        Errc::invalid_argument,
+        cat("--virtual-local-rank: CUDA_VISIBLE_DEVICES='", *visible, "' has ", device_count,
+            device_count == 1 ? " device" : " devices", ", and each worker needs one, but --nproc-per-node is ",
+            config.workers_per_node, "; lower it, or add devices to CUDA_VISIBLE_DEVICES")};
 }
 
 std::uint32_t usable_cpu_count() {
@@ -74,7 +75,7 @@ std::uint32_t usable_cpu_count() {
 }
 
 std::string uncounted_accelerator(const std::string& devices) {
-    // AMD, Ascend, Trainium, and the kernel's class for all others.
+    // AMD, Ascend, Trainium, and the kernel's generic class.
     for (const char* name : {"/kfd", "/davinci0", "/neuron0", "/accel"})
         if (const auto path = devices + name; ::access(path.c_str(), F_OK) == 0) return path;
     return {};
@@ -93,19 +94,19 @@ Result<void> resolve_worker_count(LaunchConfig& config, const Environment& envir
         else
             gpus = visible_gpu_count(*devices, visible);
         if (devices && !devices->empty() && gpus == 0)
-            why = cat(devices->size(), " GPUs are here, but CUDA_VISIBLE_DEVICES='", visible.value_or(""),
-                      "' shows none");
+            why = cat(devices->size(), " GPUs were found, but CUDA_VISIBLE_DEVICES='", visible.value_or(""),
+                      "' selects none");
     }
     const auto others = gpus == 0 && config.worker_count != WorkerCount::cpu ? uncounted_accelerator() : std::string{};
-    if (!others.empty()) why += cat(" (", others, " is there, but only NVIDIA's can be counted)");
+    if (!others.empty()) why += cat(" (", others, " was found, but only NVIDIA GPUs can be counted)");
     if (config.worker_count == WorkerCount::automatic && !others.empty())
         log(LogLevel::warning, "--nproc-per-node=auto starts one worker for each CPU: ", why,
-            "; write the number of accelerators");
+            "; write the number of accelerators with --nproc-per-node");
     if (config.worker_count == WorkerCount::gpu && gpus == 0)
         return Error{Errc::not_found,
-                     cat("--nproc-per-node: got 'gpu', but ", why, "; write a number, or auto to fall back on the CPUs",
+                     cat("--nproc-per-node: got 'gpu', but ", why, "; write a number, or auto to use the CPUs",
                          lookup(environment, "SLURM_STEP_ID") && !lookup(environment, "SLURM_GPUS_ON_NODE")
-                             ? "; Slurm has given this step none: srun --gpus-per-node N asks for them"
+                             ? "; Slurm gave this step no GPUs: write srun --gpus-per-node N"
                              : "")};
     config.workers_per_node = gpus != 0 ? gpus : usable_cpu_count();
     config.worker_count = WorkerCount::given;
@@ -139,7 +140,7 @@ std::string lower_case(std::string text) {
     return text;
 }
 
-/// This host's name with its domain, or without.
+/// True if `host` is this host's name with or without its domain.
 bool has_own_label(const std::string& host) {
     const auto asked = lower_case(host);
     const auto own = lower_case(host_name());
@@ -167,14 +168,14 @@ void warn_of_alias(const LaunchConfig& config, const std::vector<std::string>& a
         has_own_label(host))
         return;
     log(LogLevel::warning, "the name '", host, "' of --rdzv-endpoint is ", addresses.front(),
-        " here, so this node hosts the rendezvous, though its own name is '", host_name(),
+        " here, so this node hosts the rendezvous, but its own name is '", host_name(),
         "'. If that is another machine, correct /etc/hosts on this one, or write an address");
 }
 
 bool is_own_host(const std::string& host, const std::vector<std::string>& addresses) {
     if (is_own_name(host) || std::any_of(addresses.begin(), addresses.end(), is_own_address)) return true;
     if (!addresses.empty()) return false;
-    return has_own_label(host);  // nobody knows the name
+    return has_own_label(host);  // the name has no address
 }
 
 }  // namespace muster::launcher

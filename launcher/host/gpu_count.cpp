@@ -36,10 +36,10 @@ GpuDevice describe_device(const GpuDriver& nvml, GpuDriver::Device device) {
     return described;
 }
 
-/// What one entry of CUDA_VISIBLE_DEVICES stands for.
+/// The device of one entry of CUDA_VISIBLE_DEVICES.
 struct Visible {
-    std::string name;       ///< a device's UUID, or its index; empty: nothing
-    std::size_t index = 0;  ///< of the GPU
+    std::string name;       ///< A device's UUID or index. Empty: no device.
+    std::size_t index = 0;  ///< Index of the GPU.
 };
 
 Visible by_uuid(std::string_view entry, const std::vector<GpuDevice>& devices) {
@@ -49,11 +49,11 @@ Visible by_uuid(std::string_view entry, const std::vector<GpuDevice>& devices) {
         names.push_back(devices[index].uuid);
         for (const auto& name : names) {
             if (!name.starts_with(entry)) continue;
-            if (!found.name.empty()) return {};  // fits two devices
+            if (!found.name.empty()) return {};  // ambiguous
             found = {name, index};
         }
     }
-    // The names of drivers before R470, "MIG-GPU-<uuid>/<gi>/<ci>", cannot be looked up; CUDA will judge them.
+    // Names of drivers before R470, "MIG-GPU-<uuid>/<gi>/<ci>", cannot be looked up. CUDA checks them.
     if (found.name.empty() && entry.starts_with("MIG-GPU-")) found = {std::string(entry), devices.size()};
     return found;
 }
@@ -62,7 +62,7 @@ Visible resolve_visible(std::string_view entry, const std::vector<GpuDevice>& de
     if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return by_uuid(entry, devices);
     if (entry.starts_with('+')) entry.remove_prefix(1);
     std::size_t index = 0;
-    // As strtoul: digits count, what follows them does not.
+    // As strtoul: text after the digits is ignored.
     if (std::from_chars(entry.data(), entry.data() + entry.size(), index).ec != std::errc{}) return {};
     if (index >= devices.size()) return {};
     return {cat("index ", index), index};
@@ -79,7 +79,7 @@ Result<std::vector<GpuDevice>> list_gpus(const std::string& library) {
     const auto failed = nvml.device_count(&count);
     for (unsigned index = 0; failed == GpuDriver::success && index < count; ++index) {
         GpuDriver::Device device = nullptr;
-        // A GPU that fell off the bus stays in the count; workers could not use it either.
+        // NVML still counts a GPU that fell off the bus. Workers cannot use it.
         if (nvml.device_by_index(index, &device) == GpuDriver::success)
             devices.push_back(describe_device(nvml, device));
     }

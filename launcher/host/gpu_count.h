@@ -1,5 +1,5 @@
-// How many GPUs a worker of CUDA would see, without linking CUDA: NVML is loaded at run time, and CUDA_VISIBLE_DEVICES
-// is applied as CUDA does it.
+// Counts the GPUs that CUDA shows to a worker, without linking CUDA: it loads NVML at run time and applies
+// CUDA_VISIBLE_DEVICES as CUDA does.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,25 @@ namespace muster::launcher {
 
 struct GpuDevice {
     std::string uuid;                    ///< "GPU-5c1e..."
-    std::vector<std::string> mig_uuids;  ///< its MIG devices, when it is partitioned
+    std::vector<std::string> mig_uuids;  ///< Its MIG devices if it is partitioned.
     bool mig_enabled = false;
-    std::string pci_address = {};  ///< "0000:dc:00.0"; empty: the driver does not say
+    std::string pci_address = {};  ///< "0000:dc:00.0". Empty: unknown.
 };
 
-/// The GPUs of this host in NVML's order, which is the PCI order. `library` is what is given to dlopen. not_found when
-/// there is no such library (no NVIDIA driver); io with NVML's own words otherwise. May start threads of the driver, so
-/// call it after the guardian has been forked.
+/// The GPUs of this host in NVML's order, which is the PCI order. `library` is the argument of dlopen. Fails with
+/// not_found without the library (no NVIDIA driver), else with io and NVML's error text. The driver may start threads:
+/// call it after the fork of the guardian.
 Result<std::vector<GpuDevice>> list_gpus(const std::string& library = "libnvidia-ml.so.1");
 
-/// Devices for workers in CUDA's order, as indices into `devices`, given CUDA_VISIBLE_DEVICES (nothing: not set).
-/// Indices, UUIDs and their unambiguous beginnings, and MIG-...; the list ends at the first entry that names no device;
+/// The visible devices in CUDA's order, as indices into `devices`. `visible` is CUDA_VISIBLE_DEVICES (nothing: not
+/// set): indices, UUIDs, their unambiguous prefixes, and MIG-... The list ends at the first entry that names no device;
 /// a device named twice makes it empty. Without the variable a partitioned GPU counts as its MIG devices. An index
-/// beyond all of them stands for a part whose GPU cannot be told.
+/// beyond `devices` is a MIG device whose GPU is unknown.
 std::vector<std::size_t> visible_gpus(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible);
 
 std::uint32_t visible_gpu_count(const std::vector<GpuDevice>& devices, std::optional<std::string_view> visible);
 
-/// A guess that costs a microsecond: the device files /dev/nvidia0, 1, ... limited by CUDA_VISIBLE_DEVICES. For hints.
+/// A cheap estimate for hints: the number of device files /dev/nvidia0, 1, ..., limited by CUDA_VISIBLE_DEVICES.
 std::uint32_t apparent_gpu_count(std::optional<std::string_view> visible);
 
 }  // namespace muster::launcher

@@ -15,8 +15,8 @@ namespace muster::launcher {
 
 namespace {
 
-constexpr std::size_t kept = 32;        // loops, ports, the guardian, the first connections of a daemon
-constexpr std::size_t per_worker = 10;  // both ends of pipes while it starts, log files, its channel, its store client
+constexpr std::size_t kept = 32;        // event loops, ports, the guardian, the first connections of a daemon
+constexpr std::size_t per_worker = 10;  // both ends of pipes during the start, log files, the channel, the store client
 
 }  // namespace
 
@@ -30,8 +30,8 @@ Result<void> check_open_files(std::uint32_t worker_count) {
         if (taken.back().valid()) continue;
         return Error{Errc::limit_exceeded,
                      cat("cannot open enough files: ", std::strerror(errno), ". ", worker_count,
-                         worker_count == 1 ? " worker takes " : " workers take ", needed, " descriptors, and ",
-                         taken.size() - 1, " can be had; raise the limit, which is ", limit, " (ulimit -n)")};
+                         worker_count == 1 ? " worker needs " : " workers need ", needed, " descriptors, but ",
+                         taken.size() - 1, " are available; raise the limit of ", limit, " (ulimit -n)")};
     }
     return {};
 }

@@ -1,4 +1,4 @@
-// Descriptors for a run, looked for before it begins.
+// Checks before a run that enough file descriptors are available.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace muster::launcher {
 
-/// Raises this process's own limit of open files as far as the host allows, and tries whether as many descriptors can
-/// be had as a run with so many workers needs: without one for its connection an agent would try to join until the join
-/// time-out. The error says how many there are and how to get more. Call it after the guardian has been forked, so that
-/// workers keep the limit that the user gave them.
+/// Raises this process's limit of open files as far as the host allows, and checks that a run with this number of
+/// workers has enough descriptors. Without one for its connection an agent would retry until the join timeout. The
+/// error has the available number and how to raise it. Call it after the fork of the guardian, so that workers keep the
+/// user's limit.
 Result<void> check_open_files(std::uint32_t worker_count);
 
 }  // namespace muster::launcher

@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration topology_limit = 10s;  // machines of 1000 CPUs take one
+constexpr Duration topology_limit = 10s;  // machines with 1000 CPUs take 1 s
 
 Result<agent::Topology> ask_for_topology() {
     boost::asio::io_context loop;
@@ -31,7 +31,7 @@ Result<agent::Topology> ask_for_topology() {
     return agent::read_topology(said);
 }
 
-/// Those that CUDA shows to this process; none where there is no driver.
+/// The GPUs that CUDA shows to this process. Empty without a driver.
 std::vector<agent::GpuFacts> gpu_facts(const Environment& environment) {
     const auto named = value_or_empty(environment, "MUSTER_NVML_LIBRARY");
     const auto devices = list_gpus(named.empty() ? agent::gpu_library : std::string(named));
@@ -45,17 +45,16 @@ std::vector<agent::GpuFacts> gpu_facts(const Environment& environment) {
     }
     if (!all_known)
         log(LogLevel::info,
-            "--numa-binding: not every GPU tells its NUMA node (one node alone, or a virtual machine); their workers "
-            "go "
-            "round the nodes");
+            "--numa-binding: some GPUs have no known NUMA node (a single node, or a virtual machine); their workers "
+            "use the NUMA nodes in turn");
     return facts;
 }
 
 void log_placements(const agent::Topology& topology, const LaunchConfig& config) {
     if (!topology.policy_trouble.empty())
         log(LogLevel::warning, cat("--numa-binding: CPUs are bound, memory is not (", topology.policy_trouble,
-                                   "; a container needs the capability SYS_NICE for it): it comes from where a worker "
-                                   "first writes to it"));
+                                   "; a container needs the capability SYS_NICE): memory comes from the node of the "
+                                   "CPU that first writes to it"));
     for (std::size_t local_rank = 0; local_rank < config.placements.size(); ++local_rank) {
         const auto& [cpus, nodes] = config.placements[local_rank];
         const auto memory =
@@ -77,11 +76,10 @@ Result<void> resolve_placement(LaunchConfig& config, const Environment& environm
     if (!config.numa_binding && !wants_threads) return {};
     auto topology = ask_for_topology();
     if (!topology)
-        return Error{
-            Errc::invalid_argument,
-            cat(config.numa_binding ? "--numa-binding" : "--omp=auto", ": ", topology.error().context,
-                ", so this machine's CPUs are not known; is the program beside muster or in PATH? Or leave the "
-                "option out")};
+        return Error{Errc::invalid_argument,
+                     cat(config.numa_binding ? "--numa-binding" : "--omp=auto", ": ", topology.error().context,
+                         ", so this machine's CPUs are unknown; install muster-topology beside muster or in PATH, or "
+                         "remove the option")};
     if (config.numa_binding) {
         const auto gpus = gpu_facts(environment);
         auto placements = agent::place_workers(*config.numa_binding, *topology, gpus, config.workers_per_node);

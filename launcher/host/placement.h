@@ -1,5 +1,5 @@
-// --numa-binding and --omp on this machine: asks for its CPUs (muster-topology) and its GPUs (NVML, sysfs), and has the
-// pure part (agent/supervision/placement.h) decide. Nothing is run or loaded unless one of the options asks for it.
+// --numa-binding and --omp on this machine: reads its CPUs (muster-topology) and GPUs (NVML, sysfs); the pure part
+// (agent/supervision/placement.h) decides. Runs and loads nothing unless one of the options is used.
 #pragma once
 
 #include <string>
@@ -10,13 +10,13 @@
 
 namespace muster::launcher {
 
-/// The NUMA node of a PCI device, below `devices`; nothing where the machine does not tell (-1: no such nodes, or a
-/// virtual machine that hides them).
+/// The NUMA node of a PCI device, from sysfs at `devices`. Nothing if it is unknown (-1: no NUMA nodes, or a virtual
+/// machine hides them).
 std::optional<std::uint32_t> numa_node_of(const std::string& pci_address,
                                           const std::string& devices = "/sys/bus/pci/devices");
 
-/// Fills in config.placements and config.threads; after resolve_worker_count, and as that after the guardian has been
-/// forked. The error is one line for the user. Waits at most 10 s for a machine that is slow to tell.
+/// Sets config.placements and config.threads. Call it after resolve_worker_count and the fork of the guardian. The
+/// error is one line for the user. Blocks for at most 10 s.
 Result<void> resolve_placement(LaunchConfig& config, const Environment& environment);
 
 }  // namespace muster::launcher

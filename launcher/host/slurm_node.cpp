@@ -12,7 +12,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr Duration haste_look = 20ms;
-/// Where there is no scontrol (a container), nothing is said.
+/// Silent without scontrol (a container).
 constexpr const char* quiet_scontrol = "exec scontrol -o show node \"$0\" 2>/dev/null";
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where a node of Slurm's is that no name service knows: slurm.conf may give a NodeName an address of its own.
+// Resolves Slurm node names that no name service knows: slurm.conf may give a NodeName its own address.
 #pragma once
 
 #include <functional>
@@ -9,9 +9,9 @@
 
 namespace muster::launcher {
 
-/// The numeric addresses of the node's NodeAddr, asked of scontrol; empty where there is no scontrol, or it knows no
-/// such node or no other name for it than this one. Blocks, at most `limit` for each of scontrol and a look-up, and not
-/// when `in_haste` says so, which is asked every 20 ms.
+/// The numeric addresses of the node's NodeAddr according to scontrol. Empty without scontrol, for an unknown node, or
+/// if NodeAddr is `name` itself. Blocks for at most `limit` for each of scontrol and a lookup, or until `in_haste`,
+/// polled every 20 ms, returns true.
 std::vector<std::string> slurm_node_addresses(const std::string& name, Duration limit,
                                               const std::function<bool()>& in_haste);
 

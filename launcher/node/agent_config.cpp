@@ -66,7 +66,8 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
     agent.supervisor.host = node.identity.host;
     agent.supervisor.grace = config.grace;
     agent.supervisor.stop_signals = config.handled_signals;
-    // At a time limit, a preemption and a scancel Slurm sends it twice within a second; SIGKILL follows after KillWait.
+    // At a time limit, a preemption or scancel, Slurm sends the signal twice within 1 s; SIGKILL follows after
+    // KillWait.
     if (is_slurm_task(environment)) agent.supervisor.repeated_signal = SIGTERM;
 
     agent.workers.argv = entry.argv;
@@ -116,7 +117,7 @@ agent::AgentConfig agent_config(const LaunchConfig& config, const Entry& entry, 
 rendezvous::ClientConfig client_config(const LaunchConfig& config, const NodeFacts& node) {
     rendezvous::ClientConfig client;
     client.endpoint = config.endpoint;
-    // A standalone daemon listens on IPv4's loopback alone; the name "localhost" would be looked up for nothing.
+    // A standalone daemon listens only on IPv4 loopback. The numeric address saves a lookup of "localhost".
     if (config.standalone) client.endpoint.host = "127.0.0.1";
     client.endpoint_option = endpoint_option(config);
     client.known_addresses = node.known_addresses;

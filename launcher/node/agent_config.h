@@ -1,4 +1,4 @@
-// LaunchConfig in the words of the parts that it is handed to. Pure.
+// Translates LaunchConfig into the configurations of the agent and the rendezvous client. Pure.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 
 namespace muster::launcher {
 
-/// What is known of this node besides its options.
+/// Facts about this node besides its options.
 struct NodeFacts {
     NodeIdentity identity;
-    std::vector<std::string> addresses;  ///< advertised
-    std::string known_addresses;         ///< of the endpoint, as Endpoint::host lists them; empty: not known
+    std::vector<std::string> addresses;  ///< The addresses that this node advertises.
+    std::string known_addresses;  ///< Addresses of the endpoint's host, as Endpoint::host lists them. Empty: unknown.
     agent::NetworkFacts network;
     bool hosts_endpoint = false;
     bool stderr_is_terminal = false;

@@ -20,31 +20,31 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using rendezvous::BlockingSocket;
 
-/// For the muster that has the port to answer, on a busy host too, and to know its job. Each address has a part of it.
+/// Timeout for an answer from the muster that owns the port, shared by all addresses. Generous, for busy hosts.
 constexpr Duration answer_wait = 5s;
-/// For whoever has answered with something else: only its port may pass to a muster meanwhile.
+/// Timeout after an answer that is not muster's: its port may still pass to a muster.
 constexpr Duration stranger_wait = 1s;
-constexpr Duration pause = 20ms;  // another muster may be between its bind and its own agent's join
+constexpr Duration pause = 20ms;  // another muster may have bound the port before its own agent joins
 
 struct Served {
     bool is_silent = true;
     bool is_muster = false;
-    bool this_job = false;  ///< or any job: a musterd
+    bool this_job = false;  ///< Also true for a musterd, which serves any job.
     bool other_jobs = false;
 };
 
 constexpr std::string_view status_begin = "HTTP/1.1 200";
 
-/// How long the one who is asked is waited for.
+/// The deadlines of one question.
 struct Patience {
     Instant deadline;
-    Instant stranger_deadline;  ///< once something was said that no muster says
+    Instant stranger_deadline;  ///< Applies after an answer that is not muster's.
     const InHaste& in_haste;
 
     [[nodiscard]] Instant next_look(Instant until) const { return std::min(until, Clock::now() + pause); }
 };
 
-/// What is said to the question for the status, which may be nothing, as far as it may be a status.
+/// Reads the answer to GET /status, as long as it may be a status. May be empty.
 std::string hear_status(BlockingSocket& socket, const Patience& patience) {
     constexpr std::size_t answer_bytes_max = std::size_t{16} << 20;
     constexpr std::size_t head_bytes_max = 1024;
@@ -55,7 +55,8 @@ std::string hear_status(BlockingSocket& socket, const Patience& patience) {
         const auto piece = socket.receive(patience.next_look(until));
         if (piece) {
             answer.append(*piece);
-            // A muster names itself in its first bytes, and may be slow with the rest; others may never close.
+            // A muster names itself in the first bytes and may send the rest late. Another server may never close the
+            // connection.
             const auto head = std::string_view(answer).substr(0, head_bytes_max);
             const bool is_muster = head.find("\r\nServer: muster\r\n") != std::string_view::npos;
             until = is_muster ? patience.deadline : std::min(patience.deadline, patience.stranger_deadline);
@@ -66,13 +67,13 @@ std::string hear_status(BlockingSocket& socket, const Patience& patience) {
     return answer;
 }
 
-/// The daemon's status page, or the beginning of whatever else is said at the address, which may be nothing; nullopt if
-/// nobody listens there. In haste nothing more is waited for.
+/// Returns the daemon's status page, or the beginning of another server's answer (may be empty), or nullopt if nobody
+/// listens. Returns early when `in_haste`.
 std::optional<std::string> ask_for_status(const SocketAddress& address, const Patience& patience) {
     constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     auto socket = BlockingSocket::begin_to_connect(address);
     if (!socket) return std::nullopt;
-    // Who accepts nothing, and has its queue full, leaves a connection without an answer.
+    // A server that accepts nothing and has a full queue does not complete the connection.
     for (;;) {
         const auto connected = socket->wait_until_connected(patience.next_look(patience.deadline));
         if (connected) break;
@@ -89,14 +90,14 @@ Served read_status(std::string_view answer, const std::string& job) {
     if (!answer.starts_with(status_begin) || body == std::string_view::npos) return other;
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
     if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return other;
-    // A musterd serves any job; a muster that hosts for another one ends with it.
+    // A musterd serves any job. A muster that hosts another job exits with that job.
     Served served{.is_silent = false, .is_muster = true, .this_job = !agent::is_true(status, "embedded")};
     for (const auto& one : status["jobs"])
         (agent::text_of(one, "id") == job ? served.this_job : served.other_jobs) = true;
     return served;
 }
 
-/// What the first muster among the addresses says, else that of a stranger; nothing if nobody listens at any.
+/// Returns the answer of the first muster among the addresses, else another server's. Nothing if nobody listens.
 std::optional<Served> served_at(const PortQuestion& question, Instant deadline, Instant stranger_deadline) {
     std::vector<std::string> addresses{"127.0.0.1", "::1"};
     for (const auto& address : question.addresses)
@@ -104,7 +105,7 @@ std::optional<Served> served_at(const PortQuestion& question, Instant deadline, 
     std::optional<Served> served;
     auto left_count = static_cast<std::int64_t>(addresses.size());
     for (const auto& text : addresses) {
-        // A silent stranger at one address must not use up the time of the others.
+        // A silent server at one address must not use up the time of the other addresses.
         const auto until = Clock::now() + (deadline - Clock::now()) / left_count--;
         const auto address = SocketAddress::from_numeric(text, question.port);
         const auto answer =
@@ -116,7 +117,8 @@ std::optional<Served> served_at(const PortQuestion& question, Instant deadline, 
     return served;
 }
 
-/// Empty: all. An endpoint on loopback is for this host alone; its nodes may write it as 127.0.0.1, ::1 or localhost.
+/// The addresses to bind. Empty: all. For a loopback endpoint: both loopback addresses, because its nodes may write
+/// 127.0.0.1, ::1 or localhost.
 std::vector<std::string> addresses_to_serve(const LaunchConfig& config) {
     const auto& host = config.endpoint.host;
     if (config.standalone) return {"127.0.0.1"};
@@ -129,7 +131,7 @@ std::vector<std::string> addresses_to_serve(const LaunchConfig& config) {
 
 using Listeners = std::vector<std::unique_ptr<rendezvous::Listener>>;
 
-/// At all of these addresses that this host has, on one port.
+/// Listens on one port at all of these addresses that this host has.
 Result<Listeners> open_listeners(const LaunchConfig& config) {
     Listeners listeners;
     auto port = config.endpoint.port;
@@ -157,8 +159,8 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon_once(const LaunchConfig&
 rendezvous::DaemonConfig daemon_config(const LaunchConfig& config,
                                        const std::function<void(const std::string& job)>& on_job_forgotten) {
     rendezvous::DaemonConfig daemon;
-    // A daemon at a known endpoint may be the second one of a job whose other nodes still run a round. Those that lack
-    // nothing but this node cannot, because this node was in that round.
+    // A daemon at a known endpoint may replace the first daemon of a job whose other nodes still run a round. It waits
+    // for them, except where the world is complete with this node: this node was in that round.
     daemon.server.quiet_start = config.standalone ? rendezvous::QuietStart::none : rendezvous::QuietStart::until_full;
     daemon.server.embedded_for = config.job;
     daemon.server.to_wall_clock =
@@ -177,11 +179,11 @@ std::string advice(PortOwner owner, const LaunchConfig& config) {
     switch (owner) {
         case PortOwner::other_job: return cat("; it serves another job: ", other_port);
         case PortOwner::stranger:
-            return cat("; it is no muster, and most likely belongs to another job: ", other_port,
-                       ", or wait for its end");
+            return cat("; the process there is not muster and probably belongs to another job: ", other_port,
+                       ", or wait until it ends");
         case PortOwner::nobody:
-            return cat("; nobody answers there, and most likely another job on this host has the port: ", other_port,
-                       ", or wait for its end");
+            return cat("; nobody answers there, probably because another job on this host uses the port: ", other_port,
+                       ", or wait until it ends");
         case PortOwner::this_job:
         case PortOwner::unknown: break;
     }
@@ -192,11 +194,11 @@ std::string advice(PortOwner owner, const LaunchConfig& config) {
 
 Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_host) {
     if (config.standalone) return Hosting::told;
-    // Several daemons that share their state are musterds.
+    // Daemons that share their state are musterds.
     if (!config.more_endpoints.empty()) return Hosting::no;
     if (config.is_host) return *config.is_host ? Hosting::told : Hosting::no;
-    // As in torchrun, static's rank 0 is the host whatever the endpoint is called there (a service's virtual address);
-    // but a daemon that already answers at the port is used.
+    // As in torchrun, node rank 0 of static is the host whatever the endpoint's address (it may be a service's virtual
+    // address). A daemon that already answers at the port is used instead.
     if (config.backend == Backend::fixed) return config.node_rank == 0 ? Hosting::inferred : Hosting::no;
     return own_host() ? Hosting::inferred : Hosting::no;
 }
@@ -204,13 +206,12 @@ Hosting hosting(const LaunchConfig& config, const std::function<bool()>& own_hos
 std::string advice_to_told_host(const Environment& environment, std::uint16_t port) {
     const auto is_port_of = [&](const auto& place) { return place && place->port == port; };
     if (is_slurm_task(environment) && is_port_of(slurm_task(environment)))
-        return "; the port comes from the numbers of Slurm's job and step: start the step again, which has another "
-               "one, or "
+        return "; the port is derived from Slurm's job and step ids: start the step again to get another port, or "
                "write srun --resv-ports=1 (MpiParams=ports=... in slurm.conf)";
     if (is_mpi_process(environment) && is_port_of(mpi_process(environment)))
-        return "; the port comes from the number of mpirun's job: start it again, which has another one, or write "
+        return "; the port is derived from mpirun's job id: start it again to get another port, or write "
                "--rdzv-endpoint HOST:PORT";
-    return "; end it, or choose another port (on all nodes); without is_host=1 this node would join a muster that "
+    return "; stop it, or choose another port on all nodes; without is_host=1 this node would join a muster that "
            "serves "
            "the port";
 }
@@ -222,7 +223,7 @@ PortOwner port_owner(const PortQuestion& question, Instant deadline) {
         auto served = served_at(question, deadline, stranger_deadline);
         if (question.in_haste()) return PortOwner::unknown;
         if (!served) return PortOwner::nobody;
-        // The last question may have no time left for its answer: what a muster said before still holds.
+        // The last question may lack time for its answer. An earlier answer of a muster is still valid.
         if (served->is_muster) muster = served;
         if (muster) served = muster;
         if (served->this_job) return PortOwner::this_job;
@@ -255,7 +256,7 @@ Result<std::unique_ptr<rendezvous::Daemon>> open_daemon(LaunchConfig& config, Ho
             error.context += advice(owner, config);
             return error;
         }
-        // Whoever had the port may have left between our bind and our question: bind again.
+        // The owner of the port may have exited between the bind and the question: bind again.
         std::this_thread::sleep_for(pause);
     }
 }

@@ -13,14 +13,14 @@ using rendezvous::EtcdState;
 
 class EtcdRendezvous::Body {
   public:
-    Body(rendezvous::EventLoop& loop, EtcdNews news) : loop_(loop), news_(std::move(news)) {}
+    Body(rendezvous::EventLoop& loop, EtcdCallbacks callbacks) : loop_(loop), callbacks_(std::move(callbacks)) {}
 
     Result<void> host(const LaunchConfig& config, const std::string& host) {
         auto daemon = daemon_config(config);
         auto listener = rendezvous::Listener::open(daemon.listen);
         if (!listener) return with_context(listener.error(), "this node's daemon (daemon_port of --rdzv-conf)");
         const Endpoint self{host, (*listener)->port()};
-        daemon.on_leading = [this, self] { news_.leader(self, {}); };
+        daemon.on_leading = [this, self] { callbacks_.leader(self, {}); };
         auto state = open_state(config, describe(self));
         if (!state) return state.error();
         state_ = state->get();
@@ -33,7 +33,7 @@ class EtcdRendezvous::Body {
     Result<void> look(const LaunchConfig& config) {
         auto state = open_state(config, {});
         if (!state) return state.error();
-        // Its callbacks come through the loop, which does not run yet or may do so already: set where they are read.
+        // The callbacks run on the loop, which may be running already: set them where they are read.
         loop_.invoke([&] {
             watched_ = *std::move(state);
             watched_->stands_by = [this](const std::string& leader) { told(leader); };
@@ -55,7 +55,7 @@ class EtcdRendezvous::Body {
         auto state = EtcdState::open(*config.etcd, std::move(self),
                                      [this](std::function<void()> work) { loop_.post(std::move(work)); });
         if (!state) return with_context(state.error(), "etcd (--rdzv-conf)");
-        (*state)->remarks = [this](std::string line) { news_.leader({}, std::move(line)); };
+        (*state)->remarks = [this](std::string line) { callbacks_.leader({}, std::move(line)); };
         return state;
     }
 
@@ -69,7 +69,7 @@ class EtcdRendezvous::Body {
             std::chrono::system_clock::now().time_since_epoch() - std::chrono::steady_clock::now().time_since_epoch();
         daemon.server.secret = config.secret;
         daemon.server.secret_seed = rendezvous::random_nonce();
-        daemon.on_job_forgotten = news_.job_forgotten;
+        daemon.on_job_forgotten = callbacks_.job_forgotten;
         daemon.on_standing_by = [this](const std::string& leader) { told(leader); };
         return daemon;
     }
@@ -77,15 +77,15 @@ class EtcdRendezvous::Body {
     void told(const std::string& leader) {
         const auto place = parse_endpoint(leader, 0);
         if (leader.empty() || !place || place->port == 0)
-            news_.leader({}, "no daemon of this job leads just now");
+            callbacks_.leader({}, "no daemon of this job is the leader now");
         else
-            news_.leader(*place, {});
+            callbacks_.leader(*place, {});
     }
 
     rendezvous::EventLoop& loop_;
-    const EtcdNews news_;
+    const EtcdCallbacks callbacks_;
     std::unique_ptr<rendezvous::Daemon> daemon_;
-    EtcdState* state_ = nullptr;  // daemon_'s
+    EtcdState* state_ = nullptr;  // owned by daemon_
     std::unique_ptr<EtcdState> watched_;
 };
 
@@ -93,8 +93,8 @@ EtcdRendezvous::EtcdRendezvous(std::unique_ptr<Body> body) : body_(std::move(bod
 EtcdRendezvous::~EtcdRendezvous() = default;
 
 Result<std::unique_ptr<EtcdRendezvous>> EtcdRendezvous::open(const LaunchConfig& config, const std::string& host,
-                                                             rendezvous::EventLoop& loop, EtcdNews news) {
-    auto body = std::make_unique<Body>(loop, std::move(news));
+                                                             rendezvous::EventLoop& loop, EtcdCallbacks callbacks) {
+    auto body = std::make_unique<Body>(loop, std::move(callbacks));
     const auto opened = config.is_host.value_or(true) ? body->host(config, host) : body->look(config);
     if (!opened) return opened.error();
     return std::unique_ptr<EtcdRendezvous>(new EtcdRendezvous(std::move(body)));

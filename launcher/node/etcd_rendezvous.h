@@ -1,5 +1,6 @@
-// --rdzv-backend etcd: this node's part in a rendezvous that outlives any one host. Each node that may host runs a
-// daemon whose state is in etcd; one of them leads, and everybody knows from etcd where that is (state/ETCD.md).
+// --rdzv-backend etcd: this node's part in a rendezvous that survives the loss of any host. Each node that may host
+// runs a daemon with its state in etcd. One of them is the leader; etcd has the leader's endpoint
+// (rendezvous/state/ETCD.md).
 #pragma once
 
 #include <functional>
@@ -13,23 +14,24 @@
 namespace muster::launcher {
 
 /// Called on the loop's thread.
-struct EtcdNews {
-    /// Where the daemon is that leads; empty: nobody is known to lead, for this reason.
+struct EtcdCallbacks {
+    /// The leader's endpoint. Empty: no leader is known, and `why` has the reason.
     std::function<void(std::optional<Endpoint> leader, std::string why)> leader;
     std::function<void(const std::string& job)> job_forgotten;
 };
 
 class EtcdRendezvous {
   public:
-    /// `host`: under which other nodes reach this one. Errors are those of the TLS files and of the port.
+    /// `host` is the name or address that other nodes use for this one. Fails for wrong TLS files or an unavailable
+    /// port.
     static Result<std::unique_ptr<EtcdRendezvous>> open(const LaunchConfig& config, const std::string& host,
-                                                        rendezvous::EventLoop& loop, EtcdNews news);
+                                                        rendezvous::EventLoop& loop, EtcdCallbacks callbacks);
     ~EtcdRendezvous();
 
-    /// This node's daemon, which may lead or stand by; null with is_host=0.
+    /// This node's daemon, leader or standby. Null with is_host=0.
     [[nodiscard]] rendezvous::Daemon* daemon() const;
 
-    /// The job is over and everybody knows it: what etcd has of it goes with the last leader.
+    /// Call it when all agents know that the job is over: the last leader then deletes the job's state from etcd.
     void job_is_over();
 
   private:

@@ -20,11 +20,11 @@
 #include "launcher/host/environment_probe.h"
 #include "launcher/host/slurm_node.h"
 #include "launcher/node/agent_config.h"
+#include "launcher/node/death_notice.h"
 #include "launcher/node/embedded_daemon.h"
 #include "launcher/node/etcd_rendezvous.h"
 #include "launcher/node/round_stores.h"
 #include "launcher/node/signal_reason.h"
-#include "launcher/node/testament.h"
 #include "launcher/report/exit_code.h"
 #include "launcher/scheduler/slurm_task.h"
 #include "rendezvous/base/log.h"
@@ -39,14 +39,14 @@ namespace muster::launcher {
 
 namespace {
 
-// The C library asks a name server twice, 5 s each. Whether this node is the host cannot be known sooner.
+// The C library asks a name server twice, 5 s each. Until then it is unknown whether this node is the host.
 constexpr Duration resolve_limit = 12s;
-// Who was told to be the host serves at once. The address of its name only says which of its own are told first.
+// A node that must be the host serves at once. The address of its name only orders its own addresses.
 constexpr Duration resolve_limit_of_host = 250ms;
-constexpr Duration slurm_node_limit = 5s;  // for its controller to say where a node is
-constexpr Duration end_linger = 10s;       // for the other agents to hear the end from our daemon
-constexpr Duration stop_slack = 10s;       // for all of a stop that is neither grace nor copies to the disk
-constexpr Duration idle_look = 20ms;       // between looks whether any agent is still connected to it
+constexpr Duration slurm_node_limit = 5s;  // timeout for scontrol to report a node's address
+constexpr Duration end_linger = 10s;       // timeout for the other agents to receive the end from this node's daemon
+constexpr Duration stop_slack = 10s;       // for the parts of a stop besides the grace period and copies to disk
+constexpr Duration idle_look = 20ms;       // between checks for agents that are still connected
 
 Incarnation random_incarnation() {
     std::random_device device;
@@ -84,14 +84,14 @@ class NodeRun::Body {
                             .answer = [&link](const native::PeerAsk& ask) { return link.client().answer(ask); },
                             .addresses = facts_.addresses});
         agent::Agent agent(io_, agent_config(config_, entry_, environment_, facts_), link, host, stores);
-        if (daemon_ == nullptr) host.set_testament(testament({}));
+        if (daemon_ == nullptr) host.set_death_notice(death_notice({}));
         link.on_connected = [this, &host](const Endpoint& daemon) {
-            // With this process our own daemon is gone as well.
+            // This node's own daemon dies with this process.
             const bool own =
                 daemon_ != nullptr &&
                 (!config_.etcd || (is_own_host(daemon.host, {daemon.host}) && daemon.port == daemon_->port()));
             daemon_address_ = daemon.host;
-            host.set_testament(own ? std::string{} : testament(daemon));
+            host.set_death_notice(own ? std::string{} : death_notice(daemon));
         };
         agent.on_progress = [this](const std::string& line) {
             print_notice(cat("muster: ", line, "\n"));
@@ -102,7 +102,9 @@ class NodeRun::Body {
             ending_ = std::move(ending);
             reason_.when_known([this] { linger(); });
         };
-        reason_.on_reason = [](const std::string& why) { print_notice(cat("muster: why the signal: ", why, "\n")); };
+        reason_.on_reason = [](const std::string& why) {
+            print_notice(cat("muster: reason of the signal: ", why, "\n"));
+        };
         agent.on_signal = [this](int) { reason_.ask(); };
         watch_for_haste();
         agent.start();
@@ -117,8 +119,8 @@ class NodeRun::Body {
     [[nodiscard]] const std::string& unsaved() const { return unsaved_; }
 
   private:
-    /// A signal that comes before the agent's handlers are there waits for them, and is then a stop in order. Threads
-    /// started meanwhile keep these signals blocked, so that only this one gets them.
+    /// Blocks signals until the agent's handlers exist; a pending signal is then an orderly stop. Threads started
+    /// meanwhile inherit the mask, so that only this thread receives these signals.
     void hold_signals() {
         ::sigemptyset(&held_signals_);
         for (const int signal : config_.handled_signals) ::sigaddset(&held_signals_, signal);
@@ -127,11 +129,11 @@ class NodeRun::Body {
         end_start_up_signals();
     }
 
-    /// A stop signal ends the lingering; one that came earlier, while the agent was ending, means that there is to be
-    /// none. Who is cancelled does not linger anyway.
+    /// A stop signal ends the linger time. A signal received earlier, while the agent was stopping, skips it. A
+    /// cancelled job has none.
     void watch_for_haste() {
         for (const int signal : config_.handled_signals) {
-            boost::system::error_code ignored;  // the agent has said so
+            boost::system::error_code ignored;  // The agent has reported it.
             haste_.add(signal, ignored);
         }
         haste_.async_wait([this](const boost::system::error_code& cancelled, int) {
@@ -142,7 +144,7 @@ class NodeRun::Body {
         });
     }
 
-    /// The endpoint's own addresses first, then those of the others. Our own name needs no look-up.
+    /// The addresses of the first endpoint, then those of the others. This host's own name needs no lookup.
     void resolve_endpoints() {
         if (config_.standalone) return;
         std::vector<Endpoint> all{config_.endpoint};
@@ -153,7 +155,7 @@ class NodeRun::Body {
         auto found =
             look_up_endpoints(all, told ? resolve_limit_of_host : resolve_limit, [this] { return is_signalled(); });
         if (found.front().empty() && !told) found.front() = ask_slurm_for(config_.endpoint.host);
-        // Several addresses of another host: one that this host has too leads back to itself.
+        // Of another host's addresses, one that this host has too (a bridge) leads back to this host.
         if (config_.is_host == false && config_.endpoint.host.find(',') != std::string::npos)
             found.front() = agent::store_candidates(found.front(), own_addresses(), {});
         first_count_ = found.front().size();
@@ -164,7 +166,7 @@ class NodeRun::Body {
             for (std::size_t i = 1; i < all.size(); ++i) config_.etcd->known_addresses.push_back(join(found[i], ","));
     }
 
-    /// The endpoint's host, which has no address here, may be a node of Slurm's under a name that only Slurm knows.
+    /// If the endpoint's host has no address here, it may be a Slurm node whose name only Slurm knows.
     [[nodiscard]] std::vector<std::string> ask_slurm_for(const std::string& host) const {
         if (!is_slurm_task(environment_)) return {};
         auto addresses = slurm_node_addresses(host, slurm_node_limit, [this] { return is_signalled(); });
@@ -174,7 +176,7 @@ class NodeRun::Body {
         return addresses;
     }
 
-    /// A stop was asked for that is still held back.
+    /// True if a stop signal is pending.
     [[nodiscard]] bool is_signalled() const {
         sigset_t waiting;
         if (::sigpending(&waiting) != 0) return false;
@@ -182,7 +184,7 @@ class NodeRun::Body {
                            [&](int signal) { return ::sigismember(&waiting, signal) == 1; });
     }
 
-    /// The one at which others have come to our daemon; else the best one.
+    /// The address at which other nodes connected to this node's daemon, else the best one.
     [[nodiscard]] std::string own_address() const {
         const auto& all = facts_.addresses;
         const auto reached = daemon_ != nullptr ? daemon_->reached_at() : std::vector<std::string>{};
@@ -197,26 +199,26 @@ class NodeRun::Body {
         return addresses;
     }
 
-    /// Our daemon may be the one that leads; who does is etcd's word.
+    /// This node's daemon may be the leader. etcd decides.
     std::optional<NotLaunched> meet_at_etcd() {
         endpoints_.clear();
-        EtcdNews news;
-        news.leader = [this](std::optional<Endpoint> leader, std::string why) {
+        EtcdCallbacks callbacks;
+        callbacks.leader = [this](std::optional<Endpoint> leader, std::string why) {
             boost::asio::post(io_, [this, leader = std::move(leader), why = std::move(why)]() mutable {
                 link_->client().leader_is(leader, std::move(why));
             });
         };
-        news.job_forgotten = [this](const std::string& job) {
+        callbacks.job_forgotten = [this](const std::string& job) {
             boost::asio::post(io_, [this, job] { on_forgotten(job); });
         };
-        auto opened = EtcdRendezvous::open(config_, address_list(facts_.addresses), net_loop_, std::move(news));
+        auto opened = EtcdRendezvous::open(config_, address_list(facts_.addresses), net_loop_, std::move(callbacks));
         if (!opened) return NotLaunched{exit_codes::configuration, opened.error().context};
         etcd_ = *std::move(opened);
         daemon_ = etcd_->daemon();
         return std::nullopt;
     }
 
-    /// Finds out whose the rendezvous is, and opens our daemon if it is ours.
+    /// Determines the rendezvous' host, and opens the daemon if it is this node.
     std::optional<NotLaunched> host_daemon() {
         const auto addresses = endpoint_addresses();
         const auto choice = hosting(config_, [&] { return is_own_host(config_.endpoint.host, addresses); });
@@ -236,7 +238,7 @@ class NodeRun::Body {
         }
         embedded_ = std::move(*opened);
         daemon_ = embedded_.get();
-        // By no name, which may lead elsewhere. Ours listens at all of our addresses, somebody else's maybe at one.
+        // By loopback, because a name may lead elsewhere. This node's daemon listens at all of its addresses.
         if (!config_.standalone) facts_.known_addresses = "127.0.0.1,::1";
         for (const auto& address : facts_.addresses)
             if (daemon_ == nullptr && SocketAddress::from_numeric(address, 0))
@@ -245,18 +247,18 @@ class NodeRun::Body {
         return std::nullopt;
     }
 
-    /// `daemon`: the one that was reached last.
-    [[nodiscard]] std::string testament(const std::optional<Endpoint>& daemon) const {
+    /// `daemon` is the one that was reached last.
+    [[nodiscard]] std::string death_notice(const std::optional<Endpoint>& daemon) const {
         native::Hello hello;
         hello.job = config_.job;
         hello.node = facts_.identity;
-        if (config_.secret) hello.challenge = config_.secret(cat("muster testament ", facts_.identity.incarnation));
+        if (config_.secret) hello.challenge = config_.secret(cat("muster death notice ", facts_.identity.incarnation));
         auto daemons = endpoints_;
         if (daemon) {
             std::erase(daemons, *daemon);
             daemons.insert(daemons.begin(), *daemon);
         }
-        return write_testament({.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died"});
+        return write_death_notice({.daemons = std::move(daemons), .hello = std::move(hello), .why = "its agent died"});
     }
 
     void on_forgotten(const std::string& job) {
@@ -265,8 +267,8 @@ class NodeRun::Body {
         if (lingers_) io_.stop();
     }
 
-    /// The others hear the end from our daemon, so it waits for them; unless this node leaves a job that goes on, for
-    /// which there is nothing to wait.
+    /// Keeps this node's daemon until the other agents have received the end. Does not wait if this node leaves a job
+    /// that continues.
     void linger() {
         lingers_ = true;
         const bool job_is_over =
@@ -293,9 +295,9 @@ class NodeRun::Body {
     Environment environment_;
     const ServiceUnit& unit_;
     NodeFacts facts_;
-    std::vector<Endpoint> endpoints_;  ///< of the daemons that the options name, numeric
-    std::size_t first_count_ = 0;      ///< so many of them are the first one's
-    std::string daemon_address_;       ///< at which it was reached last
+    std::vector<Endpoint> endpoints_;  ///< The daemons that the options name, numeric.
+    std::size_t first_count_ = 0;      ///< How many of endpoints_ belong to the first daemon.
+    std::string daemon_address_;       ///< The address at which the daemon was reached last.
     sigset_t held_signals_{};
 
     boost::asio::io_context io_{1};
@@ -303,7 +305,7 @@ class NodeRun::Body {
     rendezvous::EventLoop net_loop_;
     std::unique_ptr<rendezvous::Daemon> embedded_;
     std::unique_ptr<EtcdRendezvous> etcd_;
-    rendezvous::Daemon* daemon_ = nullptr;  ///< this node's, if it has one
+    rendezvous::Daemon* daemon_ = nullptr;  ///< This node's daemon. Null: none.
     agent::ClientLink* link_ = nullptr;
     boost::asio::steady_timer idle_timer_{io_};
     Instant linger_until_{};
@@ -340,8 +342,9 @@ agent::GuardianConfig guardian_config(const LaunchConfig& config) {
     agent::GuardianConfig guardian;
     guardian.unfed_max = config.lease * 8 / 10;
     guardian.on_agent_death_max = 2s;
-    guardian.on_agent_death = [limit = guardian.on_agent_death_max, secret = config.secret](
-                                  std::string_view testament) { deliver_testament(testament, limit, secret); };
+    guardian.on_agent_death = [limit = guardian.on_agent_death_max, secret = config.secret](std::string_view notice) {
+        deliver_death_notice(notice, limit, secret);
+    };
     return guardian;
 }
 

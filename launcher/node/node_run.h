@@ -1,4 +1,4 @@
-// One node's part of a job, from the fork of the guardian to the last acknowledgement.
+// Runs one node's part of a job, from the fork of the guardian to the last acknowledgement.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace muster::launcher {
 
-/// Nothing was started: the exit code and one sentence.
+/// No worker was started: the exit code and one sentence.
 struct NotLaunched {
     int exit_code = 0;
     std::string why;
@@ -22,20 +22,20 @@ struct NotLaunched {
 
 class NodeRun {
   public:
-    /// `config.workers_per_node` is a number by now. `unit` hears how it goes, and outlives this.
+    /// `config.workers_per_node` is final. `unit` receives the status, and must outlive this object.
     NodeRun(LaunchConfig config, Entry entry, Environment environment, const ServiceUnit& unit);
     ~NodeRun();
     NodeRun(const NodeRun&) = delete;
     NodeRun& operator=(const NodeRun&) = delete;
 
-    /// Hosts the daemon if that is this node's, joins, runs the workers to the job's end, and returns when every agent
-    /// of the job has heard of it (10 s at most). Once.
+    /// Hosts the daemon if it is this node's, joins, and runs the workers to the job's end. Returns when every agent of
+    /// the job has acknowledged the end, at most 10 s later. Call it once.
     std::variant<agent::Ending, NotLaunched> run(agent::GuardianHandle guardian);
 
     [[nodiscard]] const std::string& host() const;
-    /// Why the scheduler has sent a signal; empty: it has not, or does not say.
+    /// Why the scheduler sent a signal. Empty: it sent none, or the reason is unknown.
     [[nodiscard]] const std::string& signal_reason() const;
-    /// Of a step that is not on the disk although it was saved (agent.h: on_unsaved); empty: there is none.
+    /// A step that was saved but not written to disk (agent.h: on_unsaved). Empty: none.
     [[nodiscard]] const std::string& unsaved() const;
 
   private:
@@ -43,7 +43,7 @@ class NodeRun {
     std::unique_ptr<Body> body_;
 };
 
-/// What the guardian does when the agent is dead: tells the daemon (testament.h).
+/// Makes the guardian report the agent's death to the daemon (death_notice.h).
 agent::GuardianConfig guardian_config(const LaunchConfig& config);
 
 }  // namespace muster::launcher

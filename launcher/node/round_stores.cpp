@@ -7,7 +7,7 @@ namespace muster::launcher {
 RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbing_(std::move(plumbing)) {
     probes_ = config.backend == Backend::c10d && !config.share_store;
     serves_workers_ = config.backend == Backend::c10d && config.share_store;
-    // Where the other nodes know this one by a loopback address alone, all that may use it runs here.
+    // If the other nodes reach this one only at a loopback address, all clients run on this host.
     const auto& addresses = plumbing_.addresses;
     const bool is_private = addresses.size() == 1 && is_loopback(addresses.front());
     if (config.standalone || is_private) listen_.address = config.standalone ? "127.0.0.1" : addresses.front();
@@ -24,8 +24,8 @@ Result<agent::RoundPorts> RoundStores::open() {
     store_ = std::move(*opened);
     agent::RoundPorts ports{.store = serves_workers_ ? store_->port() : std::uint16_t{0}, .peer = store_->port()};
     if (probes_) {
-        // Closed again at once: between now and the worker's bind somebody else may take it, which is why the agent's
-        // own store is the default.
+        // The port is closed again at once. Another process may take it before the worker binds it; the default, the
+        // agent's own store, avoids this race.
         const auto probe = rendezvous::Listener::open({});
         if (!probe) return probe.error();
         ports.store = (*probe)->port();

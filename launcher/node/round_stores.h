@@ -1,4 +1,4 @@
-// The agent's round stores over rendezvous/net: on this node, for one round at a time.
+// Opens this node's round store (rendezvous/servers), for one round at a time.
 #pragma once
 
 #include <functional>
@@ -15,16 +15,16 @@ namespace muster::launcher {
 class RoundStores final : public agent::RoundStoreHost {
   public:
     struct Plumbing {
-        rendezvous::EventLoop& loop;  ///< outlives this
+        rendezvous::EventLoop& loop;  ///< Must outlive this object.
         rendezvous::PostToOwner post;
-        std::function<native::PeerAnswer(const native::PeerAsk&)> answer;  ///< on the owner's thread
-        std::vector<std::string> addresses;                                ///< at which the other nodes know this one
+        std::function<native::PeerAnswer(const native::PeerAsk&)> answer;  ///< Called on the owner's thread.
+        std::vector<std::string> addresses;  ///< Addresses at which the other nodes reach this one.
     };
     RoundStores(const LaunchConfig& config, Plumbing plumbing);
 
-    /// c10d: a RoundStore, which is store and peer port in one. With TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: a port that
-    /// was free a moment ago, for worker rank 0 to bind. static: no store, it is the daemon's. The last two open a
-    /// RoundStore all the same, because peers must be able to ask.
+    /// c10d: opens a RoundStore, which serves the store and the peer port. With TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1:
+    /// returns a free port for worker rank 0 to bind. static: the daemon has the store. The last two still open a
+    /// RoundStore as peer port.
     Result<agent::RoundPorts> open() override;
     void close() override;
 

@@ -17,7 +17,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// In the abstract name space: it goes with the process that bound it, and listening tells others its pid.
+/// An abstract socket: it disappears with its process, and its listener's pid is visible to others.
 sockaddr_un claim_address(const std::string& job, socklen_t& size) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
@@ -70,10 +70,11 @@ Result<void> ServiceUnit::claim(const std::string& job) {
     auto socket = unix_socket();
     const bool bound = socket.valid() && ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0;
     if (!bound && errno == EADDRINUSE)
-        return Error{Errc::already_exists,
-                     cat("job '", job, "' runs on this host already, in ", describe_holder(address, size),
-                         "; one unit a job and host: stop one of the two, or give them different rdzv-id")};
-    // What cannot be claimed for another reason is nobody's.
+        return Error{
+            Errc::already_exists,
+            cat("job '", job, "' runs on this host already, in ", describe_holder(address, size),
+                "; only one unit per job and host is allowed: stop one of them, or give them different rdzv-id")};
+    // Other errors of bind() do not stop the job.
     if (bound && ::listen(socket.get(), 1) == 0) claim_ = std::move(socket);
     return {};
 }

@@ -1,4 +1,4 @@
-// What a muster that is a systemd unit's main process owes to systemd, and to other units of its job.
+// A muster that is the main process of a systemd unit: notifications to systemd, and one unit per job and host.
 #pragma once
 
 #include <string>
@@ -13,20 +13,20 @@ namespace muster::launcher {
 
 class ServiceUnit {
   public:
-    /// Not a unit: nothing below does anything.
+    /// Not a unit: all functions do nothing.
     ServiceUnit() = default;
-    /// Takes what systemd said to this process alone out of the environment, where this is the process that systemd
-    /// started ($SYSTEMD_EXEC_PID; before systemd 248: its parent is process 1): workers must not speak for the unit.
+    /// Removes systemd's variables for the main process from the environment, because workers must not notify for the
+    /// unit. Only if systemd started this process ($SYSTEMD_EXEC_PID; before systemd 248: its parent is process 1).
     static ServiceUnit take(Environment& environment, int own_pid, int parent_pid);
 
-    /// One unit a job, user and host: their workers would fight for the same GPUs, and nobody starts two on purpose.
-    /// Held until this process ends, however that is. already_exists names the process and the unit that have it.
+    /// Claims the job for this unit on this host and user, until this process exits. Two units of one job would compete
+    /// for the same GPUs. Fails with already_exists, which names the owner's process and unit.
     Result<void> claim(const std::string& job);
 
     void ready() const { say("READY=1"); }
     /// One line for `systemctl status`.
     void status(std::string_view line) const;
-    /// The end takes at most this long: systemd waits as long, whatever the unit's TimeoutStopSec is.
+    /// Asks systemd to wait `at_most` for the end, whatever the unit's TimeoutStopSec is.
     void stopping(Duration at_most) const;
 
   private:

@@ -14,8 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration slurm_limit = 4s;
-/// Slurm signals every process of the step, this one too, which may die of it before it has become deaf.
-/// Where there is no scontrol (a container), it is asked no more.
+/// Slurm signals every process of the step. This one ignores signals, but may be killed before it does.
+/// Without scontrol (a container) it is not asked again.
 constexpr const char* deaf_scontrol =
     "trap '' HUP INT QUIT TERM USR1 USR2; command -v scontrol >/dev/null || { echo none; exit; }; "
     "exec scontrol -o show job \"$0\" 2>/dev/null";

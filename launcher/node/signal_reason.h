@@ -1,5 +1,5 @@
-// Asks the scheduler why it has sent a signal. In Slurm the first host of the step asks scontrol, where there is one (a
-// thousand hosts at once would be a load for slurmctld); the others look at the clock, where Slurm has told the end.
+// Asks the scheduler why it sent a signal. In Slurm only the step's first host runs scontrol, to spare slurmctld. The
+// other hosts compare the clock with SLURM_JOB_END_TIME.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -14,17 +14,17 @@ namespace muster::launcher {
 
 class SignalReason {
   public:
-    /// Both outlive it. Nothing is done before ask().
+    /// Both arguments must outlive this object. Does nothing before ask().
     SignalReason(boost::asio::io_context& loop, const Environment& environment);
 
-    /// One line for the person at the launcher, for each ask() that has an answer which is not the last one's.
+    /// Receives one line for the user when ask() has a new answer.
     std::function<void(const std::string&)> on_reason;
 
-    /// A signal has come.
+    /// Call it when a signal arrived.
     void ask();
-    /// Calls `go` when no answer is awaited any more, at most 6 s after the last ask(); at once where none is.
+    /// Calls `go` when no answer is pending, at most 6 s after the last ask().
     void when_known(std::function<void()> go);
-    /// The last answer; empty: none.
+    /// The last answer. Empty: none.
     [[nodiscard]] const std::string& text() const { return text_; }
 
   private:

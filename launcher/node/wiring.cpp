@@ -45,7 +45,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// For a stderr whose reader is slow, at the end of the launcher. The workers are gone by then.
+/// Timeout for a slow reader of stderr at the launcher's end. The workers have exited by then.
 constexpr Duration last_words_max = 5s;
 
 void say_last(std::string_view text) {
@@ -59,22 +59,22 @@ int refuse(int code, std::string_view why, ExitCodeStyle style) {
     return exit_code(code, style);
 }
 
-/// mpirun's first process serves the rendezvous, and the others look for it where mpirun runs.
+/// mpirun's first process hosts the rendezvous. The others expect it on the host where mpirun runs.
 std::string first_host_trouble(const std::vector<std::string>& addresses) {
-    // All of them: two hosts may well have one address in common, of a bridge within each.
+    // All addresses must match: two hosts may share one address, that of a bridge within each.
     if (std::all_of(addresses.begin(), addresses.end(), [](const auto& one) { return is_own_host({}, {one}); }))
         return {};
     return cat("--rdzv-endpoint is missing: mpirun runs on ", addresses.front(),
-               " and its first process elsewhere, so the others cannot know where to meet; write --rdzv-endpoint "
-               "HOST:PORT with the name of one of the hosts, or --from=none if each is to run a job of its own");
+               " and its first process on another host, so the other processes cannot know the endpoint; write "
+               "--rdzv-endpoint HOST:PORT with one of the hosts, or --from=none if each process runs its own job");
 }
 
 std::string log_dir_trouble(const LaunchConfig& config) {
     struct stat facts {};
     if (config.log_dir.empty() || ::stat(config.log_dir.c_str(), &facts) != 0 || S_ISDIR(facts.st_mode)) return {};
-    return cat("--log-dir: got '", config.log_dir,
-               "', which is no directory; accepted is a directory, which is made if "
-               "it is missing, or /dev/null for no files");
+    return cat(
+        "--log-dir: got '", config.log_dir,
+        "', which is not a directory; accepted is a directory, which is created if missing, or /dev/null for no files");
 }
 
 std::string checkpoint_trouble(const LaunchConfig& config) {
@@ -83,7 +83,7 @@ std::string checkpoint_trouble(const LaunchConfig& config) {
     return checked ? std::string() : checked.error().context;
 }
 
-/// Absolute, because nothing says that the launcher stays where it is; empty: none is wanted.
+/// The absolute path of the report, because the working directory may change. Empty: no report.
 std::string report_file_path(const LaunchConfig& config) {
     if (config.report.empty()) return {};
     const auto path = report_path(config.report, {.host = host_name(), .job = shown_job(config), .pid = ::getpid()});
@@ -96,15 +96,15 @@ std::string report_trouble(const std::string& path) {
     return checked ? std::string() : cat("--report: ", checked.error().context);
 }
 
-/// The last of all: the job's end must not fail for it, and a person is told.
+/// Runs last. A failure is logged and does not change the exit code.
 void leave_report(const std::string& path, std::string_view text) {
     if (path.empty() || text.empty()) return;
     if (const auto written = write_report(path, text); !written)
         say_last(cat("muster: ", written.error().context, "\n"));
 }
 
-/// For whoever has started this launcher and named it a file to say in what went wrong, as torchrun does: the worker's
-/// own words where they lie on this host. Empty where no worker has failed.
+/// The error file for the process that started this launcher, as torchrun writes it: the worker's own error file if it
+/// is on this host. Empty if no worker failed.
 std::string error_file_of(const agent::Ending& ending, const std::string& host, std::string_view text) {
     const auto* failed = std::get_if<agent::JobFailed>(&ending);
     if (failed == nullptr || !failed->report.verdict.first) return {};
@@ -115,7 +115,7 @@ std::string error_file_of(const agent::Ending& ending, const std::string& host, 
         is_here ? read_start_of_file(first.error_file, agent::error_file_bytes_max + 1) : std::string(), first, text);
 }
 
-/// Under nohup a hang-up is ignored from the start, and stays so, unless the user has asked for it by name.
+/// Under nohup SIGHUP is ignored from the start and stays ignored, unless the user named it.
 void leave_ignored_hang_up(LaunchConfig& config) {
     struct sigaction at_start {};
     const bool ignored = ::sigaction(SIGHUP, nullptr, &at_start) == 0 && at_start.sa_handler == SIG_IGN;
@@ -131,7 +131,9 @@ void log_what_is_known(const Launch& launch, const Environment& environment) {
         !hint.empty())
         log(LogLevel::warning, hint);
     if (launch.config.workers_per_node > 1 && launch.config.threads.empty() && !lookup(environment, "OMP_NUM_THREADS"))
-        log(LogLevel::info, "OMP_NUM_THREADS is not set: each worker gets 1, so that they do not overload the node");
+        log(LogLevel::info,
+            "OMP_NUM_THREADS is not set: each worker gets 1, to avoid overloading the node; set it, or write --omp "
+            "auto");
 }
 
 void open_log(const LaunchConfig& config, const Environment& environment) {
@@ -171,11 +173,11 @@ int launch(Launch launch, Environment environment) {
     const auto claimed = config.named_job == "none" ? Result<void>() : unit.claim(config.named_job);
     if (!claimed) return refuse(exit_codes::configuration, claimed.error().context, style);
 
-    // First of all that is forked, threaded or opened (guardian.h).
+    // Before any other fork, thread or open file (guardian.h).
     auto guardian = agent::fork_guardian(guardian_config(config));
     if (!guardian) return refuse(exit_codes::internal, guardian.error().context, style);
     write_log_on_thread();
-    // Our own writes to a closed terminal must not end the job. (Workers start with every signal at its default.)
+    // A write of the launcher to a closed terminal must not end the job. Workers start with default signal actions.
     std::signal(SIGPIPE, SIG_IGN);
     if (const auto counted = resolve_worker_count(config, environment); !counted)
         return refuse(exit_codes::usage, counted.error().context, style);
@@ -214,7 +216,7 @@ int launch(Launch launch, Environment environment) {
 
 using Command = int (*)(const std::vector<std::string>& arguments);
 
-/// Null: `word` is no command.
+/// Null if `word` is not a command.
 Command command_named(std::string_view word) {
     if (word == "flight") return run_flight;
     if (word == "checkpoint") return run_checkpoint;
@@ -227,10 +229,10 @@ Command command_named(std::string_view word) {
 }  // namespace
 
 int run(int argc, const char* const* argv) {
-    survive_file_size_limit();  // workers start with every signal at its default
+    survive_file_size_limit();  // workers start with default signal actions
     open_missing_standard_streams();
     if (const auto command = argc > 1 ? command_named(argv[1]) : nullptr) {
-        end_start_up_signals();  // a signal ends a command as it ends any other program
+        end_start_up_signals();  // signals end a command by default
         return command({argv + 2, argv + argc});
     }
     const auto environment = process_environment();

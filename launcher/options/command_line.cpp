@@ -10,7 +10,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// -5 and -.5 are values: none of our options looks like a number.
+/// -5 and -.5 are values, because no option of muster looks like a number.
 bool is_negative_number(std::string_view word) {
     word.remove_prefix(1);
     const auto dot = word.find('.');
@@ -26,7 +26,7 @@ const OptionRow* option_of_letter(char letter) {
     return nullptr;
 }
 
-/// `name`: what was written, without dashes in front.
+/// `name` is `written` without dashes in front.
 std::string unknown_option(std::string_view written, std::string_view name) {
     std::vector<std::string> known;
     for (const auto& row : option_table()) known.emplace_back(row.name);
@@ -35,12 +35,12 @@ std::string unknown_option(std::string_view written, std::string_view name) {
                " (muster --help lists all)");
 }
 
-/// What argparse calls an 'O': a word that must be an option. Others may be values or the program.
+/// True for a word that must be an option (argparse's 'O'). Other words may be values or the program.
 bool looks_like_option(std::string_view word) {
     if (word.size() < 2 || word[0] != '-') return false;
     if (is_negative_number(word)) return false;
     if (word.find(' ') == std::string_view::npos) return true;
-    // With a blank in it, it is an option only where the part before '=' names one.
+    // A word with a blank is an option only if the part before '=' names one.
     const auto equals = word.find('=');
     if (equals == std::string_view::npos || word[1] != '-')
         return option_of_letter(word[1]) != nullptr && word[1] != '-';
@@ -93,8 +93,8 @@ class Reader {
         if (equals == std::string_view::npos) {
             take(row, cat("--", row.name));
         } else if (row.kind == ValueKind::flag) {
-            error_ = cat("--", row.name, ": got '", word.substr(equals + 1), "', but it takes no value; write --",
-                         row.name, " alone");
+            error_ =
+                cat("--", row.name, ": got '", word.substr(equals + 1), "', but it takes no value; write --", row.name);
         } else {
             line_.options.push_back({&row, std::string(word.substr(equals + 1))});
         }
@@ -123,7 +123,7 @@ class Reader {
         }
     }
 
-    /// A flag, or an option whose value is the next word.
+    /// Reads a flag, or an option whose value is the next word.
     void take(const OptionRow& row, const std::string& written) {
         if (row.kind == ValueKind::flag) {
             line_.options.push_back({&row, "1"});

@@ -2,8 +2,8 @@
 //
 //   --name value, --name=value, --na value (an abbreviation that fits one option), --na_me for --na-me,
 //   -t 3, -t3, -t=3, -mr3 (flags may be glued in front), and "--" before the program.
-//   The first word that is no option and no option's value is the program; everything after it is the program's own,
-//   word for word, even where it looks like one of our options.
+//   The first word that is neither an option nor an option's value is the program. All words after it belong to the
+//   program, even if they look like options of muster.
 #pragma once
 
 #include <string>
@@ -17,25 +17,26 @@ namespace muster::launcher {
 
 struct GivenOption {
     const OptionRow* row = nullptr;
-    std::string value;  ///< "1" for a flag
+    std::string value;  ///< "1" for a flag.
 };
 
 struct CommandLine {
-    std::vector<GivenOption> options;  ///< in order; of two alike the later one counts
+    std::vector<GivenOption> options;  ///< In order. Of a repeated option the last one counts.
     bool has_program = false;
     std::string program;
     std::vector<std::string> arguments;
 };
 
 struct CommandLineError {
-    std::string line;    ///< one line without the program's name
-    CommandLine before;  ///< what was read before the error: --help in front of it still helps
+    std::string line;    ///< One line without the program's name.
+    CommandLine before;  ///< The options before the error, so that an earlier --help still works.
 };
 
 /// `words` is argv without argv[0].
 std::variant<CommandLine, CommandLineError> read_command_line(const std::vector<std::string>& words);
 
-/// The option that `name` (after the dashes, complete or abbreviated, '-' and '_' alike) means, or why there is none.
+/// Finds the option of `name`: without dashes in front, complete or abbreviated, '-' and '_' equivalent. The string is
+/// an error message.
 std::variant<const OptionRow*, std::string> option_named(std::string_view name);
 
 }  // namespace muster::launcher

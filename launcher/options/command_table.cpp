@@ -4,11 +4,11 @@ namespace muster::launcher {
 
 std::span<const CommandRow> command_table() {
     static constexpr CommandRow commands[] = {
-        {"checkpoint", "DIR", "Lists the checkpoints in DIR, and says whether they are whole; exports one."},
-        {"config", "check FILE", "Looks whether a job's file of options is right."},
-        {"drain", "NODE", "Lets a node stop its workers and leave its job."},
-        {"fault", "KIND TARGET", "Rehearses the loss of a worker, a node or the daemon."},
-        {"flight", "DIR...", "Says from flight records which rank is missing from which collective."},
+        {"checkpoint", "DIR", "Lists and verifies the checkpoints in DIR, or exports one."},
+        {"config", "check FILE", "Validates a job's configuration file."},
+        {"drain", "NODE", "Makes a node stop its workers and leave its job."},
+        {"fault", "KIND TARGET", "Injects a fault into a worker, a node or the daemon."},
+        {"flight", "DIR...", "Reports from flight records which rank is missing from which collective."},
     };
     return commands;
 }

@@ -1,5 +1,5 @@
-// What muster does beside launching: `muster NAME ...`. --help lists them, and the manual pages and completions are
-// made from what each says for --help (wiring.cpp runs them).
+// The subcommands of muster: `muster NAME ...`. --help lists them. The manual pages and completions are generated from
+// each command's own --help. wiring.cpp runs them.
 #pragma once
 
 #include <span>

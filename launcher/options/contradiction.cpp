@@ -10,23 +10,24 @@ namespace {
 
 using Complaint = std::optional<std::string>;
 
-/// What must end before something else does.
+/// A timeout that must be shorter than another one.
 struct Wait {
     std::string_view option;
     Duration length;
     bool given;
 };
 
-std::string words(const Wait& wait) {
+std::string describe_wait(const Wait& wait) {
     return cat(wait.option, " of ", describe(wait.length), wait.given ? "" : " (the default)");
 }
 
 Complaint check_order(const Wait& inner, const Wait& outer, std::string_view because) {
     if (inner.length < outer.length) return std::nullopt;
-    return cat(words(inner), " contradicts ", words(outer), ": ", because, "; make ", outer.option, " the longer one");
+    return cat(describe_wait(inner), " contradicts ", describe_wait(outer), ": ", because, "; make ", outer.option,
+               " longer");
 }
 
-/// From the inside out: lease, lost time-out; lease, last call and grace, join time-out.
+/// Checks lease < lost timeout; and lease, last call and grace < join timeout.
 Complaint check_waits(const Settings& settings) {
     const auto& config = settings.config;
     const Wait lease{"--lease", config.lease, settings.lease || config.lease != LaunchConfig{}.lease};
@@ -34,23 +35,24 @@ Complaint check_waits(const Settings& settings) {
     const Wait join{"join_timeout of --rdzv-conf", config.join_timeout, settings.join_timeout_given};
     const Wait last_call{"last_call_timeout of --rdzv-conf", config.last_call, settings.last_call_given};
     const Wait grace{"--shutdown-timeout", config.grace, settings.shutdown_timeout.has_value()};
-    if (auto wrong = check_order(lease, lost, "a node would give up the rendezvous before it counts as lost"))
+    if (auto wrong =
+            check_order(lease, lost, "a node would leave the rendezvous before the rendezvous counts it as lost"))
         return wrong;
-    // The default of the join time-out is longer than all of these. A short one beside defaults, or beside its
-    // keep-alive, is torchrun's to take: whoever writes it wants an end soon.
+    // The default of the join timeout is longer than all of these. torchrun accepts a shorter one beside defaults or
+    // keep-alive keys, so muster does.
     const bool kept_alive = lease.given && !settings.lease;
     const auto in_join = [&](const Wait& inner, std::string_view because) -> Complaint {
         if (!inner.given || (kept_alive && inner.option == lease.option)) return std::nullopt;
         return check_order(inner, join, because);
     };
-    if (auto wrong = in_join(lease, "nodes would give up before a silent one among them is known to be lost"))
-        return wrong;
-    // A fixed world is not called.
+    if (auto wrong = in_join(lease, "the join timeout would pass before a lost node is detected")) return wrong;
+    // The static back end has no last call.
     auto late = config.backend == Backend::fixed
                     ? std::nullopt
-                    : in_join(last_call, "nodes would give up before the last call for further nodes is over");
+                    : in_join(last_call, "the join timeout would pass before the last call ends");
     if (late) return late;
-    return in_join(grace, "after a failure, nodes that are ready would give up while others still stop their workers");
+    return in_join(grace,
+                   "after a failure, the join timeout would pass on some nodes while others still stop their workers");
 }
 
 Complaint check_budgets(const Settings& settings) {
@@ -59,34 +61,34 @@ Complaint check_budgets(const Settings& settings) {
         settings.node_failures->max > config.restarts_max)
         return cat("--node-failures ", settings.node_failures->max, "/", settings.node_failures->of,
                    " contradicts --max-restarts ", config.restarts_max,
-                   ": the job would be over before a node has failed so often; make one of them larger or smaller");
-    // The default of the other one gives way. An equal one says only which of the two ends the job.
+                   ": the job would end before a node fails this often; lower --node-failures or raise --max-restarts");
+    // Only explicit values are compared. Equal values do not contradict each other.
     if (config.restarts_max > 0 && config.restarts_window == Duration::zero() &&
         config.stalled_restarts_max > config.restarts_max &&
         config.stalled_restarts_max != LaunchConfig{}.stalled_restarts_max)
         return cat("--max-stalled-restarts ", config.stalled_restarts_max, " contradicts --max-restarts ",
                    config.restarts_max,
-                   ": the job would be over before so many restarts brought no checkpoint; make one of them larger or "
-                   "smaller");
+                   ": the job would end first; lower --max-stalled-restarts or raise --max-restarts");
     if (config.restarts_max > 0) return std::nullopt;
     if (config.restarts_window > Duration::zero())
         return cat("--max-restarts: a window of ", describe(config.restarts_window),
-                   " contradicts the 0 restarts in it; write --max-restarts 0 alone, or N/WINDOW with N above 0");
+                   " contradicts 0 restarts; write --max-restarts 0, or N/WINDOW with N above 0");
     if (settings.node_failures && settings.node_failures->max > 0)
-        return cat("--node-failures ", settings.node_failures->max, "/", settings.node_failures->of,
-                   " contradicts --max-restarts 0 (the default): after the first failure there is no round to leave a "
-                   "node out of");
+        return cat(
+            "--node-failures ", settings.node_failures->max, "/", settings.node_failures->of,
+            " contradicts --max-restarts 0 (the default): no round follows the first failure; raise --max-restarts");
     if (config.restart_early_failures)
-        return "--restart-early-failures contradicts --max-restarts 0 (the default): there is no restart to be had";
+        return "--restart-early-failures contradicts --max-restarts 0 (the default): no restart is allowed; raise "
+               "--max-restarts";
     return std::nullopt;
 }
 
 Complaint check_spares(const LaunchConfig& config) {
     if (config.spares == 0) return std::nullopt;
     if (config.standalone)
-        return cat(
-            "--spares ", config.spares,
-            " contradicts a rendezvous for this node alone (--standalone, or no --rdzv-endpoint): no spare can come");
+        return cat("--spares ", config.spares,
+                   " contradicts a single-node rendezvous (--standalone, or no --rdzv-endpoint), which no spare can "
+                   "join; write --rdzv-endpoint HOST:PORT");
     if (config.backend == Backend::fixed)
         return cat("--spares ", config.spares,
                    " contradicts --rdzv-backend static, whose nodes have fixed ranks; write --rdzv-backend c10d");
@@ -99,7 +101,7 @@ Complaint check_signals(const LaunchConfig& config) {
     return cat("--preemption-signal ", config.preemption_signal,
                " contradicts --signals-to-handle, whose signals stop the job: ", config.handled_signal_names,
                config.handled_signal_names == LaunchConfig{}.handled_signal_names ? " (the default)" : "",
-               "; leave it out of these, or choose another one");
+               "; remove it from that list, or choose another signal");
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 
 namespace muster::launcher {
 
-/// One sentence that names both options and their values, and which is a default, about the first pair that contradicts
-/// itself; after all rules have been applied. What torchrun would take as it is (a short join_timeout beside defaults)
-/// is no contradiction.
+/// Returns one sentence about the first pair of contradicting options: both names, both values, and which is a default.
+/// Call it after all rules have been applied. Combinations that torchrun accepts (a short join_timeout beside defaults)
+/// are accepted.
 std::optional<std::string> contradiction(const Settings& settings);
 
 }  // namespace muster::launcher

@@ -35,7 +35,7 @@ bool is_executable_file(const std::string& path) {
     return ::access(path.c_str(), X_OK) == 0 && !is_directory(path);
 }
 
-/// Where execvp would find `name`; `seen` becomes a file of that name that cannot be executed.
+/// Searches PATH as execvp does. `seen` is set to a file of that name that cannot be executed.
 std::optional<std::string> search_path(const std::string& name, const Environment& environment, std::string& seen) {
     const auto path = lookup(environment, "PATH").value_or("/bin:/usr/bin");
     for (const auto directory : split(path, ':')) {
@@ -46,7 +46,7 @@ std::optional<std::string> search_path(const std::string& name, const Environmen
     return std::nullopt;
 }
 
-/// Nothing when `program` can be executed, as a path or through PATH.
+/// Returns nothing if `program` can be executed, as a path or through PATH.
 std::optional<NotRunnable> why_not_executable(const std::string& program, const Environment& environment,
                                               std::string_view what) {
     const bool is_path = program.find('/') != std::string::npos;
@@ -80,15 +80,15 @@ std::variant<std::string, NotRunnable> find_python(const Environment& environmen
         if (auto python = search_path(name, environment, seen)) return *python;
     return NotRunnable{not_found,
                        "no Python interpreter: python3 is not in any directory of PATH; set PYTHON_EXEC, or write "
-                       "--no-python if the program needs none"};
+                       "--no-python if the program is not Python"};
 }
 
-/// The first bytes of a file: enough for its kind and its "#!" line. Empty where it cannot be read.
+/// The first bytes of a file, enough for its type and its "#!" line. Empty if it cannot be read.
 std::string start_of(const std::string& path) {
-    constexpr std::size_t looked_at = 256;  // what the kernel looks at
+    constexpr std::size_t looked_at = 256;  // as much as the kernel reads
     const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat facts {};
-    // What comes out of a pipe could not be read again by the program.
+    // Reading a pipe would take the bytes from the program.
     if (!file.valid() || ::fstat(file.get(), &facts) != 0 || !S_ISREG(facts.st_mode)) return {};
     std::array<char, looked_at> start{};
     const auto size = ::read(file.get(), start.data(), start.size());
@@ -101,11 +101,11 @@ bool is_elf(std::string_view start) {
         "ELF");
 }
 
-/// Of "#!/usr/bin/env -S bash -e": the interpreter "/usr/bin/env", and "bash", which is what runs in the end.
+/// For "#!/usr/bin/env -S bash -e": the interpreter "/usr/bin/env" and the program "bash".
 struct Shebang {
     std::string interpreter;
     std::string program;
-    bool from_path = false;  ///< env looks `program` up in our PATH: it has neither options nor assignments
+    bool from_path = false;  ///< True if env looks `program` up in PATH: no options and no assignments.
 };
 
 std::optional<Shebang> shebang_of(std::string_view start) {
@@ -130,7 +130,7 @@ std::optional<Shebang> shebang_of(std::string_view start) {
     return shebang;
 }
 
-/// Why the "#!" line of an executable script leads nowhere, which execve would say only when the workers start.
+/// Checks the interpreter of an executable script's "#!" line. Otherwise execve would fail only when workers start.
 std::optional<NotRunnable> why_not_interpreted(const std::string& script, const Shebang& shebang,
                                                const Environment& environment) {
     const auto named = [&script](const NotRunnable& wrong) {
@@ -138,9 +138,9 @@ std::optional<NotRunnable> why_not_interpreted(const std::string& script, const 
     };
     if (shebang.interpreter.ends_with('\r'))
         return NotRunnable{not_found, cat("'", script,
-                                          "': its first line ends with a carriage return, which is then part of the "
-                                          "interpreter's name; write it with Unix line ends")};
-    // The kernel takes it as a path, never through PATH.
+                                          "': its first line ends with a carriage return, which becomes part of the "
+                                          "interpreter's name; save it with Unix line ends")};
+    // The kernel does not search PATH for it.
     const bool is_path = shebang.interpreter.find('/') != std::string::npos;
     const auto interpreter = is_path ? shebang.interpreter : cat("./", shebang.interpreter);
     if (const auto wrong = why_not_executable(interpreter, environment, "interpreter")) return named(*wrong);
@@ -149,7 +149,7 @@ std::optional<NotRunnable> why_not_interpreted(const std::string& script, const 
     return std::nullopt;
 }
 
-/// Handlers of other formats that are registered with the kernel may run what has no "#!" line.
+/// Handlers registered with the kernel (binfmt_misc) may run files without a "#!" line.
 bool kernel_knows_more_formats() {
     std::error_code failure;
     const std::filesystem::directory_iterator entries("/proc/sys/fs/binfmt_misc", failure);
@@ -157,21 +157,20 @@ bool kernel_knows_more_formats() {
     return !failure && std::distance(begin(entries), end(entries)) > own_files;
 }
 
-/// Nothing when the kernel can execute this file, which has the right to be executed.
+/// Returns nothing if the kernel can execute this file. The caller has checked its execute permission.
 std::optional<NotRunnable> why_not_loadable(const std::string& file, const Environment& environment) {
     const auto start = start_of(file);
     if (const auto shebang = shebang_of(start)) return why_not_interpreted(file, *shebang, environment);
     const bool is_text = !start.empty() && start.find('\0') == std::string::npos && !is_elf(start);
     if (!is_text || kernel_knows_more_formats()) return std::nullopt;
-    return NotRunnable{not_executable,
-                       cat("'", file,
-                           "' is a text without a '#!' line, so nothing says what runs it; add one, or leave out "
-                           "--no-python if it is a Python script")};
+    return NotRunnable{not_executable, cat("'", file,
+                                           "' is a text file without a '#!' line, so it has no interpreter; add one, "
+                                           "or remove --no-python if it is a Python script")};
 }
 
 enum class Content { python, program };
 
-/// What decides without --no-python, -m and --run-path.
+/// Chooses by the file's content, without --no-python, -m and --run-path.
 std::variant<Content, NotRunnable> look_at(const std::string& path) {
     if (is_directory(path)) {
         if (::access(cat(path, "/__main__.py").c_str(), F_OK) == 0) return Content::python;
@@ -179,7 +178,7 @@ std::variant<Content, NotRunnable> look_at(const std::string& path) {
     }
     if (::access(path.c_str(), R_OK) != 0) {
         const int error = errno;
-        // A program may be executable and yet not readable.
+        // A program may be executable but not readable.
         if (error == EACCES && is_executable_file(path)) return Content::program;
         return NotRunnable{error == ENOENT || error == ENOTDIR ? not_found : not_executable,
                            cat("script '", path, "': ", std::strerror(error))};
@@ -192,8 +191,8 @@ std::variant<Content, NotRunnable> look_at(const std::string& path) {
     return name.starts_with("python") || name.starts_with("pypy") ? Content::python : Content::program;
 }
 
-/// The words and the user's arguments. With --local-rank-argument a shell stands in between and puts in what differs
-/// from worker to worker; it becomes the program, so signals and exit codes are the program's own.
+/// Builds argv from the command and the user's arguments. With --local-rank-argument a shell inserts each worker's
+/// local rank and then execs the program, so signals and exit codes are the program's own.
 Entry entry_of(const std::vector<std::string>& words, const LaunchConfig& config) {
     Entry entry;
     if (config.local_rank_argument) {
@@ -211,14 +210,14 @@ Entry entry_of(const std::vector<std::string>& words, const LaunchConfig& config
     return entry;
 }
 
-/// "muster drian node3": a script that is missing may have been meant for one of our commands.
+/// A missing script may be a misspelt command: "muster drian node3".
 std::string command_meant(const std::string& script) {
     std::vector<std::string> commands;
     for (const auto& command : command_table()) commands.emplace_back(command.name);
     const auto near = nearest(script, commands);
     if (near.empty()) return {};
-    if (near == script) return cat("; to give the command, write muster ", near, " first, before any option");
-    return cat("; or was the command muster ", near, " meant?");
+    if (near == script) return cat("; to run the command, write muster ", near, " before any option");
+    return cat("; the nearest command is muster ", near);
 }
 
 std::variant<Entry, NotRunnable> program_entry(const LaunchConfig& config, std::string program,
@@ -251,14 +250,14 @@ std::variant<Entry, NotRunnable> resolve_entry(const LaunchConfig& config, const
         std::string seen;
         const bool in_path =
             config.script.find('/') == std::string::npos && search_path(config.script, environment, seen).has_value();
-        if (in_path) wrong->why += "; a program of that name is in PATH: write --no-python to run it";
+        if (in_path) wrong->why += "; PATH has a program of that name: write --no-python to run it";
         if (wrong->exit_code == not_found) wrong->why += command_meant(config.script);
         return *wrong;
     }
     if (config.entry == EntryKind::run_path)
         return python_entry(config, {"-c", std::string(run_path_program)}, environment);
     if (std::get<Content>(look) == Content::python) return python_entry(config, {}, environment);
-    // Without a slash execvp would look in PATH for what was found in the working directory.
+    // Without a slash execvp would search PATH instead of the working directory.
     const bool is_path = config.script.find('/') != std::string::npos;
     return program_entry(config, is_path ? config.script : cat("./", config.script), environment);
 }

@@ -1,5 +1,5 @@
-// What a worker runs: from "train.py", "-m train" or "./a.out" to an argv, checked before any rendezvous, because a
-// node that finds out only after everybody has joined that its script is missing has cost all of them a start.
+// Turns "train.py", "-m train" or "./a.out" into a worker's argv. The program is checked before the rendezvous: a
+// missing script found after all nodes have joined would cost every node a start.
 #pragma once
 
 #include <string>
@@ -13,13 +13,13 @@
 namespace muster::launcher {
 
 struct Entry {
-    std::vector<std::string> argv;  ///< argv[0] without '/': looked up in PATH when a worker starts
+    std::vector<std::string> argv;  ///< argv[0] without '/' is looked up in PATH when a worker starts.
 };
 
-/// Why nothing can be started, and the shell's exit code for it: 127 not found, 126 found but not executable.
+/// Why the program cannot be started, with the shell's exit code: 127 not found, 126 found but not executable.
 struct NotRunnable {
     int exit_code = exit_codes::not_found;
-    std::string why;  ///< one sentence
+    std::string why;
 };
 
 /// The interpreter is PYTHON_EXEC, else python3 of the active environment (VIRTUAL_ENV, then CONDA_PREFIX), else

@@ -13,7 +13,7 @@ namespace {
 
 using Complaint = std::optional<std::string>;
 
-/// Options that say something about one command line alone.
+/// Options that are valid only on a command line.
 bool belongs_in_a_file(const OptionRow& row) {
     return row.accept != nullptr && row.name != "config";
 }
@@ -45,7 +45,7 @@ class Filler {
         const auto* row = is_program ? nullptr : find_option(entry.key);
         if (!is_program && (row == nullptr || !belongs_in_a_file(*row))) return unknown_file_key(entry.key);
         if (const auto [first, fresh] = lines_.emplace(entry.key, entry.line); !fresh)
-            return cat(entry.key, " is given a second time; line ", first->second, " has the first");
+            return cat(entry.key, " is a duplicate of line ", first->second, "; remove one of them");
         if (!is_program) return accept(*row, entry);
         if (entry.value.empty()) return "program: the value is missing; write program = train.py";
         file_.program = entry.value;
@@ -54,7 +54,7 @@ class Filler {
 
     Complaint add_arguments(const ConfigEntry& entry) {
         auto words = split_words(entry.value);
-        if (!words) return "arguments: a quote is not closed, or the line ends with a \\";
+        if (!words) return "arguments: unclosed quote, or \\ at the end of the line";
         for (auto& word : *words) file_.arguments.push_back(std::move(word));
         return std::nullopt;
     }

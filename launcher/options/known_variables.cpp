@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::string_view ours = "MUSTER_";
 
-/// That are no options, without MUSTER_: of the launcher and the runtime, and those that workers are given, which a
-/// launcher within a worker finds.
+/// Variables that are not options, without MUSTER_: those of the launcher and the runtime, and those of a worker's
+/// environment, which a launcher inside a worker inherits.
 constexpr std::array<std::string_view, 24> known_names{"AGENT_IFNAME",
                                                        "AGENT_SOCKET",
                                                        "CUDA_LIBRARY",
@@ -40,7 +40,7 @@ constexpr std::array<std::string_view, 24> known_names{"AGENT_IFNAME",
                                                        "TORCH_SOCKET",
                                                        "TRANSPORT"};
 
-/// Of builds, tests and scripts: whole names, or the beginnings of some.
+/// Names and prefixes of variables that builds, tests and scripts use.
 constexpr std::array<std::string_view, 24> workshop_names{"BIN",
                                                           "BUILD",
                                                           "CC",
@@ -82,9 +82,9 @@ std::vector<std::string> unknown_variables(const Environment& environment, const
         const auto name = at->first.substr(ours.size());
         if (is_known(name) || std::ranges::find(known, name) != known.end()) continue;
         const auto near = nearest(name, known);
-        warnings.push_back(cat(at->first, " is set, and muster knows no variable of that name: it has no effect; ",
-                               near.empty() ? "unset it, or look among the options (muster --help), of which "
-                                              "MUSTER_NPROC_PER_NODE and so on are the defaults"
+        warnings.push_back(cat(at->first, " is set, but muster has no such variable, so it has no effect; ",
+                               near.empty() ? "unset it, or see muster --help: MUSTER_NPROC_PER_NODE sets the default "
+                                              "of --nproc-per-node, and so on"
                                             : cat("the nearest known one is ", ours, near)));
     }
     return warnings;

@@ -1,4 +1,5 @@
-// Variables named MUSTER_* that nothing reads: mostly an option's, misspelt, which would be ignored without a word.
+// Finds variables named MUSTER_* that nothing reads, mostly misspelt options. Without a warning they are ignored
+// silently.
 #pragma once
 
 #include <string>
@@ -8,8 +9,9 @@
 
 namespace muster::launcher {
 
-/// One warning for each variable that is neither of `options` ("MUSTER_NNODES") nor one that muster, its runtime, its
-/// tests or its scripts read or set; with the nearest known name. Values are not quoted: one may be a secret.
+/// Returns one warning for each variable that is neither in `options` ("MUSTER_NNODES") nor used by muster, its
+/// runtime, its tests or its scripts. The warning names the nearest known variable. It omits the value, which may be a
+/// secret.
 std::vector<std::string> unknown_variables(const Environment& environment, const std::vector<std::string>& options);
 
 }  // namespace muster::launcher

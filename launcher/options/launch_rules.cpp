@@ -17,11 +17,11 @@ using Complaint = std::optional<std::string>;
 
 constexpr std::uint16_t c10d_port = 29'400;
 constexpr std::uint16_t static_port = 29'500;
-constexpr Duration keep_alive_interval = 5s;  // torchrun's defaults, used where only one of the two keys is given
+constexpr Duration keep_alive_interval = 5s;  // torchrun's defaults, used if only one of the two keys is given
 constexpr std::int64_t keep_alive_attempts = 3;
-constexpr Duration static_join_timeout = 900s;  // what torchrun's LaunchConfig fills in
+constexpr Duration static_join_timeout = 900s;  // the default of torchrun's LaunchConfig
 
-/// One node needs no meeting place: asked for, or implied by what was not given (as torchrun since 2026).
+/// True if one node runs without an endpoint, by --standalone or because none was given (as torchrun since 2026).
 bool is_standalone(const Settings& settings) {
     if (settings.standalone_asked) return true;
     return settings.config.backend == Backend::fixed && settings.endpoint_text.empty() && !settings.master_port &&
@@ -32,12 +32,12 @@ Complaint endpoint_missing(const Settings& settings) {
     if (settings.config.backend == Backend::fixed)
         return cat("--master-addr is missing, and with --nnodes ", settings.config.nodes_min, ":",
                    settings.config.nodes_max,
-                   " the nodes must know where to meet; write --master-addr HOST [--master-port PORT] with the name of "
-                   "the node of --node-rank 0, the same on all nodes");
+                   " the nodes need a common address; write --master-addr HOST [--master-port PORT] with the host of "
+                   "--node-rank 0, the same on all nodes");
     return cat("--rdzv-endpoint is missing, and with --nnodes ", settings.config.nodes_min, ":",
                settings.config.nodes_max,
-               " the nodes must know where to meet; write --rdzv-endpoint HOST:PORT with the name of one of the nodes "
-               "(or of a host that runs musterd), the same on all nodes");
+               " the nodes need a common endpoint; write --rdzv-endpoint HOST:PORT with one of the nodes (or a host "
+               "that runs musterd), the same on all nodes");
 }
 
 Complaint set_endpoint(std::string_view option, std::string_view text, std::uint16_t default_port,
@@ -49,11 +49,11 @@ Complaint set_endpoint(std::string_view option, std::string_view text, std::uint
         if (SocketAddress::from_numeric(std::string(address), 0)) continue;
         if (addresses.size() > 1)
             return cat(option, ": got '", text, "', where '", address,
-                       "' is no numeric address; accepted are HOST:PORT, several addresses of one host as [A,B]:PORT, "
-                       "and several hosts as HOST:PORT,HOST:PORT");
+                       "' is not a numeric address; accepted are HOST:PORT, several addresses of one host as "
+                       "[A,B]:PORT, and several hosts as HOST:PORT,HOST:PORT");
         if (address.find(':') != std::string_view::npos)
             return cat(option, ": got '", text,
-                       "', which is no IPv6 address; accepted are HOST, HOST:PORT, [V6] and [V6]:PORT");
+                       "', which is not an IPv6 address; accepted are HOST, HOST:PORT, [V6] and [V6]:PORT");
     }
     config.endpoint = *endpoint;
     return std::nullopt;
@@ -99,7 +99,7 @@ Complaint choose_c10d_endpoint(Settings& settings) {
         config.endpoint = {"localhost", c10d_port};
         return std::nullopt;
     }
-    // The first one last: it is the one that everything else is about.
+    // The first endpoint is handled last, because config.endpoint keeps it.
     const auto places = split_places(settings.endpoint_text);
     for (auto place = places.rbegin(); place != places.rend(); ++place) {
         if (const auto wrong = set_endpoint("--rdzv-endpoint", *place, c10d_port, config)) return wrong;
@@ -107,11 +107,11 @@ Complaint choose_c10d_endpoint(Settings& settings) {
     }
     if (config.endpoint.port == 0 && config.nodes_max > 1)
         return cat("--rdzv-endpoint: got '", settings.endpoint_text,
-                   "', but port 0 (any free port) cannot be known to the other nodes; write HOST:PORT");
+                   "', but the other nodes cannot know which port is chosen for port 0; write HOST:PORT");
     return std::nullopt;
 }
 
-/// Its members; what belongs to --rdzv-conf comes later.
+/// Sets the members of etcd. apply_etcd_conf() adds the keys of --rdzv-conf.
 Complaint choose_etcd_endpoint(Settings& settings) {
     auto& config = settings.config;
     if (settings.endpoint_text.empty() && config.nodes_max > 1)
@@ -125,7 +125,7 @@ Complaint choose_etcd_endpoint(Settings& settings) {
             return wrong;
         members.push_back(config.endpoint);
     }
-    // The one from which it shows how others reach this node.
+    // A member that is not on loopback: the route to it determines the address that this node advertises.
     const auto outer = std::ranges::find_if(members, [](const auto& member) { return !is_loopback(member.host); });
     config.endpoint = outer == members.end() ? members.front() : *outer;
     return std::nullopt;
@@ -143,7 +143,7 @@ Complaint choose_rendezvous(Settings& settings) {
         config.endpoint = {"localhost", 0};
         config.job = random_uuid();
         if (config.nodes_min > 1)
-            return cat("--standalone: it serves one node, but --nnodes asks for at least ", config.nodes_min,
+            return cat("--standalone: it runs one node, but --nnodes asks for at least ", config.nodes_min,
                        "; write --rdzv-backend c10d --rdzv-endpoint HOST:PORT instead of --standalone");
         config.nodes_max = 1;
         return std::nullopt;
@@ -152,8 +152,9 @@ Complaint choose_rendezvous(Settings& settings) {
     if (config.backend == Backend::c10d) return choose_c10d_endpoint(settings);
     if (const auto wrong = choose_static_endpoint(settings)) return wrong;
     if (config.endpoint.host.find(',') != std::string::npos)
-        return cat(config.endpoint_option, ": got the addresses ", config.endpoint.host,
-                   ", but static's workers are given one as MASTER_ADDR; write one, or --rdzv-backend c10d");
+        return cat(
+            config.endpoint_option, ": got the addresses ", config.endpoint.host,
+            ", but the static back end accepts one, because it becomes MASTER_ADDR; write one, or --rdzv-backend c10d");
     if (config.node_rank < 0) config.node_rank = 0;
     if (config.node_rank >= static_cast<std::int32_t>(config.nodes_max))
         return cat("--node-rank: got ", config.node_rank, ", accepted are 0 to ", config.nodes_max - 1,
@@ -204,10 +205,9 @@ Complaint apply_conf(Settings& settings) {
                    "keep_alive_interval times keep_alive_max_attempt of --rdzv-conf)");
     config.lost_timeout = settings.lost_timeout.value_or(std::max(config.lost_timeout, 2 * config.lease));
     if (std::max(config.lost_timeout, config.last_call) > 7 * 24h)
-        return "--rdzv-lost-timeout or last_call_timeout of --rdzv-conf: accepted is a week at most";
+        return "--rdzv-lost-timeout or last_call_timeout of --rdzv-conf: accepted are up to 7 days";
     if (!fixed && !config.etcd && conf.timeout && !conf.join_timeout)
-        settings.warnings.push_back(
-            "--rdzv-conf timeout has no effect with c10d (nor has it in torchrun); write join_timeout");
+        settings.warnings.push_back("--rdzv-conf timeout has no effect with c10d (as in torchrun); write join_timeout");
     return std::nullopt;
 }
 
@@ -215,14 +215,14 @@ Complaint choose_program(Settings& settings) {
     auto& config = settings.config;
     if (settings.use_env) config.local_rank_argument = false;
     if (settings.no_python && config.local_rank_argument)
-        return "--no-python with --local-rank-argument (torch.distributed.launch) needs --use-env: a program finds "
-               "LOCAL_RANK in its environment";
+        return "--no-python with --local-rank-argument (torch.distributed.launch) needs --use-env: the program reads "
+               "LOCAL_RANK from its environment";
     if (settings.run_path) {
         config.entry = EntryKind::run_path;
         return std::nullopt;
     }
     if (settings.no_python && settings.module)
-        return "--no-python and --module exclude each other: a module is run by Python; leave one of them out";
+        return "--no-python contradicts --module: a module runs in Python; remove one of them";
     config.entry = settings.no_python ? EntryKind::program
                    : settings.module  ? EntryKind::module
                                       : EntryKind::by_content;
@@ -241,7 +241,7 @@ Complaint choose_grace(Settings& settings, const Environment& environment) {
     return std::nullopt;
 }
 
-/// A default is longer than what has to be over before it.
+/// Raises the default join timeout above the timeouts that it must exceed.
 void choose_join_timeout(Settings& settings) {
     auto& config = settings.config;
     if (!settings.join_timeout_given)
@@ -249,7 +249,7 @@ void choose_join_timeout(Settings& settings) {
             std::max(config.join_timeout, 2 * std::max({config.lease, config.last_call, config.grace}));
 }
 
-/// With spares a node that is left out is replaced; without them the job would lose a node to a default.
+/// The default excludes failing nodes only if spares can replace them.
 void choose_node_failures(Settings& settings) {
     auto& config = settings.config;
     constexpr NodeFailures with_spares{2, 5};

@@ -1,4 +1,4 @@
-// The rules that span several options: standalone, endpoints, the static back end, time-outs. Pure.
+// The rules that span several options: standalone, endpoints, the static back end, timeouts. Pure.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace muster::launcher {
 
-/// Completes settings.config, or says in one line (without the program's name) which options do not go together and
-/// what to write instead.
+/// Completes settings.config, or returns one line (without the program's name) with the conflicting options and the
+/// correction.
 std::optional<std::string> apply_launch_rules(Settings& settings, const Environment& environment);
 
 }  // namespace muster::launcher

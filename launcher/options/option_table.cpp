@@ -67,7 +67,8 @@ Accepted accept_workers(std::string_view value, Settings& settings) {
                                                : WorkerCount::cpu;
         return std::nullopt;
     }
-    if (value == "xpu") return "a number, auto, gpu or cpu (xpu devices cannot be counted yet: write their number)";
+    if (value == "xpu")
+        return "a number, auto, gpu or cpu (counting xpu devices is not supported yet: write their number)";
     const auto number = whole_number(value, 1, native::slots_max);
     if (!number)
         return cat("a number from 1 to ", native::slots_max, ", auto, gpu or cpu",
@@ -96,14 +97,14 @@ Accepted accept_numa(std::string_view value, Settings& settings) {
 
 Accepted accept_omp(std::string_view value, Settings& settings) {
     if (const auto wrong = one_of(value, {"auto", "torchrun"}))
-        return cat(*wrong, "; for a number write OMP_NUM_THREADS=N into the environment");
+        return cat(*wrong, "; for a fixed number set OMP_NUM_THREADS=N in the environment");
     settings.config.threads_from_cores = value == "auto";
     return std::nullopt;
 }
 
 Accepted accept_event_handler(std::string_view value, Settings& settings) {
     if (const auto wrong = one_of(value, {"null", "console", "dynamic_rendezvous"}))
-        return cat(*wrong, "; handlers that are Python plug-ins cannot be loaded");
+        return cat(*wrong, "; Python plug-ins as handlers are not supported");
     if (value == "console") settings.warnings.push_back("--event-log-handler console: muster prints no events yet");
     return std::nullopt;
 }
@@ -131,7 +132,7 @@ Accepted accept_ranks_filter(std::string_view value, Settings& settings) {
     settings.config.local_ranks_filter.clear();
     if (value.empty()) return std::nullopt;
     const auto ranks = local_ranks(value);
-    if (!ranks) return "local ranks between commas, e.g. 0,1,2";
+    if (!ranks) return "comma-separated local ranks, e.g. 0,1,2";
     settings.config.local_ranks_filter = *ranks;
     return std::nullopt;
 }
@@ -145,7 +146,7 @@ Accepted accept_signals(std::string_view value, Settings& settings) {
     auto list = signal_list(value);
     for (const auto& name : list.unusable)
         settings.warnings.push_back(
-            cat("--signals-to-handle: '", name, "' is no signal that can be handled; it is ignored"));
+            cat("--signals-to-handle: '", name, "' is not a signal that can be handled; it is ignored"));
     settings.config.handled_signals = std::move(list.numbers);
     settings.config.handled_signal_names = value;
     return std::nullopt;
@@ -169,7 +170,7 @@ Accepted accept_restarts(std::string_view value, Settings& settings) {
     const auto budget = restart_budget(value);
     if (!budget)
         return cat("a whole number from 0 to ", most,
-                   ", or N/WINDOW for that many within a window of s, m, h or d, at most 30 days, e.g. 3 or 10/1h");
+                   ", or N/WINDOW with a window in s, m, h or d, at most 30 days, e.g. 3 or 10/1h");
     settings.config.restarts_max = budget->count;
     settings.config.restarts_window = budget->window;
     return std::nullopt;
@@ -177,13 +178,13 @@ Accepted accept_restarts(std::string_view value, Settings& settings) {
 
 Accepted accept_node_failures(std::string_view value, Settings& settings) {
     settings.node_failures = node_failures(value);
-    if (!settings.node_failures) return "M/N with 0 < M <= N <= 100, e.g. 2/5, or 0 to leave no node out";
+    if (!settings.node_failures) return "M/N with 0 < M <= N <= 100, e.g. 2/5, or 0 to exclude no node";
     return std::nullopt;
 }
 
 Accepted accept_preemption_signal(std::string_view value, Settings& settings) {
     const auto signal = handled_signal(value);
-    if (!signal) return "the name or the number of a signal that can be handled, e.g. SIGUSR1";
+    if (!signal) return "name or number of a signal that can be handled, e.g. SIGUSR1";
     settings.config.preemption_signal = *signal;
     return std::nullopt;
 }
@@ -210,7 +211,7 @@ Accepted accept_store_port(std::string_view value, Settings& settings) {
 }
 
 Accepted accept_report(std::string_view value, Settings& settings) {
-    if (value.empty() || !report_path(value, {})) return "a file's name, in which %h, %j, %p and %% are replaced";
+    if (value.empty() || !report_path(value, {})) return "a file name; %h, %j, %p and %% in it are replaced";
     settings.config.report = value;
     return std::nullopt;
 }
@@ -232,169 +233,158 @@ using From = Origin;
 constexpr std::array rows{
     // clang-format off
     OptionRow{"nnodes", 0, Kind::value, Group::nodes, From::torchrun, true, "N|MIN:MAX",
-              "Number of nodes, or the range within which nodes may come and go.", "1:1", accept_nodes},
+              "Number of nodes, or the range within which nodes may join and leave.", "1:1", accept_nodes},
     OptionRow{"nproc-per-node", 0, Kind::value, Group::nodes, From::torchrun, true, "N|auto|gpu|cpu",
-              "Workers on this node. auto: one for each GPU that CUDA would see, else for each CPU. It may differ between nodes.", "1",
+              "Workers on this node. auto: one for each GPU that CUDA sees, else one for each CPU. Nodes may use different numbers.", "1",
               accept_workers},
     OptionRow{"node-rank", 0, Kind::value, Group::nodes, From::torchrun, true, "R",
-              "This node's place. static: its group rank. c10d: the wish for the first round.", "0", accept_node_rank},
+              "static: this node's group rank. c10d: the preferred group rank in the first round.", "0", accept_node_rank},
     OptionRow{"role", 0, Kind::value, Group::nodes, From::torchrun, true, "NAME", "Role of this node's workers.", "default",
               [](auto value, auto& to) -> Accepted { to.config.role = value; return std::nullopt; }},
     OptionRow{"spares", 0, Kind::value, Group::nodes, From::muster, true, "K",
-              "The first round waits, up to the last call, for K nodes beyond MAX, which then stand by.", "0",
+              "The first round waits, up to the last call, for K spare nodes beyond MAX. A spare replaces a node that is lost.", "0",
               [](auto value, auto& to) { return whole(value, 0, to.config.spares); }},
 
     OptionRow{"from", 0, Kind::value, Group::nodes, From::muster, true, "NAME",
-              "Where the number of nodes, their meeting place, the job's name and the number of workers come from if they are not given. "
-              "slurm, mpi (mpirun), kubernetes (an indexed job), none, or auto: whichever it is.", "auto",
+              "Source of the number of nodes, endpoint, job id and number of workers that are not given. slurm, mpi (mpirun), kubernetes (indexed job), none, or auto (detected).", "auto",
               [](auto value, auto&) -> Accepted { return one_of(value, {"auto", "slurm", "mpi", "kubernetes", "none"}); }},
     OptionRow{"standalone", 0, Kind::flag, Group::rendezvous, From::torchrun, true, "",
-              "One node with a rendezvous of its own on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. "
-              "Implied when there is one node and neither an endpoint nor --master-port is given.", "",
+              "Runs one node with its own rendezvous on a free port. Overrides --rdzv-backend, --rdzv-endpoint and --rdzv-id. Implied for one node without --rdzv-endpoint and --master-port.", "",
               [](auto value, auto& to) { return flag(value, to.standalone_asked); }},
     OptionRow{"rdzv-backend", 0, Kind::value, Group::rendezvous, From::torchrun, true, "c10d|static|etcd",
-              "c10d (elastic), static, or etcd (elastic; no one host may be missed). etcd-v2 is etcd.", "static",
+              "c10d (elastic), static, or etcd (elastic and highly available). etcd-v2 is an alias of etcd.", "static",
               accept_backend},
     OptionRow{"rdzv-endpoint", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST[:PORT]",
-              "Where the nodes meet: a musterd, or one of the nodes, whose muster then serves it; several musterd that share "
-              "their state, or the members of etcd, between commas. Several addresses of one host: [A,B]:PORT.", "",
+              "Address of the rendezvous: a musterd, or one of the nodes, which then hosts it. A comma-separated list names several musterd that share their state, or the members of etcd. Several addresses of one host: [A,B]:PORT.", "",
               [](auto value, auto& to) -> Accepted { to.endpoint_text = trim(value); return std::nullopt; }},
-    OptionRow{"rdzv-id", 0, Kind::value, Group::rendezvous, From::torchrun, true, "JOB", "Name of the job, the same on all its nodes.", "none",
+    OptionRow{"rdzv-id", 0, Kind::value, Group::rendezvous, From::torchrun, true, "JOB", "Job id, the same on all nodes of the job.", "none",
               [](auto value, auto& to) -> Accepted { to.config.job = value; return std::nullopt; }},
     OptionRow{"rdzv-conf", 0, Kind::value, Group::rendezvous, From::torchrun, true, "K=V,...",
-              "join_timeout, last_call_timeout, is_host, keep_alive_interval, keep_alive_max_attempt, timeout (static, etcd); etcd: "
-              "protocol, cacert, cert, key, etcd_prefix, daemon_port. Given twice, the last one counts.", "",
+              "join_timeout, last_call_timeout, is_host, keep_alive_interval, keep_alive_max_attempt, timeout (static, etcd); for etcd also protocol, cacert, cert, key, etcd_prefix, daemon_port. Of a repeated option the last one counts.", "",
               [](auto value, auto& to) -> Accepted { to.rendezvous_conf = value; return std::nullopt; }},
     OptionRow{"master-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST", "static: host of node rank 0.", "127.0.0.1",
               [](auto value, auto& to) -> Accepted { to.master_addr = std::string(trim(value)); return std::nullopt; }},
     OptionRow{"master-port", 0, Kind::value, Group::rendezvous, From::torchrun, true, "PORT", "static: port on node rank 0.", "29500",
               accept_master_port},
     OptionRow{"local-addr", 0, Kind::value, Group::rendezvous, From::torchrun, true, "HOST",
-              "Name or address by which the other nodes reach this one.", "",
+              "Host name or address that this node advertises to the other nodes.", "",
               [](auto value, auto& to) -> Accepted { if (value.size() > 255) return "a name or address of at most 255 bytes";
                                                      to.config.local_address = trim(value); return std::nullopt; }},
     OptionRow{"store-port", 0, Kind::value, Group::rendezvous, From::muster, true, "P[-Q]",
-              "Port or range for the workers' store on this node, where a firewall wants one; else any free port.", "",
+              "Port or port range of the workers' store on this node, e.g. for a firewall. Default: any free port.", "",
               accept_store_port},
     OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
-              "A node that is silent for so long counts as lost.", "5",
+              "A node without a heartbeat for this time counts as lost.", "5",
               [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;
                                                      to.lease = lease; return std::nullopt; }},
     OptionRow{"rdzv-lost-timeout", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
-              "How long workers run on while the rendezvous cannot be reached.", "60",
+              "How long workers keep running while the rendezvous is unreachable.", "60",
               [](auto value, auto& to) -> Accepted { Duration wait{}; if (auto wrong = positive_seconds(value, wait)) return wrong;
                                                      to.lost_timeout = wait; return std::nullopt; }},
 
     OptionRow{"module", 'm', Kind::flag, Group::program, From::torchrun, true, "", "The program is a Python module (python -m).", "",
               [](auto value, auto& to) { return flag(value, to.module); }},
-    OptionRow{"no-python", 0, Kind::flag, Group::program, From::torchrun, true, "", "Run the program itself, without Python.", "",
+    OptionRow{"no-python", 0, Kind::flag, Group::program, From::torchrun, true, "", "Runs the program itself, without Python.", "",
               [](auto value, auto& to) { return flag(value, to.no_python); }},
     OptionRow{"run-path", 0, Kind::flag, Group::program, From::torchrun, true, "",
-              "Run the script, an absolute path, through runpy.run_path in a fresh Python. Beats --no-python.", "",
+              "Runs the script, an absolute path, with runpy.run_path in a new Python process. Overrides --no-python.", "",
               [](auto value, auto& to) { return flag(value, to.run_path); }},
     OptionRow{"virtual-local-rank", 0, Kind::flag, Group::program, From::torchrun, true, "",
               "LOCAL_RANK is 0 for every worker, and each sees only its own GPU.", "",
               [](auto value, auto& to) { return flag(value, to.config.virtual_local_rank); }},
     OptionRow{"numa-binding", 0, Kind::value, Group::program, From::torchrun, false, "MODE",
-              "Binds each worker to CPUs and memory beside its GPU (without GPUs: round the NUMA nodes). node: those of the NUMA node; "
-              "socket: of its socket; exclusive: a share of the node's cores; core-complex: cores that share a cache.", "", accept_numa},
+              "Binds each worker to the CPUs and memory near its GPU (without GPUs: NUMA nodes in turn). node: all of the NUMA node; socket: all of its socket; exclusive: a share of the node's cores; core-complex: cores that share a cache.", "", accept_numa},
     OptionRow{"omp", 0, Kind::value, Group::program, From::muster, true, "auto|torchrun",
-              "OMP_NUM_THREADS of workers, where the environment does not say it. auto: the cores that each has got; torchrun: 1 if there "
-              "are several workers.", "torchrun", accept_omp},
+              "OMP_NUM_THREADS of workers if the environment does not set it. auto: the number of cores of each worker; torchrun: 1 if there are several workers.", "torchrun", accept_omp},
 
     OptionRow{"max-restarts", 0, Kind::value, Group::restarts, From::torchrun, true, "N[/WINDOW]",
-              "Restarts after failures of workers, for the whole job, or within a sliding window, e.g. 10/1h.", "0", accept_restarts},
+              "Maximum number of restarts after worker failures, for the whole job or within a sliding window, e.g. 10/1h.", "0", accept_restarts},
     OptionRow{"node-failures", 0, Kind::value, Group::restarts, From::muster, true, "M/N",
-              "A node that is the first cause of M of the last N rounds' ends is left out of the next ones (a spare takes its place), "
-              "unless fewer nodes than the minimum would be left. 0: none. Default: 2/5 with --spares, else 0.", "", accept_node_failures},
+              "Excludes a node that is the first cause of M of the last N failed rounds; a spare replaces it. A node is kept if fewer than MIN nodes would remain. 0: off. Default: 2/5 with --spares, else 0.", "", accept_node_failures},
     OptionRow{"restart-early-failures", 0, Kind::flag, Group::restarts, From::muster, true, "",
-              "Restart also where a restart only repeats a worker's failure: a missing module, a syntax error or a bad option before "
-              "its first step, a full disk that took no checkpoint.", "",
+              "Restarts also after failures that a restart repeats: a missing module, a syntax error or a bad option before the first step, or a full disk during a checkpoint.", "",
               [](auto value, auto& to) { return flag(value, to.config.restart_early_failures); }},
     OptionRow{"checkpoint-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
-              "Where the workers keep their checkpoints (MUSTER_CHECKPOINT_DIR); restarts say from which step they go on.", "",
+              "Directory of the workers' checkpoints (MUSTER_CHECKPOINT_DIR). Reports of restarts name the step that workers resume from.", "",
               [](auto value, auto& to) { return accept_directory(value, to.config.checkpoint_dir); }},
     OptionRow{"checkpoint-local-dir", 0, Kind::value, Group::restarts, From::muster, true, "DIR",
-              "A disk of each host, for its workers' parts of every save (MUSTER_CHECKPOINT_LOCAL_DIR): faster than DIR, and lost with the host.", "",
+              "Directory on a local disk of each host for its workers' parts of each checkpoint (MUSTER_CHECKPOINT_LOCAL_DIR). Faster, but lost with the host.", "",
               [](auto value, auto& to) { return accept_directory(value, to.config.checkpoint_local_dir); }},
     OptionRow{"max-stalled-restarts", 0, Kind::value, Group::restarts, From::muster, true, "N",
-              "With --checkpoint-dir: restarts in a row without a newer checkpoint, before the job ends with 77. 0: any number.",
+              "With --checkpoint-dir: maximum number of consecutive restarts without a newer checkpoint; then the job exits with 77. 0: no limit.",
               "3", [](auto value, auto& to) { return whole(value, 0, to.config.stalled_restarts_max); }},
     OptionRow{"persist-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
-              "How long the job's end may take to bring a newer step from the agents' memory to its checkpoints. 0: it is lost.",
+              "At the job's end, timeout for writing a newer step from the agents' memory to the checkpoint directory. 0: the step is lost.",
               "60", accept_persist_timeout},
     OptionRow{"shutdown-timeout", 0, Kind::value, Group::restarts, From::torchrun, true, "SECONDS",
-              "From the stop signal to SIGKILL, whatever the stop is for. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
+              "Grace period between the stop signal and SIGKILL, for every stop. Default also from TORCH_ELASTIC_SHUTDOWN_TIMEOUT.", "30",
               accept_shutdown_timeout},
     OptionRow{"hang-timeout", 0, Kind::value, Group::restarts, From::muster, true, "SECONDS",
-              "A worker that others wait for in a collective of muster's runtime and that does nothing for so long, and for 3 times "
-              "its longest pause, is named; one that a signal has stopped is ended. Whoever uses a CPU or reads or writes is waited for. 0: neither.", "10",
+              "Reports a worker that delays a collective of muster's runtime and makes no progress for this time and for 3 times its longest pause. A worker stopped by a signal is killed; one that uses a CPU or does I/O is not reported. 0: off.", "10",
               [](auto value, auto& to) -> Accepted { const auto wait = seconds(value);
-                  if (!wait || *wait < Duration::zero()) return "seconds, e.g. 10, or 0 for never";
+                  if (!wait || *wait < Duration::zero()) return "seconds, e.g. 10, or 0 to turn it off";
                   to.config.hang_timeout = *wait; return std::nullopt; }},
     OptionRow{"signals-to-handle", 0, Kind::value, Group::restarts, From::torchrun, true, "NAMES",
-              "Signals that stop the job and are passed on to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
+              "Signals that stop the job and are forwarded to the workers.", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", accept_signals},
     OptionRow{"preemption-signal", 0, Kind::value, Group::restarts, From::muster, true, "SIGNAL",
-              "To muster on any node: a notice to all workers of the job, which run on until they have saved and left.", "",
+              "Signal to muster on any node that sends a preemption notice to all workers of the job. They save a checkpoint and exit.", "",
               accept_preemption_signal},
     OptionRow{"allow-faults", 0, Kind::flag, Group::restarts, From::muster, true, "",
-              "Let muster fault kill, stop, slow down or cut off workers and the agent of this node, as a rehearsal.", "",
+              "Allows muster fault to kill, stop, slow down or disconnect workers and the agent of this node, for tests.", "",
               [](auto value, auto& to) { return flag(value, to.config.allow_faults); }},
     OptionRow{"exit-code", 0, Kind::value, Group::restarts, From::muster, true, "muster|torchrun",
-              "muster: the root cause's own code (the exit codes below). torchrun: 1 for every failure.", "muster",
+              "muster: the exit code of the root cause (see below). torchrun: 1 for every failure.", "muster",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"muster", "torchrun"})) return wrong;
                   to.config.exit_codes = value == "muster" ? ExitCodeStyle::muster : ExitCodeStyle::torchrun; return std::nullopt; }},
 
     OptionRow{"log-dir", 0, Kind::value, Group::output, From::torchrun, true, "DIR",
-              "Base directory of the log files, else a new one in TMPDIR, which goes if it stays empty; /dev/null: none at all.", "", accept_log_dir},
+              "Base directory of the log files. Default: a new directory in TMPDIR, removed if it stays empty. /dev/null: no log files.", "", accept_log_dir},
     OptionRow{"redirects", 'r', Kind::value, Group::output, From::torchrun, true, "MASK|RANK:MASK,...",
-              "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both.", "0",
+              "Streams redirected to files: 0 none, 1 stdout, 2 stderr, 3 both.", "0",
               [](auto value, auto& to) { return accept_streams(value, to.config.redirects); }},
     OptionRow{"tee", 't', Kind::value, Group::output, From::torchrun, true, "MASK|RANK:MASK,...",
-              "Streams that go to files and, with a prefix, to the console.", "0",
+              "Streams written to files and, with a prefix, to the console.", "0",
               [](auto value, auto& to) { return accept_streams(value, to.config.tee); }},
     OptionRow{"local-ranks-filter", 0, Kind::value, Group::output, From::torchrun, true, "RANKS",
-              "Only these local ranks reach the console, e.g. 0,1.", "", accept_ranks_filter},
+              "Local ranks whose output is shown on the console, e.g. 0,1.", "", accept_ranks_filter},
     OptionRow{"duplicate-stdout-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
-              "Lines of tee'd stdout with one of these words also go to filtered_stdout.log; ',,' is a comma.", "",
+              "Copies lines of tee'd stdout that contain one of these words to filtered_stdout.log. ',,' is a literal comma.", "",
               [](auto value, auto& to) { return accept_filters(value, to.config.stdout_filters); }},
     OptionRow{"duplicate-stderr-filters", 0, Kind::value, Group::output, From::torchrun, true, "WORDS",
               "The same for stderr and filtered_stderr.log.", "",
               [](auto value, auto& to) { return accept_filters(value, to.config.stderr_filters); }},
     OptionRow{"prefix", 0, Kind::value, Group::output, From::muster, true, "worker|host",
-              "Before tee'd lines. worker: [role local-rank]: as torchrun; host: [host:rank], and every line gets it.", "worker",
+              "Prefix of tee'd lines. worker: [role local-rank]: as torchrun; host: [host:rank] before every line.", "worker",
               [](auto value, auto& to) -> Accepted { if (auto wrong = one_of(value, {"worker", "host"})) return wrong;
                   to.config.host_prefix = value == "host"; return std::nullopt; }},
     OptionRow{"report", 0, Kind::value, Group::output, From::muster, true, "FILE",
-              "At the job's end, whatever it is, this node writes the report as JSON to FILE; %h, %j and %p in it are host, job and "
-              "the launcher's pid.", "", accept_report},
+              "Writes this node's report as JSON to FILE at the end of the job. %h, %j and %p stand for the host, the job and the launcher's pid.", "", accept_report},
     OptionRow{"log-level", 0, Kind::value, Group::output, From::muster, true, "debug|info|warning|error",
-              "Of muster's own lines. Default also from LOGLEVEL.", "warning", accept_log_level},
+              "Lowest level of muster's own log lines. Default also from LOGLEVEL.", "warning", accept_log_level},
 
     OptionRow{"monitor-interval", 0, Kind::value, Group::compatibility, From::torchrun, true, "SECONDS",
-              "Of no effect: deaths are seen at once.", "0.1", accept_monitor_interval},
+              "No effect: muster detects worker exits immediately.", "0.1", accept_monitor_interval},
     OptionRow{"start-method", 0, Kind::value, Group::compatibility, From::torchrun, true, "spawn|fork|forkserver",
-              "Of no effect.", "spawn",
+              "No effect.", "spawn",
               [](auto value, auto&) { return one_of(value, {"spawn", "fork", "forkserver"}); }},
     OptionRow{"event-log-handler", 0, Kind::value, Group::compatibility, From::torchrun, true, "null|console|dynamic_rendezvous",
-              "console prints nothing yet.", "null", accept_event_handler},
-    OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "default alone.", "default",
+              "console is accepted but prints nothing yet.", "null", accept_event_handler},
+    OptionRow{"logs-specs", 0, Kind::value, Group::compatibility, From::torchrun, false, "NAME", "Only default is supported.", "default",
               [](auto value, auto&) -> Accepted { if (value == "default") return std::nullopt;
-                  return "default (log specifications that are Python plug-ins cannot be loaded)"; }},
+                  return "default (Python plug-ins as log specifications are not supported)"; }},
 
     OptionRow{"use-env", 0, Kind::flag, Group::compatibility, From::muster, false, "",
-              "Of torch.distributed.launch: workers find LOCAL_RANK in their environment, as they always do.", "",
+              "From torch.distributed.launch: workers read LOCAL_RANK from their environment, as they always can.", "",
               [](auto value, auto& to) { return flag(value, to.use_env); }},
     OptionRow{"local-rank-argument", 0, Kind::flag, Group::compatibility, From::muster, false, "",
-              "As torch.distributed.launch: without --use-env each worker gets --local-rank=N in front of its own arguments.", "",
+              "Passes --local-rank=N before each worker's own arguments, as torch.distributed.launch does. --use-env turns it off.", "",
               [](auto value, auto& to) { return flag(value, to.config.local_rank_argument); }},
 
     OptionRow{"config", 0, Kind::value, Group::about, From::muster, false, "FILE",
-              "More options, one a line, e.g. nnodes = 2, with the program and its arguments; the command line beats them. "
-              "muster config check FILE looks whether it is right.", "",
+              "File with options, one per line, e.g. nnodes = 2, and with the program and its arguments. The command line overrides it. muster config check FILE validates it.", "",
               [](auto value, auto&) -> Accepted { if (value.empty()) return "a file"; return std::nullopt; }},
-    OptionRow{"help", 'h', Kind::flag, Group::about, From::torchrun, false, "", "This text.", "", nullptr},
-    OptionRow{"version", 0, Kind::flag, Group::about, From::muster, false, "", "The version.", "", nullptr},
+    OptionRow{"help", 'h', Kind::flag, Group::about, From::torchrun, false, "", "Prints this text.", "", nullptr},
+    OptionRow{"version", 0, Kind::flag, Group::about, From::muster, false, "", "Prints the version.", "", nullptr},
     // clang-format on
 };
 
@@ -417,7 +407,7 @@ std::string_view heading(OptionGroup group) {
         case OptionGroup::program: return "The program";
         case OptionGroup::restarts: return "Restarts, stopping and exit codes";
         case OptionGroup::output: return "Output";
-        case OptionGroup::compatibility: return "Accepted for torchrun's sake";
+        case OptionGroup::compatibility: return "Accepted for compatibility with torchrun";
         case OptionGroup::about: return "About";
     }
     return "";

@@ -1,5 +1,5 @@
-// Every option of muster, one row each. Parsing, PET_* and MUSTER_* defaults, --help and the tests all read this table,
-// so an option cannot exist in one of them and be missing in another.
+// The table of all options of muster, one row each. Parsing, PET_* and MUSTER_* defaults, --help, manual pages and
+// completions read this table. A new option is a row here and a field of LaunchConfig.
 #pragma once
 
 #include <optional>
@@ -13,26 +13,27 @@ namespace muster::launcher {
 
 enum class ValueKind { flag, value };
 
-/// The headings of --help, in this order.
+/// The headings of --help, in the order of printing.
 enum class OptionGroup { nodes, rendezvous, program, restarts, output, compatibility, about };
 
-/// torchrun's options win over ours when an abbreviation fits both, so that no command line changes its meaning.
+/// If an abbreviation fits an option of torchrun and one of muster, torchrun's is chosen: its command lines keep their
+/// meaning.
 enum class Origin { torchrun, muster };
 
-/// Puts the value into the settings, or says what is accepted. Flags get "1" or "0".
+/// Stores the value in the settings, or returns a description of accepted values. The value of a flag is "1" or "0".
 using Accept = std::optional<std::string> (*)(std::string_view value, Settings& settings);
 
 struct OptionRow {
-    std::string_view name;  ///< long name with dashes; underscores are the same
-    char letter = 0;        ///< short form, 0: none
+    std::string_view name;  ///< Long name with dashes. Underscores are equivalent.
+    char letter = 0;        ///< Short form. 0: none.
     ValueKind kind = ValueKind::value;
     OptionGroup group = OptionGroup::nodes;
     Origin origin = Origin::torchrun;
-    bool from_environment = true;  ///< PET_NAME and MUSTER_NAME give a default (MUSTER_NAME alone for our own options)
-    std::string_view metavar;      ///< "N", "HOST[:PORT]"; empty for flags
-    std::string_view help;         ///< one or two sentences; the default is added by --help itself
-    std::string_view fallback;     ///< the default as text for --help; empty: none to show
-    Accept accept = nullptr;       ///< nullptr: --help and --version, which options.cpp itself carries out
+    bool from_environment = true;  ///< PET_NAME and MUSTER_NAME set a default. Options of muster have only MUSTER_NAME.
+    std::string_view metavar;      ///< "N", "HOST[:PORT]". Empty for flags.
+    std::string_view help;         ///< One or two sentences. --help appends the default.
+    std::string_view fallback;     ///< The default as --help shows it. Empty: not shown.
+    Accept accept = nullptr;       ///< nullptr for --help and --version, which options.cpp implements.
 };
 
 std::span<const OptionRow> option_table();

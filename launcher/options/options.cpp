@@ -42,13 +42,13 @@ std::vector<std::string> variable_names() {
     return names;
 }
 
-/// Where a value came from, as messages name it, and the value.
+/// A value and its origin, as messages name it.
 using Source = FileValue;
 
-/// The environment's default for one option: MUSTER_ before PET_; our own options have no PET_ name.
+/// The environment's default of one option. MUSTER_ overrides PET_. Options of muster have no PET_ name.
 std::optional<Source> from_environment(const OptionRow& row, const Environment& environment) {
     if (!row.from_environment) return std::nullopt;
-    // Inside a worker of another muster these say where that worker keeps its own checkpoints.
+    // Inside a worker of another muster, these variables name the checkpoint directories of that worker.
     if (environment.contains("MUSTER_AGENT_SOCKET") && row.name.starts_with("checkpoint-")) return std::nullopt;
     for (const std::string_view prefix : {"MUSTER_", "PET_"}) {
         if (prefix == "PET_" && row.origin == Origin::muster) continue;
@@ -86,14 +86,14 @@ std::string help_text(const Environment& environment) {
            "Starts the workers of a training job on each node (one, or --nproc-per-node), watches them, and restarts "
            "the\n"
            "job when workers or nodes fail.\n"
-           "Takes torchrun's command line. --nproc_per_node and --nproc-per-node are the same, and so is any "
-           "beginning\n"
-           "that fits one option. PET_NPROC_PER_NODE and MUSTER_NPROC_PER_NODE in the environment give defaults.\n"
-           "[in brackets: the default in force]\n";
+           "Accepts torchrun's command line. --nproc_per_node is equivalent to --nproc-per-node; unique abbreviations "
+           "are\n"
+           "accepted. The environment variables MUSTER_NPROC_PER_NODE and PET_NPROC_PER_NODE set defaults.\n"
+           "[in brackets: the current default]\n";
     for (const auto group : {OptionGroup::nodes, OptionGroup::rendezvous, OptionGroup::program, OptionGroup::restarts,
                              OptionGroup::output, OptionGroup::compatibility, OptionGroup::about})
         out << '\n' << described(group, environment);
-    out << "\nCommands (muster COMMAND --help; a program of that name is started as ./NAME)\n";
+    out << "\nCommands (muster COMMAND --help; to start a program with the same name, write ./NAME)\n";
     for (const auto& row : command_table())
         out << "  " << std::left << std::setw(25) << cat(row.name, ' ', row.arguments) << row.help << '\n';
     out << "\nExit codes (--exit-code=torchrun: 1 for every failure but usage; a worker's own code passes through)\n";
@@ -102,7 +102,7 @@ std::string help_text(const Environment& environment) {
     return out.str();
 }
 
-/// Hands every option's winning value to its row. The first complaint ends it.
+/// Passes each option's effective value to its row. Stops at the first error.
 std::optional<std::string> fill(const std::map<const OptionRow*, Source>& winning, Settings& settings) {
     for (const auto& row : option_table()) {
         const auto found = winning.find(&row);

@@ -10,7 +10,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// Takes the value, or says what is accepted.
+/// Stores the value, or returns a description of accepted values.
 using Accept = std::optional<std::string> (*)(std::string_view value, RendezvousConf& conf);
 
 std::optional<std::string> positive_seconds(std::string_view value, std::optional<Duration>& field) {
@@ -28,7 +28,7 @@ std::optional<std::string> file(std::string_view value, RendezvousConf& conf) {
 
 struct Key {
     std::string_view name;
-    Accept accept;  ///< nullptr: known to torchrun, of no effect here
+    Accept accept;  ///< nullptr: a key of torchrun that has no effect here.
     bool of_etcd = false;
 };
 
@@ -52,7 +52,7 @@ constexpr std::array keys{
         }},
     Key{"store_type",
         [](auto value, auto&) -> std::optional<std::string> {
-            if (value != "tcp") return "tcp (a file as the store is not supported)";
+            if (value != "tcp") return "tcp (a file as store is not supported)";
             return std::nullopt;
         }},
     Key{"protocol",
@@ -82,7 +82,7 @@ constexpr std::array keys{
             return std::nullopt;
         },
         true},
-    Key{"close_timeout", nullptr},      // an end is answered at once, there is nothing to publish
+    Key{"close_timeout", nullptr},      // the end of a job is answered at once, not published
     Key{"heartbeat_timeout", nullptr},  // heartbeats are messages, not writes that block
     Key{"read_timeout", nullptr},       // connecting is part of join_timeout
     Key{"rank", nullptr},               // static fills it from --node-rank
@@ -106,7 +106,7 @@ Error unknown_key(std::string_view name) {
 Result<RendezvousConf> parse_rendezvous_conf(std::string_view text) {
     RendezvousConf conf;
     text = trim(text);
-    // From a YAML list or another program, with no shell in between that would have taken them away.
+    // Quotes from a YAML list or another program, which no shell has removed.
     const bool is_quoted =
         text.size() > 1 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front();
     if (is_quoted) text = text.substr(1, text.size() - 2);

@@ -1,5 +1,5 @@
-// --rdzv-conf key=value,...: torchrun's keys, checked one by one. Unknown ones are refused by name, since a misspelt
-// time-out that is silently ignored shows itself months later.
+// --rdzv-conf key=value,...: torchrun's keys. An unknown key is an error, because a misspelt timeout that is ignored
+// silently is noticed months later.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,20 @@ namespace muster::launcher {
 struct RendezvousConf {
     std::optional<Duration> join_timeout;
     std::optional<Duration> last_call;
-    std::optional<Duration> timeout;              ///< static and etcd: the join time-out
-    std::optional<Duration> keep_alive_interval;  ///< times the attempts below it makes the lease
+    std::optional<Duration> timeout;              ///< The join timeout of static and etcd.
+    std::optional<Duration> keep_alive_interval;  ///< The lease is this times keep_alive_attempts.
     std::optional<std::int64_t> keep_alive_attempts;
     std::optional<bool> is_host;
-    // etcd alone, by torchrun's names for "etcd" and for "etcd-v2"
+    // For etcd only. Keys have torchrun's names for both "etcd" and "etcd-v2".
     std::string protocol = "http";
     rendezvous::TlsFiles tls;
-    std::string etcd_prefix = "muster/jobs/";  ///< followed by the job's name
+    std::string etcd_prefix = "muster/jobs/";  ///< The job id follows it.
     PortRange daemon_ports;
-    std::string first_of_etcd;  ///< the first key that only etcd knows; empty: none was given
+    std::string first_of_etcd;  ///< The first key given that only etcd supports. Empty: none.
 };
 
-/// Quotes round the whole text are taken off: arguments of a YAML file or a Python list may carry those that a shell
-/// would have taken. Reads the whole text, or says in one sentence (without the option's name) which key is wrong and
-/// what is accepted.
+/// Parses the whole text. Quotes around it are removed, because no shell removes them from YAML files or Python lists.
+/// The error is one sentence (without the option's name): the wrong key and what is accepted.
 Result<RendezvousConf> parse_rendezvous_conf(std::string_view text);
 
 }  // namespace muster::launcher

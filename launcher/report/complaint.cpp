@@ -20,7 +20,7 @@ int answer(std::string_view command, std::string_view text, int code) {
     errno = 0;
     std::fwrite(text.data(), 1, text.size(), stdout);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    // An earlier piece may have failed, of which nobody knows why any more.
+    // An earlier write may have failed; its errno is lost.
     return complain(command, exit_codes::internal,
                     cat("cannot write to stdout", errno == 0 ? "" : cat(": ", errno_text(errno))));
 }

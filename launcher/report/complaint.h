@@ -1,5 +1,4 @@
-// What the commands beside the launcher (muster drain, fault, flight, checkpoint, config) say: their answer to stdout,
-// and to stderr why there is none.
+// Output of the subcommands (muster drain, fault, flight, checkpoint, config): the answer on stdout, errors on stderr.
 #pragma once
 
 #include <string>
@@ -10,15 +9,14 @@
 
 namespace muster::launcher {
 
-/// "muster drain: which node?" to stderr, and the code back, for the caller to return. Without a command it is
-/// muster's.
+/// Prints "muster drain: LINE" to stderr, or "muster: LINE" without a command. Returns `code`.
 int complain(std::string_view command, int code, std::string_view line);
 
-/// To stdout, behind what was written there before, and the code back; where stdout does not take all of it, a
-/// complaint and `internal`: who reads a cut-off answer must not take it for the whole.
+/// Prints `text` to stdout after earlier output and returns `code`. If the write fails, it complains and returns
+/// `internal`, so that no caller takes a truncated answer for a complete one.
 int answer(std::string_view command, std::string_view text, int code = exit_codes::success);
 
-/// --help or -h, wherever among a command's words.
+/// True if --help or -h is among a command's words.
 bool asks_for_help(const std::vector<std::string>& words);
 
 }  // namespace muster::launcher

@@ -11,23 +11,22 @@ constexpr std::array exit_code_rows{
     ExitCodeRow{"0", "every worker of the last round exited 0"},
     ExitCodeRow{"2", "usage: an option or a variable is wrong; one line names it"},
     ExitCodeRow{"70",
-                "muster itself broke: a bug, or the operating system refused what it needs; also when all workers "
-                "exited 0 and their last checkpoint did not come to the disk"},
-    ExitCodeRow{"75", "nothing is wrong with the job: no rendezvous in time, daemon lost, or too few nodes left"},
-    ExitCodeRow{"76", "saved and left: this node was asked to leave, or the workers did of their own"},
-    ExitCodeRow{"77", "not to be started again: a crash loop, or a worker said so"},
+                "internal error: a bug in muster, or the operating system refused a resource; also if all workers "
+                "exited 0 but their last checkpoint was not written to disk"},
+    ExitCodeRow{"75", "retry: rendezvous timeout, daemon lost, or too few nodes left; the job itself has not failed"},
+    ExitCodeRow{"76", "saved and left: this node was drained, or the workers saved a checkpoint and exited"},
+    ExitCodeRow{"77", "do not start again: a crash loop, or a worker asked for it"},
     ExitCodeRow{"78",
-                "configuration: agents of the job disagree, the job id is taken, or a port or directory that was "
-                "asked for cannot be had"},
-    ExitCodeRow{"126", "the program is there, but cannot be executed"},
-    ExitCodeRow{"127", "the program or its interpreter is not there"},
+                "configuration error: agents of the job disagree, the job id is in use, or a port or directory is not "
+                "available"},
+    ExitCodeRow{"126", "the program was found but cannot be executed"},
+    ExitCodeRow{"127", "the program or its interpreter was not found"},
     ExitCodeRow{"128+n", "muster was stopped by signal n"},
-    ExitCodeRow{"other", "the root cause's: exit code of the worker that failed first, or 128+n if signal n ended it"},
+    ExitCodeRow{"other", "the exit code of the worker that failed first, or 128+n if signal n killed it"},
 };
 
 struct OfWorkerEnd {
-    // A worker that exited 0 and is yet the cause has failed in another way (a file that could not be written): never
-    // 0.
+    // A worker that exited 0 may still be the cause, e.g. because a file could not be written. Its code is never 0.
     int operator()(const Exited& end) const { return (end.code & 0xff) != 0 ? end.code & 0xff : 1; }
     int operator()(const Signaled& end) const { return exit_codes::signal_base + end.signal; }
     int operator()(const NotStarted& end) const {
@@ -67,7 +66,7 @@ int exit_code(int code, ExitCodeStyle style) {
 int exit_code(const agent::Ending& ending, ExitCodeStyle style, std::string_view unsaved) {
     int code = std::visit(OfEnding{}, ending);
     if (code == exit_codes::success && !unsaved.empty()) code = exit_codes::internal;
-    // A worker's own 2 is a failure like any other to whoever asked for torchrun's codes.
+    // With torchrun's codes a worker's own exit code 2 is a failure like any other.
     if (style == ExitCodeStyle::torchrun) return code == exit_codes::success ? 0 : 1;
     return code;
 }

@@ -1,5 +1,5 @@
-// The only place that flattens the reason of an end into a number. exit_code_table() says what each number means:
-// --help prints it, and a test compares it with FROM_TORCHRUN.md's.
+// Maps the reason of an end to an exit code. Nothing else does. exit_code_table() has the meaning of each code: --help
+// prints it, and a test compares it with the table in FROM_TORCHRUN.md.
 #pragma once
 
 #include <span>
@@ -28,15 +28,16 @@ struct ExitCodeRow {
     std::string_view meaning;
 };
 
-/// In the order of the numbers. A worker's own code passes through even where it equals one of these; the report says
-/// whose it is.
+/// The codes in ascending order. A worker's own code passes through even if it equals one of these. The report tells
+/// them apart.
 std::span<const ExitCodeRow> exit_code_table();
 
-/// `unsaved`: which step did not come to the disk; success is then `internal`. --exit-code=torchrun: 0 stays 0,
-/// everything else is 1.
+/// The exit code of a job's end. `unsaved` names a step that was not written to disk; success then becomes `internal`.
+/// --exit-code=torchrun: 0 stays 0, every other code becomes 1.
 int exit_code(const agent::Ending& ending, ExitCodeStyle style, std::string_view unsaved = {});
 
-/// For ends that no agent had: `code` is one of exit_codes. --exit-code=torchrun: 0 and 2 stay, everything else is 1.
+/// The exit code if no agent ran. `code` is one of exit_codes. --exit-code=torchrun: 0 and 2 stay, every other code
+/// becomes 1.
 int exit_code(int code, ExitCodeStyle style);
 
 }  // namespace muster::launcher

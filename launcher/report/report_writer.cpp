@@ -19,7 +19,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// Beside the file, because rename() works within one file system only.
+/// A temporary name beside the file, because rename() works only within one file system.
 std::string temporary_name(const std::string& path) {
     return cat(path, ".", ::getpid(), ".tmp");
 }
@@ -29,10 +29,11 @@ FileDescriptor make_temporary(const std::string& path) {
     return FileDescriptor(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
 }
 
-constexpr std::chrono::seconds slow_reader{5};  // of a pipe, which must not hold up the launcher's end
+constexpr std::chrono::seconds slow_reader{
+    5};  // Timeout for the reader of a pipe: it must not delay the launcher's exit.
 
-/// False with errno ETIMEDOUT when nobody takes it all in time. A piece is no longer than what a pipe takes at once
-/// when it says that it takes any, so that a write does not wait.
+/// Returns false with errno ETIMEDOUT if the reader is too slow. Each chunk fits into a pipe that is ready for writing,
+/// so that write() does not block.
 bool write_all(int file, std::string_view text) {
     const auto deadline = std::chrono::steady_clock::now() + slow_reader;
     while (!text.empty()) {
@@ -52,8 +53,8 @@ bool write_all(int file, std::string_view text) {
     return true;
 }
 
-/// What a symbolic link leads to; the link itself stays. One that the kernel does not follow (somebody else's in a
-/// folder for all, fs.protected_symlinks) leads nowhere for us either.
+/// The target of a symbolic link; the link itself stays. A link that the kernel refuses to follow
+/// (fs.protected_symlinks) is not followed here either.
 std::string behind_links(const std::string& path) {
     struct stat facts {};
     if (::stat(path.c_str(), &facts) != 0) return path;
@@ -62,7 +63,7 @@ std::string behind_links(const std::string& path) {
     return failure ? path : target.string();
 }
 
-/// Our own stdout or stderr, under whatever name (/dev/stdout); -1: it is neither.
+/// The descriptor if `path` is this process's stdout or stderr under any name (/dev/stdout), else -1.
 int own_stream(const std::string& path) {
     struct stat facts {};
     struct stat own {};
@@ -72,21 +73,21 @@ int own_stream(const std::string& path) {
     return -1;
 }
 
-/// One of our streams; a device or a pipe, which nobody may replace.
+/// True for a stream of this process, a device or a pipe: these are never replaced.
 bool is_written_into(const std::string& path) {
     struct stat facts {};
     return ::stat(path.c_str(), &facts) == 0 && (!S_ISREG(facts.st_mode) || own_stream(path) >= 0);
 }
 
-/// May it not be replaced, for a reason that lets it be written into? A file that is a mount point, or one in a folder
-/// of others, as Kubernetes' /dev/termination-log is.
+/// True if rename() fails for a reason that still permits writing in place: a mount point, or a file in a folder of
+/// another user, such as Kubernetes' /dev/termination-log.
 bool is_irreplaceable(int error) {
     return error == EBUSY || error == EPERM || error == EACCES || error == EROFS || error == ENAMETOOLONG;
 }
 
 bool write_into(const std::string& path, std::string_view text) {
     if (const int stream = own_stream(path); stream >= 0) return write_all(stream, text);
-    // A pipe that nobody reads is an error (ENXIO), and no wait.
+    // A pipe without a reader fails with ENXIO instead of blocking.
     const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
     return file.valid() && write_all(file.get(), text);
 }
@@ -122,7 +123,7 @@ Result<void> check_report_path(const std::string& path) {
     if (::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode))
         return Error{Errc::invalid_argument, cat("write the report ", path, ": it is a directory; name a file in it")};
     const auto target = behind_links(path);
-    // A stream that is open may be written to, whoever its pipe or terminal belongs to.
+    // An open stream may be written to, whoever owns its pipe or terminal.
     bool possible = own_stream(target) >= 0 || ::access(target.c_str(), W_OK) == 0;
     if (!is_written_into(target)) {
         const auto made = make_temporary(target);

@@ -1,7 +1,6 @@
-// --report FILE: where this node's launcher leaves its report for programs (agent/supervision/report_file.h).
-//
-// FILE is each node's own: it holds the node's host and exit code beside the verdict, which is the same on all. On a
-// file system that nodes share, write %h into the name.
+// --report FILE: this node's launcher writes its report for programs there (agent/supervision/report_file.h).
+// Each node writes its own FILE: its host and exit code, and the verdict, which is the same on all nodes. On a shared
+// file system, use %h in the name.
 #pragma once
 
 #include <optional>
@@ -12,22 +11,22 @@
 
 namespace muster::launcher {
 
-/// What stands for %h, %j and %p in FILE.
+/// The values of %h, %j and %p in FILE.
 struct ReportNames {
     std::string host;
-    std::string job;  ///< a '/' in it becomes '_'
-    int pid = 0;      ///< the launcher's: several on one host
+    std::string job;  ///< A '/' in it becomes '_'.
+    int pid = 0;      ///< The launcher's pid. It separates several launchers on one host.
 };
 
-/// FILE with its names filled in (%% is a percent sign), or nothing where another letter follows a percent sign.
+/// FILE with the names inserted. %% is a percent sign. Nothing if another character follows a percent sign.
 std::optional<std::string> report_path(std::string_view file, const ReportNames& names);
 
-/// Whether a file can be made there, or be written into: an error that names what is in the way.
+/// Checks that the file can be created or written. The error names the obstacle.
 Result<void> check_report_path(const std::string& path);
 
-/// Replaces `path` in one step: a reader finds the old file or the new one, whole. What cannot be replaced, or must not
-/// be, is written into: a device, a pipe, a mounted file, our own stdout and stderr under any name. Of a symbolic link
-/// it is the file behind it, if there is one. Whoever does not take it within 5 s does not get it: an error.
+/// Replaces `path` atomically: a reader sees the complete old file or the complete new one. Devices, pipes, mounted
+/// files and this process's stdout and stderr (under any name) are written in place. A symbolic link is followed. Fails
+/// if the reader of a pipe does not take the report within 5 s.
 Result<void> write_report(const std::string& path, std::string_view text);
 
 }  // namespace muster::launcher

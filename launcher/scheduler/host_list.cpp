@@ -10,7 +10,7 @@ namespace muster::launcher {
 namespace {
 
 constexpr int depth_max = 8;
-constexpr std::size_t digits_max = 18;  // of a number, so that it fits 64 bits
+constexpr std::size_t digits_max = 18;  // of a number, to fit into 64 bits
 constexpr std::size_t name_bytes_max = 255;
 
 bool is_digit(char c) {
@@ -25,7 +25,7 @@ class Reader {
 
     Result<Names> whole() {
         auto names = items(0);
-        if (names && at_ < text_.size()) return wrong("']' closes no '['");
+        if (names && at_ < text_.size()) return wrong("']' without '['");
         return names;
     }
 
@@ -35,7 +35,7 @@ class Reader {
         return {Errc::invalid_argument, cat("at character ", at_ + 1, ": ", what)};
     }
 
-    /// Items up to the end, or to the ']' of the bracket that they are in.
+    /// Items up to the end or to the closing ']'.
     Result<Names> items(int depth) {
         Names all;
         for (;;) {
@@ -49,7 +49,7 @@ class Reader {
     }
     [[nodiscard]] Error too_many() const { return wrong(cat("more than ", host_count_max, " hosts")); }
 
-    /// A range where the digits up to ',' or ']' make one; else an item like those outside.
+    /// A range if the text up to ',' or ']' is one, else an item as outside of brackets.
     Result<Names> entry(int depth) {
         const auto end = std::min(text_.find_first_of(",[]", at_), text_.size());
         const auto word = text_.substr(at_, end - at_);
@@ -64,13 +64,13 @@ class Reader {
     }
 
     Result<Names> range(std::string_view first, std::string_view last) {
-        if (first.size() > digits_max || last.size() > digits_max) return wrong("a number of too many digits");
-        if (last.size() != first.size() && last.front() == '0') return wrong("a range whose ends differ in width");
+        if (first.size() > digits_max || last.size() > digits_max) return wrong("a number with too many digits");
+        if (last.size() != first.size() && last.front() == '0') return wrong("a range with ends of different width");
         std::uint64_t low = 0;
         std::uint64_t high = 0;
         std::from_chars(first.data(), first.data() + first.size(), low);
         std::from_chars(last.data(), last.data() + last.size(), high);
-        if (low > high) return wrong("a range that runs backwards");
+        if (low > high) return wrong("a descending range");
         if (high - low >= host_count_max) return too_many();
         Names names;
         for (auto number = low; number <= high; ++number) {
@@ -88,13 +88,13 @@ class Reader {
         for (; at_ < text_.size() && next() != ',' && next() != ']';) {
             Names tails;
             if (next() == '[') {
-                if (depth >= depth_max) return wrong("brackets in too many brackets");
+                if (depth >= depth_max) return wrong("brackets nested too deeply");
                 const auto open = at_++;
                 auto inner = items(depth + 1);
                 if (!inner) return inner;
                 if (next() != ']') {
                     at_ = open;
-                    return wrong("'[' without its ']'");
+                    return wrong("'[' without ']'");
                 }
                 ++at_;
                 tails = std::move(*inner);
@@ -103,7 +103,7 @@ class Reader {
                 const auto word = text_.substr(at_, end - at_);
                 const auto bad = std::find_if(word.begin(), word.end(), [](char c) { return c <= ' ' || c > '~'; });
                 at_ += static_cast<std::size_t>(bad - word.begin());
-                if (bad != word.end()) return wrong("no part of a host's name");
+                if (bad != word.end()) return wrong("a character that is not allowed in a host name");
                 tails.emplace_back(word);
             }
             if (names.size() * tails.size() > host_count_max) return too_many();
@@ -111,11 +111,11 @@ class Reader {
             for (const auto& name : names)
                 for (const auto& tail : tails) {
                     longer.push_back(name + tail);
-                    if (longer.back().size() > name_bytes_max) return wrong("a host's name of more than 255 bytes");
+                    if (longer.back().size() > name_bytes_max) return wrong("a host name of more than 255 bytes");
                 }
             names = std::move(longer);
         }
-        if (at_ == begin) return wrong("a host's name is missing");
+        if (at_ == begin) return wrong("a host name is missing");
         return names;
     }
 

@@ -3,8 +3,7 @@
 //   list  = item {"," item}
 //   item  = {text | "[" entry {"," entry} "]"}
 //   entry = NUMBER | NUMBER "-" NUMBER | item
-//
-// The first number's width is the least width of all: [08-11] is 08, 09, 10, 11. Of several brackets the last counts
+// The first number's width is the minimum width: [08-11] is 08, 09, 10, 11. Of several brackets the last one varies
 // fastest.
 #pragma once
 
@@ -17,10 +16,10 @@
 
 namespace muster::launcher {
 
-/// More than any machine has; a longer list is a mistake that would take the memory.
+/// A longer list is an error, because it would exhaust the memory.
 inline constexpr std::size_t host_count_max = 100'000;
 
-/// The hosts in order, duplicates and all. The error names the character (from 1) at which the list does not read.
+/// The hosts in order, with duplicates. The error names the position (from 1) of the first invalid character.
 Result<std::vector<std::string>> parse_host_list(std::string_view text);
 
 }  // namespace muster::launcher

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view index_variable = "JOB_COMPLETION_INDEX";
 
-/// ".train.default.svc.cluster.local" of "10.0.0.3 train-2.train.default.svc.cluster.local train-2"; empty: none.
+/// ".train.default.svc.cluster.local" of "10.0.0.3 train-2.train.default.svc.cluster.local train-2". Empty: none.
 std::string domain_of(std::string_view host, std::string_view hosts_file) {
     for (auto line : split(hosts_file, '\n')) {
         line = line.substr(0, line.find('#'));
@@ -37,9 +37,9 @@ Result<KubernetesPod> kubernetes_pod(const Environment& environment, std::string
                                                  "'; accepted is the pod's number, from 0; or write --from=none")};
     KubernetesPod pod{.index = static_cast<std::uint32_t>(*index), .job = {}, .first_name = {}};
     auto host = value_or_empty(environment, "HOSTNAME");
-    host = host.substr(0, host.find('.'));  // with setHostnameAsFQDN the domain is part of it
+    host = host.substr(0, host.find('.'));  // with setHostnameAsFQDN it contains the domain
     const auto end = cat('-', *index);
-    if (!host.ends_with(end) || host.size() == end.size()) return pod;  // the node's name, with hostNetwork
+    if (!host.ends_with(end) || host.size() == end.size()) return pod;  // with hostNetwork it is the node's name
     pod.job = host.substr(0, host.size() - end.size());
     if (const auto domain = domain_of(host, hosts_file); !domain.empty()) pod.first_name = cat(pod.job, "-0", domain);
     return pod;

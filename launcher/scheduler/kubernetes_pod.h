@@ -1,4 +1,4 @@
-// What Kubernetes says about a pod of an indexed job: its index, and names by which the pods find each other. Pure.
+// Reads a pod of an indexed Kubernetes job: its index, and the names by which the pods find each other. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@ namespace muster::launcher {
 
 struct KubernetesPod {
     std::uint32_t index = 0;
-    std::string job;         ///< the job's name; empty: HOSTNAME is not JOB-INDEX (hostNetwork)
-    std::string first_name;  ///< of pod 0, as the others can look it up; empty: this pod's own has no domain
+    std::string job;         ///< The job's name. Empty: HOSTNAME is not JOB-INDEX (hostNetwork).
+    std::string first_name;  ///< Name of pod 0 that the other pods can resolve. Empty: this pod's name has no domain.
 };
 
-/// Is this a pod of an indexed job, and not within a worker of another muster?
+/// True in a pod of an indexed job, unless this process is inside a worker of another muster.
 bool is_kubernetes_pod(const Environment& environment);
 
-/// Of such a pod. `hosts_file` is /etc/hosts, into which the kubelet writes the pod's name with its domain where the
-/// pod has a subdomain (that of a headless service). The error is one line for the user.
+/// Call it if is_kubernetes_pod(). `hosts_file` is the text of /etc/hosts: the kubelet writes the pod's name with its
+/// domain there if the pod has a subdomain (of a headless service). The error is one line for the user.
 Result<KubernetesPod> kubernetes_pod(const Environment& environment, std::string_view hosts_file);
 
 }  // namespace muster::launcher

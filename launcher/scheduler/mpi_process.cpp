@@ -10,7 +10,7 @@ namespace muster::launcher {
 
 namespace {
 
-/// The names of one implementation.
+/// The variables of one MPI implementation.
 struct MpiNames {
     std::string_view rank, size, rank_on_host, count_on_host;
 };
@@ -18,7 +18,7 @@ constexpr std::array implementations{MpiNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM
                                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
                                      MpiNames{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}};
 
-/// Below the ports that the kernel gives to outgoing connections.
+/// Below the kernel's ephemeral ports.
 constexpr std::uint32_t lowest_port = 20'480;
 constexpr std::uint32_t ports_for_jobs = 8'192;
 
@@ -33,7 +33,7 @@ const MpiNames* names_here(const Environment& environment) {
     return nullptr;
 }
 
-/// The same on all hosts, another one for each mpirun: Open MPI's number of the job, or PMIx's name of it.
+/// Identifies the mpirun, the same on all hosts: Open MPI's job id or PMIx's namespace.
 std::string job_name(const Environment& environment) {
     for (const std::string_view variable : {"OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"})
         if (const auto name = value_or_empty(environment, variable); !name.empty() && name.size() < 200)
@@ -48,7 +48,7 @@ std::uint32_t hash_of(std::string_view text) {
     return hash;
 }
 
-/// Of "727580672.0;tcp://192.0.2.2,10.1.0.1:39397;tcp6://[fd00::2,2001:db8::2]:50073", those of IPv4 first.
+/// The addresses of "727580672.0;tcp://192.0.2.2,10.1.0.1:39397;tcp6://[fd00::2,2001:db8::2]:50073", IPv4 first.
 std::vector<std::string> addresses_of(std::string_view uri) {
     std::vector<std::string> found;
     for (const std::string_view scheme : {"tcp://", "tcp6://"})
@@ -56,7 +56,8 @@ std::vector<std::string> addresses_of(std::string_view uri) {
             if (!part.starts_with(scheme)) continue;
             part.remove_prefix(scheme.size());
             part = part.substr(0, part.rfind(':'));
-            const bool bracketed = part.starts_with('[') && part.ends_with(']');  // all of them together
+            const bool bracketed =
+                part.starts_with('[') && part.ends_with(']');  // one pair of brackets around all addresses
             for (const auto address : split(bracketed ? part.substr(1, part.size() - 2) : part, ','))
                 found.emplace_back(address);
         }
@@ -83,14 +84,14 @@ Result<MpiProcess> mpi_process(const Environment& environment) {
                        .is_bound = lookup(environment, "OMPI_MCA_orte_bound_at_launch").has_value()};
     process.port = static_cast<std::uint16_t>(lowest_port + hash_of(process.job) % ports_for_jobs);
     if (process.one_on_each) return process;
-    // Open MPI counts the hosts; where the processes lie unevenly on them, that is not what was meant anyway.
+    // Open MPI reports the number of hosts. An uneven distribution of processes is an error anyway.
     process.host_count = count_of(environment, "OMPI_MCA_orte_num_nodes").value_or(0);
     if (on_host > 0 && process.host_count > 0 && process.host_count * on_host == size) return process;
-    return Error{
-        Errc::invalid_argument,
-        cat(names.count_on_host, ": mpirun has started ", on_host, " of ", size,
-            " processes on this host, and one muster on each host starts its workers; write mpirun -npernode 1 "
-            "(MPICH: -ppn 1) muster --nproc-per-node N ..., or --from=none if each is to run a job of its own")};
+    return Error{Errc::invalid_argument,
+                 cat(names.count_on_host, ": mpirun started ", on_host, " of ", size,
+                     " processes on this host, but each host needs only one muster, which starts the workers; write "
+                     "mpirun -npernode 1 "
+                     "(MPICH: -ppn 1) muster --nproc-per-node N ..., or --from=none if each process runs its own job")};
 }
 
 }  // namespace muster::launcher

@@ -1,5 +1,5 @@
-// What mpirun says about the processes that it has started, of which this one is one: Open MPI's variables, or those of
-// Hydra (MPICH, Intel MPI). Pure.
+// Reads this process's place among those that mpirun started, from the variables of Open MPI or Hydra (MPICH, Intel
+// MPI). Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,17 @@ struct MpiProcess {
     std::uint32_t rank = 0;
     std::uint32_t host_count = 0;
     std::uint32_t rank_on_host = 0;
-    bool one_on_each = true;                    ///< one process on each host: `rank` is the host's place
-    std::string job;                            ///< "mpi-727580673"; empty: it does not say
-    std::uint16_t port = 0;                     ///< for the rendezvous; another one for each mpirun
-    std::vector<std::string> mpirun_addresses;  ///< of the host where mpirun itself runs; empty: it does not say
-    bool is_bound = false;                      ///< mpirun has bound it to some of the host's CPUs
+    bool one_on_each = true;                    ///< One process on each host: `rank` is the host's index.
+    std::string job;                            ///< "mpi-727580673". Empty: unknown.
+    std::uint16_t port = 0;                     ///< Port of the rendezvous, different for each mpirun.
+    std::vector<std::string> mpirun_addresses;  ///< Addresses of the host where mpirun runs. Empty: unknown.
+    bool is_bound = false;                      ///< True if mpirun bound it to some of the host's CPUs.
 };
 
-/// Is this one of several processes that mpirun has started, and not within a worker of another muster?
+/// True for one of several processes that mpirun started, unless it is inside a worker of another muster.
 bool is_mpi_process(const Environment& environment);
 
-/// Of such a process. The error is one line for the user.
+/// Call it if is_mpi_process(). The error is one line for the user.
 Result<MpiProcess> mpi_process(const Environment& environment);
 
 }  // namespace muster::launcher

@@ -14,20 +14,20 @@ bool is_given(const GivenValue& given, std::string_view option) {
     return given(option).has_value();
 }
 
-/// Where the nodes meet, as far as the user tells.
+/// How far the user has given the endpoint.
 enum class Place {
-    open,   ///< nothing is said of it
-    named,  ///< an endpoint
-    fixed,  ///< that of torchrun's static rendezvous, with all that belongs to it
+    open,   ///< Not given.
+    named,  ///< An endpoint is given.
+    fixed,  ///< torchrun's static rendezvous is given, with all its options.
 };
 Place place_of(const GivenValue& given) {
     if (is_given(given, "master-addr") || is_given(given, "master-port")) return Place::fixed;
-    // etcd's members are none of the step's hosts, as far as anybody here knows.
+    // The members of etcd are not assumed to be hosts of the step.
     const bool is_etcd = given("rdzv-backend").value_or("").starts_with("etcd");
     return is_etcd || is_given(given, "rdzv-endpoint") ? Place::named : Place::open;
 }
 
-/// One node, or a job of its own on each.
+/// One node, or one job on each node.
 bool meets_nobody(const GivenValue& given) {
     const auto standalone = given("standalone");
     const auto nodes = given("nnodes");
@@ -46,14 +46,14 @@ class Offers {
     SchedulerDefaults& to_;
 };
 
-/// Where the user says how many workers there are to be, they may do without.
+/// With an explicit --nproc-per-node, workers may run without GPUs.
 std::optional<Error> lacks_gpus(const SlurmTask& task, const GivenValue& given) {
     const auto here = task.gpu_count.value_or(0);
     if (is_given(given, "nproc-per-node") || here >= task.gpus_asked_for) return std::nullopt;
     return Error{Errc::invalid_argument,
-                 cat("SLURM_GPUS_PER_NODE: ", task.gpus_asked_for,
-                     " GPUs were asked for on each node, but this task on ", task.hosts[task.host_number], " has ",
-                     here, "; write srun --ntasks-per-node=1 --gpus-per-node=", task.gpus_asked_for,
+                 cat("SLURM_GPUS_PER_NODE: ", task.gpus_asked_for, " GPUs per node were requested, but this task on ",
+                     task.hosts[task.host_number], " has ", here,
+                     "; write srun --ntasks-per-node=1 --gpus-per-node=", task.gpus_asked_for,
                      " muster ... without --gpus-per-task, --gpu-bind or --gres=none, or --nproc-per-node N")};
 }
 
@@ -63,7 +63,7 @@ void add_worker_count(const SlurmTask& task, const GivenValue& given, SchedulerD
         to.values.push_back({"nproc-per-node", "SLURM_GPUS_ON_NODE", cat(*task.gpu_count)});
     } else if (task.host_number == 0) {
         to.notes.push_back(
-            "Slurm has given this step no GPUs: one worker on each node; write --nproc-per-node N for more, or "
+            "Slurm gave this step no GPUs: starting one worker on each node; write --nproc-per-node N for more, or "
             "srun --gpus-per-node N");
     }
 }
@@ -71,23 +71,22 @@ void add_worker_count(const SlurmTask& task, const GivenValue& given, SchedulerD
 SchedulerDefaults of_task(const SlurmTask& task, const GivenValue& given) {
     SchedulerDefaults defaults;
     if (task.task_on_host > 0) {
-        defaults.nothing_to_do =
-            cat("task ", task.task_on_host, " on ", task.hosts[task.host_number],
-                " has nothing to do: one muster on each host starts its workers; write srun --ntasks-per-node=1, and "
-                "--nproc-per-node for the number of workers");
+        defaults.nothing_to_do = cat("task ", task.task_on_host, " on ", task.hosts[task.host_number],
+                                     " exits: one muster on each host starts all workers; write srun "
+                                     "--ntasks-per-node=1, and --nproc-per-node for the number of workers");
         return defaults;
     }
     add_worker_count(task, given, defaults);
     if (const auto here = task.gpu_count.value_or(0); here < task.gpus_on_host && here > 0 && task.host_number == 0)
         defaults.notes.push_back(cat(task.gpus_on_host - here, " of the step's ", task.gpus_on_host,
-                                     " GPUs on this node stay unused: Slurm shows this task ", here,
+                                     " GPUs on this node are unused: Slurm gives this task ", here,
                                      " of them, and other tasks start no workers; write srun --ntasks-per-node=1 "
                                      "--gpus-per-node=",
                                      task.gpus_on_host, " muster ... without --gpus-per-task and --gpu-bind"));
     if (task.hosts_elsewhere > 0 && task.host_number == 0)
-        defaults.notes.push_back(cat("this step leaves out ", task.hosts_elsewhere,
-                                     " hosts of the heterogeneous job: write srun --het-group=0,1,... with all of its "
-                                     "components to use them too"));
+        defaults.notes.push_back(
+            cat("this step does not use ", task.hosts_elsewhere,
+                " hosts of the heterogeneous job; to use them, write srun --het-group=0,1,... with all components"));
     if (task.hosts.size() == 1) return defaults;
     const Offers offer(given, defaults);
     offer("nnodes", "SLURM_STEP_NODELIST", cat(task.hosts.size()));
@@ -102,37 +101,37 @@ SchedulerDefaults of_task(const SlurmTask& task, const GivenValue& given) {
 Error no_task(const Environment& environment) {
     const auto hosts = slurm_hosts_without_task(environment);
     return {Errc::invalid_argument,
-            cat("--from: got 'slurm', but this is no task of a Slurm step (SLURM_STEP_ID is ",
+            cat("--from: got 'slurm', but this is not a task of a Slurm step (SLURM_STEP_ID is ",
                 lookup(environment, "SLURM_STEP_ID") ? "the batch script's or a shell's" : "not set", "); write ",
-                hosts > 0 ? "srun --ntasks-per-node=1 muster ..." : "salloc or sbatch, and within it srun muster ...")};
+                hosts > 0 ? "srun --ntasks-per-node=1 muster ..." : "salloc or sbatch, and in it srun muster ...")};
 }
 
 Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValue& given) {
     SchedulerDefaults defaults;
     if (meets_nobody(given)) return defaults;
     const auto place = place_of(given);
-    // All of it given, as for torchrun: whoever starts several on a host knows why.
+    // Everything is given, as for torchrun: several processes on a host are intended.
     if (place != Place::open && is_given(given, "nnodes")) return defaults;
     const auto process = mpi_process(environment);
     if (!process) return process.error();
     if (process->rank_on_host > 0) {
         defaults.nothing_to_do =
-            "mpirun has started another muster on this host, which starts the workers; write mpirun -npernode 1 "
+            "this process exits: mpirun started another muster on this host, which starts the workers; write mpirun "
+            "-npernode 1 "
             "(MPICH: "
             "-ppn 1), and --nproc-per-node for the number of workers";
         return defaults;
     }
     if (process->is_bound && process->rank == 0)
         defaults.notes.push_back(
-            "mpirun has bound muster to some of the CPUs, and so all of its workers: write mpirun --bind-to none, and "
-            "muster --numa-binding where workers are to be bound");
+            "mpirun bound muster, and thus all its workers, to some of the CPUs; write mpirun --bind-to none, and "
+            "muster --numa-binding to bind workers");
     if (place == Place::open && process->host_count > 1) {
         if (process->mpirun_addresses.empty())
-            return Error{
-                Errc::invalid_argument,
-                cat("--rdzv-endpoint is missing: this is process ", process->rank,
-                    " of mpirun's, which does not tell where the first one is; write --rdzv-endpoint HOST:PORT "
-                    "with the name of one of the hosts, or --from=none if each is to run a job of its own")};
+            return Error{Errc::invalid_argument,
+                         cat("--rdzv-endpoint is missing: this is process ", process->rank,
+                             " of mpirun, which does not report the host of the first one; write --rdzv-endpoint "
+                             "HOST:PORT with one of the hosts, or --from=none if each process runs its own job")};
         defaults.is_host = process->rank == 0;
         if (*defaults.is_host) defaults.own_addresses = process->mpirun_addresses;
     }
@@ -143,12 +142,11 @@ Result<SchedulerDefaults> of_mpi(const Environment& environment, const GivenValu
     if (place == Place::open)
         offer("rdzv-endpoint", "OMPI_MCA_orte_hnp_uri",
               describe(Endpoint{join(process->mpirun_addresses, ","), process->port}));
-    // Two jobs of one name on one musterd would be one.
+    // A musterd would treat two jobs with one id as one job.
     if (process->job.empty() && place != Place::fixed && !is_given(given, "rdzv-id"))
-        return Error{
-            Errc::invalid_argument,
-            "--rdzv-id is missing: this mpirun has no name for its job that muster could take; write --rdzv-id "
-            "NAME, the same for all of its processes and another one for each job"};
+        return Error{Errc::invalid_argument,
+                     "--rdzv-id is missing: this mpirun reports no job id; write --rdzv-id NAME, the same for all its "
+                     "processes and different for each job"};
     if (!process->job.empty()) offer("rdzv-id", "mpirun", process->job);
     if (process->one_on_each) offer("node-rank", "mpirun", cat(process->rank));
     return defaults;
@@ -161,8 +159,8 @@ bool is_all_given(const GivenValue& given) {
 
 Error nameless_pod(const Environment& environment, std::uint32_t index) {
     return {Errc::invalid_argument, cat("HOSTNAME: got '", value_or_empty(environment, "HOSTNAME"), "', but pod ",
-                                        index, " of an indexed job is called JOB-", index,
-                                        "; write --rdzv-endpoint HOST:PORT and --rdzv-id yourself, or --from=none")};
+                                        index, " of an indexed job should have the host name JOB-", index,
+                                        "; write --rdzv-endpoint HOST:PORT and --rdzv-id, or --from=none")};
 }
 
 Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const GivenValue& given,
@@ -173,11 +171,10 @@ Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const Gi
     const auto pod = kubernetes_pod(environment, hosts_file);
     if (!is_given(given, "nnodes")) {
         const std::string more =
-            "how many pods the indexed job has is not told to them: write --nnodes N, or set MUSTER_NNODES in the "
-            "pod's "
-            "template, to its completions";
+            "pods of an indexed job do not know their number; write --nnodes N, or set MUSTER_NNODES in the pod "
+            "template to the job's completions";
         if (given("from") == "kubernetes") return Error{Errc::invalid_argument, cat("--nnodes is missing: ", more)};
-        if (place == Place::open) defaults.notes.push_back(cat("this pod runs a job of its own; ", more));
+        if (place == Place::open) defaults.notes.push_back(cat("this pod runs its own job; ", more));
         return defaults;
     }
     if (place == Place::fixed || is_all_given(given)) return defaults;
@@ -203,7 +200,7 @@ Result<SchedulerDefaults> of_kubernetes(const Environment& environment, const Gi
 
 Result<SchedulerDefaults> of_slurm(const Environment& environment, const GivenValue& given) {
     SchedulerDefaults defaults;
-    // What --signal=USR1 sends. Who says what to do with signals has their own plan.
+    // The signal of --signal=USR1. Explicit signal options disable this default.
     const bool plain = !is_given(given, "preemption-signal") && !is_given(given, "signals-to-handle");
     if (place_of(given) == Place::open && !meets_nobody(given)) {
         const auto task = slurm_task(environment);
@@ -215,17 +212,16 @@ Result<SchedulerDefaults> of_slurm(const Environment& environment, const GivenVa
     return defaults;
 }
 
-/// --from names a place that this is not.
+/// The error if --from names a scheduler that did not start this process.
 Error not_there(std::string_view from, const Environment& environment) {
     if (from == "slurm") return no_task(environment);
     if (from == "mpi")
-        return {
-            Errc::invalid_argument,
-            "--from: got 'mpi', but this is none of several processes of mpirun's (OMPI_COMM_WORLD_SIZE and PMI_SIZE "
-            "do not say so); write mpirun -npernode 1 muster ..."};
+        return {Errc::invalid_argument,
+                "--from: got 'mpi', but this is not one of several processes of mpirun (see OMPI_COMM_WORLD_SIZE and "
+                "PMI_SIZE); write mpirun -npernode 1 muster ..."};
     return {Errc::invalid_argument,
-            "--from: got 'kubernetes', but this is no pod of an indexed job (JOB_COMPLETION_INDEX is not set); write "
-            "completionMode: Indexed into the job"};
+            "--from: got 'kubernetes', but this is not a pod of an indexed job (JOB_COMPLETION_INDEX is not set); set "
+            "completionMode: Indexed in the job"};
 }
 
 }  // namespace
@@ -243,9 +239,9 @@ Result<SchedulerDefaults> scheduler_defaults(const Environment& environment, con
     if (from == "none") return defaults;
     if (const auto hosts = slurm_hosts_without_task(environment);
         hosts > 1 && place_of(given) == Place::open && !meets_nobody(given))
-        defaults.notes.push_back(cat("Slurm has given this job ", hosts,
-                                     " hosts, but muster was started on this one alone: write srun "
-                                     "--ntasks-per-node=1 muster ... to use them all"));
+        defaults.notes.push_back(cat(
+            "Slurm gave this job ", hosts,
+            " hosts, but muster was started only on this one; to use all, write srun --ntasks-per-node=1 muster ..."));
     return defaults;
 }
 

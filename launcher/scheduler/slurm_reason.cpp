@@ -15,15 +15,14 @@ namespace {
 using namespace std::chrono_literals;
 using Seconds = std::chrono::seconds;
 
-/// A notice ahead of the time limit (--signal=USR1@TIME) comes hardly earlier than this; Slurm's own is up to a minute
-/// early.
+/// A notice before the time limit (--signal=USR1@TIME) is rarely earlier than this. Slurm sends it up to 60 s early.
 constexpr Seconds usual_notice_max = 15min;
-/// No --signal can ask for an earlier one. Slurm does not tell what was asked for.
+/// The maximum of --signal. Slurm does not report the requested time.
 constexpr Seconds notice_max = 65'535s + 1min;
-/// Slurm looks at time limits every 30 s, and clocks of nodes differ a little.
+/// Slurm checks time limits every 30 s, and the clocks of nodes differ slightly.
 constexpr Seconds clock_slack = 5s;
 
-/// "2-03:04:05" or "03:04:05"; nothing for UNLIMITED and the like.
+/// Parses "2-03:04:05" or "03:04:05". Nothing for UNLIMITED and the like.
 std::optional<Seconds> slurm_time(std::string_view text) {
     std::int64_t days = 0;
     if (const auto dash = text.find('-'); dash != std::string_view::npos) {
@@ -49,12 +48,11 @@ bool is_set(std::string_view time) {
 }
 
 std::string before_the_limit(Seconds left) {
-    if (left <= usual_notice_max) return cat("this job's time limit in Slurm comes in ", describe(left));
+    if (left <= usual_notice_max) return cat("this job's time limit in Slurm ends in ", describe(left));
     if (left <= notice_max)
-        return cat("no preemption by Slurm; the time limit comes in ", describe(left),
-                   ": the notice of --signal, where it was to come so early, or somebody has sent it");
-    return cat("neither a preemption by Slurm nor the time limit, which comes in ", describe(left),
-               ": somebody has sent it");
+        return cat("not a preemption by Slurm; the time limit ends in ", describe(left),
+                   ": the notice of --signal if it was requested this early, or a user sent it");
+    return cat("neither a preemption by Slurm nor the time limit, which ends in ", describe(left), ": a user sent it");
 }
 
 }  // namespace
@@ -70,13 +68,13 @@ std::string slurm_reason(std::string_view job_line) {
     const auto limit_text = scontrol_field(job_line, "TimeLimit");
     if (scontrol_field(job_line, "Reason") == "TimeLimit")
         return cat("Slurm's time limit for this job (", limit_text, ") is over");
-    if (is_set(scontrol_field(job_line, "PreemptTime"))) return "Slurm preempts this job for another one";
+    if (is_set(scontrol_field(job_line, "PreemptTime"))) return "Slurm preempted this job for another one";
     const auto state = scontrol_field(job_line, "JobState");
     if (state == "COMPLETING" || state == "CANCELLED") return "this job was cancelled (scancel)";
     if (state != "RUNNING") return {};
     const auto limit = slurm_time(limit_text), run = slurm_time(scontrol_field(job_line, "RunTime"));
     if (limit && run) return before_the_limit(std::max(*limit - *run, 0s));
-    return "neither a preemption by Slurm nor a time limit, which this job has not: somebody has sent it";
+    return "neither a preemption by Slurm nor a time limit (this job has none): a user sent it";
 }
 
 std::string slurm_reason(const Environment& environment, std::chrono::seconds now) {
@@ -86,8 +84,8 @@ std::string slurm_reason(const Environment& environment, std::chrono::seconds no
     const auto left = Seconds(*end) - now;
     if (left <= clock_slack) return "Slurm's time limit for this job is over";
     if (left <= usual_notice_max) return before_the_limit(left);
-    return cat("not the time limit, which comes in ", describe(left), ": a preemption by Slurm, scancel",
-               left <= notice_max ? ", or the notice of --signal, where it was to come so early" : "");
+    return cat("not the time limit, which ends in ", describe(left), ": a preemption by Slurm, scancel",
+               left <= notice_max ? ", or the notice of --signal if it was requested this early" : "");
 }
 
 }  // namespace muster::launcher

@@ -1,4 +1,4 @@
-// Why Slurm has sent a signal: the time limit, a preemption, or somebody's scancel. Pure.
+// Determines why Slurm sent a signal: the time limit, a preemption, or scancel. Pure.
 #pragma once
 
 #include <chrono>
@@ -9,16 +9,16 @@
 
 namespace muster::launcher {
 
-/// This job as "scontrol show job" wants it: "4711", or "4711_3" for a task of an array, since the array's own number,
-/// which is its last task's too, would tell of all of them. Empty outside of Slurm.
+/// The job id for "scontrol show job": "4711", or "4711_3" for a task of an array, because the array's own id selects
+/// all tasks. Empty outside of Slurm.
 std::string slurm_job_name(const Environment& environment);
 
-/// From the line of "scontrol -o show job" at the time of the signal, e.g. "Slurm's time limit for this job
-/// (00:10:00) is over"; empty where it says nothing. Of several lines (the components of a heterogeneous job) the first
-/// counts.
+/// The reason from a line of "scontrol -o show job" at the time of the signal, e.g. "Slurm's time limit for this job
+/// (00:10:00) is over". Empty: unknown. Of several lines (components of a heterogeneous job) the first one counts.
 std::string slurm_reason(std::string_view job_line);
 
-/// From the clock (seconds since 1970) and SLURM_JOB_END_TIME, which Slurm sets since 23.02; empty without it.
+/// The reason from the clock (seconds since 1970) and SLURM_JOB_END_TIME, which Slurm sets since 23.02. Empty without
+/// it.
 std::string slurm_reason(const Environment& environment, std::chrono::seconds now);
 
 }  // namespace muster::launcher

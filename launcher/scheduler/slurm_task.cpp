@@ -10,12 +10,12 @@ namespace muster::launcher {
 
 namespace {
 
-/// Step numbers from here on are Slurm's own: the batch script, an interactive shell, what it starts beside a job.
+/// Step ids from here on are Slurm's own: the batch script, an interactive shell, the external step.
 constexpr std::int64_t special_steps = 0xffff'fff0;
 constexpr std::int64_t number_max = 0xffff'ffff;
 
-/// Below the ports that the kernel gives to outgoing connections. Jobs have consecutive numbers, those of an array
-/// too, so that any thousand that run side by side on a host have different ports.
+/// Below the kernel's ephemeral ports. Job ids are consecutive, also in arrays, so any 1000 concurrent jobs on a host
+/// get different ports.
 constexpr std::int64_t first_port = 20'480;
 constexpr std::int64_t port_count = 12'288;
 constexpr std::int64_t steps_of_a_job = 11;
@@ -27,7 +27,7 @@ std::optional<std::int64_t> number(const Environment& environment, std::string_v
 Error unreadable(std::string_view variable, std::string_view value, std::string_view why) {
     return {Errc::invalid_argument,
             cat(variable, ": got '", value, "'; ", why,
-                "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself, or --from=none")};
+                "; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT, or --from=none")};
 }
 
 Result<std::vector<std::string>> hosts_of(const Environment& environment) {
@@ -35,7 +35,7 @@ Result<std::vector<std::string>> hosts_of(const Environment& environment) {
         const auto text = lookup(environment, variable);
         if (!text) continue;
         auto hosts = parse_host_list(*text);
-        if (!hosts) return unreadable(variable, *text, cat("as a list of hosts it is wrong ", hosts.error().context));
+        if (!hosts) return unreadable(variable, *text, cat("it is not a valid list of hosts ", hosts.error().context));
         return hosts;
     }
     return unreadable("SLURM_STEP_NODELIST", "", "accepted is the list of the step's hosts");
@@ -48,7 +48,7 @@ std::uint16_t port_of(const Environment& environment, std::int64_t job, std::int
     return static_cast<std::uint16_t>(first_port + (job * steps_of_a_job + step) % port_count);
 }
 
-/// Slurm counts those of the allocation on this host; where it binds a task to some, CUDA_VISIBLE_DEVICES shows these.
+/// Slurm counts the allocation's GPUs on this host. If it binds a task to some of them, CUDA_VISIBLE_DEVICES has these.
 std::optional<std::uint32_t> gpus_of(const Environment& environment) {
     const bool asked_for = lookup(environment, "SLURM_GPUS_ON_NODE") || lookup(environment, "SLURM_STEP_GPUS") ||
                            lookup(environment, "SLURM_JOB_GPUS");
@@ -66,12 +66,12 @@ std::uint32_t gpu_count_of(std::string_view text) {
     for (const auto kind : split(text, ',')) {
         const auto colon = kind.rfind(':');
         const auto count = whole_number(colon == std::string_view::npos ? kind : kind.substr(colon + 1), 0, 4096);
-        if (!text.empty()) sum += count.value_or(1);  // a kind alone is one of it
+        if (!text.empty()) sum += count.value_or(1);  // a type without a number means 1
     }
     return static_cast<std::uint32_t>(sum);
 }
 
-/// That of `host` in "8(x3),4", which is 8, 8, 8, 4; 0 where there is none or it does not read.
+/// The value of `host` in "8(x3),4", which is 8, 8, 8, 4. 0 if it is missing or invalid.
 std::uint32_t count_on(std::string_view counts, std::uint32_t host) {
     std::int64_t passed = 0;
     for (const auto part : split(counts, ',')) {
@@ -90,7 +90,7 @@ std::uint32_t count_on(std::string_view counts, std::uint32_t host) {
     return 0;
 }
 
-/// Those that SLURM_GPUS_ON_NODE counts, or those of all tasks together where each has its own.
+/// The count of SLURM_GPUS_ON_NODE, or the sum over all tasks if each has its own GPUs.
 std::uint32_t gpus_on(const Environment& environment, std::uint32_t host) {
     auto tasks = count_on(value_or_empty(environment, "SLURM_STEP_TASKS_PER_NODE"), host);
     if (tasks == 0) tasks = count_on(value_or_empty(environment, "SLURM_TASKS_PER_NODE"), host);
@@ -99,8 +99,8 @@ std::uint32_t gpus_on(const Environment& environment, std::uint32_t host) {
     return std::max(told, each * tasks);
 }
 
-/// The place among the hosts. A step over several components of a heterogeneous job has its list sorted while
-/// SLURM_NODEID counts the components' hosts in turn, so that this host's name decides where there is one.
+/// The index among the hosts. In a step over several components of a heterogeneous job the list is sorted, but
+/// SLURM_NODEID counts component by component. So this host's name decides if it is known.
 std::optional<std::uint32_t> place_of(const Environment& environment, const std::vector<std::string>& hosts) {
     const auto name = value_or_empty(environment, "SLURMD_NODENAME");
     const auto here = std::find(hosts.begin(), hosts.end(), name);
@@ -123,8 +123,8 @@ std::uint32_t hosts_elsewhere(const Environment& environment, std::size_t here) 
 bool is_slurm_task(const Environment& environment) {
     const auto step = number(environment, "SLURM_STEP_ID");
     const auto set = [&](std::string_view name) { return lookup(environment, name).has_value(); };
-    // Beneath an mpirun in the allocation these are its own helper's. (srun --mpi=pmi2 sets PMI_RANK too; the names by
-    // which Hydra is known here it does not.)
+    // Under an mpirun in the allocation, these variables belong to mpirun's helper. (srun --mpi=pmi2 sets PMI_RANK too,
+    // but not Hydra's variables tested here.)
     const bool is_mpiruns = set("OMPI_COMM_WORLD_SIZE") || set("MPI_LOCALRANKID") || set("HYDI_CONTROL_FD");
     return step && *step < special_steps && set("SLURM_JOB_ID") && set("SLURM_PROCID") && !set("MUSTER_AGENT_SOCKET") &&
            !is_mpiruns;
@@ -160,7 +160,7 @@ std::string slurm_cpu_hint(const Environment& environment, std::uint32_t workers
                                   count_on(value_or_empty(environment, "SLURM_JOB_CPUS_PER_NODE"), 0));
     if (on_host <= usable) return {};
     return cat("the ", workers, " workers share ", usable, usable == 1 ? " CPU" : " CPUs", " of the ", on_host,
-               " that Slurm has given the job on this node: since Slurm 22.05 srun does not take --cpus-per-task from "
+               " that Slurm gave the job on this node: since Slurm 22.05 srun does not inherit --cpus-per-task from "
                "sbatch; write srun --cpus-per-task=",
                on_host, ", or export SRUN_CPUS_PER_TASK in the batch script");
 }

@@ -26,7 +26,7 @@ Result<GpuDriver> GpuDriver::load(const std::string& library) {
     GpuDriver driver;
     driver.handle_ = ::dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (driver.handle_ == nullptr)
-        return Error{Errc::not_found, cat("there is no ", library, " here, so no NVIDIA driver")};
+        return Error{Errc::not_found, cat(library, " was not found: no NVIDIA driver is installed")};
     driver.find("nvmlInit_v2", driver.init_);
     driver.find("nvmlShutdown", driver.shutdown);
     driver.find("nvmlErrorString", driver.error_string_);
@@ -42,7 +42,7 @@ Result<GpuDriver> GpuDriver::load(const std::string& library) {
     if (driver.processes_ == nullptr) driver.find("nvmlDeviceGetComputeRunningProcesses_v2", driver.processes_);
     if (driver.init_ == nullptr || driver.device_count == nullptr || driver.device_by_index == nullptr ||
         driver.uuid_ == nullptr)
-        return Error{Errc::unsupported, cat(library, " is no NVML that muster knows")};
+        return Error{Errc::unsupported, cat(library, " is not a known NVML library")};
     if (const auto failed = driver.init_(); failed != success)
         return Error{Errc::io, cat("nvmlInit: ", driver.words(failed))};
     return driver;

@@ -16,10 +16,9 @@ int main(int argument_count, char** arguments) {
     if (argument_count == 2 && std::string_view(arguments[1]) == "--help") {
         ::fputs(
             "usage: muster-stacks PID\n"
-            "Says where the threads of that process are that matter to a job: its main thread, and those of muster's "
-            "runtime in "
-            "collectives.\n"
-            "Native frames, and Python's where it is one. It stands still for some milliseconds.\n",
+            "Prints the native and Python frames of the main thread and of the threads of muster's runtime that are "
+            "in\n"
+            "collectives. The process is stopped for some milliseconds.\n",
             stdout);
         return 0;
     }

@@ -44,7 +44,7 @@ Result<TracedThread> TracedThread::hold(pid_t thread, Duration limit) {
         if (std::chrono::steady_clock::now() >= until) break;
         std::this_thread::sleep_for(look_pause);  // tidy: allow sleep - ptrace has no event to wait for with a deadline
     }
-    return Error{Errc::timed_out, cat("thread ", thread, " is in a system call that nothing interrupts")};
+    return Error{Errc::timed_out, cat("thread ", thread, " is in an uninterruptible system call")};
 }
 
 TracedThread::TracedThread(TracedThread&& other) noexcept

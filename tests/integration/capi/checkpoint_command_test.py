@@ -85,21 +85,21 @@ class CheckpointCommand(unittest.TestCase):
     def test_a_good_directory_is_listed_the_newest_first(self):
         lines = self.muster(self.directory).stdout.splitlines()
         self.assertEqual([line.split()[1] for line in lines], ["9", "6", "3"])
-        self.assertRegex(lines[0], rf"^step 9  {NEWEST}  round 0  ranks 3  2\.\d\d MiB  whole by its manifest$")
+        self.assertRegex(lines[0], rf"^step 9  {NEWEST}  round 0  ranks 3  2\.\d\d MiB  complete by its manifest$")
         for line in self.muster(self.directory, "--verify").stdout.splitlines():
-            self.assertTrue(line.endswith("whole: every byte read"), line)
+            self.assertTrue(line.endswith("complete: every byte verified"), line)
 
     def test_damage_is_found_and_named_and_only_that_of_the_newest_fails(self):
         self.overwrite(5000, b"\xff")
         self.muster(self.directory)  # looks at sizes alone
         lines = self.muster(self.directory, "--verify", code=1).stdout.splitlines()
-        self.assertRegex(lines[0], rf"^step 9  {NEWEST}  not whole: .*/rank_00001.safetensors: tensor "
+        self.assertRegex(lines[0], rf"^step 9  {NEWEST}  incomplete: .*/rank_00001.safetensors: tensor "
                                    r"optimizer\.state\.0\.momentum is damaged \(checksum\)$")
-        self.assertIn("every byte read", lines[1])
+        self.assertIn("every byte verified", lines[1])
         shutil.rmtree(self.directory / NEWEST)
         self.overwrite(5000, b"\xff", "step_00000003/rank_00000.safetensors")
         lines = self.muster(self.directory, "--verify").stdout.splitlines()
-        self.assertRegex(lines[1], "^step 3  step_00000003  not whole: ")
+        self.assertRegex(lines[1], "^step 3  step_00000003  incomplete: ")
 
     def test_a_byte_that_no_tensor_has_is_found_too(self):
         self.overwrite(4095, b"\n")  # a blank behind the header: still good JSON
@@ -109,7 +109,7 @@ class CheckpointCommand(unittest.TestCase):
         os.truncate(self.directory / NEWEST / "rank_00002.safetensors", 9000)
         self.assertIn("rank_00002.safetensors has 9000 bytes, not", self.muster(self.directory, code=1).stdout)
         (self.directory / NEWEST / "manifest.json").unlink()
-        self.assertIn(f"step 9  {NEWEST}  not whole: ", self.muster(self.directory, code=1).stdout)
+        self.assertIn(f"step 9  {NEWEST}  incomplete: ", self.muster(self.directory, code=1).stdout)
 
     def test_a_directory_without_checkpoints_and_one_that_is_not_there_are_failures(self):
         empty = self.folder / "empty"
@@ -123,15 +123,15 @@ class CheckpointCommand(unittest.TestCase):
     def test_wrong_words_are_errors_of_usage(self):
         for words, said in (((), "write: muster checkpoint DIR"),
                             (("a", "b"), "write: muster checkpoint DIR"),
-                            (("a", "--very"), "there is no option --very here"),
-                            (("a", "--step", "1"), "there is no option --step here"),
+                            (("a", "--very"), "unknown option --very"),
+                            (("a", "--step", "1"), "unknown option --step"),
                             (("export", "a"), "write: muster checkpoint export DIR OUT"),
-                            (("export", "a", "b", "--verify"), "there is no option --verify here"),
+                            (("export", "a", "b", "--verify"), "unknown option --verify"),
                             (("export", "a", "b", "--step"), "--step: a value is missing"),
-                            (("export", "a", "b", "--step=x"), "--step: 'x' is no step"),
-                            (("export", "a", "b", "--step", "-1"), "--step: '-1' is no step"),
-                            (("export", "a", "b", "--max-file-size", "0"), "'0' is no number of GiB above 0"),
-                            (("export", "a", "b", "--max-file-size=nan"), "'nan' is no number of GiB above 0")):
+                            (("export", "a", "b", "--step=x"), "--step: 'x' is not a step number"),
+                            (("export", "a", "b", "--step", "-1"), "--step: '-1' is not a step number"),
+                            (("export", "a", "b", "--max-file-size", "0"), "'0' is not a number of GiB above 0"),
+                            (("export", "a", "b", "--max-file-size=nan"), "'nan' is not a number of GiB above 0")):
             with self.subTest(words):
                 self.assertIn(said, self.muster(*words, code=2).stderr)
         self.assertIn("usage: muster checkpoint DIR", self.muster("--help").stdout)
@@ -161,10 +161,10 @@ class CheckpointCommand(unittest.TestCase):
         self.assertIn("tensor optimizer.state.0.momentum is damaged",
                       self.muster("export", self.directory, self.out, code=1).stderr)
         self.assertEqual(os.listdir(self.folder), ["c"])
-        self.assertIn("there is no checkpoint of step 7",
+        self.assertIn("no checkpoint of step 7",
                       self.muster("export", self.directory, self.out, "--step=7", code=1).stderr)
         os.truncate(self.directory / NEWEST / "manifest.json", 100)
-        self.assertIn("others: --step N", self.muster("export", self.directory, self.out, code=1).stderr)
+        self.assertIn("write --step N to export another step", self.muster("export", self.directory, self.out, code=1).stderr)
         self.out.mkdir()
         self.assertIn("is there already", self.muster("export", self.directory, self.out, "--step=6", code=1).stderr)
         self.assertEqual(os.listdir(self.out), [])

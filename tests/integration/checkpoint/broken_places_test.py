@@ -69,7 +69,7 @@ class BrokenPlaces(unittest.TestCase):
         with read_only(self, self.directory):
             said, told = self.run_worker("steps-fail", *limits, code=3, wrapper=alone)
         self.assertIn("step 12: not saved", said)
-        self.assertIn(f"round 4 goes on from step 10 on the local disks, or else from {self.directory}/step_00000002", told)
+        self.assertIn(f"round 4 resumes from step 10 on the local disks, else from {self.directory}/step_00000002", told)
         with read_only(self, self.directory):
             told = self.run_worker("steps-fail", *limits, code=77, local=False, wrapper=alone)[1]
         self.assertIn("crash loop: 2 restarts in a row without a newer checkpoint (the newest is of step 2)", told)

@@ -123,7 +123,7 @@ class Persist(unittest.TestCase):
     def assert_lost(self, told, report, step, safe):
         """The report's last line, for people and for programs."""
         last = without_times(told).splitlines()[-1]
-        self.assertRegex(last, rf"^  checkpoint: step {step} is lost, it was in memory alone: .* were not written to disk: .*: "
+        self.assertRegex(last, rf"^  checkpoint: step {step} is lost, because it was only in memory: .* were not written to disk: .*: "
                          "No space left on device; ")
         self.assertIn(safe, last)
         self.assertEqual(last, f"  checkpoint: {report['unsaved']}")
@@ -149,7 +149,7 @@ class Persist(unittest.TestCase):
             told = self.ends(self.launch("ends", "--report", report, directory=small), 70)
             found = json.loads(report.read_text())
             self.assertEqual((found["outcome"], found["exit_code"]), ("unsaved", 70))
-            self.assertIn("every worker exited 0, but the newest step is not on the disk", told)
+            self.assertIn("every worker exited 0, but the newest step was not written to disk", told)
             self.assert_lost(told, found, 20, f"step 10 is safe in {small}/step_00000010")
 
     def test_success_without_time_for_it_is_none_where_the_step_stays_in_memory(self):

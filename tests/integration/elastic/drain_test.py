@@ -58,7 +58,7 @@ class Drain(unittest.TestCase):
             self.assertIn(f"the job has no node 'gpu99'; it has {node_name(job, node)}", wrong.stderr)
             wrong = drain(job, "gpu99", "--job", "nosuchjob")
             self.assertEqual(wrong.returncode, 1)
-            self.assertIn("no job 'nosuchjob' has an agent on this host; there are", wrong.stderr)
+            self.assertIn("no job 'nosuchjob' has an agent on this host; jobs on this host: ", wrong.stderr)
             self.assertIn(job.id, wrong.stderr)
             for words in ((), ("a", "b"), ("--what",), ("a", "--job")):
                 self.assertEqual(drain(job, *words).returncode, 2, words)
@@ -74,7 +74,7 @@ class Drain(unittest.TestCase):
                 wrong = drain(one, "gpu99", "--job", one.id)
                 self.assertIn(f"the job has no node 'gpu99'; it has {node_name(one, node)}", wrong.stderr)
             which = drain(job, "gpu99")
-            self.assertIn("which job?", which.stderr)
+            self.assertIn("several jobs run on this host; write --job ID", which.stderr)
             for one, node in alone.items():
                 self.assertIn(one.id, which.stderr)
                 one.finish()
@@ -99,7 +99,7 @@ class Drain(unittest.TestCase):
             refused = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", BIN / "muster",
                                       "drain", node_name(job, node)], capture_output=True, text=True, timeout=30)
             self.assertEqual(refused.returncode, 1)
-            self.assertIn("no agent of yours runs on this host", refused.stderr)
+            self.assertIn("no agent of this user runs on this host", refused.stderr)
             job.finish()
             job.expect_exit(node, 0)
 
@@ -141,7 +141,7 @@ class Drain(unittest.TestCase):
                 os.kill(line["pid"], signal.SIGUSR1)  # as Slurm does, with all processes of a step
             node.send_signal(signal.SIGUSR1)
             wait_for("line about the missing handler",
-                     lambda: "SIGUSR1 was not passed on: local rank 0, 1 has no handler" in node.err.read_text())
+                     lambda: "SIGUSR1 was not forwarded: local rank 0, 1 has no handler" in node.err.read_text())
             job.finish()
             job.expect_exit(node, 0)
 

@@ -68,7 +68,7 @@ class Fault(unittest.TestCase):
     def test_a_worker_without_memory_is_killed_by_the_kernel(self):
         first, _ = self.of_one_worker("oom", "rank", 1, options=("--shutdown-timeout", 2))
         self.assertEqual(first["cause"]["kind"], "out_of_memory")
-        self.assertRegex(first["cause"]["text"], r"its limit was 64 MiB \(\S+/memory\.\w+\), the most that was used 6\d MiB; "
+        self.assertRegex(first["cause"]["text"], r"its limit was 64 MiB \(\S+/memory\.\w+\), peak usage 6\d MiB; "
                                                  r"injected by muster fault oom rank 1")
         self.assertIn("SIGKILL", first["end"]["text"])
 
@@ -166,14 +166,14 @@ class Fault(unittest.TestCase):
                 self.assertEqual(wrong.returncode, 1, words)
                 self.assertIn(says, wrong.stderr)
             wrong = fault(job, "kill", "rank", 0, "--job", "nosuchjob")
-            self.assertIn("no job 'nosuchjob' has an agent on this host; there are", wrong.stderr)
-            for words, says in (((), "which fault?"), (("shoot", "rank", 1), "there are kill, stop, slow"),
-                                (("kill",), "write rank N, node NAME or daemon"), (("kill", "rank"), "which rank?"),
-                                (("kill", "rank", -1), "unknown option"), (("kill", "rank", "x"), "is no number"),
-                                (("kill", "rank", 0, 1), "one part at a time"), (("kill", "rank", 0, "--for", 3), "means nothing to kill"),
+            self.assertIn("no job 'nosuchjob' has an agent on this host; jobs on this host: ", wrong.stderr)
+            for words, says in (((), "the fault is missing"), (("shoot", "rank", 1), "accepted are kill, stop, slow"),
+                                (("kill",), "write rank N, node NAME or daemon"), (("kill", "rank"), "the rank is missing; write rank N"),
+                                (("kill", "rank", -1), "unknown option"), (("kill", "rank", "x"), "is not a number"),
+                                (("kill", "rank", 0, 1), "only one target is accepted"), (("kill", "rank", 0, "--for", 3), "means nothing to kill"),
                                 (("oom", "daemon"), "for a worker alone"), (("partition", "rank", 1), "only a node can be cut off"),
                                 (("slow", "rank", 0, "--stopped", 100), "percentage from 1 to 99"),
-                                (("stop", "rank", 0, "--for", 7200), "an hour at most"), (("stop", "rank", 0, "--for", -1), "no time")):
+                                (("stop", "rank", 0, "--for", 7200), "an hour at most"), (("stop", "rank", 0, "--for", -1), "is not a time")):
                 wrong = fault(job, *words)
                 self.assertEqual(wrong.returncode, 2, words)
                 self.assertIn(says, wrong.stderr)

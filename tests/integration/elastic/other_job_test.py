@@ -63,11 +63,11 @@ class OtherJob(unittest.TestCase):
             job.finish()
             job.expect_exit(node, 0)
             job.expect_exit(spare, 0)
-            self.said(spare, f"job '{job.id}' succeeded", "was a spare", "has not run elastic")
+            self.said(spare, f"job '{job.id}' succeeded", "was a spare", "did not run elastic")
             self.assertNotIn("spare", node.err.read_text())
             report = json.loads((job.directory / "report.json").read_text())
             self.assertEqual((report["outcome"], report["exit_code"], report["part"]), ("succeeded", 0, "spare"))
-            self.assertIn("has not run elastic", report["why"])
+            self.assertIn("did not run elastic", report["why"])
 
     def test_nodes_of_one_round_with_different_arguments_are_shown_both_on_every_node(self):
         with Job() as job:

@@ -145,7 +145,7 @@ class Traps(unittest.TestCase):
                 second = job.round(1, 2)
                 self.assertEqual(worker_of(job, spare, second)["group"], dying["group"])
                 job.expect_exit(stuck, 70)
-                self.assertIn("did not go after SIGKILL", stuck.err.read_text())
+                self.assertIn("did not end after SIGKILL", stuck.err.read_text())
             finally:
                 held.release()
             job.finish()

@@ -36,7 +36,7 @@ class Workers(unittest.TestCase):
                 os.close(unread)
                 os.close(console)
             self.assertEqual(run.returncode, 0)
-            self.assertRegex(run.stderr, "did not take all of the workers' output")
+            self.assertRegex(run.stderr, "did not accept all output of the workers")
 
     def test_a_killed_worker_restarts_the_round_on_both_nodes(self):
         with Job() as job:

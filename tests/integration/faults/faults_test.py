@@ -90,7 +90,7 @@ class Faults(unittest.TestCase):
                         (self.fail if CI else self.skipTest)("no memory control group can be made here")
                     enter = f"echo $$ > {group.path}/cgroup.procs"
                     self.check("memory", "out_of_memory", trainer, prelude=enter, end="SIGKILL", failure_kind="killed",
-                               says=r"memory ran out.*the limit is 400 MiB .*, the most that was used (400|39\d) MiB: raise it")
+                               says=r"memory ran out.*the limit is 400 MiB .*, peak usage (400|39\d) MiB: raise it")
             finally:
                 group.close()
 
@@ -107,7 +107,7 @@ class Faults(unittest.TestCase):
 
     def test_segmentation_fault(self):
         # Python's fault handler ends it a second time by itself, of which the kernel's log says nothing.
-        self.each("segment", "memory_fault", end="SIGSEGV", says="a memory access that is not allowed|where is not known",
+        self.each("segment", "memory_fault", end="SIGSEGV", says="an invalid memory access|the location is unknown",
                   failure_kind="killed")
 
     def test_missing_module_or_library(self):
@@ -116,7 +116,7 @@ class Faults(unittest.TestCase):
                   says={"cpp": "librehearsed.so.1 is not found", "ddp": "No module named 'a_module_that_is_not_installed'"})
 
     def test_missing_gpu(self):
-        self.each("gpu", "missing_gpu", ("ddp",), says="wants a GPU and finds none")
+        self.each("gpu", "missing_gpu", ("ddp",), says="found no GPU")
         # The C++ trainer is asked to use GPUs, and CUDA is not installed: each rank says so of itself.
         with FaultJob() as job:
             program = [BIN / "digits_trainer", "--data", DIGITS, "--epochs", "200"]
@@ -128,7 +128,7 @@ class Faults(unittest.TestCase):
                 job.exit_code(node, 120)
             for report in (json.loads(report.read_text()) for report in job.reports):
                 self.assertEqual(report["first"]["cause"]["kind"], "missing_gpu", job.story())
-                self.assertIn("wants a GPU and finds none", report["text"], job.story())
+                self.assertIn("found no GPU", report["text"], job.story())
 
     @unittest.skipUnless(ROOT, "a small disk needs a mount namespace")
     def test_full_disk(self):

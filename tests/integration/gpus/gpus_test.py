@@ -23,14 +23,14 @@ class Gpus(unittest.TestCase):
         with Job() as job:
             use, launcher = self.launch(job, WORKER, FAKE_NVML="GPU-a;GPU-b")
             said = launcher.err.read_text
-            wait_for("word of the wait", lambda: "waiting for memory of workers that have ended: 40960 MiB of GPU 0\n" in said())
-            self.assertIn(f"GPU 0 (GPU-a) is used by another's process {os.getpid()} (", said())
+            wait_for("word of the wait", lambda: "waiting for GPU memory of ended workers: 40960 MiB of GPU 0\n" in said())
+            self.assertIn(f"GPU 0 (GPU-a) is used by another process, pid {os.getpid()} (", said())
             self.assertIn(") with 2048 MiB\n", said())
             self.assertNotIn("second start", launcher.out.read_text())
             use.write_text(f"{GIB}\n{GIB}\n")
             self.assertEqual(launcher.wait(30), 0, said())
             self.assertIn("second start", launcher.out.read_text())
-            self.assertEqual(said().count("another's process"), 1)
+            self.assertEqual(said().count("another process, pid"), 1)
 
     def test_memory_of_a_killed_agents_workers_is_not_taken_for_somebody_elses(self):
         gpu = f"GPU-of-test-{os.getpid()}"
@@ -42,7 +42,7 @@ class Gpus(unittest.TestCase):
             killed.wait()
             use, second = self.launch(job, "echo second start", FAKE_NVML=gpu, start=f"{41 * GIB}\n")
             said = second.err.read_text
-            wait_for("word of the wait", lambda: "waiting for memory of workers that have ended: 40960 MiB of GPU 0\n" in said())
+            wait_for("word of the wait", lambda: "waiting for GPU memory of ended workers: 40960 MiB of GPU 0\n" in said())
             use.write_text(f"{GIB}\n")
             self.assertEqual(second.wait(30), 0, said())
             self.assertIn("second start", second.out.read_text())
@@ -57,7 +57,7 @@ class Gpus(unittest.TestCase):
     def test_a_launcher_that_waits_for_memory_can_be_stopped(self):
         with Job() as job:
             _, launcher = self.launch(job, WORKER, FAKE_NVML="GPU-a")
-            wait_for("word of the wait", lambda: "waiting for memory" in launcher.err.read_text())
+            wait_for("word of the wait", lambda: "waiting for GPU memory" in launcher.err.read_text())
             launcher.terminate()
             self.assertEqual(launcher.wait(10), 143)
 

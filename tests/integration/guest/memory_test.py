@@ -94,7 +94,7 @@ class MemoryOfVersion2(unittest.TestCase):
         failure, events = self.first("logged")
         self.assertEqual(events["oom_kill"], "1")
         self.check(failure, r"^the kernel killed it because memory ran out \(it held \d\d MiB\); the limit is 100 MiB "
-                            r"\(/sys/fs/cgroup/logged/memory.max\), the most that was used (100|99) MiB: raise it")
+                            r"\(/sys/fs/cgroup/logged/memory.max\), peak usage (100|99) MiB: raise it")
 
     def test_without_the_log_the_counter_of_memory_events_tells_it(self):
         failure, _ = self.first("counted")
@@ -102,8 +102,8 @@ class MemoryOfVersion2(unittest.TestCase):
 
     def test_memory_runs_out_on_order(self):
         failure, events = self.first("injected")
-        self.check(failure, r"in a control group of its own, and the kernel killed it; its limit was 64 MiB \(/sys/fs/cgroup/injected/muster-fault-\d+/memory.max\), "
-                            r"the most that was used 6\d MiB; injected by muster fault oom rank 1")
+        self.check(failure, r"in its own cgroup, and the kernel killed it; its limit was 64 MiB \(/sys/fs/cgroup/injected/muster-fault-\d+/memory.max\), "
+                            r"peak usage 6\d MiB; injected by muster fault oom rank 1")
         self.assertEqual(events["oom_kill"], "0")
 
     def test_a_core_dump_is_named_with_its_path(self):

@@ -88,7 +88,7 @@ TEST_CASE("a wrong option or variable is one line and exit code 2") {
 TEST_CASE("a loopback endpoint is refused when the scheduler says several hosts") {
     check_refused({{"--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400", "--no-python", "true"},
                    2,
-                   "Slurm says that there are 2 hosts",
+                   "Slurm reports 2 hosts",
                    {.environment = {{"SLURM_JOB_NUM_NODES", "2"}}}});
     check_refused({{"--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400", "--no-python", "true"},
                    2,
@@ -126,7 +126,7 @@ TEST_CASE("a program that cannot be started is refused before any rendezvous") {
     check_refused(
         {with({"--no-python", make_file(folder, "lost", "#!/no/interpreter\n", 0755)}), 127, "/no/interpreter"});
     check_refused({with({folder / "none.py"}), 127, "No such file"});
-    check_refused({{"drian", "node3"}, 127, "was the command muster drain meant?"});
+    check_refused({{"drian", "node3"}, 127, "the nearest command is muster drain"});
     check_refused({{"--log-level=info", "drain", "node3"}, 127, "write muster drain first"});
     check_refused({with({"--no-python", "no-such-program"}), 127, "not in any directory of PATH"});
     check_refused({with({"--no-python", make_file(folder, "plain", "x", 0644)}), 126, "not executable"});

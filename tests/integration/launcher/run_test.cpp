@@ -284,7 +284,7 @@ TEST_CASE("a worker's own stream passes through as it is; in muster's report its
 TEST_CASE("a module that is not there ends the job with its cause and what to do") {
     MusterProcess muster({"--max-restarts=3", "-m", "no_such_module_anywhere"});
     CHECK(muster.wait() == 1);
-    CHECK(holds(muster.err(), "this Python finds no module no_such_module_anywhere: correct the name behind -m"));
+    CHECK(holds(muster.err(), "this Python finds no module no_such_module_anywhere: correct the name after -m"));
 }
 
 TEST_CASE("workers that had to be killed after the grace are named at the end") {
@@ -306,7 +306,7 @@ TEST_CASE("a variable that nothing reads is warned of, and the workers' own are 
     CHECK(nested.err().empty());
     MusterProcess muster({"--no-python", "true"}, {.environment = {{"MUSTER_NNODE", "2"}}});
     CHECK(muster.wait() == 0);
-    CHECK(holds(muster.err(), "MUSTER_NNODE is set, and muster knows no variable of that name"));
+    CHECK(holds(muster.err(), "MUSTER_NNODE is set, but muster has no such variable"));
     CHECK(holds(muster.err(), "the nearest known one is MUSTER_NNODES"));
 }
 

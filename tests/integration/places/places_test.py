@@ -87,12 +87,12 @@ class Mpi(Places):
         text = self.ended(self.hydra("--rdzv-endpoint=n1:29400", "--rdzv-id=mine"))
         self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
         text = self.ended(self.hydra("--rdzv-endpoint=n1:29400"), code=2)
-        self.assertIn("muster: --rdzv-id is missing: this mpirun has no name for its job", text)
+        self.assertIn("muster: --rdzv-id is missing: this mpirun reports no job id", text)
 
     def test_one_process_on_each_host(self):
         text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n1,n2,n3", "--no-python", "sh", "-c", SAY))
         self.assert_ranks(text, [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
-        self.assertNotIn("has bound muster", text)
+        self.assertNotIn("bound muster", text)
 
     def test_mpirun_elsewhere_is_one_line_and_an_endpoint_helps(self):
         text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n2,n3", "--no-python", "sh", "-c", SAY), code=2)
@@ -106,7 +106,7 @@ class Mpi(Places):
         text = self.ended(self.mpirun("sh", "-c", command.replace("$RANK", r"\$RANK").replace("$WORLD", r"\$WORLD")
                                       .replace("$(", r"\$(")))
         self.assert_ranks(text, ["rank 0 of 2 on n1", "rank 1 of 2 on n2"])
-        self.assertEqual(text.count("mpirun has started another muster on this host"), 2, text)
+        self.assertEqual(text.count("mpirun started another muster on this host"), 2, text)
 
 
 class Kubernetes(Places):

@@ -48,7 +48,7 @@ void Driver::run(Plan plan, int life, int report) {
     become(plan.user);
     const auto workers = plan.workers;
     HostFixture fixture(plan.guardian);
-    fixture.host->set_testament("last words");
+    fixture.host->set_death_notice("last words");
     fixture.host->feed();
     fixture.host->start(workers);
     if (fixture.wait_for<WorkerStarted>(workers.size())) {

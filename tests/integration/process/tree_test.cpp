@@ -120,13 +120,13 @@ TEST_CASE("a stopped agent does not keep its workers: unfed, they are gone") {
     }
 }
 
-TEST_CASE("the guardian that outlives its agent says so with the testament, after the tree is empty") {
+TEST_CASE("the guardian that outlives its agent says so with the death notice, after the tree is empty") {
     const TemporaryDirectory directory;
     const auto file = directory.file("said");
     auto plan = plan_for({}, directory);
-    plan.guardian.on_agent_death = [file](std::string_view testament) {
+    plan.guardian.on_agent_death = [file](std::string_view notice) {
         const auto left = descendants_of(::getpid(), all_processes()).size();
-        std::ofstream(file) << testament << ' ' << left;
+        std::ofstream(file) << notice << ' ' << left;
     };
     Driver driver(std::move(plan));
     driver.send(SIGKILL);

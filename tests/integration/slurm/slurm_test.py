@@ -144,7 +144,7 @@ class Slurm(unittest.TestCase):
                 self.assertEqual([rank for rank, _ in said], [str(i) for i in range(nodes)], done.stdout)
                 # Ranks follow the step's order of nodes.
                 self.assertEqual([name for _, name in said], sorted(name for _, name in said))
-                self.assertEqual(done.stderr.count("no GPUs: one worker on each node"), 1, done.stderr)
+                self.assertEqual(done.stderr.count("no GPUs: starting one worker on each node"), 1, done.stderr)
 
     def test_a_first_node_whose_name_is_in_slurm_alone(self):
         done = self.srun("-N2", "-wn3,n4", "--ntasks-per-node=1", MUSTER, "--no-python", "sh", "-c", SAY)
@@ -155,7 +155,7 @@ class Slurm(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(line[:11] for line in done.stdout.splitlines()),
                          [f"rank {i} of 4" for i in range(4)], done.stderr)
-        self.assertEqual(done.stderr.count("has nothing to do"), 1, done.stderr)
+        self.assertEqual(done.stderr.count(" exits: one muster on each host"), 1, done.stderr)
 
     def test_notice_reaches_every_rank_and_ends_none(self):
         leave = pathlib.Path(self.folder.name) / "leave"
@@ -165,8 +165,8 @@ class Slurm(unittest.TestCase):
         self.lines_until(job, "ready", 6)
         self.slurm.run("scancel", "-s", "USR1", self.job_id())
         # Slurm tells every process itself. That muster does too is in its own words, one line for each node.
-        words = (r"notice to this node's workers", r"notice to this node's workers", r"was not passed on: local rank 0, 1 has",
-                 "0 told", "1 told", "2 told", "3 told", "why the signal: neither a preemption by Slurm nor a time limit")
+        words = (r"notice to this node's workers", r"notice to this node's workers", r"was not forwarded: local rank 0, 1 has",
+                 "0 told", "1 told", "2 told", "3 told", "reason of the signal: neither a preemption by Slurm nor a time limit")
         text = self.text_until(job, words)
         leave.touch()
         text += job.communicate(timeout=60)[0]
@@ -195,20 +195,20 @@ class Slurm(unittest.TestCase):
         self.lines_until(job, "ready", 1)
         self.assertEqual(self.srun("-N1", "-wn1", "-purgent", "true").returncode, 0)
         text = job.communicate(timeout=60)[0]
-        self.assertIn("stopped by SIGTERM (Slurm preempts this job for another one)", text)
+        self.assertIn("stopped by SIGTERM (Slurm preempted this job for another one)", text)
         self.assertIn("saved\n", text)
 
     def test_zz_notice_ahead_of_the_limit(self):  # last, so that it need not be waited for
         """--signal=USR1@... itself, to a worker that knows nothing of it."""
-        text = self.text_until(self.warned, ("why the signal: this job's time limit in Slurm comes in ",
-                                             "SIGUSR1 was not passed on: local rank 0 has no handler"), limit=90)
+        text = self.text_until(self.warned, ("reason of the signal: this job's time limit in Slurm ends in ",
+                                             "SIGUSR1 was not forwarded: local rank 0 has no handler"), limit=90)
         pathlib.Path(self.folder.name, "warned").touch()
         text += self.warned.communicate(timeout=60)[0]
         self.assertEqual(self.warned.returncode, 0, text)
 
     def test_zz_time_limit(self):
         text = self.limited.communicate(timeout=90)[0]
-        self.assertIn("why the signal: Slurm's time limit for this job (00:01:00) is over", text)
+        self.assertIn("reason of the signal: Slurm's time limit for this job (00:01:00) is over", text)
         self.assertIn("stopped by SIGTERM (Slurm's time limit for this job", text)
         self.assertIn("DUE TO TIME LIMIT", text)  # Slurm's own word
         report = json.loads(self.report.read_text())
@@ -220,7 +220,7 @@ class Slurm(unittest.TestCase):
         done = self.slurm.run(*parts, "--het-group=0,1", MUSTER, "--no-python", "sh", "-c", SAY)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {i} of 3 on n{i + 1}" for i in range(3)])
-        self.assertEqual(done.stderr.count("has nothing to do"), 1, done.stderr)
+        self.assertEqual(done.stderr.count(" exits: one muster on each host"), 1, done.stderr)
         done = self.slurm.run(*parts, "--het-group=1", MUSTER, "--no-python", "sh", "-c", SAY)
         self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {i} of 2 on n{i + 1}" for i in range(2)])
         self.assertIn("leaves out 1 hosts of the heterogeneous job", done.stderr)
@@ -252,15 +252,15 @@ class Slurm(unittest.TestCase):
         self.assertEqual(len(re.findall("rank . of 4 on", done.stdout)), 4, done.stderr)
         lacking = ("salloc", "-N1", "-wn1", "--gpus-per-node=2", "srun", "-n1", "env", "CUDA_VISIBLE_DEVICES=0", MUSTER)
         done = self.slurm.run(*lacking, "--no-python", "true")
-        self.assertIn("SLURM_GPUS_PER_NODE: 2 GPUs were asked for on each node, but this task on n1 has 1; write srun",
+        self.assertIn("SLURM_GPUS_PER_NODE: 2 GPUs per node were requested, but this task on n1 has 1; write srun",
                       done.stderr)
         self.assertEqual(self.slurm.run(*lacking, "--nproc-per-node=1", "--no-python", "true").returncode, 0)
         # A task on its own for each GPU, as for torch.distributed without a launcher.
         done = self.srun("-N1", "--ntasks-per-node=2", "--gpus-per-task=1", "--gpu-bind=single:1", MUSTER, "--no-python", "sh",
                          "-c", SAY)
-        self.assertIn("1 of the step's 2 GPUs on this node stay unused", done.stderr)
+        self.assertIn("1 of the step's 2 GPUs on this node are unused", done.stderr)
         done = self.srun("-N1", MUSTER, "--nproc-per-node=gpu", "--no-python", "true")
-        self.assertRegex(done.stderr, "got 'gpu', but .*Slurm has given this step none: srun --gpus-per-node N")
+        self.assertRegex(done.stderr, "got 'gpu', but .*Slurm gave this step no GPUs: write srun --gpus-per-node N")
 
     def test_a_node_lost(self):
         mark = f"MUSTER_TEST_{os.getpid()}_{time.monotonic_ns()}"

@@ -31,7 +31,7 @@ class ConfigCheck(unittest.TestCase):
 
     def test_a_right_file_is_said_to_be(self):
         code, out, err = self.check("nnodes = 2:4\nrdzv-backend = c10d\nrdzv-endpoint = h\nprogram = /bin/true\n")
-        self.assertEqual((code, out, err), (0, f"{self.path} is right: job 'train', 2 to 4 nodes, runs /bin/true\n", []))
+        self.assertEqual((code, out, err), (0, f"{self.path} is valid: job 'train', 2 to 4 nodes, runs /bin/true\n", []))
 
     def test_what_is_no_file_is_named(self):
         for path, why in ((self.path.parent / "none.conf", "No such file or directory; the path is misspelt, or meant "
@@ -46,7 +46,7 @@ class ConfigCheck(unittest.TestCase):
         done = subprocess.run([BUILD / "bin/muster", "config", "check", "train.conf"], text=True, capture_output=True, timeout=20,
                               cwd=self.path.parent)
         self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done.stderr)
-        self.assertIn("train.conf: warning: 'train.py' is looked for where muster is started, which is / for a unit", done.stderr)
+        self.assertIn("train.conf: warning: 'train.py' is relative to the working directory of muster, which is / for a unit", done.stderr)
 
     def test_every_wrong_line_is_told_and_then_what_contradicts_itself(self):
         code, _, err = self.check("nnodez = 2\nnproc-per-node = two\nprogram = /bin/true\n")

@@ -107,7 +107,7 @@ class Trainer(unittest.TestCase):
         output = run([*MUSTER, "--nproc-per-node=1", "--max-restarts=9", "--checkpoint-dir", str(self.folder / "c"),
                       "--max-stalled-restarts=2", "/bin/false"], expect=77)
         self.assertIn("crash loop: 2 restarts in a row without a newer checkpoint (there is none)", output)
-        self.assertEqual(output.count("goes on from the start: no checkpoint in"), 2)
+        self.assertEqual(output.count("resumes from the start: no checkpoint in"), 2)
 
     def test_without_a_restart_left_the_job_fails_with_the_signal(self):
         output = muster(2, "--die-at-step", "25", "--die-once", str(self.folder / "died"), expect=128 + signal.SIGKILL)

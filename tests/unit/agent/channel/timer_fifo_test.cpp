@@ -112,6 +112,6 @@ TEST_CASE("without the variable there is no FIFO, an old one is replaced, and a 
     std::ofstream(path) << "mine";
     const auto refused = TimerFifo(loop).open(environment, folder.string());
     REQUIRE(refused.has_error());
-    CHECK(refused.error().context.find("is there and is no FIFO") != std::string::npos);
+    CHECK(refused.error().context.find("exists and is not a FIFO") != std::string::npos);
     CHECK(std::filesystem::file_size(path) == 4);
 }

@@ -50,14 +50,14 @@ TEST_CASE("the most that was used says whether it was the group's limit or the h
     auto facts = facts_of(Signaled{9, false});
     facts.oom_kills = 1;
     facts.memory_group->peak_bytes = 511 * mib;
-    CHECK(says(end_cause(facts), "512 MiB (/sys/fs/cgroup/job/memory.max), the most that was used 511 MiB: raise it"));
+    CHECK(says(end_cause(facts), "512 MiB (/sys/fs/cgroup/job/memory.max), peak usage 511 MiB: raise it"));
     facts.memory_group->peak_bytes = 100 * mib;
     const auto host = end_cause(facts);
     CHECK(host.kind == CauseKind::out_of_memory);
-    CHECK(says(host, "of its limit of 512 MiB never more than 100 MiB were used, so the host's memory is full"));
+    CHECK(says(host, "its peak usage was 100 MiB of its limit of 512 MiB, so the host's memory is full"));
     // What the kernel says of this kill goes before: another group's limit may be lower.
     facts.kernel_events = {OomKill{4242, "python3", 90 * 1024, true}};
-    CHECK(says(end_cause(facts), "the most that was used 100 MiB: raise it"));
+    CHECK(says(end_cause(facts), "peak usage 100 MiB: raise it"));
 }
 
 TEST_CASE(
@@ -100,11 +100,11 @@ TEST_CASE("a kill that the kernel did not count came from somebody; uncounted, n
     CHECK(end_cause(facts).kind == CauseKind::killed_from_outside);
     CHECK(end_cause(facts).text ==
           "sent from outside the job (a person, a scheduler or another program); the kernel's counters show no "
-          "out-of-memory kill; look at the log of the scheduler, or of what else may kill processes here");
+          "out-of-memory kill; check the log of the scheduler and of other programs that may kill processes here");
     facts.kernel_log_read = true;
     facts.end = Exited{137};
     CHECK(says(end_cause(facts),
-               "a shell's code for a program that signal 9 (SIGKILL) ended, sent from outside the job"));
+               "a shell's exit code for a program killed by signal 9 (SIGKILL), sent from outside the job"));
     CHECK(says(end_cause(facts), "; the kernel log shows no out-of-memory kill"));
     facts = facts_of(Signaled{9, false}, "MemoryError");
     facts.oom_kills.reset();
@@ -147,7 +147,7 @@ TEST_CASE("an Xid that names no process is the cause where the worker speaks of 
         facts.kernel_events = {bus, GpuError{0, 45, "PCI:0000:3b:00"}};
         const auto cause = end_cause(facts);
         CHECK(cause.kind == CauseKind::gpu_fault);
-        CHECK(says(cause, "Xid 79 on PCI:0000:3b:00 in this round, naming no process: the GPU has fallen off the bus"));
+        CHECK(says(cause, "Xid 79 on PCI:0000:3b:00 in this round, without a process: the GPU has fallen off the bus"));
     }
     for (const auto* words : {"ValueError: bad batch", "Connection closed by peer", ""}) {
         auto facts = facts_of(Exited{1}, words);
@@ -186,7 +186,7 @@ TEST_CASE("a segmentation fault is told with the library it was in") {
     for (const WorkerEnd& end : {WorkerEnd(Signaled{11, true}), WorkerEnd(Exited{128 + 11})}) {
         facts.end = end;
         CHECK(end_cause(facts).kind == CauseKind::memory_fault);
-        CHECK(says(end_cause(facts), "where is not known"));
+        CHECK(says(end_cause(facts), "the location is unknown"));
     }
 }
 
@@ -205,8 +205,8 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
         {"Traceback (most recent call last):\nModuleNotFoundError: No module named 'flash_attn'\n",
          CauseKind::import_error, "No module named 'flash_attn': install it on this host"},
         {"/usr/bin/python3: No module named nosuchmod\n", CauseKind::import_error,
-         "this Python finds no module nosuchmod: correct the name behind -m"},
-        {"Traceback (most recent call last):\nMemoryError\n", CauseKind::allocation_failed, "refused memory"},
+         "this Python finds no module nosuchmod: correct the name after -m"},
+        {"Traceback (most recent call last):\nMemoryError\n", CauseKind::allocation_failed, "out of memory"},
         {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", CauseKind::allocation_failed,
          "GPU memory"},
         {"RuntimeError: No CUDA GPUs are available", CauseKind::missing_gpu, "nvidia-smi"},
@@ -235,7 +235,7 @@ TEST_CASE("a thread that outlived Python is told, but not where an exception wen
     constexpr std::string_view left = "terminate called without an active exception\n";
     const auto cause = end_cause(facts_of(Signaled{6, true}, left));
     CHECK(cause.kind == CauseKind::unknown);  // nobody's blame is known by it
-    CHECK(says(cause, "a C++ thread was at work when the program ended"));
+    CHECK(says(cause, "a C++ thread was running when the program exited"));
     const auto after = cat("Traceback (most recent call last):\nValueError: x\n", left);
     CHECK(end_cause(facts_of(Signaled{6, true}, after)) == FailureCause{});
 }
@@ -253,7 +253,7 @@ TEST_CASE("a missing interpreter is named") {
     facts.interpreter = "/usr/bin/python9";
     const auto cause = end_cause(facts);
     CHECK(cause.kind == CauseKind::missing_interpreter);
-    CHECK(says(cause, "/opt/train is to be run by /usr/bin/python9, which is not there"));
+    CHECK(says(cause, "/opt/train needs the interpreter /usr/bin/python9, which was not found"));
     CHECK(end_cause(facts_of(NotStarted{2, "execve"})) == FailureCause{});
 }
 
@@ -267,7 +267,6 @@ TEST_CASE("a core dump's place follows core_pattern") {
           "/cores/gpu07/*.42.11.1000.100.*%%");
     CHECK(core_dump_place("|/usr/lib/systemd/systemd-coredump %P %u", false, process).words ==
           "given to systemd-coredump: coredumpctl info 42");
-    CHECK(core_dump_place("|/usr/share/apport/apport -p%p", false, process).words ==
-          "given to apport: look in /var/crash");
+    CHECK(core_dump_place("|/usr/share/apport/apport -p%p", false, process).words == "given to apport: see /var/crash");
     CHECK(core_dump_place("|/bin/x %p", false, process).words == "given to /bin/x");
 }

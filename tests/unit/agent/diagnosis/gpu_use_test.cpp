@@ -41,13 +41,13 @@ TEST_CASE("others' processes are named once, the server that shares a GPU is not
     GpuWatch watch;
     const auto gpus = one_gpu(3 * gib, {{7, 2 * gib}, {8, 0}});
     CHECK(watch.foreign(gpus, train) ==
-          std::vector<std::string>{"GPU 0 (GPU-a) is used by another's process 7 (train) with 2048 MiB",
-                                   "GPU 0 (GPU-a) is used by another's process 8 (train)"});
+          std::vector<std::string>{"GPU 0 (GPU-a) is used by another process, pid 7 (train) with 2048 MiB",
+                                   "GPU 0 (GPU-a) is used by another process, pid 8 (train)"});
     CHECK(watch.foreign(gpus, train).empty());
     GpuWatch other;
     CHECK(other.foreign(one_gpu(0, {{9, 0}}), [](std::int32_t) { return "nvidia-cuda-mps-server"; }).empty());
     CHECK(other.foreign(one_gpu(0, {{10, 0}}), [](std::int32_t) { return ""; }) ==
-          std::vector<std::string>{"GPU 0 (GPU-a) is used by another's process 10 (not to be seen from here)"});
+          std::vector<std::string>{"GPU 0 (GPU-a) is used by another process, pid 10 (not visible from here)"});
 }
 
 TEST_CASE("memory is held while more than before is taken that nobody claims") {

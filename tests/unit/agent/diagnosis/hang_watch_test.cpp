@@ -45,13 +45,13 @@ TEST_CASE("a node whose workers all do nothing for two minutes is told of, with 
     CHECK(node.notices.empty());
     node.seconds(30);
     REQUIRE(node.notices.size() == 6);
-    CHECK(node.notices[5].find("they wait for each other, or for something outside the job") != std::string::npos);
-    CHECK(node.notices[5].find("end the job with Ctrl-C or SIGTERM") != std::string::npos);
-    CHECK(node.notices[0].starts_with("no worker of this node has used the CPU, read or written for "));
+    CHECK(node.notices[5].find("they wait for each other or for something outside the job") != std::string::npos);
+    CHECK(node.notices[5].find("stop the job with Ctrl-C or SIGTERM") != std::string::npos);
+    CHECK(node.notices[0].starts_with("no worker of this node has used the CPU or done I/O for "));
     CHECK(node.notices[4] == "  rank 7 (pid 103): asleep");
     node.looks[0].io_bytes += 1000;
     node.second();
-    CHECK(node.notices.back() == "the workers of this node go on");
+    CHECK(node.notices.back() == "the workers of this node make progress again");
     CHECK(node.ends.empty());
 }
 
@@ -260,10 +260,11 @@ TEST_CASE("a section without a limit may last, one beyond its own limit is told 
     node.seconds(60);
     REQUIRE(node.notices.size() >= 1);
     CHECK(node.notices[0] ==
-          "rank 6 (pid 102) is in section checkpoint beyond its limit of 20 s: asleep, after all_reduce 40 of world, "
+          "rank 6 (pid 102) is in section checkpoint longer than its limit of 20 s: asleep, after all_reduce 40 of "
+          "world, "
           "section checkpoint");
     CHECK(std::count_if(node.notices.begin(), node.notices.end(),
-                        [](const auto& line) { return line.find("beyond its limit") != std::string::npos; }) == 1);
+                        [](const auto& line) { return line.find("longer than its limit") != std::string::npos; }) == 1);
     CHECK(node.ends.empty());
     CHECK(std::count(node.stacks.begin(), node.stacks.end(), 2U) == 1);
 }
@@ -360,7 +361,7 @@ TEST_CASE(
                             "which rank 4 (pid 100) waits") != node.notices.end());
     REQUIRE(node.ends.size() == 1);
     CHECK(node.ends[0].why ==
-          "it has done nothing for 10 s (stopped by a signal, inside all_reduce 41 of world); muster has ended it "
+          "it has done nothing for 10 s (stopped by a signal, inside all_reduce 41 of world); muster killed it "
           "(--hang-timeout)");
 }
 

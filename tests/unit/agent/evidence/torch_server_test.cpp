@@ -65,7 +65,7 @@ TEST_CASE("torch's flight recorder is asked over the worker's socket, and its du
     const std::string dump = R"({"entries":[{"record_id":4,"collective_seq_id":5,"profiling_name":"gloo:all_reduce",
                                  "process_group":["0","default_pg"],"state":"started"}]})";
     Server server("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n" + dump);
-    CHECK(server.ask() == "torch's flight recorder of rank 3 gave its record: " + server.file +
+    CHECK(server.ask() == "torch's flight recorder of rank 3 sent its record: " + server.file +
                               "; it is inside gloo:all_reduce 5 of default_pg");
     REQUIRE(server.told.operation);
     CHECK(server.told.operation->inside);

@@ -21,7 +21,7 @@ std::vector<Message> one_of_each() {
             SignalGroup{.id = 7, .signal = 15},
             Kill{},
             Feed{},
-            Testament{"last words"},
+            DeathNotice{"last words"},
             Farewell{},
             Beget{},
             Serve{"/sys/fs/cgroup/muster-1"},

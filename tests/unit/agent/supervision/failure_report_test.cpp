@@ -36,9 +36,8 @@ JobFailed failed(std::optional<Failure> first, std::uint32_t others, std::uint32
 TEST_CASE("the report tells the first failure in full and counts the rest") {
     CHECK(report(failed(killed_worker(), 2, 5), context) ==
           "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
-          "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL) - killed from outside, most "
-          "often "
-          "because memory ran out: look at dmesg and the memory limit\n"
+          "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL) - killed from outside, "
+          "usually because memory ran out: see dmesg and the memory limit\n"
           "  logs: /logs/1 on gpu07\n"
           "  2 others failed after it\n"
           "  5 workers were stopped by muster because of it\n");
@@ -53,7 +52,7 @@ TEST_CASE("the last lines of stderr are shown, and how many came before") {
     CHECK(report(failed(failure, 1, 1), context) ==
           "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
           "  first failure: rank 5 (local rank 1) on gpu01 (this host), pid 4242: exit code 3\n"
-          "  its last lines on stderr:\n"
+          "  last lines of its stderr:\n"
           "    (1 line before)\n"
           "    two\n"
           "    three\n"
@@ -70,7 +69,7 @@ TEST_CASE("control bytes of a worker's last lines are escaped, and of a progress
     CHECK(report(failed(failure, 0, 0), context) ==
           "muster: job job7 failed: rank 5 failed and no restart is left (3 of 3 used)\n"
           "  first failure: rank 5 (local rank 1) on gpu07, pid 4242: exit code 3\n"
-          "  its last lines on stderr:\n"
+          "  last lines of its stderr:\n"
           "    \\x1b[31mred\\x1b[0m\\x07\n"
           "     100%\n"
           "    \\x1b]0;title\\x07h\xc3\xa4lt\n");
@@ -88,13 +87,12 @@ TEST_CASE("last lines that are not UTF-8 are shown, with why they look so and wh
     failure.stderr_tail =
         "Gr\xfc\xdf"
         "e\n";
-    CHECK(
-        report(failed(failure, 0, 0), context)
-            .ends_with("  its last lines on stderr:\n"
-                       "    Gr\\xfc\\xdf"
-                       "e\n"
-                       "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; in "
-                       "Python set PYTHONUTF8=1, elsewhere LC_ALL=C.UTF-8)\n"));
+    CHECK(report(failed(failure, 0, 0), context)
+              .ends_with("  last lines of its stderr:\n"
+                         "    Gr\\xfc\\xdf"
+                         "e\n"
+                         "  (\\xNN is a byte that is not UTF-8: the program writes another encoding, or binary data; "
+                         "set PYTHONUTF8=1 for Python, else LC_ALL=C.UTF-8)\n"));
     failure.stderr_tail = "\xc3\xa4 cut before the last lines that are shown: \xe2\x82\n1\n2\n3\n";
     CHECK(report(failed(failure, 0, 0), context).ends_with("    3\n"));
 }
@@ -169,10 +167,10 @@ TEST_CASE("a worker's own 75 to 78 is said to be the worker's") {
     for (const int code : {75, 78}) {
         failure.end = Exited{code};
         const auto text = report(failed(failure, 0, 0), context);
-        CHECK(text.find("the worker's own code; it is passed through as " + std::to_string(code)) != std::string::npos);
+        CHECK(text.find("the worker's own exit code, passed through: " + std::to_string(code)) != std::string::npos);
     }
     failure.end = Exited{77};
-    CHECK(report(failed(failure, 0, 0), context).find("it is not to be started again") != std::string::npos);
+    CHECK(report(failed(failure, 0, 0), context).find("do not start it again") != std::string::npos);
 }
 
 TEST_CASE("workers that saved and left have not failed") {
@@ -181,7 +179,7 @@ TEST_CASE("workers that saved and left have not failed") {
     auto end = failed(failure, 0, 3);
     end.report.why = "rank 3 on gpu07 saved and left (exit code 76)";
     CHECK(report(end, context) ==
-          "muster: job job7 is not over: rank 3 on gpu07 saved and left (exit code 76); start it again to go on\n");
+          "muster: job job7 is not over: rank 3 on gpu07 saved and left (exit code 76); start it again to continue\n");
 }
 
 TEST_CASE("every other ending is one line, and success is silent") {
@@ -198,7 +196,7 @@ TEST_CASE("every other ending is one line, and success is silent") {
     CHECK(report(AgentFailed{"the guardian is gone"}, context) == "muster: job job7: the guardian is gone\n");
     CHECK(report(SetUpFailed{"make /l: no"}, context) == "muster: job job7: make /l: no\n");
     CHECK(report(Drained{"maintenance"}, context) ==
-          "muster: job job7: this node was asked to leave, and has left: maintenance\n");
+          "muster: job job7: this node was drained and has left the job: maintenance\n");
 }
 
 TEST_CASE("a node that has not run its program says so at the end of the job, whatever the job's name is") {
@@ -206,11 +204,11 @@ TEST_CASE("a node that has not run its program says so at the end of the job, wh
     spare.entry = "train.py";
     spare.job_is_named = false;
     CHECK(report(JobSucceeded{NodePart::spare}, spare) ==
-          "muster: job 'job7' succeeded; this node was a spare of it and has not run train.py\n");
+          "muster: job 'job7' succeeded; this node was a spare and did not run train.py\n");
     CHECK(report(JobSucceeded{NodePart::late}, spare) ==
-          "muster: job 'job7' succeeded; this node came after its end and has not run train.py\n");
+          "muster: job 'job7' succeeded; this node joined after its end and did not run train.py\n");
     const auto lost = report(JobFailed{{}, NodePart::spare}, spare);
-    CHECK(lost.ends_with("\n  this node was a spare of it and has not run train.py\n"));
+    CHECK(lost.ends_with("\n  this node was a spare and did not run train.py\n"));
 }
 
 TEST_CASE("a job without a name is not called by an id that tells nobody anything") {
@@ -260,8 +258,8 @@ TEST_CASE("a failure of all ranks before their first step is said to be no node'
     failure.message = "ImportError: x";
     failure.early = true;
     const auto is_said = [&](std::uint32_t others, std::uint32_t stopped, std::vector<FailureGroup> groups) {
-        return report(failed(failure, others, stopped, std::move(groups)), context).find("  every rank failed so, ") !=
-               std::string::npos;
+        return report(failed(failure, others, stopped, std::move(groups)), context)
+                   .find("  every rank failed with this error ") != std::string::npos;
     };
     const FailureGroup all{FailureKind::worker_error, "exit code 1 - ImportError: x", "0-7", 8};
     CHECK(is_said(7, 0, {all}));

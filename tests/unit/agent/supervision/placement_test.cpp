@@ -111,14 +111,14 @@ TEST_CASE("within a mask of Slurm's or a cpuset, only what is allowed") {
 
 TEST_CASE("a GPU beside whose node no CPU is allowed, and cores that do not suffice, are one line each") {
     const auto masked = only(machine(2, 1, 1, 4), {0, 1, 8});
-    CHECK(
-        placed(NumaBinding::node, masked, gpus_on({0, 1}), 2) ==
-        "local rank 1: its GPU 0000:01:00.0 is on NUMA node 1, but of that node's CPUs this process may use none (it "
-        "may use 0-1,8); ask for CPUs beside the GPUs (Slurm: --gres-flags=enforce-binding), or leave the option out");
+    CHECK(placed(NumaBinding::node, masked, gpus_on({0, 1}), 2) ==
+          "local rank 1: its GPU 0000:01:00.0 is on NUMA node 1, but this process may use none of that node's CPUs "
+          "(allowed: 0-1,8); request CPUs near the GPUs (Slurm: --gres-flags=enforce-binding), or remove the option");
     CHECK(placed(NumaBinding::exclusive, masked, gpus_on({0, 0, 0}), 3) ==
-          "local rank 0: NUMA node 0 has 2 cores that this process may use, for 3 GPUs or workers; write "
-          "--numa-binding=node, or ask for more cores");
-    CHECK(placed(NumaBinding::node, only(masked, {}), {}, 1) == "no CPU is known that this process may use");
+          "local rank 0: NUMA node 0 has 2 cores that this process may use, but 3 GPUs or workers share them; write "
+          "--numa-binding=node, or request more cores");
+    CHECK(placed(NumaBinding::node, only(masked, {}), {}, 1) ==
+          "no CPU is known that this process may use; is its affinity mask empty?");
 }
 
 TEST_CASE("threads are the cores that a worker has got, shared ones in parts, within the group's quota") {

@@ -81,7 +81,7 @@ TEST_CASE("every ending has its outcome") {
     CHECK(parsed(JobSucceeded{}, 0)["why"] == "");
     CHECK(parsed(JobSucceeded{}, 0)["part"] == "ran");
     CHECK(parsed(JobSucceeded{NodePart::spare}, 0)["part"] == "spare");
-    CHECK(parsed(JobSucceeded{NodePart::spare}, 0)["why"] == "this node was a spare of it and has not run its program");
+    CHECK(parsed(JobSucceeded{NodePart::spare}, 0)["why"] == "this node was a spare and did not run its program");
     CHECK(parsed(JobFailed{failed_end(), NodePart::late})["part"] == "late");
     auto loop = failed_end();
     loop.outcome = native::JobOutcome::crash_loop;

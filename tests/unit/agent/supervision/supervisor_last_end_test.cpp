@@ -59,8 +59,7 @@ TEST_CASE(
     story.elapse(30s);
     const std::string killed = "rank 3 had not ended 30 s after SIGTERM (--shutdown-timeout) and was killed";
     CHECK(story.last().notices ==
-          std::vector<std::string>{
-              killed + "; a worker that needs longer, to save for example, needs a longer --shutdown-timeout"});
+          std::vector<std::string>{killed + "; if workers need more time, e.g. to save, raise --shutdown-timeout"});
     story.ended(1, Signaled{SIGKILL, false});
     story.tree_empty();
     CHECK(std::get<Cancelled>(std::get<Finish>(story.last().actions.back()).ending).killed == killed);
@@ -68,7 +67,7 @@ TEST_CASE(
     Story hurried = Story::running();
     hurried.stop(SIGTERM);
     hurried.stop(SIGTERM);
-    CHECK(hurried.last().notices == std::vector<std::string>{"SIGTERM again: killing what is left"});
+    CHECK(hurried.last().notices == std::vector<std::string>{"SIGTERM again: killing the remaining processes"});
 
     Story restarted = Story::draining();
     restarted.elapse(29s);

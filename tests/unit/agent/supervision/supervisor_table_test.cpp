@@ -182,7 +182,7 @@ TEST_CASE("what a stop leaves behind is told, though the ending is the stop's") 
     story.stop(SIGTERM);
     story.stop(SIGTERM);
     CHECK(story.tree_stuck().find("Finish(Cancelled SIGTERM)") != std::string::npos);
-    CHECK(story.last().notices.at(0).find("did not go after SIGKILL") != std::string::npos);
+    CHECK(story.last().notices.at(0).find("did not end after SIGKILL") != std::string::npos);
 }
 
 TEST_CASE("a set-up that is refused ends an agent that nobody knows, and a signal beside it changes nothing") {
@@ -242,7 +242,7 @@ TEST_CASE("a guardian that was replaced costs its workers and one failure of the
     CHECK(story.tree_empty() == "");
     CHECK(story.round_ended(0) == "ReportRound(0, failed [], stopped 2); CloseStore; OpenStore");
     CHECK(story.last().notices.at(0).ends_with(
-        "; the next round follows, unless the job is over"));  // nobody is left to be stopped
+        "; the next round follows unless the job ends"));  // nobody is left to be stopped
     CHECK(story.store_opened() == "SendJoin(after 0, store 4000)");
     CHECK(story.assigned(1) == "StartWorkers(1)");
 }
@@ -250,11 +250,11 @@ TEST_CASE("a guardian that was replaced costs its workers and one failure of the
 TEST_CASE("nobody is promised another round when the budget is spent and the verdict is open") {
     Story story = Story::drained();
     story.round_ended(0);
-    CHECK(story.last().notices.at(0).ends_with("; the next round follows, unless the job is over"));
+    CHECK(story.last().notices.at(0).ends_with("; the next round follows unless the job ends"));
     story.store_opened();
     story.assigned(1, 1);
     story.round_ended(1);
-    CHECK(story.last().notices.at(0).ends_with("; stopping this node's workers; looking for the first cause"));
+    CHECK(story.last().notices.at(0).ends_with("; stopping this node's workers; determining the first cause"));
 }
 
 TEST_CASE("a guardian that was replaced is no failure where no worker died with it") {

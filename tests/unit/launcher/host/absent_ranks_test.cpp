@@ -19,5 +19,5 @@ TEST_CASE("an option that names only local ranks which are not there is told of"
                 "--local-ranks-filter hides the output of all workers here: this node has local ranks 0 to 1"});
     config.workers_per_node = 1;
     config.local_ranks_filter = {};
-    CHECK(absent_rank_hints(config) == Hints{"--tee has no effect: this node has local rank 0 alone"});
+    CHECK(absent_rank_hints(config) == Hints{"--tee has no effect: this node has only local rank 0"});
 }

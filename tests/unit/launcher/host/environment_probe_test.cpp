@@ -22,7 +22,7 @@ TEST_CASE("a loopback endpoint is refused where the scheduler says that there ar
     CHECK(slurm.host_count == 4);
     const auto refused = check_endpoint(config, slurm);
     REQUIRE_FALSE(refused.has_value());
-    CHECK(refused.error().context.find("Slurm says that there are 4 hosts (SLURM_JOB_NUM_NODES)") != std::string::npos);
+    CHECK(refused.error().context.find("Slurm reports 4 hosts (SLURM_JOB_NUM_NODES)") != std::string::npos);
     CHECK(refused.error().context.find("scontrol show hostnames") != std::string::npos);
 
     CHECK(check_endpoint(config, scheduler_facts({})).has_value());
@@ -69,10 +69,10 @@ TEST_CASE("a device for each worker is asked for only with --virtual-local-rank"
     config.virtual_local_rank = true;
     const auto refused = check_visible_devices(config, two);
     REQUIRE_FALSE(refused.has_value());
-    CHECK(
-        refused.error().context ==
-        "--virtual-local-rank: CUDA_VISIBLE_DEVICES='4,5' has 2 devices, one for each worker, but --nproc-per-node is "
-        "3; lower it, or name more devices");
+    CHECK(refused.error().context ==
+          "--virtual-local-rank: CUDA_VISIBLE_DEVICES='4,5' has 2 devices, and each worker needs one, but "
+          "--nproc-per-node is "
+          "3; lower it, or add devices to CUDA_VISIBLE_DEVICES");
     CHECK(check_visible_devices(config, {}).has_value());
     config.workers_per_node = 2;
     CHECK(check_visible_devices(config, two).has_value());

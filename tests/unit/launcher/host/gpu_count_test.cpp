@@ -76,7 +76,7 @@ TEST_CASE("gpu without a GPU says what was found") {
     };
     CHECK(why("", "/nowhere/libnvidia-ml.so.1", {}).find("no NVIDIA driver") != std::string::npos);
     CHECK(why("broken", FAKE_NVML_LIBRARY, {}).find("Driver Not Loaded") != std::string::npos);
-    CHECK(why("GPU-a;GPU-b", FAKE_NVML_LIBRARY, {{"CUDA_VISIBLE_DEVICES", "7"}}).find("2 GPUs are here, but") !=
+    CHECK(why("GPU-a;GPU-b", FAKE_NVML_LIBRARY, {{"CUDA_VISIBLE_DEVICES", "7"}}).find("2 GPUs were found, but") !=
           std::string::npos);
     CHECK(why("", FAKE_NVML_LIBRARY, {}).find("--nproc-per-node: got 'gpu'") != std::string::npos);
 }

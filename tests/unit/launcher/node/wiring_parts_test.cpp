@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "launcher/node/agent_config.h"
-#include "launcher/node/testament.h"
+#include "launcher/node/death_notice.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
 
@@ -68,7 +68,7 @@ class OneListener {
     std::uint16_t port_ = 0;
 };
 
-TestamentPlan plan_for(std::vector<Endpoint> daemons) {
+DeathNoticePlan plan_for(std::vector<Endpoint> daemons) {
     native::Hello hello;
     hello.job = "j";
     hello.node = {.host = "gpu07", .pid = 42, .incarnation = 99};
@@ -81,8 +81,8 @@ TEST_CASE("the last words reach the first address that answers: Hello and AgentD
     OneListener listener;
     std::string bytes;
     std::thread daemon([&] { bytes = listener.take_all(); });
-    deliver_testament(
-        write_testament(plan_for({{"::1", listener.port()}, {"not-an-address", 1}, {"127.0.0.1", listener.port()}})),
+    deliver_death_notice(
+        write_death_notice(plan_for({{"::1", listener.port()}, {"not-an-address", 1}, {"127.0.0.1", listener.port()}})),
         3s);
     daemon.join();
     native::FrameReader reader(native::Sender::agent);
@@ -96,14 +96,14 @@ TEST_CASE("the last words reach the first address that answers: Hello and AgentD
     CHECK((rest.has_value() && !rest->has_value()));
 }
 
-TEST_CASE("a daemon that does not answer, or a broken testament, holds the guardian up no longer than its limit") {
+TEST_CASE("a daemon that does not answer, or a broken death notice, holds the guardian up no longer than its limit") {
     OneListener silent;  // accepts in the kernel, never reads, never closes
     const auto started = std::chrono::steady_clock::now();
-    deliver_testament(write_testament(plan_for({{"127.0.0.1", silent.port()}})), 200ms);
-    deliver_testament("", 1s);
-    deliver_testament("no line end", 1s);
-    deliver_testament("127.0.0.1:port\nx", 1s);
-    deliver_testament("127.0.0.1:99999 127.0.0.1\nx", 1s);
+    deliver_death_notice(write_death_notice(plan_for({{"127.0.0.1", silent.port()}})), 200ms);
+    deliver_death_notice("", 1s);
+    deliver_death_notice("no line end", 1s);
+    deliver_death_notice("127.0.0.1:port\nx", 1s);
+    deliver_death_notice("127.0.0.1:99999 127.0.0.1\nx", 1s);
     CHECK(std::chrono::steady_clock::now() - started < 10s);
 }
 
@@ -118,10 +118,10 @@ TEST_CASE("the last words go on to the next daemon until one of them leads") {
         bytes = leader.take_all();
     });
     std::thread guardian([&] {
-        deliver_testament(write_testament(plan_for({{"127.0.0.1", standby.port()}, {"127.0.0.1", 1}})), 3s);
-        deliver_testament(
-            write_testament(plan_for({{"127.0.0.1", 1}, {"127.0.0.1", leader.port()}, {"127.0.0.1", standby.port()}})),
-            3s);
+        deliver_death_notice(write_death_notice(plan_for({{"127.0.0.1", standby.port()}, {"127.0.0.1", 1}})), 3s);
+        deliver_death_notice(write_death_notice(plan_for(
+                                 {{"127.0.0.1", 1}, {"127.0.0.1", leader.port()}, {"127.0.0.1", standby.port()}})),
+                             3s);
     });
     // The standby answers twice, which only somebody who asks again can have brought about; then nobody is there.
     while (standby.answered_count() < 2) std::this_thread::yield();

@@ -64,8 +64,8 @@ TEST_CASE("every wrong line is told, with its number and what would be right") {
                 "f:3: nnodes: got 'many'; accepted is N or MIN:MAX with 0 < MIN <= MAX <= 20000, e.g. 2 or 1:4",
                 "f:4: standalone: got 'maybe'; accepted is yes or no",
                 "f:5: program: the value is missing; write program = train.py",
-                "f:7: role is given a second time; line 6 has the first",
-                "f:8: arguments: a quote is not closed, or the line ends with a \\",
+                "f:7: role is a duplicate of line 6; remove one of them",
+                "f:8: arguments: unclosed quote, or \\ at the end of the line",
                 "f:9: unknown key 'help' (muster --help lists all, without their dashes)",
                 "f:10: unknown key 'config' (muster --help lists all, without their dashes)",
                 "f:11: unknown key 'qqqqqqqqq' (muster --help lists all, without their dashes)"});

@@ -192,11 +192,11 @@ TEST_CASE("a variable of ours that nothing reads is warned of, with the nearest 
         return std::get<Launch>(parse_options({"t.py"}, environment)).warnings;
     };
     CHECK(warnings_with({{"MUSTER_NNODE", "hidden"}}) ==
-          std::vector<std::string>{"MUSTER_NNODE is set, and muster knows no variable of that name: it has no effect; "
+          std::vector<std::string>{"MUSTER_NNODE is set, but muster has no such variable, so it has no effect; "
                                    "the nearest known one is MUSTER_NNODES"});
     const auto far = warnings_with({{"MUSTER_QQQQQQQQ", "1"}});
     REQUIRE(far.size() == 1);
-    CHECK(holds(far[0], "unset it, or look among the options (muster --help)"));
+    CHECK(holds(far[0], "unset it, or see muster --help"));
     CHECK(holds(warnings_with({{"MUSTER_SECRETS_FILE", ""}}).at(0), "MUSTER_SECRET_FILE"));
     CHECK(holds(warnings_with({{"MUSTER_STANDALON", "1"}}).at(0), "MUSTER_STANDALONE"));
     CHECK(holds(warnings_with({{"MUSTER_STORE_PROT", "1"}}).at(0), "MUSTER_STORE_PORT"));

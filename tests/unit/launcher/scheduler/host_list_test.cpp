@@ -31,19 +31,19 @@ TEST_CASE("host lists expand as Slurm expands them") {
 }
 
 TEST_CASE("a host list that does not read is refused with the place") {
-    CHECK(hosts("") == "! at character 1: a host's name is missing");
-    CHECK(hosts("a,,b") == "! at character 3: a host's name is missing");
-    CHECK(hosts("a,") == "! at character 3: a host's name is missing");
-    CHECK(hosts("gpu[1-3") == "! at character 4: '[' without its ']'");
-    CHECK(hosts("gpu1-3]") == "! at character 7: ']' closes no '['");
-    CHECK(hosts("gpu[]") == "! at character 5: a host's name is missing");
-    CHECK(hosts("gpu[3-1]") == "! at character 5: a range that runs backwards");
-    CHECK(hosts("gpu[1-010]") == "! at character 5: a range whose ends differ in width");
-    CHECK(hosts("gpu 1") == "! at character 4: no part of a host's name");
+    CHECK(hosts("") == "! at character 1: a host name is missing");
+    CHECK(hosts("a,,b") == "! at character 3: a host name is missing");
+    CHECK(hosts("a,") == "! at character 3: a host name is missing");
+    CHECK(hosts("gpu[1-3") == "! at character 4: '[' without ']'");
+    CHECK(hosts("gpu1-3]") == "! at character 7: ']' without '['");
+    CHECK(hosts("gpu[]") == "! at character 5: a host name is missing");
+    CHECK(hosts("gpu[3-1]") == "! at character 5: a descending range");
+    CHECK(hosts("gpu[1-010]") == "! at character 5: a range with ends of different width");
+    CHECK(hosts("gpu 1") == "! at character 4: a character that is not allowed in a host name");
     CHECK(hosts("n[1-9999999]") == "! at character 3: more than 100000 hosts");
     CHECK(hosts("a[1-1000]b[1-1000]") == "! at character 19: more than 100000 hosts");
-    CHECK(hosts("n[1-99999999999999999999]") == "! at character 3: a number of too many digits");
-    CHECK(hosts("[[[[[[[[[[1]]]]]]]]]]").find("too many brackets") != std::string::npos);
+    CHECK(hosts("n[1-99999999999999999999]") == "! at character 3: a number with too many digits");
+    CHECK(hosts("[[[[[[[[[[1]]]]]]]]]]").find("nested too deeply") != std::string::npos);
 }
 
 }  // namespace muster::launcher

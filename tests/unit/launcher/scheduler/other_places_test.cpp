@@ -102,7 +102,8 @@ TEST_CASE("an MPI that does not tell where it runs needs an endpoint, and CPUs t
     const auto launch = launched({"--rdzv-endpoint=h", "--rdzv-id=mine", "x"}, hydra);
     CHECK((launch.config.nodes_min == 2 && launch.config.node_rank == 1 && launch.config.job == "mine"));
     // Two of its jobs on one musterd must not become one.
-    CHECK(complaint({"--rdzv-endpoint=h", "x"}, hydra).starts_with("muster: --rdzv-id is missing: this mpirun has no"));
+    CHECK(complaint({"--rdzv-endpoint=h", "x"}, hydra)
+              .starts_with("muster: --rdzv-id is missing: this mpirun reports no"));
     CHECK(launched({"--master-addr=h", "--master-port=1", "x"}, hydra).config.nodes_max == 2);
     const Environment bound{{"OMPI_MCA_orte_bound_at_launch", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}};
     CHECK(says(launched({"x"}, under_mpirun(bound)), "write mpirun --bind-to none"));
@@ -127,7 +128,8 @@ TEST_CASE("a pod that does not know how many there are runs a job of its own, an
     const auto launch = launched({"x"}, alone);
     CHECK(launch.config.standalone);
     CHECK(says(launch, "write --nnodes N, or set MUSTER_NNODES"));
-    CHECK(complaint({"--from=kubernetes", "x"}, alone).starts_with("muster: --nnodes is missing: how many pods"));
+    CHECK(complaint({"--from=kubernetes", "x"}, alone)
+              .starts_with("muster: --nnodes is missing: pods of an indexed job"));
     CHECK_FALSE(says(launched({"--nnodes=1", "x"}, alone), "pod"));
 }
 

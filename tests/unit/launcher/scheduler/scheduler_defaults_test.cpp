@@ -42,7 +42,7 @@ TEST_CASE("the step's GPUs are its workers, and no GPUs are said aloud, once") {
     const auto bound = in_step({{"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0,3"}});
     CHECK(launch_of({"x"}, bound).config.workers_per_node == 2);
     CHECK(launch_of({"--nproc-per-node=4", "x"}, bound).config.workers_per_node == 4);
-    CHECK(says(launch_of({"x"}, in_step({{"SLURM_NODEID", "0"}})), "no GPUs: one worker on each node"));
+    CHECK(says(launch_of({"x"}, in_step({{"SLURM_NODEID", "0"}})), "no GPUs: starting one worker on each node"));
     CHECK_FALSE(says(launch_of({"x"}, in_step()), "no GPUs"));
 }
 
@@ -56,7 +56,7 @@ TEST_CASE("GPUs that Slurm has bound to tasks which do nothing are told of, once
     const auto told = first({{"SLURM_GPUS_ON_NODE", "8"}});
     CHECK(told.config.workers_per_node == 1);
     CHECK(says(told,
-               "7 of the step's 8 GPUs on this node stay unused: Slurm shows this task 1 of them, and other tasks "
+               "7 of the step's 8 GPUs on this node are unused: Slurm gives this task 1 of them, and other tasks "
                "start no workers; write srun --ntasks-per-node=1 --gpus-per-node=8 muster"));
     // Where Slurm counts this task's alone.
     CHECK(says(first({{"SLURM_GPUS_ON_NODE", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4(x2),2"}}), "3 of the step's 4"));
@@ -71,8 +71,7 @@ TEST_CASE("workers that share fewer CPUs than the job has there are told of, onc
         return slurm_cpu_hint(in_step(more), workers, usable);
     };
     const Environment first{{"SLURM_NODEID", "0"}, {"SLURM_CPUS_ON_NODE", "1"}, {"SLURM_JOB_CPUS_PER_NODE", "64(x4)"}};
-    CHECK(hint(first, 8, 1)
-              .starts_with("the 8 workers share 1 CPU of the 64 that Slurm has given the job on this node: "));
+    CHECK(hint(first, 8, 1).starts_with("the 8 workers share 1 CPU of the 64 that Slurm gave the job on this node: "));
     CHECK(hint(first, 8, 1).find("write srun --cpus-per-task=64, or export SRUN_CPUS_PER_TASK") != std::string::npos);
     CHECK(hint({{"SLURM_NODEID", "0"}, {"SLURM_CPUS_ON_NODE", "16"}}, 8, 2).find("2 CPUs of the 16") !=
           std::string::npos);
@@ -86,7 +85,7 @@ TEST_CASE("GPUs that were asked for and are not there are one line, unless the n
     const auto lacking =
         in_step({{"SLURM_GPUS_PER_NODE", "a100:8"}, {"SLURM_GPUS_ON_NODE", "8"}, {"CUDA_VISIBLE_DEVICES", "0"}});
     CHECK(complaint_of({"x"}, lacking) ==
-          "muster: SLURM_GPUS_PER_NODE: 8 GPUs were asked for on each node, but this task on gpu09 has 1; write srun "
+          "muster: SLURM_GPUS_PER_NODE: 8 GPUs per node were requested, but this task on gpu09 has 1; write srun "
           "--ntasks-per-node=1 --gpus-per-node=8 muster ... without --gpus-per-task, --gpu-bind or --gres=none, or "
           "--nproc-per-node N\n");
     CHECK(complaint_of({"x"}, in_step({{"SLURM_GPUS_PER_NODE", "2"}})).find("has 0") != std::string::npos);
@@ -109,9 +108,10 @@ TEST_CASE("a step over the components of a heterogeneous job is one job, in the 
     auto first = third;
     first["SLURMD_NODENAME"] = "gpu07";
     CHECK(launch_of({"x"}, first).config.is_host == true);
-    CHECK_FALSE(says(launch_of({"x"}, first), "leaves out"));
+    CHECK_FALSE(says(launch_of({"x"}, first), "does not use"));
     first["SLURM_JOB_NUM_NODES_HET_GROUP_0"] = "5";
-    CHECK(says(launch_of({"x"}, first), "leaves out 4 hosts of the heterogeneous job: write srun --het-group=0,1"));
+    CHECK(says(launch_of({"x"}, first),
+               "does not use 4 hosts of the heterogeneous job; to use them, write srun --het-group=0,1"));
     // Two components on one host: its name alone does not tell them apart.
     const auto twice = in_step({{"SLURM_STEP_NODELIST", "a,a"}, {"SLURM_NODEID", "1"}, {"SLURMD_NODENAME", "a"}});
     CHECK(launch_of({"x"}, twice).config.node_rank == 1);
@@ -141,7 +141,7 @@ TEST_CASE("one agent for each host: further tasks have nothing to do, and say so
     const auto parsed = parse_options({"x"}, in_step({{"SLURM_LOCALID", "3"}}));
     REQUIRE(std::holds_alternative<NothingToDo>(parsed));
     const auto& line = std::get<NothingToDo>(parsed).line;
-    CHECK(line.find("task 3 on gpu09 has nothing to do") != std::string::npos);
+    CHECK(line.find("task 3 on gpu09 exits: one muster on each host") != std::string::npos);
     CHECK(line.find("--ntasks-per-node=1") != std::string::npos);
     // Each task a job of its own.
     CHECK(launch_of({"--standalone", "x"}, in_step({{"SLURM_LOCALID", "3"}})).config.standalone);
@@ -173,7 +173,7 @@ TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely must
     const Environment batch{{"SLURM_JOB_ID", "4711"}, {"SLURM_JOB_NUM_NODES", "4"}, {"SLURM_PROCID", "0"}};
     const auto launch = launch_of({"x"}, batch);
     CHECK(launch.config.standalone);
-    CHECK(says(launch, "Slurm has given this job 4 hosts"));
+    CHECK(says(launch, "Slurm gave this job 4 hosts"));
     CHECK_FALSE(says(launch_of({"--nnodes=1", "x"}, batch), "Slurm"));
     // The shell of salloc is a step of Slurm's own.
     CHECK(launch_of({"x"}, in_step({{"SLURM_STEP_ID", "4294967290"}})).config.standalone);
@@ -186,18 +186,17 @@ TEST_CASE("outside a task of srun nothing is taken from Slurm, and a lonely must
     // A worker's own muster is no task of srun's, though it inherits its variables.
     CHECK(launch_of({"x"}, in_step({{"MUSTER_AGENT_SOCKET", "x"}})).config.standalone);
     CHECK(complaint_of({"--from=slurm", "x"}, {})
-              .find("no task of a Slurm step (SLURM_STEP_ID is not set); write salloc") != std::string::npos);
+              .find("not a task of a Slurm step (SLURM_STEP_ID is not set); write salloc") != std::string::npos);
     CHECK(complaint_of({"--from=slurm", "x"}, batch).find("srun --ntasks-per-node=1") != std::string::npos);
     CHECK(complaint_of({"--from=pbs", "x"}, {}) ==
           "muster: --from: got 'pbs'; accepted is auto, slurm, mpi, kubernetes or none\n");
 }
 
 TEST_CASE("variables that do not read are refused with their name and place") {
-    CHECK(
-        complaint_of({"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu[07-10"}})) ==
-        "muster: SLURM_STEP_NODELIST: got 'gpu[07-10'; as a list of hosts it is wrong at character 4: '[' without its "
-        "']'; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT yourself, or "
-        "--from=none\n");
+    CHECK(complaint_of({"x"}, in_step({{"SLURM_STEP_NODELIST", "gpu[07-10"}})) ==
+          "muster: SLURM_STEP_NODELIST: got 'gpu[07-10'; it is not a valid list of hosts at character 4: '[' without "
+          "']'; write --nnodes, --rdzv-backend=c10d and --rdzv-endpoint HOST:PORT, or "
+          "--from=none\n");
     CHECK(complaint_of({"x"}, in_step({{"SLURM_NODEID", "4"}})).find("below the 4 hosts") != std::string::npos);
     CHECK(complaint_of({"x"}, in_step({{"SLURM_JOB_ID", "x"}})).find("SLURM_JOB_ID: got 'x'") != std::string::npos);
 }

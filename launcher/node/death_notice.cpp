@@ -1,4 +1,4 @@
-#include "launcher/node/testament.h"
+#include "launcher/node/death_notice.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -74,15 +74,15 @@ class Delivery {
     }
 
   private:
-    /// Closing with unread bytes would reset the connection under the frames; so we read until the daemon has done: it
-    /// closes the connection after AgentDied, or keeps it until we do.
+    /// Closing a socket with unread bytes resets the connection and may lose the frames. So it reads until the daemon
+    /// closes the connection after AgentDied.
     Outcome end() {
         ::shutdown(fd_, SHUT_WR);
         while (const auto message = hear())
             if (std::holds_alternative<native::NotLeader>(*message)) return Outcome::stands_by;
         return Outcome::taken;
     }
-    /// The next message of the daemon; nothing when none comes in time.
+    /// The next message of the daemon. Nothing after the deadline.
     std::optional<native::Message> hear() {
         char bytes[512];
         for (;;) {
@@ -115,31 +115,31 @@ Outcome send_to(const SocketAddress& name, std::string_view frames, const native
     return Delivery(fd, deadline).say(frames, secret);
 }
 
-constexpr std::chrono::milliseconds between_tries{50};  // a leader is elected meanwhile
+constexpr std::chrono::milliseconds between_tries{50};  // for the election of a leader
 
 }  // namespace
 
-std::string write_testament(const TestamentPlan& plan) {
+std::string write_death_notice(const DeathNoticePlan& plan) {
     std::vector<std::string> daemons;
     for (const auto& daemon : plan.daemons) daemons.push_back(describe(daemon));
-    std::string testament = cat(join(daemons, " "), '\n');
-    native::append_frame(testament, plan.hello);
-    native::append_frame(testament, native::AgentDied{.why = plan.why});
-    return testament;
+    std::string notice = cat(join(daemons, " "), '\n');
+    native::append_frame(notice, plan.hello);
+    native::append_frame(notice, native::AgentDied{.why = plan.why});
+    return notice;
 }
 
-void deliver_testament(std::string_view testament, Duration limit, const native::KeyedHash& secret) {
-    const auto line_end = testament.find('\n');
+void deliver_death_notice(std::string_view notice, Duration limit, const native::KeyedHash& secret) {
+    const auto line_end = notice.find('\n');
     if (line_end == std::string_view::npos) return;
     std::vector<SocketAddress> daemons;
-    for (const auto word : split(testament.substr(0, line_end), ' ')) {
+    for (const auto word : split(notice.substr(0, line_end), ' ')) {
         const auto endpoint = parse_endpoint(word, 0);
         const auto address = endpoint && endpoint->port != 0
                                  ? SocketAddress::from_numeric(endpoint->host, endpoint->port)
                                  : std::nullopt;
         if (address) daemons.push_back(*address);
     }
-    const auto frames = testament.substr(line_end + 1);
+    const auto frames = notice.substr(line_end + 1);
     const Deadline all(limit);
     for (bool somebody_stands_by = true; somebody_stands_by && all.left_ms() > 0;) {
         somebody_stands_by = false;
