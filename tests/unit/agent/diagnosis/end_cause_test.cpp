@@ -198,7 +198,7 @@ TEST_CASE("last words are known: libraries, modules, memory, GPUs, disks, ranks 
     };
     const Row rows[] = {
         {"./t: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No such file",
-         CauseKind::missing_library, "libnccl.so.2 is not found"},
+         CauseKind::missing_library, "libnccl.so.2 was not found"},
         {"Traceback (most recent call last):\nImportError: libcudart.so.12: cannot open shared object file: No such "
          "file or directory\n",
          CauseKind::missing_library, "libcudart.so.12"},

@@ -80,7 +80,7 @@ TEST_CASE("torch's flight recorder is asked over the worker's socket, and its du
 TEST_CASE("a worker's server that cannot tell is told of, and one that is not there is not") {
     CHECK(Server("HTTP/1.1 404 Not Found\r\n\r\n").ask() ==
           "torch's flight recorder of rank 3 answered \"HTTP/1.1 404 Not Found\"");
-    CHECK(Server("").ask() == "torch's flight recorder of rank 3 said nothing");
+    CHECK(Server("").ask() == "torch's flight recorder of rank 3 sent no answer");
     Server gone("x");
     gone.acceptor.close();
     CHECK(gone.ask().empty());
