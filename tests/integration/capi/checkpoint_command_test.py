@@ -166,7 +166,7 @@ class CheckpointCommand(unittest.TestCase):
         os.truncate(self.directory / NEWEST / "manifest.json", 100)
         self.assertIn("write --step N to export another step", self.muster("export", self.directory, self.out, code=1).stderr)
         self.out.mkdir()
-        self.assertIn("is there already", self.muster("export", self.directory, self.out, "--step=6", code=1).stderr)
+        self.assertIn("exists already", self.muster("export", self.directory, self.out, "--step=6", code=1).stderr)
         self.assertEqual(os.listdir(self.out), [])
 
     def test_the_safetensors_package_reads_an_export(self):

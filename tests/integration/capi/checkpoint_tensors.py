@@ -78,7 +78,7 @@ def check_tensors(context, folder, torch, numpy):
             ({"a": one.to_sparse()}, TypeError, "a: a tensor that is sparse"),
             ({"a": torch.zeros(2, device="meta")}, TypeError, "without memory (meta)"),
             ({"a": numpy.array([object()])}, TypeError, "a: an array of object"),
-            ({"a": numpy.zeros(2, ">f4")}, TypeError, "the other order"),
+            ({"a": numpy.zeros(2, ">f4")}, TypeError, "the opposite byte order"),
             ({"a": numpy.ma.zeros(2)}, TypeError, "a: a masked array"),
             ({"a": torch.device("cpu")}, TypeError, "a is a device"),
             ({"a": torch.nn.Linear(1, 1)}, TypeError, "a is a Linear")):
@@ -124,7 +124,7 @@ def check_training(context, folder, torch):
     assert scheduler.last_epoch == 1
     run(torch, 5, model, optimizer)
     assert all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())
-    error = raises(muster.MusterError, "which is not asked for", checkpointer.load, {"model": model.state_dict()})
+    error = raises(muster.MusterError, "which the state does not have", checkpointer.load, {"model": model.state_dict()})
     assert error.code == "invalid_argument"
 
 

@@ -206,7 +206,7 @@ def verify_replicas(context, saved):
     raises(muster.MusterError, "rank 2 differs from rank 0, which has 25; rank 2 has 26", checkpointer.save, 1, same)
     checkpointer.save(1, own_model(0))
     checkpointer.finish()
-    raises(muster.MusterError, "rank 1: local_directory, shared_every or replicas is not what rank 0 has", muster.Checkpointer, context,
+    raises(muster.MusterError, "rank 1: local_directory, shared_every or replicas differs from rank 0's", muster.Checkpointer, context,
            f"{FOLDER}/mixed", spread_replicas=context.rank == 1)
 
 
@@ -237,12 +237,12 @@ def mistakes(context):
             ({"a": {(1, 2): 3}}, TypeError, "a has the key (1, 2)"),
             ({"a": {True: 3}}, TypeError, "a has the key True"),
             ({"a.b": value, "a": {"b": value}}, ValueError, "two tensors are called 'a.b'"),
-            ({"a\0b": value}, ValueError, "zero in it"),
+            ({"a\0b": value}, ValueError, "zero byte"),
             ({"a[0:2]": value}, muster.MusterError, "ends like the name of a part"),
             ({"a": muster.Shard(value, (3,), 3)}, muster.MusterError, "shard beyond its end")):
         raises(kind, words, checkpointer.save, 1, state)
     raises(TypeError, "the value of 'k' is a int", checkpointer.save, 1, {"a": value}, {"k": 1})
-    raises(ValueError, "the checkpointer's own", checkpointer.save, 1, {"a": value}, {"muster.state": "x"})
+    raises(ValueError, "reserved for the checkpointer", checkpointer.save, 1, {"a": value}, {"muster.state": "x"})
     raises(TypeError, "rank_value is a dict", checkpointer.save, 1, {"a": value}, None, {})
     raises(muster.MusterError, "0 or more", checkpointer.save, -1, {"a": value})
     raises(ValueError, "read-only", checkpointer.load, {"a": memoryview(bytes(4))})

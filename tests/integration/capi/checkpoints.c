@@ -106,7 +106,7 @@ static void mistake_states(muster_checkpointer* checkpointer, struct job job) {
     state.rank_bytes_size = 0;
     state.values = values;
     state.value_count = 2;
-    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "the value 'key' is there twice");
+    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "the value 'key' occurs twice");
     values[1].key = NULL;
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "value 1: `key` or `value` is NULL");
     state.value_count = 0;
@@ -294,7 +294,7 @@ int main(int argc, char** argv) {
     snprintf(path, sizeof path, "%s/step_00000008", argv[1]);
     mistake_opening(job, argv[1]);
     mistake_handles(NULL, "is NULL");
-    mistake_handles(noise, "this is no");
+    mistake_handles(noise, "not a valid");
     const muster_checkpointer_options options = {.size = sizeof options, .directory = argv[1], .keep_last = 1};
     muster_checkpointer* checkpointer = NULL;
     int64_t step = 0;

@@ -353,7 +353,7 @@ static void fail_on_one(struct job job, const char* how) {
     }
     if (strcmp(how, "count") == 0) {
         if (guilty) exchange.collective_count = far_too_many;
-        words = "collective_count() of exchange largest values returned 1000; 0 to 64 are possible";
+        words = "collective_count() of exchange largest values returned 1000; 0 to 64 are valid";
     }
     BAD(train(job, &exchange), guilty ? own_status : MUSTER_CANCELLED, words);
     if (!guilty) {

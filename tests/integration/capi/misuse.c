@@ -103,7 +103,7 @@ static void release_twice(struct job job) {
     GOOD(muster_communicator_release(again));
     INVALID(muster_communicator_release(again), "not a valid communicator, or already released");
     INVALID(muster_barrier(again, 0, NULL), "not a valid communicator, or already released");
-    INVALID(muster_context_release((muster_context*)(void*)job.world), "this is no context");
+    INVALID(muster_context_release((muster_context*)(void*)job.world), "not a valid context");
     GOOD(muster_context_release(NULL));
     GOOD(muster_communicator_release(NULL));
     GOOD(muster_memory_release(NULL));
@@ -127,7 +127,7 @@ static void mistake_operations(struct job job) {
             "the weight must be a finite number >= 0");
     INVALID(muster_broadcast(job.world, &value, 1, MUSTER_F64, job.place.world_size, 0, NULL), "the ranks are 0 to");
     INVALID(muster_send(job.world, &value, 1, MUSTER_F64, -1, 0, NULL), "the ranks are 0 to");
-    INVALID(muster_receive(job.world, &value, 1, MUSTER_F64, job.place.rank, 0, NULL), "does not send to itself");
+    INVALID(muster_receive(job.world, &value, 1, MUSTER_F64, job.place.rank, 0, NULL), "cannot send to itself");
     INVALID(muster_reduce_scatter(job.world, NULL, &value, 1, MUSTER_F64, 0, 0, NULL), "no buffer was given");
     INVALID(muster_all_gather(job.world, &value, NULL, 1, MUSTER_F64, 0, NULL), "no buffer was given");
     INVALID(muster_all_to_all(job.world, NULL, NULL, 1, MUSTER_F64, 0, NULL), "no buffer was given");
@@ -263,10 +263,10 @@ int main(int argc, char** argv) {
     const struct job job = open_job();
     char noise[64] = "these bytes are no object of the library's";
     mistake_handles(job, NULL, "is NULL");
-    mistake_handles(job, noise, "this is no");
+    mistake_handles(job, noise, "not a valid");
     mistake_reducers(NULL, "the reducer is NULL");
-    mistake_reducers(noise, "this is no reducer");
-    mistake_reducers(job.world, "this is no reducer");
+    mistake_reducers(noise, "not a valid reducer");
+    mistake_reducers(job.world, "not a valid reducer");
     release_twice(job);
     mistake_operations(job);
     mistake_parameters(job);

@@ -91,7 +91,7 @@ static void keep_pieces(struct job job) {
 
     muster_optimizer_piece piece = {.size = sizeof piece};
     BAD(muster_optimizer_get_piece(model.optimizer, count, &piece), MUSTER_INVALID_ARGUMENT, "there is no piece");
-    BAD(muster_optimizer_set_learning_rate(model.optimizer, -1), MUSTER_INVALID_ARGUMENT, "-1 is no learning rate");
+    BAD(muster_optimizer_set_learning_rate(model.optimizer, -1), MUSTER_INVALID_ARGUMENT, "-1 is not a learning rate");
     BAD(muster_optimizer_step((muster_optimizer*)(void*)model.reducer), MUSTER_INVALID_ARGUMENT, "no optimizer");
     rule.kind = 3;
     muster_optimizer* other = NULL;

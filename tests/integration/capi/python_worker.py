@@ -295,8 +295,8 @@ def exchange_mistakes(context):
             (Wrong, then(lambda bucket: muster.Collective.broadcast(bucket.gradients, 99)), muster.MusterError,
              "the ranks are 0 to", "the ranks are 0 to"),
             (Wrong, then(lambda bucket: muster.Collective.all_reduce_weighted(bucket.gradients, -1)), muster.MusterError,
-             "a weight is a finite number", "a weight is a finite number"),
-            (Wrong, nothing, muster.MusterError, "takes 2 collectives, and gave fewer", "gave fewer"),
+             "weight must be a finite number", "weight must be a finite number"),
+            (Wrong, nothing, muster.MusterError, "announced 2 collectives for bucket 0 and returned fewer", "returned fewer"),
             *([(Wrong, none_at_last, TypeError, "not None", None)] if size == 1 else []),  # others need no more of this rank
             (Wrong, calls("weight"), muster.MusterError, "must not call the reducer", "must not call the reducer"),
             (Wrong, calls(None), muster.MusterError, "must not call the reducer", "must not call the reducer"),
@@ -402,12 +402,12 @@ def mistakes(context):
     raises(TypeError, "format 'H'", world.all_reduce, array.array("H", [1]))
     raises(TypeError, "", world.all_reduce, [1, 2])
     raises(ValueError, "not contiguous", world.all_reduce, memoryview(array.array("f", [0] * 4))[::2])
-    raises(ValueError, "no whole number", world.all_reduce, bytearray(3), type="f32")
+    raises(ValueError, "not a whole number", world.all_reduce, bytearray(3), type="f32")
     raises(ValueError, "expected", world.all_gather, values, array.array("f", [0] * (2 * context.world_size + 1)))
     raises(ValueError, "time-out", world.barrier, timeout=0)
     started = world.broadcast(values, -1, wait=False)
     raises(muster.MusterError, "the ranks are 0 to", started.wait)
-    raises(muster.MusterError, "there twice", muster.GradientReducer, world, [("w", values), ("w", values)])
+    raises(muster.MusterError, "occurs twice", muster.GradientReducer, world, [("w", values), ("w", values)])
     # What is wrong on one rank alone is an error on all, at once.
     if context.rank == 1:
         raises(ValueError, "wire is 'fp4'", muster.GradientReducer, world, {"w": values}, wire="fp4")

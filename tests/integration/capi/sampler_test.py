@@ -129,7 +129,7 @@ class Elastic(unittest.TestCase):
         steps = iter(sampler)
         next(steps)
         sampler.load_state_dict(sampler.state_dict())
-        with self.assertRaisesRegex(RuntimeError, "iterate over it anew"):
+        with self.assertRaisesRegex(RuntimeError, "start a new iteration"):
             next(steps)
         with self.assertRaisesRegex(ValueError, "tail is 'keep'; known: short_batch, pad, drop"):
             muster.ElasticSampler(12, 4, tail="keep")
@@ -138,8 +138,8 @@ class Elastic(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "batch_size is"):
             muster.ElasticSampler(12, 2**63)
         state = sampler.state_dict()
-        for field, value, words in (("samples", 13, "13 samples, and this sampler has 12"),
-                                    ("seed", 1, "seed 1, and this sampler has seed 0"), ("cursor", -1, "field 'cursor' is -1"),
+        for field, value, words in (("samples", 13, "13 samples, but this sampler has 12"),
+                                    ("seed", 1, "seed 1, but this sampler has seed 0"), ("cursor", -1, "field 'cursor' is -1"),
                                     ("cursor", 12, "it must be 0 to 11"), ("epoch", 1.5, "field 'epoch' is 1.5")):
             with self.subTest(field=field), self.assertRaisesRegex(muster.MusterError, words):
                 sampler.load_state_dict({**state, field: value})

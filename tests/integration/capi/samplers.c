@@ -82,8 +82,8 @@ static void mistake_steps(muster_elastic_sampler* sampler) {
     INVALID(muster_elastic_sampler_next(sampler, &unset), "size is not set");
     INVALID(muster_elastic_sampler_commit(sampler, NULL), "`step` is NULL");
     INVALID(muster_elastic_sampler_commit(sampler, &unset), "size is not set");
-    INVALID(muster_elastic_sampler_commit(sampler, &step), "is none of this sampler's");
-    INVALID(muster_elastic_sampler_after(sampler, &step, &step), "is none of this sampler's");
+    INVALID(muster_elastic_sampler_commit(sampler, &step), "does not belong to this sampler");
+    INVALID(muster_elastic_sampler_after(sampler, &step, &step), "does not belong to this sampler");
     GOOD(muster_elastic_sampler_next(sampler, &step));
     INVALID(muster_elastic_sampler_indices(sampler, &step, 2, 2, indices, 4, NULL), "rank 2 is not in a world of 2");
     INVALID(muster_elastic_sampler_indices(sampler, &step, 0, 0, indices, 4, NULL), "rank 0 is not in a world of 0");

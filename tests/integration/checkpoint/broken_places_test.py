@@ -80,7 +80,7 @@ class BrokenPlaces(unittest.TestCase):
         shutil.rmtree(self.directory)
         said, told = self.run_worker("load")
         self.assertIn("loaded 0 from nowhere", said)
-        self.assertIn("is of checkpoints that the directory had before it was emptied", told)
+        self.assertIn("belongs to checkpoints from before the directory was emptied", told)
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ class Context(unittest.TestCase):
         good = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": "29500"}
         cases = [({"WORLD_SIZE": None}, "WORLD_SIZE is not set"), ({"MASTER_ADDR": None}, "MASTER_ADDR is not set"),
-                 ({"RANK": "2"}, "RANK=2 contradicts WORLD_SIZE=2"), ({"LOCAL_RANK": "x"}, "LOCAL_RANK=x is no whole"),
+                 ({"RANK": "2"}, "RANK=2 contradicts WORLD_SIZE=2"), ({"LOCAL_RANK": "x"}, "LOCAL_RANK=x is not a whole"),
                  ({"LOCAL_WORLD_SIZE": "3"}, "LOCAL_WORLD_SIZE=3 contradicts WORLD_SIZE=2"),
                  ({"LOCAL_RANK": "1"}, "LOCAL_RANK=1 contradicts RANK=0: all 2 ranks are on this node"),
                  ({"RANK": None, "WORLD_SIZE": None}, "WORLD_SIZE is not set, though LOCAL_RANK is"),
@@ -169,7 +169,7 @@ class Context(unittest.TestCase):
         with tempfile.TemporaryDirectory() as marks:
             done = run(BIN / "muster", "--standalone", "--nproc-per-node=2", "--no-python", "sh", "-c", shell, WORKER, marks)
         self.assertEqual(done.returncode, 3, done.stderr)
-        self.assertIn("rank 1 is at its context 1 of this round, this one at its 2", done.stderr)
+        self.assertIn("rank 1 opens its context 1 of this round, this rank its context 2", done.stderr)
 
     def test_the_rounds_end_ends_a_wait_that_no_dead_peer_would(self):
         done = run(BIN / "muster", "--standalone", "--nproc-per-node=3", "--shutdown-timeout=20",

@@ -120,7 +120,8 @@ TEST_CASE("a library that is too old, or none, is refused with the reason") {
     CHECK(making_says({{"no NCCL library", "MUSTER_NCCL_LIBRARY", "/nowhere/libnccl.so"}},
                       [](int) { return NcclSetting{.nccl_library = "/nowhere/libnccl.so"}; }) == "");
     // A file that is a library, but another.
-    CHECK(making_says({{"is no NCCL library"}}, [](int) { return NcclSetting{.nccl_library = STANDIN_CUDA}; }) == "");
+    CHECK(making_says({{"is not an NCCL library"}}, [](int) { return NcclSetting{.nccl_library = STANDIN_CUDA}; }) ==
+          "");
 }
 
 TEST_CASE("an asynchronous error ends the group on every rank, with the rank that saw it") {
@@ -159,13 +160,13 @@ TEST_CASE("a rank that does not come is named at the deadline, with what it did 
                       return "";
                   }
                   const auto done = sum(world);
-                  return told(done, {"all_reduce sum f32 x 100 (operation 2)", "rank 1 (pid ", "has not come"});
+                  return told(done, {"all_reduce sum f32 x 100 (operation 2)", "rank 1 (pid ", "has not reached it"});
               },
               [](int) { return NcclSetting{.timeout = 3s}; }, {1}) == "");
 }
 
 TEST_CASE("an operation that all ranks have begun and none ends is told as the GPUs' fault") {
-    CHECK(sums_until(2, {"did not end within", "every rank has come"},
+    CHECK(sums_until(2, {"did not end within", "all ranks have reached it"},
                      [](int) { return NcclSetting{.fault = "stuck:3", .timeout = 3s}; }) == "");
 }
 
@@ -176,7 +177,7 @@ TEST_CASE("ranks that do different things are told apart at the deadline") {
                   const auto done = rank == 0 ? sum(world, 100) : sum(world, 200);
                   // Either its own words, or the other's, who may be first.
                   const std::string told_by = cat("rank ", 1 - rank, " (pid ");
-                  return told(done, {told_by, " runs all_reduce sum f32 x ", " in its place"});
+                  return told(done, {told_by, " runs all_reduce sum f32 x ", " instead"});
               },
               [](int) {
                   NcclSetting setting{.timeout = 3s};

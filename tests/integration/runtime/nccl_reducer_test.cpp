@@ -37,7 +37,7 @@ std::string train(int size, const DeviceTraining& how) {
 /// False, with a line of the output, where the build found no compiler for GPUs; in CI it must.
 bool has_kernels() {
     const bool has = !runtime::kernel_codes().empty();
-    if (!has) WARN("skipped: the plugin was built without arithmetic for GPUs");
+    if (!has) WARN("skipped: the plugin was built without GPU kernels");
     return has;
 }
 

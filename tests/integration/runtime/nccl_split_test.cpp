@@ -44,7 +44,7 @@ TEST_CASE("a child that cannot be split off ends the parent on all ranks") {
     CHECK(run_nccl_ranks(
               2,
               [](Communicator& world, int rank) {
-                  return told(world.split(0, 0), {rank == 1 ? "ncclCommSplit: NCCL says" : "rank 1 (pid "});
+                  return told(world.split(0, 0), {rank == 1 ? "ncclCommSplit: NCCL reports" : "rank 1 (pid "});
               },
               [](int rank) { return NcclSetting{.fault = rank == 1 ? "split_fails" : ""}; }) == "");
 }

@@ -154,7 +154,7 @@ Result<void> check_state(const CheckpointState& state) {
         if (auto fine = check_tensor(tensor); !fine) return fine;
         // One rank may have several shards of one tensor; anything else that comes twice is a mistake.
         const bool again = !names.insert(tensor.name).second;
-        if (again && tensor.placement == Placement::replicated) return refuse(tensor, "comes twice");
+        if (again && tensor.placement == Placement::replicated) return refuse(tensor, "occurs twice");
     }
     for (const auto& [key, value] : state.values) {
         if (!is_utf8(key) || !is_utf8(value)) {

@@ -76,7 +76,7 @@ TEST_CASE("where no checkpoint is complete, load() says so and why, and does not
     const auto told = load_in(scratch / "c", 2, 1);
     CHECK_THAT(told, Catch::Contains("no checkpoint is complete") && Catch::Contains("step_00000010") &&
                          Catch::Contains("step_00000020"));
-    CHECK_THAT(told, Catch::Contains("move them away to start over"));
+    CHECK_THAT(told, Catch::Contains("move them away to start from the beginning"));
 }
 
 TEST_CASE("a damaged checkpoint does not count among those that are kept, and stays") {

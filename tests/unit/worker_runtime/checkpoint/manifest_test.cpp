@@ -82,8 +82,8 @@ TEST_CASE("the head of another file is no rank's head") {
     CHECK_THAT(with("muster_version", "2"), Catch::Contains("newer muster"));
     CHECK_THAT(with("muster_step", "-4"), Catch::Contains("muster_step is '-4'"));
     CHECK_THAT(with("muster_rank", "1"), Catch::Contains("of a world of 1"));
-    CHECK_THAT(with("muster_values", "[]"), Catch::Contains("no JSON object"));
-    CHECK_THAT(with("muster_values", R"({"a":1})"), Catch::Contains("something else than texts"));
+    CHECK_THAT(with("muster_values", "[]"), Catch::Contains("not a JSON object"));
+    CHECK_THAT(with("muster_values", R"({"a":1})"), Catch::Contains("values that are not texts"));
     CHECK_THAT(with("muster_crc32c", "0"), Catch::Contains("wrong length"));
     CHECK_THAT(with("muster_crc32c", "0000000x"), Catch::Contains("hexadecimal"));
     CHECK_THAT(with("muster_pieces", R"({"a":{"tensor":"A","shape":[3],"begin":2}})"),

@@ -196,7 +196,7 @@ TEST_CASE("a directory of another job or of a later round is not touched") {
     SECTION("a later round of the same job") {
         REQUIRE(save_steps(scratch / "c", 1, 4, {}) == "");
         CHECK_THAT(told(persist_copies(terms(scratch / "c"), keepers.copies({0, 1}))),
-                   Catch::Contains("is by now that of round 4 of job job"));
+                   Catch::Contains("belongs to round 4 of job job"));
     }
     SECTION("another job, also one that has ended") {
         Keepers others;
@@ -285,7 +285,7 @@ TEST_CASE("LATEST never goes back behind what another process has committed mean
         std::filesystem::create_directory(directory + "/" + to_string(draft));
         const auto late = commit_draft(directory, draft, *claim);
         REQUIRE(late.has_error());
-        CHECK_THAT(late.error().context, Catch::Contains("has step_00000020 by now"));
+        CHECK_THAT(late.error().context, Catch::Contains("has step_00000020 already"));
         CHECK(latest_in(directory) == "step_00000020");
     }
     std::array<pid_t, 2> children{};

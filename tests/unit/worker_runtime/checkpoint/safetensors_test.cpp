@@ -77,20 +77,20 @@ TEST_CASE("damaged and hostile safetensors headers are refused with a reason") {
     CHECK_THAT(complaint(tensor(good), 7), Catch::Contains("cut short"));
     CHECK_THAT(complaint(tensor(good), 9), Catch::Contains("something else follows"));
     CHECK_THAT(complaint("[]", 0), Catch::Contains("does not begin with {"));
-    CHECK_THAT(complaint(R"({"a":{"dtype":"F32")", 0), Catch::Contains("no valid JSON"));
+    CHECK_THAT(complaint(R"({"a":{"dtype":"F32")", 0), Catch::Contains("not valid JSON"));
     CHECK_THAT(complaint("{\"a\xFF\":{}}", 0), Catch::Contains("UTF-8"));
     CHECK_THAT(complaint(cat(R"({"a":)", std::string(100'000, '[')), 0), Catch::Contains("a list in the place of"));
-    CHECK_THAT(complaint(cat(R"({"a":)", std::string(100'000, '{')), 0), Catch::Contains("no valid JSON"));
+    CHECK_THAT(complaint(cat(R"({"a":)", std::string(100'000, '{')), 0), Catch::Contains("not valid JSON"));
     CHECK_THAT(complaint(tensor(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), 8),
                Catch::Contains("a list in tensor a"));
-    CHECK_THAT(complaint(cat("{\"a\":{", good, "},\"a\":{", good, "}}"), 8), Catch::Contains("comes twice"));
+    CHECK_THAT(complaint(cat("{\"a\":{", good, "},\"a\":{", good, "}}"), 8), Catch::Contains("occurs twice"));
     CHECK_THAT(complaint(tensor(cat(good, R"(,"shape":[2])")), 8), Catch::Contains("shape occurs twice"));
     CHECK_THAT(complaint(tensor(cat(good, R"(,"extra":"x")")), 8), Catch::Contains("unknown field extra"));
     CHECK_THAT(complaint(R"({"__metadata__":{"k":1}})", 0), Catch::Contains("only texts"));
     CHECK_THAT(complaint(R"({"a":1})", 0), Catch::Contains("in the place of a tensor's description"));
     CHECK_THAT(complaint(tensor(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8), Catch::Contains("negative"));
     CHECK_THAT(complaint(tensor(R"("dtype":"F32","shape":[2.5],"data_offsets":[0,8])"), 8),
-               Catch::Contains("no integer"));
+               Catch::Contains("not an integer"));
     CHECK_THAT(complaint(tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,9])"), 8),
                Catch::Contains("a number in"));
     CHECK_THAT(complaint(tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8),

@@ -116,9 +116,9 @@ TEST_CASE("ranks that do not meet are told which of them are at another opening"
     const auto other = claim_rank(store, behind);
     REQUIRE((held.has_value() && other.has_value()));
     CHECK(obstacles_to_meeting(store, ahead, *held) ==
-          "rank 1 is at its context 1 of this round, this one at its 2, and only those of one number meet");
+          "rank 1 opens its context 1 of this round, this rank its context 2; only contexts of equal number meet");
     CHECK(obstacles_to_meeting(store, behind, *other) ==
-          "rank 2 is at its context 2 of this round, this one at its 1, and only those of one number meet");
+          "rank 2 opens its context 2 of this round, this rank its context 1; only contexts of equal number meet");
     CHECK(obstacles_to_meeting(store, ahead, {.opening = 1, .key = {}, .before = {}}).empty());
 }
 

@@ -186,7 +186,7 @@ TEST_CASE("a step that no sampler has made is refused") {
           SampleStep{.count = std::uint64_t{1} << 33, .ends_epoch = true}}) {
         CHECK(sampler.commit(step).error().code == Errc::invalid_argument);
         CHECK(sampler.after(step).error().code == Errc::invalid_argument);
-        CHECK_THAT(sampler.indices(step, {}).error().context, Catch::Contains("is none of this sampler's"));
+        CHECK_THAT(sampler.indices(step, {}).error().context, Catch::Contains("does not belong to this sampler"));
     }
     CHECK(sampler.indices(sampler.next(), {.rank = 2, .world = 2}).error().context == "rank 2 is not in a world of 2");
     CHECK(sampler.indices(sampler.next(), {.rank = 0, .world = 0}).has_error());

@@ -89,10 +89,10 @@ TEST_CASE("a state of other data, another seed or another order is refused, and 
         return loaded.error().context;
     };
     CHECK(refused(sampler_of(90, 5, torch)) ==
-          "the sampler's state is of data with 90 samples, and this sampler has 100");
-    CHECK(refused(sampler_of(100, 6, torch)) == "the sampler's state is of seed 6, and this sampler has seed 5");
+          "the sampler's state is of data with 90 samples, but this sampler has 100");
+    CHECK(refused(sampler_of(100, 6, torch)) == "the sampler's state is of seed 6, but this sampler has seed 5");
     CHECK(refused(sampler_of(100, 5, SampleOrder::sequential)) ==
-          "the sampler's state is of order 'sequential', and this sampler has 'torch'");
+          "the sampler's state is of order 'sequential', but this sampler has 'torch'");
     CHECK(sampler.load_state("{").has_error());
     CHECK(sampler.state() == before);
     REQUIRE(sampler_of(100, 5, torch).load_state(before).has_value());

@@ -25,5 +25,5 @@ TEST_CASE("a wrong option is named, with what was given and what is accepted") {
     CHECK(text_of({"--epochs"}) == "--epochs needs a count; see digits_trainer --help");
     CHECK(text_of({"--learning-rate=nan"}) ==
           "--learning-rate is 'nan', not a number above 0; see digits_trainer --help");
-    CHECK(text_of({"--die-at-step", "3"}).starts_with("--die-at-step and --die-once go together"));
+    CHECK(text_of({"--die-at-step", "3"}).starts_with("--die-at-step and --die-once need each other"));
 }

@@ -237,6 +237,6 @@ TEST_CASE("a checkpoint that was made on other digits is refused by all ranks") 
     const auto outcome = train_world(2, {.epochs = 1}, folder / "c");
     for (const auto& weights : outcome.weights) {
         REQUIRE(weights.has_error());
-        CHECK_THAT(weights.error().context, Catch::Contains("data with 1000 samples, and this sampler has 1438"));
+        CHECK_THAT(weights.error().context, Catch::Contains("data with 1000 samples, but this sampler has 1438"));
     }
 }

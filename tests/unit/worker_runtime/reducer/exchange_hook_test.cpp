@@ -153,7 +153,7 @@ TEST_CASE("an exchange is prepared anew for new buckets") {
 
 TEST_CASE("mistakes of an exchange are errors that name it and the bucket, on all ranks at once") {
     check_mistake([](HalfOfSum& exchange) { exchange.given = 1; }, "gradient step 0: ",
-                  "exchange half of the sum said that bucket 0 takes 2 collectives, and gave fewer");
+                  "exchange half of the sum announced 2 collectives for bucket 0 and returned fewer");
     check_mistake(
         [](HalfOfSum& exchange) {
             exchange.trouble = Error{Errc::io, "no room"};
@@ -166,8 +166,8 @@ TEST_CASE("mistakes of an exchange are errors that name it and the bucket, on al
         "make a gradient reducer: ", "exchange half of the sum: no room");
     const auto more = told([](HalfOfSum& exchange, int) { exchange.said = 1; });
     CHECK(std::count(more.begin(), more.end(),
-                     "gradient step 0: exchange half of the sum said that bucket 0 takes 1 collectives, and gave "
-                     "more") > 0);
+                     "gradient step 0: exchange half of the sum announced 1 collectives for bucket 0 and "
+                     "returned more") > 0);
 }
 
 TEST_CASE("an exchange beside a wire is refused, and so are ranks whose exchanges have different names") {

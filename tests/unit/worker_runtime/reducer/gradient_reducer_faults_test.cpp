@@ -129,7 +129,7 @@ TEST_CASE("calls out of order are errors that name the step and the parameter, a
           "gradient step 0: there is no parameter -1; the last one is 2\n"
           "gradient step 0: parameter \"p2\" was marked ready twice on rank 0: mark it once, when its gradient is "
           "complete, "
-          "also where the model uses it several times\n"
+          "even if the model uses it several times\n"
           "gradient step 0: clip_grad_norm() must be called after finish()\n"
           "gradient step 1: join() needs a reducer made with Inputs::uneven on all ranks\n");
 }

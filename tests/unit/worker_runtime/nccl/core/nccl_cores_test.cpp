@@ -151,12 +151,12 @@ TEST_CASE("a late operation is explained by who is missing, who left, and who do
           "rank 1 (pid 101 on gpu07) has not reached it (last seen in operation 3: barrier); "
           "rank 3 (pid 103 on gpu07) has not reached any operation");
     CHECK(explain(ranks, {in(5, what), in(5, what), in(5, "barrier"), in(5, what)}, 1) ==
-          "rank 2 (pid 102 on gpu07) runs barrier in its place");
+          "rank 2 (pid 102 on gpu07) runs barrier instead");
     CHECK(explain(ranks, {in(5, what), {.number = 4, .what = "x", .left = true}, in(5, what), in(5, what)}, 0) ==
           "rank 1 (pid 101 on gpu07) has closed the communicator");
     // A rank that is ahead has been through this operation.
     CHECK_THAT(explain(ranks, {in(5, what), in(6, "barrier"), in(5, what), in(5, what)}, 0),
-               Contains("every rank has come"));
+               Contains("all ranks have reached it"));
 }
 
 TEST_CASE("a sentence names eight ranks at most") {

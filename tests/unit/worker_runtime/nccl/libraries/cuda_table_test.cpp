@@ -37,7 +37,7 @@ TEST_CASE("where there is none, the person hears once of each that was tried, an
     REQUIRE_FALSE(named.has_value());
     CHECK(named.error().context ==
           "no CUDA runtime library (/no/libcudart.so: cannot open shared object file: No such file or directory); "
-          "MUSTER_CUDA_LIBRARY asks for it: name a file that is there, or unset it to have the usual one looked for");
+          "MUSTER_CUDA_LIBRARY names it: set it to an existing file, or unset it to search in the usual places");
 }
 
 TEST_CASE("what the process has loaded already comes first") {

@@ -110,8 +110,8 @@ TEST_CASE("why a GPU gets no kernels is told with what to do") {
     };
     auto old_runtime = gpu(90, ptx().data());
     old_runtime.load_library = nullptr;
-    has(said(old_runtime), "needs CUDA's runtime 12.8 or newer, and libcudart.so.12 is older (CUDA runtime 12.6");
+    has(said(old_runtime), "need CUDA runtime 12.8 or newer, but libcudart.so.12 is older (CUDA runtime 12.6");
     has(said(old_runtime), "name a newer one in MUSTER_CUDA_LIBRARY");
-    has(said(gpu(61, nullptr)), "no arithmetic for GPUs of compute capability 6.1");
-    has(said(gpu(90, nullptr)), "load arithmetic for the GPU: no kernel image");
+    has(said(gpu(61, nullptr)), "no kernels for GPUs of compute capability 6.1");
+    has(said(gpu(90, nullptr)), "load the GPU kernels: no kernel image");
 }
