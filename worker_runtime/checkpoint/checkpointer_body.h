@@ -1,5 +1,4 @@
-// What a Checkpointer points to: checkpointer.cpp opens, checkpointer_load.cpp and checkpointer_save.cpp do what their
-// names say.
+// The implementation of Checkpointer: checkpointer.cpp opens, checkpointer_load.cpp loads, checkpointer_save.cpp saves.
 #pragma once
 
 #include <array>
@@ -47,12 +46,12 @@ class CheckpointerBody {
     [[nodiscard]] std::int64_t copied_step() const { return copies_ ? copies_->copied_step() : -1; }
     [[nodiscard]] WhenBusy when_busy() const { return options_.when_busy; }
 
-    /// The end of it, which a disk that hangs cannot hold up for longer than a save may take.
+    /// Ends the checkpointer. A disk that hangs delays this no longer than a save may take.
     static void let_go(std::unique_ptr<CheckpointerBody> body);
 
   private:
     [[nodiscard]] Result<void> still_needed() const;
-    /// What all ranks are to do with a state.
+    /// The agreed actions of all ranks for one save.
     struct Go {
         bool begin = false;
         bool copy = false;    ///< to the next node
@@ -60,11 +59,11 @@ class CheckpointerBody {
     };
 
     [[nodiscard]] Result<std::optional<LocalDirectory>> open_local(const std::string& identity);
-    /// Where copies lie that make up a save without the shared directory.
+    /// The nearest source of a save's parts, without the shared directory.
     enum class Nearness { memory, local_disk };
     [[nodiscard]] Result<std::pair<MemoryTier, Nearness>> gather_near();
     Result<std::optional<LoadReport>> load_newest(CheckpointState& state, const PlaceTensors& place);
-    /// What rank 0 finds, or makes, in the directory.
+    /// The directory as rank 0 finds or makes it.
     struct Directory {
         SaveWorker::Terms terms = {};
         std::string identity = {};  // empty: it has none, and none can be written
@@ -78,7 +77,7 @@ class CheckpointerBody {
         return from_rank_0(world_, own, options_.persist_timeout);
     }
     [[nodiscard]] bool copies_idle() const { return !copies_ || copies_->idle(); }
-    /// That memory is still on its way to the next node, and must not be written or unmapped.
+    /// True if this memory is still being sent to the next node: it must not be written or unmapped.
     [[nodiscard]] bool is_sent(std::size_t memory) const { return memory == sent_ && !copies_idle(); }
     Result<Go> may_begin(std::int64_t step, const CheckpointState& state, bool busy);
     [[nodiscard]] bool shared_is_due() const;

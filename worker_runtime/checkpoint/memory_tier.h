@@ -1,5 +1,5 @@
-// A checkpoint that lies in the memory of the ranks: each has what a worker in its place had copied before it ended.
-// When they make up a whole one, a round goes on from there without touching a disk.
+// A checkpoint in the memory of the ranks: each has the copies of the previous worker in its place. If together they
+// are complete, the round continues from them without a disk.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,24 @@ namespace muster::runtime {
 
 class MemoryTier {
   public:
-    /// A collective: every rank brings what it was offered, its own snapshots and copies of others',
-    /// offers_max at most. What does not read as a rank file, or is
-    /// damaged, counts as nothing. Afterwards all ranks know the newest step of which they have all parts. `timeout`:
-    /// how much longer than this rank another one may take to get its offers and to read them.
+    /// A collective: every rank brings the snapshots that it was offered, its own and copies of others', at most
+    /// offers_max. Copies that are not a valid rank file are ignored. Afterwards all ranks know the newest step of
+    /// which they have all parts. `timeout`: how much longer than this rank another one may need to receive and read
+    /// its offers.
     static Result<MemoryTier> gather(Communicator& world, std::vector<OfferedSnapshot> offers,
                                      const std::string& directory_word, Duration timeout);
 
-    /// -1: there is none.
+    /// The step, or -1 if there is none.
     [[nodiscard]] std::int64_t step() const { return step_; }
-    /// What the parts make up; the same on all ranks. Its checksums of whole files are 0.
+    /// The manifest of these parts; the same on all ranks. Its checksums of whole files are 0.
     [[nodiscard]] const Manifest& manifest() const { return manifest_; }
 
-    /// A collective: fills each rank's tensors, which must match the manifest. The parts go from whoever has them to
-    /// all.
+    /// A collective: fills each rank's tensors, which must match the manifest. The ranks that have the parts send them
+    /// to all.
     Result<void> load(Communicator& world, const std::vector<StateTensor>& tensors) const;
 
   private:
-    /// One rank's part of a former world, and which rank of this world has it.
+    /// One rank's part of the saved world, and the rank of this world that has it.
     struct Part {
         int holder = -1;
         std::uint64_t data_begin = 0, size_bytes = 0;

@@ -1,6 +1,6 @@
-// The thread that sends this rank's snapshots to a rank on the next node, and gives its own agent those that other
-// ranks send here. It has a communicator of its own: training never waits for it, and when it fails, all that is lost
-// is the copies of this round.
+// The thread that sends this rank's snapshots to a rank on the next node, and gives its own agent the snapshots that
+// other ranks send here. It has its own communicator: training never waits for it. If it fails, only the copies of this
+// round are lost.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ namespace muster::runtime {
 
 class NeighbourCopies {
   public:
-    /// A rank whose copies come here.
+    /// A rank that sends its copies here.
     struct Source {
         int group_rank = 0;
         int rank = 0;  ///< in the world
@@ -37,19 +37,19 @@ class NeighbourCopies {
         std::uint64_t bytes_per_second = 0;  ///< that are sent at most; 0: as fast as they go
     };
 
-    /// An error when the system has no thread to give.
+    /// Returns an error if the system cannot start a thread.
     static Result<std::unique_ptr<NeighbourCopies>> start(Terms terms);
-    /// Leaves what is under way.
+    /// Abandons the copy in progress.
     ~NeighbourCopies();
 
-    /// Every rank of the group calls it for the same snapshots, while idle. `memory` (a whole rank file; empty: there
-    /// is none of this rank) must not be touched until idle().
+    /// Call it on every rank of the group for the same snapshots, while idle. `memory` (a whole rank file; empty if
+    /// this rank has none) must stay untouched until idle().
     void begin(std::span<const std::byte> memory, std::int64_t step);
-    /// Nothing is under way here; after a failure, always.
+    /// True if no copy is in progress here; always true after a failure.
     [[nodiscard]] bool idle() const;
-    /// Waits until it is idle, which deadlines guarantee.
+    /// Waits until it is idle, at most until its deadlines.
     void finish();
-    /// The newest step of which the next node has this rank's copy; -1: none.
+    /// The newest step for which the next node has this rank's copy; -1: none.
     [[nodiscard]] std::int64_t copied_step() const;
 
   private:

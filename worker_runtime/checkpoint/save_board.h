@@ -1,5 +1,5 @@
-// How ranks tell each other, through the round's store, how their parts of a save went, and learn how it ended. Never
-// over a communicator: those are busy with training.
+// The results of a save in the round's store: each rank publishes the result of its part, and rank 0 the verdict. No
+// communicator is used, because training uses them.
 //
 //   checkpoint/OPENING/K/rank/R    "ok CRC32C", or "failed" and a sentence           K: the number of the save
 //   checkpoint/OPENING/K/verdict   "ok FOLDER", or "failed" and a sentence                 written by rank 0
@@ -19,21 +19,21 @@ namespace muster::runtime {
 
 class SaveBoard {
   public:
-    /// `store` may be null in a world of one. `lost` is asked while waiting: an error ends the wait.
+    /// `store` may be null in a world of one. `lost` is called while waiting: an error ends the wait.
     SaveBoard(std::unique_ptr<Store> store, std::string opening, int rank, int world,
               std::function<Result<void>()> lost);
 
-    /// This rank's file is flushed, or why it is not.
+    /// Publishes that this rank's file is flushed, or the reason why it is not.
     Result<void> publish(std::uint64_t save, const Result<std::uint32_t>& checksum);
 
-    /// Rank 0: the checksums of all ranks' files, once all have spoken. An error names the first rank that failed, or
-    /// has said nothing; cancelled: `lost` said so, and some may still be writing.
+    /// Rank 0: waits for all ranks' results and returns the checksums of their files. An error names the first rank
+    /// that failed or did not answer; cancelled: `lost` returned an error, and some ranks may still be writing.
     Result<std::vector<std::uint32_t>> collect(std::uint64_t save, const Result<std::uint32_t>& own, Instant deadline);
 
-    /// Rank 0: how it ended, for all.
+    /// Rank 0: publishes the result of the save.
     Result<void> announce(std::uint64_t save, const Result<std::string>& outcome);
 
-    /// The others: how it ended.
+    /// The other ranks: wait for the result of the save.
     Result<std::string> await(std::uint64_t save, Instant deadline);
 
   private:

@@ -1,4 +1,4 @@
-// The thread that brings snapshots to the disk, one at a time, in step with those of the other ranks.
+// The thread that writes snapshots to disk, one at a time, in step with those of the other ranks.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@
 
 namespace muster::runtime {
 
-/// A copy of what one rank has to write, as it will lie in its file.
+/// A copy of one rank's share, in the layout of its file.
 struct Snapshot {
     RankFile file;  ///< checksums are still 0
     /// file.size_bytes, and on to a multiple of file_alignment; the head is still missing.
@@ -54,28 +54,28 @@ class SaveWorker {
         std::vector<KeptCheckpoint> known;        ///< rank 0's: what is known of those on the disk
     };
 
-    /// An error when the system has no thread to give.
+    /// Returns an error if the system cannot start a thread.
     static Result<std::unique_ptr<SaveWorker>> start(Terms terms, std::unique_ptr<SaveBoard> board);
-    /// Finishes what it has, however long that takes.
+    /// Finishes the save in progress, however long that takes.
     ~SaveWorker();
 
-    /// `snapshot.memory` must not be touched until idle(). Only while idle.
+    /// `snapshot.memory` must stay untouched until idle(). Call it only while idle.
     void begin(Snapshot snapshot);
     [[nodiscard]] bool idle() const;
-    /// What is under way is for agents alone, so it ends soon.
+    /// True if the snapshot in progress is for agents alone, so it ends soon.
     [[nodiscard]] bool in_memory_only() const;
     /// The agent has taken the last copy, so its memory must not be written. While idle.
     [[nodiscard]] bool gave_last() const { return gave_last_; }
     /// While idle: of the last save that went to a disk, what this rank knows of did not all go well.
     [[nodiscard]] bool last_failed() const;
-    /// Waits until it is idle. timed_out: the save under way has not even ended by the deadlines that it has itself, so
-    /// the disk hangs; then this object must outlive the process.
+    /// Waits until it is idle. timed_out: the save in progress has exceeded even its own deadlines, so the disk hangs;
+    /// then this object must outlive the process.
     Result<void> finish();
-    /// Reports since the last call.
+    /// The reports since the last call.
     std::vector<SaveReport> take_reports();
-    /// A save that was not begun: its report.
+    /// Adds the report of a save that was not begun.
     void leave_out(SaveReport report);
-    /// Of the newest save, begun or left out, that has a report: why it is not on the disk; empty where it is.
+    /// The reason why the newest save with a report, begun or skipped, is not on disk; empty if it is.
     [[nodiscard]] std::string newest_trouble() const;
     /// Rank 0, while idle: what reading a checkpoint has shown.
     void note(const KeptCheckpoint& checkpoint);

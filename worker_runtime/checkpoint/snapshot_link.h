@@ -1,4 +1,4 @@
-// Where copies of the state outlive the worker: its agent, in most cases.
+// The keeper of copies that outlive the worker, usually its agent.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,18 @@ class SnapshotLink {
   public:
     virtual ~SnapshotLink() = default;
 
-    /// The first `size_bytes` of `memory` are this rank's snapshot of `step`, for the checkpoints in `directory` (an
-    /// absolute path). They must not be written again before two others were given. False: it was not taken, and what
-    /// was given before counts.
+    /// Gives the first `size_bytes` of `memory`, this rank's snapshot of `step` for the checkpoints in `directory` (an
+    /// absolute path). They must stay unchanged until two others were given. Returns false if it was not taken; the one
+    /// given before counts then.
     virtual bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,
                       const std::string& directory) = 0;
 
-    /// The same of another rank's snapshot, which came from another node. It may be written again when two others of
+    /// The same for another rank's snapshot, which came from another node. It may be overwritten after two others of
     /// that rank were given.
     virtual bool give_copy(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step, int rank) = 0;
 
-    /// What the worker in this one's place gave in a round before: its newest two, and of each rank that it had copies
-    /// of; once. Fewer where there were fewer,
-    /// or they do not come within `limit`.
+    /// Returns, once, the copies of the previous worker in this place: its newest two, and those of each rank whose
+    /// copies it had. Fewer if there were fewer, or if they do not arrive within `limit`.
     virtual std::vector<OfferedSnapshot> take_offers(Duration limit) = 0;
 };
 

@@ -1,8 +1,8 @@
-// What a Communicator points to: checks arguments, runs operations one after another, remembers the first failure.
+// The implementation of Communicator: checks arguments, runs operations one after another, keeps the first failure.
 //
-// A blocking run() with nothing started before it uses the caller's own thread: no hand-over, lowest latency. Started
-// work goes to a lane, a queue with a thread of its own: one for collectives, and one for each direction of each pair,
-// because a send that nobody receives yet must not hold up another.
+// A blocking run() with no started work before it uses the caller's own thread, for the lowest latency. Started work
+// goes to a lane, a queue with its own thread: one for collectives, and one for each direction of each pair, so that a
+// send without a receiver does not block others.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@
 
 namespace muster::runtime {
 
-/// What a Work points to.
+/// The state behind a Work.
 struct WorkState {
     std::mutex mutex;
     std::condition_variable changed;
@@ -37,13 +37,13 @@ struct WorkState {
 
 class CommunicatorBody;
 
-/// All communicators of a round, so that its end can end them.
+/// All communicators of a round, so that the end of the round ends them.
 class RoundGroups {
   public:
     void add(CommunicatorBody& body);
-    /// Afterwards `body` may go: end() neither uses nor will use it.
+    /// Afterwards `body` may be destroyed: end() no longer uses it.
     void remove(CommunicatorBody& body);
-    /// Aborts those that are there, and every one that comes later.
+    /// Aborts all present communicators, and every later one.
     void end(std::string_view why);
 
   private:
@@ -58,10 +58,10 @@ class CommunicatorBody {
 
     struct Terms {
         GroupTerms group;
-        Duration timeout = std::chrono::seconds(300);  ///< of an operation that names none
+        Duration timeout = std::chrono::seconds(300);  ///< default deadline of an operation
         MakeTransport make_transport;                  ///< for split()
         std::shared_ptr<FlightRecorder> flight{};      ///< may be null
-        std::shared_ptr<RoundGroups> groups{};         ///< where it is to be found when the round ends; may be null
+        std::shared_ptr<RoundGroups> groups{};         ///< the round's list of communicators; may be null
     };
 
     CommunicatorBody(Terms terms, std::unique_ptr<Transport> transport);
@@ -74,14 +74,14 @@ class CommunicatorBody {
     [[nodiscard]] std::string_view transport() const { return transport_->name(); }
     [[nodiscard]] Duration timeout() const { return terms_.timeout; }
 
-    /// Whatever is longer: added to a time of the clock it still is one.
+    /// The maximum timeout: added to the current time it does not overflow.
     static constexpr Duration timeout_max = std::chrono::hours(24 * 366);
 
     Result<void> run(const Operation& operation, Duration timeout);
     Work start(const Operation& operation, Duration timeout);
     Result<Memory> allocate(std::size_t size_bytes);
     [[nodiscard]] DeviceQueue* device() const { return transport_->device(); }
-    /// Any error is this communicator's end too, which the other ranks are told.
+    /// An error ends this communicator, and the other ranks receive it.
     Result<std::unique_ptr<Communicator>> split(int color, int key);
     void abort(std::string_view why);
     [[nodiscard]] Result<void> status() const;
@@ -96,7 +96,7 @@ class CommunicatorBody {
     void launch_next(Lane& lane, std::unique_lock<std::mutex>& lock);
     void end_oldest(Lane& lane, const Result<void>& done);
     Error fail(Error error);
-    /// An error is the end of this communicator, wherever it was found.
+    /// An error ends this communicator, wherever it was found.
     Result<void> check_alive(Instant since);
     Result<std::unique_ptr<Transport>> make_part(const SplitTerms& split);
     Error why_no_part(const Error& error);
@@ -111,7 +111,7 @@ class CommunicatorBody {
     std::optional<Error> failure_;
 
     std::mutex lanes_mutex_;
-    std::map<std::pair<int, bool>, std::unique_ptr<Lane>> lanes_;  ///< by (peer, sends); collectives under (-1, false)
+    std::map<std::pair<int, bool>, std::unique_ptr<Lane>> lanes_;  ///< by (peer, sends); collectives at (-1, false)
     Lane* collectives_ = nullptr;
 };
 

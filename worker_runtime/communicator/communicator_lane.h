@@ -1,4 +1,4 @@
-// A queue of operations that must not overtake each other, with the thread that serves it.
+// A queue of operations that run in order, with its thread.
 #pragma once
 
 #include <condition_variable>
@@ -21,25 +21,26 @@ struct CommunicatorBody::Lane {
         Duration timeout;
         std::shared_ptr<WorkState> state;
     };
-    /// Handed to the transport, and not over.
+    /// An operation that was launched on the transport and is not complete.
     struct Launched {
         Duration timeout;
         std::shared_ptr<WorkState> state;
         std::uint64_t flight_entry;
         ProfileRange range;
-        Instant turn;  ///< when the one before was over, or when it was launched
+        Instant turn;  ///< the end of the previous operation, or the launch
     };
     std::mutex mutex;
-    std::condition_variable changed;  ///< for the thread that serves the queue
-    std::condition_variable idle;     ///< for allocate(): nothing runs, nothing is queued
+    std::condition_variable changed;  ///< wakes the thread of the queue
+    std::condition_variable idle;     ///< for allocate(): nothing runs and nothing is queued
     std::deque<Started> queue;
-    std::deque<Launched> launched;  ///< oldest first; of the lane's thread alone
-    bool busy = false;              ///< an operation runs, in whatever thread
+    std::deque<Launched> launched;  ///< oldest first; used by the lane's thread only
+    bool busy = false;              ///< an operation runs in some thread
     bool stop = false;
-    std::uint64_t number = 0;  ///< operations begun here
+    std::uint64_t number = 0;  ///< number of operations begun here
     std::thread thread;
 
-    /// With the mutex held. Two conditions, so that a run() does not wake the thread, which has nothing to do then.
+    /// Call with the mutex held. There are two conditions so that a run() does not wake the thread, which has no work
+    /// then.
     void no_longer_busy() {
         busy = false;
         if (queue.empty()) idle.notify_all();
@@ -47,8 +48,8 @@ struct CommunicatorBody::Lane {
     }
 };
 
-/// "muster all_reduce avg f32 x 1024 #3", for profilers: with the low half of the tag, which is the reducer's number of
-/// the bucket.
+/// A text such as "muster all_reduce avg f32 x 1024 #3" for profilers. #3 is the low half of the tag, which is the
+/// number of the bucket.
 inline std::string range_name(const Operation& operation) {
     return cat("muster ", describe(operation), " #", operation.tag & 0xffff);
 }

@@ -1,4 +1,4 @@
-// Zeroed memory of this process alone, in the form in which communicators give theirs.
+// Zeroed memory of this process alone, as a Memory object.
 #pragma once
 
 #include <cstddef>

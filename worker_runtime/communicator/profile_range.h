@@ -1,5 +1,5 @@
-// Ranges on the time line of NVIDIA's profilers (NVTX), where their library is: MUSTER_NVTX_LIBRARY names its file,
-// else libnvtx3interop.so.1 or libnvToolsExt.so.1 as the loader finds them. Where it is not, a range costs one branch.
+// Ranges on the time line of NVIDIA's profilers (NVTX). MUSTER_NVTX_LIBRARY names the library, else the loader searches
+// for libnvtx3interop.so.1 and libnvToolsExt.so.1. Without the library a range costs one branch.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace muster::runtime {
 
-/// The two functions of that library which matter here; a range may end in another thread than it began.
+/// The two functions of NVTX in use. A range may end in another thread than it began.
 struct ProfilerLibrary {
     std::uint64_t (*start)(const char* name);
     void (*end)(std::uint64_t range);
 };
 
-/// Null where there is none. Looked for once, at the first call.
+/// Null if the library is missing. Searched once, at the first call.
 const ProfilerLibrary* profiler_library();
 
-/// Lasts until end(), or as long as the object.
+/// A range until end() or the destructor.
 class ProfileRange {
   public:
     ProfileRange() = default;
-    /// `name()` gives its name as a std::string; called only where somebody looks.
+    /// `name()` returns the name as a std::string; called only if a profiler is active.
     template <class Name>
     explicit ProfileRange(Name&& name) {
         if (const auto* const library = profiler_library()) [[unlikely]] {

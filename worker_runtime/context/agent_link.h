@@ -1,5 +1,5 @@
-// The worker's end of the channel to its agent (rendezvous/wire/local). Optional: without MUSTER_AGENT_SOCKET, under
-// torchrun or alone, there is none, and nothing that a worker says is waited for.
+// The worker's end of the channel to its agent (rendezvous/wire/local). Optional: without MUSTER_AGENT_SOCKET (under
+// torchrun, or without a launcher) there is none. The worker never waits for it.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,21 @@ namespace muster::runtime {
 
 class AgentLink {
   public:
-    /// Gets a message, and the descriptor beside it (local::Offer; else an invalid one).
+    /// Receives a message and its descriptor (for local::Offer; else an invalid one).
     using Heard = std::function<void(const local::Message&, FileDescriptor)>;
 
-    /// A connection to the agent's end at `address`, not blocking. The errors: invalid_argument, unreachable.
+    /// A non-blocking connection to the agent's end at `address`. Errors: invalid_argument, unreachable.
     static Result<FileDescriptor> reach(const std::string& address);
 
-    /// `heard` gets the agent's messages in the watch's thread. An error (unreachable) when nobody listens at
-    /// `address`.
+    /// `heard` receives the agent's messages in the watch's thread. unreachable: no process listens at `address`.
     static Result<std::unique_ptr<AgentLink>> connect(const std::string& address, std::shared_ptr<FdWatch> watch,
                                                       Heard heard);
     ~AgentLink();
     AgentLink(const AgentLink&) = delete;
     AgentLink& operator=(const AgentLink&) = delete;
 
-    /// Sends now, or drops the message (false) where the agent is slow or gone: training never waits for it. With a
-    /// descriptor for local::Give, which stays the caller's.
+    /// Sends now, or drops the message and returns false if the agent is slow or gone: training never waits for it. For
+    /// local::Give pass a descriptor, which stays the caller's.
     bool send(const local::Message& message, const FileDescriptor* gift = nullptr);
 
   private:

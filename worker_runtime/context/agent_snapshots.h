@@ -12,13 +12,13 @@ namespace muster::runtime {
 
 class AgentSnapshots final : public SnapshotLink {
   public:
-    /// `expected`: so many offers the agent has announced.
+    /// `expected`: the number of offers that the agent has announced.
     explicit AgentSnapshots(std::size_t expected) : expected_(expected) {}
 
-    /// The link goes before its owner; until connect() nothing is given.
+    /// Destroy the link before its owner. Before connect(), nothing is given.
     void connect(AgentLink& agent);
     void disconnect();
-    /// From the thread that hears the agent.
+    /// Called in the thread that receives the agent's messages.
     void add_offer(const local::Offer& offer, FileDescriptor memory);
 
     bool give(const FileDescriptor& memory, std::uint64_t size_bytes, std::int64_t step,

@@ -1,4 +1,4 @@
-// Which transport a group gets.
+// Selects the transport of a group.
 #pragma once
 
 #include <memory>
@@ -17,16 +17,16 @@ namespace muster::runtime {
 
 struct TransportTerms {
     TransportChoice choice = TransportChoice::automatic;
-    std::vector<std::string> addresses = {};  ///< for TCP: numeric, where other ranks may reach this one, best first
+    std::vector<std::string> addresses = {};  ///< for TCP: this rank's numeric addresses, best first
     int node = 0;                             ///< the launcher's number of this node
     TcpAlgorithm algorithm = TcpAlgorithm::automatic;
     std::shared_ptr<FdWatch> watch;
-    NcclTerms nccl = {};  ///< where that is the choice
+    NcclTerms nccl = {};  ///< used if NCCL is the choice
 };
 
-/// A collective over the group: shared memory on one node, the hierarchical transport on several with several ranks
-/// each, TCP where memory cannot be shared. Where ranks sit on one host but cannot share memory (containers with
-/// networks of their own), a log line of rank 0 says so and TCP serves them.
+/// A collective over the group. Returns shared memory on one node, the hierarchical transport on several nodes with
+/// several ranks each, and TCP if memory cannot be shared. If ranks of one host cannot share memory (containers with
+/// separate network namespaces), rank 0 logs a warning and they use TCP.
 Result<std::unique_ptr<Transport>> make_transport(const GroupTerms& group, const TransportTerms& terms);
 
 }  // namespace muster::runtime

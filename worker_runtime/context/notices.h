@@ -1,5 +1,5 @@
-// What this process has been told from outside: to be written by signal handlers and by the thread that hears the
-// agent.
+// The preemption notices and the end of the round, as this process has received them. Signal handlers and the thread
+// that receives the agent's messages write here.
 #pragma once
 
 #include <atomic>
@@ -9,29 +9,30 @@ namespace muster::runtime {
 
 class Notices {
   public:
-    /// A message. What comes within `one_notice` of another is the same notice on another way: the agent's message and
-    /// its signal, or a scheduler's signal to all processes, which the agent passes on.
+    /// A message. A notice within `one_notice` of another is the same notice by another path: the agent's message and
+    /// its signal, or a scheduler's signal to all processes, which the agent forwards.
     void add() {
         const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
         const auto before = last_.exchange(now);
         if (before == 0 || now - before > one_notice.count()) count_.fetch_add(1);
     }
-    /// Async-signal-safe. False: the round is over, so this is a stop and not a notice.
+    /// Async-signal-safe. Returns false if the round is over: this is a stop and not a notice.
     bool add_signal(int signal) {
-        signal_.store(signal);  // before the look, as end_round() does it the other way round: one of them sees both
+        // Before reading the flag. end_round() uses the opposite order, so one of them sees both.
+        signal_.store(signal);
         if (round_over_.load()) return false;
         add();
         return true;
     }
     [[nodiscard]] int count() const { return count_.load(); }
-    /// From now on a signal is a stop. The agent's word of it comes before its signal, but may be read after: gives the
-    /// signal that was taken for a notice and has to be sent again, or 0.
+    /// From now on a signal is a stop. The agent sends its message before the signal, but it may be read after it.
+    /// Returns the signal that was taken for a notice and must be raised again, or 0.
     [[nodiscard]] int end_round() {
         round_over_.store(true);
         return signal_.exchange(0);
     }
     [[nodiscard]] bool round_over() const { return round_over_.load(); }
-    /// Nobody handles signals any more.
+    /// The signals are no longer handled.
     void forget_signal() { signal_.store(0); }
 
   private:

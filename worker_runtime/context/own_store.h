@@ -1,5 +1,4 @@
-// The store of a world of one: nobody else would look into the launcher's, and where there is no launcher there is
-// none.
+// The store of a world of one. The launcher's store has no other reader, and without a launcher there is none.
 #pragma once
 
 #include <condition_variable>
@@ -12,7 +11,7 @@
 
 namespace muster::runtime {
 
-/// Keys of this process. Copies see the same ones.
+/// The keys of this process. Copies share them.
 class OwnStore final : public Store {
   public:
     Result<void> set(std::string_view key, std::string_view value) override;

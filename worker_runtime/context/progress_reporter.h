@@ -1,5 +1,5 @@
-// What this process tells its agent beside training: heartbeats and sections (muster/section.h). One for a process;
-// over the channel of its Context where there is one, else over a connection of its own.
+// Sends heartbeats and sections (muster/section.h) to the agent. One per process. It uses the channel of the Context if
+// there is one, else its own connection.
 #pragma once
 
 #include <sys/types.h>
@@ -24,13 +24,13 @@ class ProgressReporter {
     static ProgressReporter& of_process();
 
     void heartbeat();
-    /// A number for leave(); 0: nobody is told.
+    /// Returns a number for leave(); 0: nothing was sent.
     std::uint64_t enter(std::string name, Duration limit);
     void leave(std::uint64_t number);
 
-    /// The agent takes one connection of a worker: ours gives way before a Context makes its own.
+    /// The agent accepts one connection per worker: closes ours before a Context makes its own.
     void close_own_connection();
-    /// Speaks through `link` from now on, which says drop_channel() before it goes.
+    /// Sends through `link` from now on. The link calls drop_channel() before it is destroyed.
     void use_channel(AgentLink& link);
     void drop_channel(const AgentLink& link);
 
@@ -46,10 +46,10 @@ class ProgressReporter {
     void connect();
 
     std::mutex mutex_;
-    const pid_t owner_;  // a forked child has the memory, not the life
+    const pid_t owner_;  // a forked child shares the memory, but must not report
     AgentLink* link_ = nullptr;
     FileDescriptor own_;
-    bool own_tried_ = false;  // an agent that is not there does not come; nor is it tried beside a Context's
+    bool own_tried_ = false;  // one attempt is enough: an absent agent does not appear later; a Context makes its own
     std::uint64_t next_ = 1;
     std::vector<Entered> entered_;
     std::chrono::steady_clock::time_point heartbeat_at_{};

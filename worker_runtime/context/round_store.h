@@ -1,4 +1,4 @@
-// The launcher's store as the ranks of one round use it: for the trainer's own keys, and to meet.
+// The launcher's store for the ranks of one round: for the trainer's keys, and for meetings.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,12 @@
 
 namespace muster::runtime {
 
-/// Keys under a prefix. Any thread: one call at a time uses the connection.
+/// Keys under a prefix. Thread-safe: calls use the connection one after another.
 class RoundStore final : public Store, public MeetingPlace {
   public:
     RoundStore(rendezvous::StoreClient client, std::string prefix);
 
-    /// Keys of their own over the same connection.
+    /// Another prefix over the same connection.
     [[nodiscard]] std::unique_ptr<RoundStore> below(std::string_view more) const;
 
     Result<void> set(std::string_view key, std::string_view value) override;
@@ -31,7 +31,7 @@ class RoundStore final : public Store, public MeetingPlace {
     Result<void> publish(std::string_view key, std::string_view value, Instant deadline) override;
     Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) override;
 
-    /// Sets it and sees it there, in two seconds at most; not at all while another thread waits at the store.
+    /// Sets the key and reads it back, in at most two seconds; skipped while another thread waits at the store.
     void leave_word(std::string_view key, std::string_view value);
 
     [[nodiscard]] std::string address() const;

@@ -1,4 +1,4 @@
-// Writes this rank's flight record. Costs two reads of the clock and one cache line an operation.
+// Writes this rank's flight record. It costs two clock reads and one cache line per operation.
 #pragma once
 
 #include <cstdint>
@@ -23,21 +23,21 @@ class FlightRecorder {
         std::string job;
     };
 
-    /// In `folder` (MUSTER_FLIGHT_DIR) as flight_JOB_RANK.ring, or in memory of its own when that is empty.
+    /// Writes to `folder` (MUSTER_FLIGHT_DIR) as flight_JOB_RANK.ring, or to a memfd if that is empty.
     static Result<std::shared_ptr<FlightRecorder>> open(const Facts& facts, const std::string& folder);
     ~FlightRecorder();
     FlightRecorder(const FlightRecorder&) = delete;
     FlightRecorder& operator=(const FlightRecorder&) = delete;
 
-    /// For handing the memory to the agent, which keeps it when this process dies.
+    /// The memory for the agent, which keeps it when this process dies.
     [[nodiscard]] const FileDescriptor& descriptor() const { return descriptor_; }
 
-    /// A group's number for begin(). Names beyond the header's room share the last place.
+    /// A group's number for begin(). Names beyond the header's capacity share the last entry.
     std::uint32_t add_group(std::string_view name, int rank, int size);
-    /// The entry to hand to end(). Thread-safe.
+    /// Returns the entry for end(). Thread-safe.
     std::uint64_t begin(std::uint32_t group, std::uint64_t number, const Operation& operation);
     void end(std::uint64_t entry, bool good);
-    /// The first failure stays.
+    /// Keeps the first failure.
     void note_failure(std::string_view text);
 
   private:

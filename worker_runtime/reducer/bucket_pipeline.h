@@ -1,11 +1,11 @@
 // Runs the collectives of the buckets of one step.
 //
-// Most exchanges take one collective a bucket. Where one takes more, the second must not start whenever the first
-// happens to be over, because that differs between ranks, and all ranks must run the same collectives in the same
-// order. So the order is fixed: the collective k of a bucket is started right after the launch of the bucket that comes
-// k x `lag` launches later (waiting for collective k - 1 if need be), and what is left at the end follows in the same
-// pattern. What an exchange does after a bucket's last collective is local, and done at the end. The collectives of a
-// chained exchange (on GPUs) follow each other without the host, and are all started at once.
+// Most exchanges need one collective per bucket. If one needs more, the second must not start whenever the first is
+// complete, because that time differs between ranks, and all ranks must run the same collectives in the same order. So
+// the order is fixed: collective k of a bucket is started right after the launch of the bucket that comes k x `lag`
+// launches later (after waiting for collective k - 1 if needed). The rest at the end follows in the same pattern. The
+// work of an exchange after a bucket's last collective is local and done at the end. The collectives of a chained
+// exchange (on GPUs) follow each other without the host and are all started at once.
 #pragma once
 
 #include <cstddef>
@@ -18,55 +18,55 @@
 namespace muster::runtime {
 
 enum class Launch {
-    start,   ///< a thread of the communicator runs it
-    inline_  ///< in this thread, to its end: for the last bucket, when nothing is left to do meanwhile
+    start,   ///< on a thread of the communicator
+    inline_  ///< in this thread, to its end: for the last bucket, when there is no other work
 };
 
 class BucketPipeline {
   public:
     static constexpr std::size_t lag = 2;
 
-    /// All must outlive the pipeline.
+    /// All arguments must outlive the pipeline.
     BucketPipeline(Communicator& communicator, StepMeter& meter) : communicator_(communicator), meter_(meter) {}
-    /// Waits for what is in progress: the memory must not go before.
+    /// Waits for operations in progress, because their memory must outlive them.
     ~BucketPipeline();
     BucketPipeline(const BucketPipeline&) = delete;
     BucketPipeline& operator=(const BucketPipeline&) = delete;
 
-    /// Does this thread come out of the exchange, which must leave its reducer alone?
+    /// True in a call from the exchange, which must not call its reducer.
     [[nodiscard]] bool is_inside() const { return inside_ == this; }
 
-    /// Before the first launch.
+    /// Call it before the first launch.
     void use(BucketExchange& exchange) { exchange_ = &exchange; }
 
-    /// Where the samples of all ranks will be, in rank order, once the operations that begin() precedes run
+    /// The samples of all ranks, in rank order, written before the operations that follow begin() run
     /// (Operation::weights).
     void know_weights(const float* weights) { weights_ = weights; }
 
-    /// `plan_hash` goes into the tags, so that ranks with different plans notice.
+    /// `plan_hash` is part of the tags, so that ranks with different plans are detected.
     void begin(std::uint64_t plan_hash);
 
-    /// One thread at a time. `bucket` must stay until drain() has returned.
+    /// One thread at a time. `bucket` must stay valid until drain() has returned.
     Result<void> launch(const GradientBucket& bucket, Launch how);
 
     /// Returns when every launched bucket holds its result.
     Result<void> drain();
 
-    /// A collective beside those of the buckets, to its end; its time counts as exposed.
+    /// Runs a collective beside those of the buckets, to its end; its time counts as exposed.
     Result<void> run(Operation operation);
-    /// The same, started, for one whose result nobody waits for. Its time counts for nothing.
+    /// Starts a collective whose result is not awaited. Its time is not counted.
     void start(Operation operation);
 
   private:
     struct Flight {
         const GradientBucket* bucket;
-        int stage = 0;  ///< that comes next
+        int stage = 0;  ///< the next stage
         int collective_count = 1;
         Work work{};
-        std::vector<Work> earlier{};  ///< of the same bucket, where the exchange is chained
+        std::vector<Work> earlier{};  ///< earlier work of the same bucket, if the exchange is chained
     };
 
-    /// While the exchange is called, in this thread.
+    /// Marks this thread while it calls the exchange.
     class InExchange {
       public:
         explicit InExchange(const BucketPipeline& pipeline) { inside_ = &pipeline; }
@@ -94,7 +94,7 @@ class BucketPipeline {
     Work beside_;
 };
 
-/// What this rank gives to a collective.
+/// The bytes that this rank passes to a collective.
 std::size_t input_bytes(const Operation& operation, int world);
 
 }  // namespace muster::runtime

@@ -1,5 +1,5 @@
-// FiniteCheck for gradients on a GPU: one look at each bucket, behind the gradients and in front of what is sent. What
-// was found comes to the host when the step ends.
+// FiniteCheck for gradients on a GPU: one pass over each bucket, between its gradients and its collective. The result
+// is copied to the host at the end of the step.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@ namespace muster::runtime {
 
 class DeviceFiniteCheck {
   public:
-    /// New buckets. A collective the first time, when it takes memory.
+    /// Sets new buckets. A collective the first time, when it allocates memory.
     Result<void> prepare(const ExchangeTerms& terms, std::span<const GradientBucket> buckets);
 
     Result<void> begin_step();
     Result<void> look_at(const GradientBucket& bucket);
-    /// The parameters in which there was something else than numbers, when the queue has nothing to do.
+    /// The parameters with a NaN or infinity, when the queue is idle.
     Result<std::vector<std::int32_t>> found();
 
   private:
     struct Tables {
-        std::vector<std::uint64_t> begins;     ///< of all slices, bucket by bucket
-        std::vector<std::int32_t> parameters;  ///< theirs
-        std::vector<std::size_t> first_slice;  ///< of each bucket
+        std::vector<std::uint64_t> begins;     ///< first elements of all slices, bucket by bucket
+        std::vector<std::int32_t> parameters;  ///< parameters of these slices
+        std::vector<std::size_t> first_slice;  ///< index of each bucket's first slice
     };
 
     DeviceQueue* queue_ = nullptr;
     Duration timeout_{};
     Memory memory_;
-    Tables tables_;  ///< as they also lie on the GPU
+    Tables tables_;  ///< a copy of the tables on the GPU
     std::uint64_t* begins_ = nullptr;
     std::int32_t* parameters_ = nullptr;
     std::uint32_t* found_ = nullptr;

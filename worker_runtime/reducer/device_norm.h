@@ -1,5 +1,5 @@
-// The norm of gradients on a GPU, and factors for them. Sums run in f64 in an order that depends on the sizes alone, so
-// that equal gradients have equal norms on every rank.
+// The norm of gradients on a GPU, and their scaling. Sums run in f64 in an order that depends on the sizes alone, so
+// equal gradients have equal norms on every rank.
 #pragma once
 
 #include "muster/bucket_exchange.h"
@@ -9,23 +9,23 @@ namespace muster::runtime {
 
 class DeviceNorm {
   public:
-    /// A collective: takes memory.
+    /// A collective: allocates memory.
     Result<void> prepare(const ExchangeTerms& terms);
 
     /// Between begin() and total(): adds the squares of `part`, of a floating type.
     Result<void> begin();
     Result<void> add(const Buffer& part);
-    /// Waits for it.
+    /// Waits for the total and returns it.
     Result<double> total();
 
     Result<void> scale(const Buffer& part, double factor);
-    /// Waits for what was scaled.
+    /// Waits until the scaling is complete.
     Result<void> finish();
 
   private:
     DeviceQueue* queue_ = nullptr;
     Duration timeout_{};
-    Memory memory_;  ///< sums, and behind them the total
+    Memory memory_;  ///< the sums, then the total
 };
 
 }  // namespace muster::runtime

@@ -1,4 +1,4 @@
-// The memory of all buckets, and who lies where in it.
+// The memory of all buckets and its layout.
 #pragma once
 
 #include <span>
@@ -12,9 +12,9 @@ namespace muster::runtime {
 
 class GradientArena {
   public:
-    /// Lays the gradients out as `plan` says; all are zero then. A collective: takes memory where the present one is
-    /// too small, which is the first time and hardly ever later. The old memory goes before the new one comes, so that
-    /// there are never two copies of the gradients.
+    /// Lays out the gradients as `plan` defines and zeroes them. A collective: it allocates memory if the present one
+    /// is too small, the first time and rarely later. It frees the old memory first, so that there are never two copies
+    /// of the gradients.
     Result<void> hold(Communicator& communicator, const BucketPlan& plan);
 
     [[nodiscard]] Buffer gradient(std::int32_t parameter) const {
@@ -25,12 +25,12 @@ class GradientArena {
     [[nodiscard]] std::span<GradientBucket> buckets() { return buckets_; }
     [[nodiscard]] std::span<const GradientBucket> buckets() const { return buckets_; }
 
-    /// Zero, when it returns.
+    /// Zeroes the gradients before it returns.
     Result<void> clear();
 
   private:
     Memory memory_;
-    DeviceQueue* device_ = nullptr;  ///< the communicator's, where the memory is a GPU's
+    DeviceQueue* device_ = nullptr;  ///< the communicator's queue if the memory is on a GPU
     Duration timeout_{};
     std::size_t used_bytes_ = 0;
     std::vector<Buffer> gradients_;

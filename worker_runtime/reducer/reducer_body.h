@@ -1,5 +1,5 @@
-// What a GradientReducer points to. The cores decide (plan, schedule, what is learned); this brings them together with
-// the communicator, the memory and the clock.
+// The implementation of GradientReducer. The cores decide (plan, schedule, learned order); this class connects them
+// with the communicator, the memory and the clock.
 //
 // One step:
 //   begin()        new buckets, when the ranks agreed on them at the end of the step before; the schedule starts afresh
@@ -38,14 +38,14 @@ namespace muster::runtime {
 enum class PassKind {
     local,
     synchronised,
-    company,  ///< synchronised, but this rank has no batch: it keeps the others company
+    company,  ///< averaged, but this rank has no batch: it takes part with weight 0
 };
 
 class ReducerBody {
   public:
     ReducerBody(Communicator& communicator, std::vector<Parameter> parameters, const ReducerOptions& options);
 
-    /// Everything of make() that can fail.
+    /// The parts of make() that can fail.
     Result<void> set_up();
 
     Result<Layout> begin(PassKind kind, float samples);
@@ -104,55 +104,55 @@ class ReducerBody {
     Result<void> marked_wrongly(std::int32_t parameter) const;
     Result<void> fail(Error error);
     [[nodiscard]] Error in_step(Error error) const;
-    /// Calls that an exchange must not make.
+    /// Checks for calls that an exchange must not make.
     [[nodiscard]] Result<void> check_outside() const;
 
     Communicator& communicator_;
     std::vector<Parameter> parameters_;
     ReducerOptions options_;
-    DeviceQueue* const device_;  ///< where gradients lie on a GPU; else null
+    DeviceQueue* const device_;  ///< the GPU queue if gradients are on a GPU; else null
     std::shared_ptr<BucketExchange> exchange_;
     BucketCaps caps_;
 
-    ParameterOrder order_;  ///< that the plan was made of
+    ParameterOrder order_;  ///< the order from which the plan was made
     BucketPlan plan_;
     GradientArena arena_;
     std::unique_ptr<BucketSchedule> schedule_;
-    std::unique_ptr<OrderLearner> learner_;  ///< of rank 0
+    std::unique_ptr<OrderLearner> learner_;  ///< on rank 0 only
     UsedParameters usage_;
     bool new_buckets_due_ = false;  ///< the same on all ranks
 
     Memory control_memory_;
     std::optional<StepControl> control_;
-    std::uint8_t* live_ = nullptr;  ///< one byte of control memory: does this rank have a batch?
+    std::uint8_t* live_ = nullptr;  ///< one byte of control memory: 1 if this rank has a batch
 
-    float samples_ = 1;           ///< of this rank, in the step
-    std::vector<float> weights_;  ///< where gradients lie on a GPU: samples of all ranks
-    bool kernels_ = false;        ///< these may be worked on there
+    float samples_ = 1;           ///< samples of this rank in the step
+    std::vector<float> weights_;  ///< if gradients are on a GPU: samples of all ranks
+    bool kernels_ = false;        ///< true if kernels can be launched on the gradients
     DeviceFiniteCheck device_check_;
     DeviceNorm device_norm_;
 
     StepMeter meter_;
-    /// Serialises launches: several threads may complete buckets at once. Guards failure_ while they may mark.
+    /// Serialises launches, because several threads may complete buckets at once. Guards failure_ during marks.
     mutable std::mutex launching_;
-    BucketPipeline pipeline_;  ///< after all memory that its work needs
+    BucketPipeline pipeline_;  ///< declared after all memory that its work uses
 
-    std::atomic<bool> in_pass_ = false;  ///< a failed launch ends it under other threads' marks
+    std::atomic<bool> in_pass_ = false;  ///< a failed launch resets it while other threads mark
     ProfileRange step_range_;
-    std::atomic<bool> behind_events_ = false;  ///< the device's queue follows the caller's work of this step
+    std::atomic<bool> behind_events_ = false;  ///< the device's queue runs after the caller's work of this step
     PassKind kind_ = PassKind::local;
     std::uint64_t step_ = 0;
-    std::uint64_t first_step_ = 0;     ///< of this reducer: later than 0 where a saved state was restored
-    bool layout_changed_ = false;      ///< since the last synchronised step
-    std::vector<bool> marked_before_;  ///< in local steps since the last synchronised one
+    std::uint64_t first_step_ = 0;     ///< first step of this reducer: above 0 after a restore
+    bool layout_changed_ = false;      ///< since the last averaged step
+    std::vector<bool> marked_before_;  ///< in local steps since the last averaged one
     bool any_marked_before_ = false;
-    std::vector<bool> used_;  ///< by any rank, in the last synchronised step
+    std::vector<bool> used_;  ///< by any rank, in the last averaged step
     std::vector<std::int32_t> not_finite_;
     Result<void> failure_;
 };
 
-/// The exchange that the options name. invalid_argument where they contradict each other.
-/// `on_device`: where gradients lie on a GPU.
+/// The exchange that the options name. invalid_argument: the options contradict each other. `on_device`: gradients are
+/// on a GPU.
 Result<std::shared_ptr<BucketExchange>> make_exchange(const ReducerOptions& options, bool on_device);
 
 }  // namespace muster::runtime

@@ -1,5 +1,4 @@
-// What ranks do together before the first step: make sure that they train the same model, and start from the same
-// values.
+// The collectives of all ranks before the first step: they compare their models and copy rank 0's values.
 #pragma once
 
 #include <span>
@@ -11,17 +10,17 @@
 
 namespace muster::runtime {
 
-/// A collective. An error says, on every rank, what differs first between which two ranks. `local` is what this rank
-/// thinks of its own registration: where it is an error, the other ranks learn that this rank is out.
+/// A collective. An error on every rank names the first difference and the two ranks. `local` is the check of this
+/// rank's own registration: if it is an error, the other ranks fail too.
 Result<void> compare_registrations(Communicator& communicator, const Registration& registration,
                                    const Result<void>& local);
 
-/// A collective: every rank's parameters become rank 0's. The buckets' memory, which it uses on the
-/// way, then holds parameters.
+/// A collective: replaces every rank's parameters by rank 0's. It uses the buckets' memory, which holds parameters
+/// afterwards.
 Result<void> broadcast_parameters(Communicator& communicator, std::span<const Parameter> parameters,
                                   std::span<const GradientBucket> buckets);
 
-/// A collective: `caps` with what this group's latency and bandwidth, as rank 0 measures them, make of them.
+/// A collective: adapts `caps` to this group's latency and bandwidth, as rank 0 measures them.
 Result<BucketCaps> measured_caps(Communicator& communicator, BucketCaps caps);
 
 }  // namespace muster::runtime

@@ -1,6 +1,6 @@
-// How the ranks of one host hand each other descriptors: a star of Unix sockets around the lowest of them. The leader
-// listens at an abstract address (it has no file, and goes with the process) that is a random number from the round's
-// store, so nobody can be met by mistake; that the address is reachable proves that both sit on one kernel.
+// Ranks of one host pass descriptors to each other: a star of Unix sockets around the lowest rank. The leader listens
+// on an abstract address (no file; it vanishes with the process), a random token from the round's store, so no other
+// program connects by mistake. If the address is reachable, both ranks use one kernel.
 #pragma once
 
 #include <optional>
@@ -14,16 +14,16 @@
 
 namespace muster::runtime {
 
-/// What a rank tells its group before anybody connects.
+/// The identity that a rank publishes before it connects.
 struct LocalIdentity {
     std::string host;           ///< for messages
     std::string kernel;         ///< boot id
     std::string network_space;  ///< abstract addresses live in a network namespace
     int pid = 0;                ///< for messages; in a container it is the container's
     int node = 0;               ///< the launcher's number of the node
-    std::string address;        ///< where this rank would listen, 32 hexadecimal digits
+    std::string address;        ///< the listen address of this rank, 32 hexadecimal digits
 
-    int rank = 0;  ///< in the whole group, of which those who meet may be a part
+    int rank = 0;  ///< in the whole group; the ranks that meet may be a part of it
 
     static LocalIdentity of_this_process(int rank);
     [[nodiscard]] std::string encode() const;
@@ -33,13 +33,13 @@ struct LocalIdentity {
 /// "rank 3 (pid 4711 on gpu07)".
 std::string describe(const LocalIdentity& identity);
 
-/// Can these two hand each other descriptors?
+/// True if these two ranks can pass descriptors to each other.
 bool can_meet(const LocalIdentity& a, const LocalIdentity& b);
 
-/// Ranks of one host that one meeting can hold: its descriptors travel in one message.
+/// The maximum number of ranks in one meeting: its descriptors travel in one message.
 inline constexpr int local_ranks_max = 253;
 
-/// Opened before the identities are exchanged, so that whoever knows the address can connect at once.
+/// Opened before the identities are exchanged, so that a rank that knows the address can connect at once.
 struct LocalDoor {
     LocalIdentity identity;
     FileDescriptor listener;
@@ -50,14 +50,14 @@ struct LocalDoor {
 /// One rank's end of the star.
 class LocalMeeting {
   public:
-    /// Connects ranks 0..size-1, all of which are on this host. `identities` in rank order. An error names all
-    /// ranks that did not come, to everybody who did.
+    /// Connects ranks 0..size-1, all on this host. `identities` are in rank order. An error names all missing ranks, on
+    /// every rank that joined.
     static Result<LocalMeeting> hold(int rank, LocalDoor door, std::vector<LocalIdentity> identities,
                                      const MeetingWait& wait);
 
-    /// A collective: gives `descriptor` to all, and gets all ranks', in rank order. Where a rank calls with `trouble`
-    /// instead (its descriptor is then not looked at), every rank gets that rank's trouble as a limit_exceeded. Ranks
-    /// that are late, or one that has gone, are named to all others.
+    /// A collective: passes `descriptor` to all ranks, and returns all ranks' descriptors in rank order. If a rank
+    /// calls with `trouble` instead (its descriptor is ignored), every rank gets that text as limit_exceeded. All other
+    /// ranks get the names of late or ended ranks.
     Result<std::vector<FileDescriptor>> share(const FileDescriptor& descriptor, const std::string& trouble,
                                               const MeetingWait& wait);
 
@@ -72,7 +72,7 @@ class LocalMeeting {
 
     int rank_;
     std::vector<LocalIdentity> identities_;
-    std::vector<FileDescriptor> sockets_;  ///< the leader's: to each rank, its own empty; others': one, to the leader
+    std::vector<FileDescriptor> sockets_;  ///< the leader: one per rank, its own empty; others: one, to the leader
 };
 
 }  // namespace muster::runtime

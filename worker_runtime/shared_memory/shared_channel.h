@@ -15,16 +15,16 @@ class SharedChannel {
   public:
     SharedChannel(SharedGroup& group, int from, int to) : group_(group), from_(from), to_(to) {}
 
-    /// Returns when the receiver's copy needs nothing more of `operation.input`.
+    /// Returns when the receiver no longer needs `operation.input`.
     Result<void> send(const Operation& operation, const RunTerms& terms);
-    /// invalid_argument, at both ends, when the message that comes has another type or count.
+    /// invalid_argument, at both ends: the incoming message has another type or count.
     Result<void> receive(const Operation& operation, const RunTerms& terms);
 
   private:
     SharedGroup& group_;
     const int from_;
     const int to_;
-    std::uint64_t slots_ = 0;  ///< filled or emptied so far
+    std::uint64_t slots_ = 0;  ///< slots filled or emptied so far
 };
 
 }  // namespace muster::runtime

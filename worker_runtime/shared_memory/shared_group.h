@@ -1,9 +1,10 @@
-// The ranks of one host around their shared memory: how they meet, go step by step, and learn that one of them is gone.
+// The ranks of one host and their shared memory: how they meet, proceed in steps, and detect the end of a rank.
 //
-// Lockstep: step() raises this rank's word and waits until all others have come as far. What a rank wrote before its
-// step, all see after theirs. meet() is the step that begins an operation: signatures are compared there, before data
-// moves. Windows are used in turns (turn()): a half that was written before a step and read after it may be written
-// again two turns later, because every rank has then passed another step.
+// Lock step: step() increments this rank's word and waits until all others have reached the same step. All ranks see
+// after their step what a rank wrote before its own. meet() is the step that begins an operation: ranks compare
+// signatures there, before data moves. Windows are used in turns (turn()): a half that was written before a step and
+// read after it may be overwritten two turns later, because every rank has then passed another step. again two turns
+// later, because every rank has then passed another step.
 #pragma once
 
 #include <atomic>
@@ -37,12 +38,11 @@ class SharedGroup {
     [[nodiscard]] int rank() const { return rank_; }
     [[nodiscard]] int size() const { return size_; }
 
-    /// Begins `operation`: a step after which all ranks are known to do the same. invalid_argument, on every rank,
-    /// names the first two that differ.
-    /// `copied`: this rank has its data in its window already.
+    /// Begins `operation`: after this step all ranks run the same operation. invalid_argument, on every rank, names the
+    /// first two ranks that differ. `copied`: this rank's data is in its window already.
     Result<void> meet(const Operation& operation, bool copied, const RunTerms& terms);
-    /// Begins `operation` without waiting for anybody: one that all ranks compare elsewhere, before it can end. Who
-    /// meets for another one finds here that this rank differs.
+    /// Begins `operation` without waiting: all ranks compare it elsewhere before it can end. A rank that meets for
+    /// another operation detects the difference here.
     Result<void> announce(const Operation& operation);
     /// One more step of the operation that meet() began.
     Result<void> step(const RunTerms& terms);
@@ -51,12 +51,12 @@ class SharedGroup {
     [[nodiscard]] std::byte* window(int rank) const;
     void turn() { ++turns_; }
 
-    /// After meet(): where each rank's data lies in memory from allocate(), if all of it lies at the same place in the
-    /// same allocation, or `apart_bytes` further with each rank; else empty.
+    /// After meet(): each rank's data in memory from allocate(), if all of it is at the same offset of the same
+    /// allocation, or at offsets that grow by `apart_bytes` per rank; else empty.
     [[nodiscard]] std::vector<void*> common_memory(std::size_t apart_bytes = 0) const;
-    /// Does `data` lie in memory from allocate()?
+    /// True if `data` is in memory from allocate().
     [[nodiscard]] bool is_shared(const void* data) const;
-    /// After meet(): had every rank copied its data?
+    /// After meet(): true if every rank had copied its data.
     [[nodiscard]] bool all_copied() const;
     /// After meet(): the ranks' weights; empty when all are 1.
     [[nodiscard]] std::vector<float> weights() const;
@@ -66,25 +66,25 @@ class SharedGroup {
     [[nodiscard]] ChannelLine& channel(int from, int to) const;
     [[nodiscard]] std::byte* channel_slot(int from, int to, std::uint64_t number) const;
 
-    /// An error is the group's failure, whoever found it; returns at once.
+    /// Returns at once; an error is the group's failure.
     [[nodiscard]] Result<void> check_alive() const;
-    /// Ends the group with this failure, unless it has one already; the first one is returned.
+    /// Ends the group with this failure, unless it has one already. Returns the first one.
     Error fail(Errc code, const std::string& text);
     [[nodiscard]] Error failure() const;
-    /// What `rank` looks like in messages: "rank 3 (pid 4711 on gpu07)".
+    /// The name of `rank` in messages, such as "rank 3 (pid 4711 on gpu07)".
     [[nodiscard]] std::string who(int rank) const;
     [[nodiscard]] std::string who(const std::vector<int>& ranks) const;
     /// Waits for `from`'s step of a message; an error is the group's end.
     Result<void> await_message(int from, StepWord& word, std::uint64_t step, const Operation& operation,
                                const RunTerms& terms);
 
-    /// The ranks that this one waits for, from any thread.
+    /// The ranks for which this one waits. Thread-safe.
     [[nodiscard]] std::vector<int> awaited() const;
-    /// What a wait is part of.
+    /// The operation of which a wait is a part.
     enum class WaitIn { collective, message };
-    /// Who of `late`, or elsewhere, keeps the group waiting, in words; or what has ended it meanwhile.
+    /// The ranks of `late`, or elsewhere, that keep the group waiting, as text; or the failure that ended it meanwhile.
     using Blame = std::function<Result<std::string>(const std::vector<int>& late, WaitIn what)>;
-    /// Asked at a deadline. Without it, the ranks that did not come are named.
+    /// Called at a deadline. Without it, the missing ranks are named.
     void ask_whom_to_blame(Blame blame) { blame_ = std::move(blame); }
 
   private:
@@ -102,9 +102,9 @@ class SharedGroup {
     [[nodiscard]] const Signature& signature(int rank) const;
     void locate(const void* data, Signature& signature) const;
     [[nodiscard]] Spin spin(Patience patience) const;
-    /// Does this rank wait for that one, in a collective or for memory?
+    /// True if this rank waits for that one, in a collective or for memory.
     [[nodiscard]] bool is_behind(int rank) const;
-    /// Turns the end of a wait for `rank`, and for `late` if that is its deadline, into the group's failure.
+    /// Turns the end of a wait for `rank` (at a deadline: for `late`) into the group's failure.
     Error end_of_wait(WaitEnd end, int rank, const std::vector<int>& late, WaitIn what, const std::string& doing);
     void peer_ended(int rank);
 
@@ -122,8 +122,8 @@ class SharedGroup {
     std::uint64_t operations_ = 0;
     std::uint64_t steps_ = 0;
     std::uint64_t turns_ = 0;
-    std::atomic<bool> shares_ = false;                   ///< memory, which all hand to the first rank and get from it
-    std::unique_ptr<std::atomic<int>[]> message_waits_;  ///< threads that wait for a message, of each rank
+    std::atomic<bool> shares_ = false;                   ///< an allocate() is in progress
+    std::unique_ptr<std::atomic<int>[]> message_waits_;  ///< by rank: threads that wait for a message from it
     bool crowded_ = false;                               ///< more ranks than cores
     Blame blame_;
 };

@@ -1,5 +1,5 @@
-// Anonymous memory that several processes map: a memfd, so it has no name that could clash and goes with its last user,
-// however that ends.
+// Anonymous memory that several processes map: a memfd. It has no name that could clash, and vanishes with its last
+// user.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +14,12 @@ namespace muster::runtime {
 /// A mapping of a memfd, read and write. Unmapped with the object.
 class SharedSegment {
   public:
-    /// Zeroed memory, all of it taken now, so that no later write can end in SIGBUS; sealed against being cut short.
-    /// limit_exceeded where the host or this cgroup has too little, which is looked at first: a cgroup's limit would
-    /// otherwise end a process instead of failing the call.
+    /// Zeroed memory, fully reserved now, so that no later write causes SIGBUS, and sealed against truncation.
+    /// limit_exceeded: the host or this cgroup has too little; this is checked first, because a cgroup's limit would
+    /// kill a process instead of failing the call.
     static Result<SharedSegment> create(std::size_t size_bytes, const std::string& purpose);
 
-    /// A peer's. invalid_argument when it is shorter than `size_bytes`, or could become so.
+    /// A peer's memory. invalid_argument: it is shorter than `size_bytes`, or could be truncated.
     static Result<SharedSegment> map(const FileDescriptor& memory, std::size_t size_bytes);
 
     SharedSegment() = default;
@@ -29,9 +29,9 @@ class SharedSegment {
 
     [[nodiscard]] std::byte* data() const { return data_; }
     [[nodiscard]] std::size_t size_bytes() const { return size_bytes_; }
-    /// For passing on; only what create() made has one.
+    /// The descriptor for other processes; only memory from create() has one.
     [[nodiscard]] const FileDescriptor& descriptor() const { return descriptor_; }
-    /// Once every peer has it, the descriptor is of no more use: the mappings keep the memory.
+    /// Closes the descriptor when every peer has it: the mappings keep the memory.
     void close_descriptor() { descriptor_.reset(); }
 
   private:

@@ -1,15 +1,15 @@
-// How far a rank has come, in memory that its group shares: one word each, which its owner raises and all others wait
-// for. A wait spins, then yields, then sleeps on a futex, so that it is quick where every rank has a core and harmless
-// where ranks outnumber cores.
+// The progress of a rank, in memory that its group shares: one word per rank, which its owner increments and all others
+// wait for. A wait spins, then yields, then sleeps on a futex. So it is fast if every rank has a core and harmless if
+// ranks outnumber cores.
 //
 //   value = steps << 2 | left << 1 | failed
 //
-// `failed` is set by whoever finds that the group is broken, on the words of all ranks; `left` by the owner when it
-// closes its communicator in order. Both change the word that sleepers watch, so none of them can miss it.
+// Any rank that finds the group broken sets `failed` on the words of all ranks. The owner sets `left` when it closes
+// its communicator in order. Both change the word on which waiters sleep, so no waiter misses them.
 //
-// A word that has failed rises no more, and who gives up at its deadline marks the word that it waited for in the same
-// atomic step in which it sees that it has not risen. So of the rank that gives up and the one that is late, either
-// both pass or both fail; and where one rank has given up a step, no rank passes it, because all wait for that word.
+// A failed word never increases again. A rank at its deadline marks the word that it waited for in the same atomic step
+// that reads the missing increment. So the rank at its deadline and the late one both pass or both fail. If one rank
+// has abandoned a step, no rank passes it, because all wait for that word.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@ namespace muster::runtime {
 
 struct StepWord {
     std::atomic<std::uint64_t> value = 0;
-    std::atomic<std::uint32_t> sleepers = 0;  ///< an upper bound: a sleeper that is killed stays counted
+    std::atomic<std::uint32_t> sleepers = 0;  ///< an upper bound: a killed sleeper stays counted
 };
 
-/// One more step of the owner's. False, and no step, when the word has failed.
+/// One more step of the owner. Returns false, without a step, if the word has failed.
 [[nodiscard]] bool publish_step(StepWord& word);
 void mark_failed(StepWord& word);
 void mark_left(StepWord& word);
@@ -33,7 +33,7 @@ void mark_left(StepWord& word);
 [[nodiscard]] bool has_left(const StepWord& word);
 [[nodiscard]] bool has_failed(const StepWord& word);
 
-/// What a waiter does before it sleeps.
+/// The work of a waiter before it sleeps.
 struct Spin {
     int pauses = 0;
     int yields = 0;
@@ -41,8 +41,8 @@ struct Spin {
 
 enum class WaitEnd { reached, failed, left, timed_out };
 
-/// Returns when the owner has made `step` steps, or what prevents that. A word that has both reached and failed counts
-/// as reached. After timed_out the word has failed: the owner will not make this step any more.
+/// Waits until the owner has made `step` steps, and returns that or the reason why not. A word that has reached the
+/// step and failed counts as reached. After timed_out the word has failed: the owner can no longer make this step.
 WaitEnd await_step(StepWord& word, std::uint64_t step, Spin spin, Instant deadline);
 
 }  // namespace muster::runtime

@@ -1,4 +1,4 @@
-// How much memory may still be taken.
+// The memory that is still available.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace muster::runtime {
 
-/// Bytes that this process may still take without the host or its cgroup (version 1 or 2) running out; an estimate,
-/// which counts page cache as free. `root` is where /proc and /sys are looked for, for tests.
+/// An estimate of the bytes that this process can still allocate before the host or its cgroup (version 1 or 2) runs
+/// out of memory. It counts page cache as free. `root` replaces / for /proc and /sys in tests.
 std::size_t available_memory_bytes(const std::string& root = "");
 
 }  // namespace muster::runtime

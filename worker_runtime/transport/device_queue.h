@@ -1,7 +1,7 @@
-// What the engine does with memory that the host cannot touch: a stream of a GPU, beside the one of the collectives.
+// The engine's work on memory that the host cannot access: a GPU stream beside that of the collectives.
 //
-// Nothing waits but finish() and settle(). Between this queue and the collectives there is no order but by mark(): an
-// operation whose `after` is a mark starts behind all that was put here before.
+// Only finish() and settle() wait. Order between this queue and the collectives comes from mark() alone: an operation
+// whose `after` is a mark starts after all work that was put here before.
 #pragma once
 
 #include <cstddef>
@@ -16,51 +16,51 @@ enum class KernelNumber : int;
 
 namespace muster::runtime {
 
-/// One launch of a kernel (worker_runtime/kernels): kernels::launch() makes it.
+/// One launch of a kernel (worker_runtime/kernels), made by kernels::launch().
 struct KernelCall {
     kernels::KernelNumber number;
     std::uint32_t blocks;
-    const void* arguments;  ///< the kernel's struct; copied by launch()
+    const void* arguments;  ///< the kernel's struct; launch() copies it
 };
 
-/// A stream of a GPU that takes kernels of ours.
+/// A GPU stream that accepts our kernels.
 class KernelQueue {
   public:
     virtual ~KernelQueue() = default;
-    /// Behind everything put before, without waiting for it.
+    /// Runs after all earlier work; does not wait for it.
     virtual Result<void> launch(const KernelCall& call) = 0;
 };
 
-/// Arithmetic that belongs to a collective (Operation::steps), on its stream: both are called when it is launched, by
-/// one thread. They put work onto the stream, and wait for nothing. Must outlive the operation.
+/// Arithmetic that belongs to a collective (Operation::steps), on its stream. One thread calls both functions when the
+/// collective is launched. They enqueue work and never wait. The object must outlive the operation.
 class CollectiveSteps {
   public:
     virtual ~CollectiveSteps() = default;
-    /// In front of the collective; behind Operation::after, and the collectives before.
+    /// Before the collective, and after Operation::after and earlier collectives.
     virtual Result<void> before(KernelQueue& stream) const = 0;
-    /// Behind it: the operation is over when this is.
+    /// After the collective; the operation is complete when this work is.
     virtual Result<void> behind(KernelQueue& stream) const = 0;
 };
 
-/// Any thread.
+/// Thread-safe.
 class DeviceQueue : public KernelQueue {
   public:
-    /// May kernels be launched here? unsupported says why not.
+    /// Success if kernels can be launched here; unsupported gives the reason.
     virtual Result<void> has_kernels() = 0;
 
-    /// What is put later comes behind `event` (a cudaEvent_t) as it stands now: it may be recorded again at once.
+    /// Later work runs after `event` (a cudaEvent_t) in its current state; the caller may record it again at once.
     virtual Result<void> wait_for(void* event) = 0;
-    /// Between memory of the host and of the device, in any direction. Host memory must stay until finish().
+    /// Copies between host and device memory, in any direction. Host memory must stay valid until finish().
     virtual Result<void> copy(void* to, const void* from, std::size_t size_bytes) = 0;
     virtual Result<void> fill_zero(void* memory, std::size_t size_bytes) = 0;
 
-    /// The event (a cudaEvent_t) of that number, from 0, behind everything put so far.
+    /// The event (a cudaEvent_t) with this number, from 0, recorded after all earlier work.
     virtual Result<void*> mark(std::size_t number) = 0;
 
-    /// Returns when all that was put so far is done. timed_out after `limit`.
+    /// Returns when all earlier work is complete. timed_out after `limit`.
     virtual Result<void> finish(Duration limit) = 0;
-    /// Returns when the whole device has nothing to do, whoever gave it work: for what happens rarely, and must not
-    /// change memory under work that the caller has not told about.
+    /// Returns when the whole device is idle, whoever started its work. For rare changes of memory that other work,
+    /// unknown here, may still use.
     virtual Result<void> settle() = 0;
 };
 

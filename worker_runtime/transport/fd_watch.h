@@ -1,5 +1,5 @@
 // A thread that waits for descriptors to become readable: peers' pidfds (a process has ended) and the agent's channel.
-// One for a process, however many communicators it has.
+// One per process, however many communicators it has.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +16,16 @@ namespace muster::runtime {
 
 class FdWatch {
   public:
-    /// With the thread running; signals are blocked in it.
+    /// Starts the thread, with signals blocked in it.
     static Result<std::shared_ptr<FdWatch>> start();
     ~FdWatch();
     FdWatch(const FdWatch&) = delete;
     FdWatch& operator=(const FdWatch&) = delete;
 
-    /// Calls `ready` in the watch's thread when `fd` is readable or has ended, and again for as long as it returns
-    /// true. `fd` stays the caller's, and open until remove() has returned.
+    /// Calls `ready` in the watch's thread when `fd` is readable or closed, and again while it returns true. The caller
+    /// owns `fd` and keeps it open until remove() has returned.
     Result<std::uint64_t> add(const FileDescriptor& fd, std::function<bool()> ready);
-    /// Afterwards `ready` neither runs nor will run. Not from within a `ready`.
+    /// Afterwards `ready` neither runs nor will run. Do not call it within a `ready`.
     void remove(std::uint64_t id);
 
   private:
@@ -41,7 +41,7 @@ class FdWatch {
     std::thread thread_;
     std::mutex mutex_;  ///< held while a `ready` runs
     std::map<std::uint64_t, Entry> entries_;
-    std::uint64_t next_id_ = 1;  ///< 0 is the stop descriptor's
+    std::uint64_t next_id_ = 1;  ///< 0 is the id of the stop descriptor
 };
 
 }  // namespace muster::runtime

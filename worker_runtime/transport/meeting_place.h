@@ -1,4 +1,4 @@
-// Where the ranks of a group find each other before any of them is connected: the round's store, or a map in tests.
+// The place where the ranks of a group exchange data before they are connected: the round's store, or a map in tests.
 #pragma once
 
 #include <memory>
@@ -12,32 +12,32 @@
 
 namespace muster::runtime {
 
-/// Thread-safe. Keys are never deleted: the store is the round's, and ends with it.
+/// Thread-safe. Keys are never deleted, because the store ends with the round.
 class MeetingPlace {
   public:
     virtual ~MeetingPlace() = default;
     virtual Result<void> publish(std::string_view key, std::string_view value, Instant deadline) = 0;
-    /// The values of all `keys`, once they are all there. timed_out names the first that is missing; where `wait` has a
-    /// parent, its failure ends this soon.
+    /// Waits until all `keys` exist and returns their values. timed_out names the first missing key; a failure of the
+    /// parent in `wait` ends the wait at once.
     virtual Result<std::vector<std::string>> collect(const std::vector<std::string>& keys, const MeetingWait& wait) = 0;
 };
 
 class WaitBoard;
 
-/// Who makes a transport, and with whom. The same on all ranks but for `rank`.
+/// The parameters of a new group. All except `rank` are equal on all ranks.
 struct GroupTerms {
     int rank = 0;
     int size = 1;
     std::string id;  ///< unique in the round, for keys and messages: "world", "world/0.1"
     std::shared_ptr<MeetingPlace> place;
-    Duration meeting_timeout = std::chrono::seconds(300);  ///< for all ranks to come; torch's store default
-    /// Each rank's number in the communicator that this one was split from, in however many steps: the root. Empty: it
-    /// is the root itself.
+    Duration meeting_timeout = std::chrono::seconds(300);  ///< until all ranks have joined; torch's store default
+    /// By rank: its number in the root, the communicator from which this one was split in one or more steps. Empty:
+    /// this is the root.
     std::vector<int> root_ranks{};
-    std::shared_ptr<WaitBoard> waits{};     ///< of this process, the root's; may be null
-    std::shared_ptr<ParentGroup> parent{};  ///< while this part of it is made; may be null
+    std::shared_ptr<WaitBoard> waits{};     ///< the root's board of this process; may be null
+    std::shared_ptr<ParentGroup> parent{};  ///< while this group is made from it; may be null
 
-    /// For all ranks to come, from now on.
+    /// The deadline until which all ranks must have joined, from now on.
     [[nodiscard]] MeetingWait meeting_wait() const {
         return {std::chrono::steady_clock::now() + meeting_timeout, parent};
     }
@@ -49,8 +49,8 @@ struct GroupTerms {
     }
 };
 
-/// Publishes `value` as this rank's under "`what`" and gives all ranks' values, in rank order. An error says which rank
-/// did not come.
+/// Publishes `value` under "`what`" for this rank and returns all ranks' values, in rank order. An error names the
+/// ranks that did not join.
 Result<std::vector<std::string>> exchange(const GroupTerms& terms, std::string_view what, std::string_view value,
                                           const MeetingWait& wait);
 

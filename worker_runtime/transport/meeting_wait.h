@@ -1,6 +1,6 @@
-// A wait for other ranks while a group is made, or takes memory: it ends at its deadline, and for a part of another
-// communicator as soon as that one has failed. Nobody else tells: a rank that dies here is in none of the new group's
-// connections yet.
+// A wait for other ranks while a group is made, or allocates memory. It ends at its deadline, and for a part of another
+// communicator as soon as that one has failed. This check is needed, because the new group has no connections yet that
+// would show the death of a rank.
 #pragma once
 
 #include <algorithm>
@@ -14,11 +14,11 @@
 
 namespace muster::runtime {
 
-/// The communicator that a part is being split from, as those see it who make the part; or the group itself, once it
-/// stands. From any thread.
+/// The communicator that is being split, as the ranks that make a part see it; or the group itself once it is
+/// connected. Thread-safe.
 class ParentGroup {
   public:
-    /// `check_alive` returns at once; its error is the parent's end, which has `size` ranks.
+    /// `check_alive` returns at once; its error is the failure of the parent, which has `size` ranks.
     ParentGroup(std::function<Result<void>()> check_alive, int size)
         : check_interval(std::max(check_interval_min, size * check_interval_min / ranks_of_least)),
           check_(std::move(check_alive)) {}
@@ -29,14 +29,14 @@ class ParentGroup {
         const std::lock_guard lock(mutex_);
         return check_ ? check_() : Result<void>();
     }
-    /// The part is made, or never will be; the parent may go before it. Afterwards all is well.
+    /// The part is made or has failed, and the parent may be destroyed. Afterwards check_alive() returns success.
     void let_go() {
         const std::lock_guard lock(mutex_);
         check_ = nullptr;
     }
 
-    /// A third of what a death may take to be told on one host. Ranks that wait at the store ask it as often, so that
-    /// in large groups each asks less: all together some 13,000 times a second.
+    /// A third of the time within which a death must be reported on one host. Ranks that wait at the store poll it at
+    /// this interval, so in large groups each polls less: together about 13,000 times per second.
     const Duration check_interval;
 
   private:
@@ -51,11 +51,11 @@ struct MeetingWait {
     Instant deadline;
     std::shared_ptr<ParentGroup> parent{};  ///< may be null
 
-    MeetingWait(Instant until) : deadline(until) {}  // NOLINT: a deadline is all that most waits have
+    MeetingWait(Instant until) : deadline(until) {}  // NOLINT: most waits have a deadline only
     MeetingWait(Instant until, std::shared_ptr<ParentGroup> over) : deadline(until), parent(std::move(over)) {}
 
     [[nodiscard]] Result<void> check_alive() const { return parent ? parent->check_alive() : Result<void>(); }
-    /// Nothing need be looked at before.
+    /// The time of the next check; earlier checks are not needed.
     [[nodiscard]] Instant next_check(Instant now) const {
         return parent ? std::min(deadline, now + parent->check_interval) : deadline;
     }

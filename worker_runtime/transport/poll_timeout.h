@@ -1,4 +1,4 @@
-// From an Instant to what poll and epoll_wait take.
+// Converts an Instant to the timeout of poll and epoll_wait.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace muster::runtime {
 
-/// Rounded up, so that a wait never ends just before its deadline; -1 for none.
+/// In milliseconds, rounded up so that a wait never ends before its deadline; -1 for no deadline.
 inline int poll_timeout_ms(Instant deadline, Instant now) {
     if (deadline == no_deadline) return -1;
     if (deadline <= now) return 0;

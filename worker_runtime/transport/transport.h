@@ -1,4 +1,4 @@
-// What carries a communicator's operations: shared memory, TCP, NCCL, or nothing (a world of one).
+// The interface of a transport: shared memory, TCP, NCCL, or none (a world of one).
 #pragma once
 
 #include <cstddef>
@@ -14,73 +14,73 @@
 
 namespace muster::runtime {
 
-/// How a wait may spend the processor.
+/// The use of the processor while waiting.
 enum class Patience {
-    eager,   ///< a thread that has nothing else to do: spin before sleeping, where cores allow
-    frugal,  ///< a thread beside a computing one: sleep soon
+    eager,   ///< the thread has no other work: spin before sleeping, if there are enough cores
+    frugal,  ///< the thread runs beside a computing one: sleep soon
 };
 
 struct RunTerms {
-    Instant deadline;  ///< then the operation fails, naming the rank that did not come
+    Instant deadline;  ///< the operation fails then and names the rank that did not reach it
     Patience patience = Patience::eager;
 };
 
-/// A group of some ranks of another.
+/// A group of some ranks of another group.
 struct SplitTerms {
-    GroupTerms group;          ///< the new one's, this rank's; without meaning where `color` is negative
+    GroupTerms group;          ///< the new group as this rank sees it; undefined if `color` is negative
     std::vector<int> members;  ///< ranks of the old group, in the new one's order
-    int color = 0;             ///< negative: this rank takes part in none
+    int color = 0;             ///< negative: this rank joins no group
 };
 
 class DeviceQueue;
 
-/// One group's. The caller (CommunicatorBody) checks arguments, keeps operations in order and remembers the first
-/// failure; after a failure nothing but abort() and the destructor is called.
+/// The transport of one group. The caller (CommunicatorBody) checks arguments, keeps operations in order and keeps the
+/// first failure. After a failure it calls only abort() and the destructor.
 class Transport {
   public:
     virtual ~Transport() = default;
 
     [[nodiscard]] virtual std::string_view name() const = 0;
 
-    /// A collective, to its end, in the calling thread. One at a time. An error names the rank that caused it.
+    /// Runs a collective to its end in the calling thread, one at a time. An error names the rank that caused it.
     virtual Result<void> run(const Operation& operation, const RunTerms& terms) = 0;
 
-    /// May `operation` be launched behind collectives that are not over? Never where run() is all there is.
+    /// True if `operation` can be launched while earlier collectives are in progress. False if there is only run().
     [[nodiscard]] virtual bool launches(const Operation& /*operation*/) { return false; }
-    /// Puts such a collective behind those launched before, without waiting for any of them to end.
+    /// Enqueues such a collective after those launched before, without waiting.
     virtual Result<void> launch(const Operation& /*operation*/, const RunTerms& /*terms*/) { return {}; }
-    /// Is the oldest launched collective over? Returns at once: false is asked again, true gives the turn to the next.
-    /// run(), allocate() and split() come when all are over.
+    /// Returns at once: true if the oldest launched collective is complete (the next one is asked then), else false.
+    /// run(), allocate() and split() are called when all are complete.
     virtual Result<bool> oldest_over(const RunTerms& /*terms*/) { return true; }
 
-    /// What works on memory of allocate() that the host cannot touch; null where it can.
+    /// The queue for work on allocate() memory that the host cannot access; null if it can.
     [[nodiscard]] virtual DeviceQueue* device() { return nullptr; }
 
-    /// Point to point, to its end; one at a time in each direction of each pair, beside others and beside run().
+    /// Runs a send or receive to its end. One at a time in each direction of each pair, beside others and beside run().
     virtual Result<void> transfer(const Operation& operation, const RunTerms& terms) = 0;
 
-    /// Memory that run() reduces in place; a collective. Called like run().
+    /// A collective, called like run(): allocates memory that run() reduces in place.
     virtual Result<Memory> allocate(std::size_t size_bytes, const RunTerms& terms) = 0;
 
-    /// The new group's transport, made from this one; a collective, called like run(). Null: there is no way to do so
-    /// that is better than making it anew, as the caller then does; or this rank takes part in none.
+    /// A collective, called like run(): the new group's transport, made from this one. Null if a new transport is no
+    /// worse, which the caller then makes, or if this rank joins no group.
     virtual Result<std::unique_ptr<Transport>> split(const SplitTerms& /*split*/, const RunTerms& /*terms*/) {
         return std::unique_ptr<Transport>();
     }
 
-    /// An error is the group's end: a rank's death, another's failure or abort(). For who waits for other ranks without
-    /// this group's help, `since` when; returns at once.
+    /// Returns at once. An error is the group's failure: a rank's death, another rank's failure or abort(). For callers
+    /// that wait for other ranks without this group's help, since `since`.
     virtual Result<void> check_alive(Instant /*since*/) { return {}; }
 
-    /// Ends the group with this failure, which the other ranks are told; where it has one already, with that. Gives the
-    /// one that it has.
+    /// Ends the group with this failure and sends it to the other ranks. If the group has a failure already, it keeps
+    /// that one. Returns the failure it has.
     virtual Error fail(const Error& error) {
         abort(error.context);
         return error;
     }
 
-    /// Any thread, any time, more than once: what runs here and on the peers returns within milliseconds. Peers are
-    /// told `why` where they can be.
+    /// Thread-safe, at any time, repeatedly: operations here and on the peers return within milliseconds. Peers receive
+    /// `why` if possible.
     virtual void abort(std::string_view why) = 0;
 };
 

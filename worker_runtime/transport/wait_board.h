@@ -1,8 +1,10 @@
-// Whom a process waits for, in a communicator and all that were split from it: in ranks of that first one, the root.
+// The ranks for which a process waits, in a communicator and all that were split from it, as ranks of the first one,
+// the root.
 //
-// Ranks may keep each other waiting in different communicators: rank 0 waits for rank 1 in the world, and rank 1 for
-// rank 2 in a group of the two. So each group enters here whom this process waits for in it, the root's ranks tell it
-// to whoever asks (tcp/tcp_trace), and a group at its deadline lets the root find the guilty ranks.
+// Ranks may wait for each other in different communicators: rank 0 waits for rank 1 in the world, and rank 1 for rank 2
+// in a group of the two. So each group enters here the ranks for which this process waits in it. The root answers
+// questions of other ranks from this board (tcp/tcp_trace), and a group at its deadline lets the root find the ranks
+// that caused it.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +21,7 @@
 
 namespace muster::runtime {
 
-/// Who keeps a group waiting.
+/// The ranks that keep a group waiting.
 struct Guilty {
     std::vector<int> ranks;
     std::string names;
@@ -30,15 +32,15 @@ class WaitBoard {
     using Awaited = std::function<std::vector<int>()>;
     using Trace = std::function<Result<Guilty>(const std::vector<int>& late)>;
 
-    // All from any thread.
+    // All functions are thread-safe.
 
-    /// In all communicators that have entered; not in the root itself.
+    /// In all entered communicators; not in the root itself.
     [[nodiscard]] std::vector<int> awaited() const;
 
-    /// The root's way to find who keeps `late` waiting. To be given once it hears questions whatever its process does;
-    /// taken back (null) before it goes, which waits for those who are tracing.
+    /// Sets the root's function to find the ranks that keep `late` waiting. Set it when the root answers questions at
+    /// all times; reset it (null) before the root is destroyed, which waits for running traces.
     void trace_with(Trace trace);
-    /// Nothing where the root cannot.
+    /// Empty if the root cannot trace.
     [[nodiscard]] std::optional<Result<Guilty>> trace(const std::vector<int>& late) const;
 
   private:
@@ -50,7 +52,7 @@ class WaitBoard {
     Trace trace_;
 };
 
-/// One communicator's; `awaited` is asked as long as the entry lives.
+/// The entry of one communicator; `awaited` is called while the entry lives.
 class WaitEntry {
   public:
     WaitEntry(std::shared_ptr<WaitBoard> board, WaitBoard::Awaited awaited);

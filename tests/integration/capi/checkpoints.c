@@ -114,7 +114,7 @@ static void mistake_states(muster_checkpointer* checkpointer, struct job job) {
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "tensor 'weight': 15 is not a valid tensor type");
     model.tensors[0].type = MUSTER_F32;
     model.tensors[0].placement = 2;
-    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "2 is no placement");
+    INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "2 is not a valid placement");
     model.tensors[0].placement = 0;
     model.tensors[0].shape = NULL;
     INVALID(muster_checkpointer_save(checkpointer, 0, &state, 0), "`shape` is NULL");
@@ -258,7 +258,8 @@ static void load_as_saved(muster_checkpointer* checkpointer) {
     BAD(muster_checkpointer_load_as_saved(checkpointer, put_somewhere, &place, &step), MUSTER_CANCELLED,
         "the function that places tensors returned out_of_memory");
     place.fail = 2;
-    INVALID(muster_checkpointer_load_as_saved(checkpointer, put_somewhere, &place, &step), "5 is no placement");
+    INVALID(muster_checkpointer_load_as_saved(checkpointer, put_somewhere, &place, &step),
+            "5 is not a valid placement");
     EXPECT(step == -1);
 }
 

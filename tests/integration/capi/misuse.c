@@ -116,7 +116,7 @@ static void mistake_operations(struct job job) {
     muster_work* work = NULL;
     INVALID(muster_all_reduce(job.world, &value, 1, 7, MUSTER_SUM, 0, NULL),
             "7 is not a valid data type; valid are 0 to 6");
-    INVALID(muster_all_reduce(job.world, &value, 1, -1, MUSTER_SUM, 0, NULL), "-1 is no data type");
+    INVALID(muster_all_reduce(job.world, &value, 1, -1, MUSTER_SUM, 0, NULL), "-1 is not a valid data type");
     INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_F64, 4, 0, NULL),
             "4 is not a valid reduction; valid are 0 to 3");
     INVALID(muster_all_reduce(job.world, &value, 1, MUSTER_I64, MUSTER_AVG, 0, NULL), "an average of integers");
@@ -152,7 +152,8 @@ static void mistake_parameters(struct job job) {
     INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, NULL), "`reducer` is NULL");
     INVALID(muster_reducer_make(job.world, &parameter, 1, &options, &reducer), "9 is not a valid wire format");
     parameter.type = 12;
-    INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer), "parameter \"weight\": 12 is no data type");
+    INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer),
+            "parameter \"weight\": 12 is not a valid data type");
     parameter.type = MUSTER_F32;
     parameter.shape = NULL;
     INVALID(muster_reducer_make(job.world, &parameter, 1, NULL, &reducer), "`shape` is NULL");

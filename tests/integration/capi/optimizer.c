@@ -92,12 +92,13 @@ static void keep_pieces(struct job job) {
     muster_optimizer_piece piece = {.size = sizeof piece};
     BAD(muster_optimizer_get_piece(model.optimizer, count, &piece), MUSTER_INVALID_ARGUMENT, "there is no piece");
     BAD(muster_optimizer_set_learning_rate(model.optimizer, -1), MUSTER_INVALID_ARGUMENT, "-1 is not a learning rate");
-    BAD(muster_optimizer_step((muster_optimizer*)(void*)model.reducer), MUSTER_INVALID_ARGUMENT, "no optimizer");
+    BAD(muster_optimizer_step((muster_optimizer*)(void*)model.reducer), MUSTER_INVALID_ARGUMENT,
+        "not a valid optimizer");
     rule.kind = 3;
     muster_optimizer* other = NULL;
-    BAD(muster_optimizer_make(model.reducer, &rule, &other), MUSTER_INVALID_ARGUMENT, "3 is no optimizer");
+    BAD(muster_optimizer_make(model.reducer, &rule, &other), MUSTER_INVALID_ARGUMENT, "3 is not a valid optimizer");
     BAD(muster_optimizer_make(model.reducer, NULL, &other), MUSTER_INVALID_ARGUMENT, "`rule` is NULL");
-    BAD(muster_optimizer_defaults(-1, &rule), MUSTER_INVALID_ARGUMENT, "-1 is no optimizer");
+    BAD(muster_optimizer_defaults(-1, &rule), MUSTER_INVALID_ARGUMENT, "-1 is not a valid optimizer");
     GOOD(muster_optimizer_release(model.optimizer));
     GOOD(muster_reducer_release(model.reducer));
 }

@@ -404,7 +404,7 @@ def mistakes(context):
     raises(ValueError, "not contiguous", world.all_reduce, memoryview(array.array("f", [0] * 4))[::2])
     raises(ValueError, "not a whole number", world.all_reduce, bytearray(3), type="f32")
     raises(ValueError, "expected", world.all_gather, values, array.array("f", [0] * (2 * context.world_size + 1)))
-    raises(ValueError, "time-out", world.barrier, timeout=0)
+    raises(ValueError, "timeout", world.barrier, timeout=0)
     started = world.broadcast(values, -1, wait=False)
     raises(muster.MusterError, "the ranks are 0 to", started.wait)
     raises(muster.MusterError, "occurs twice", muster.GradientReducer, world, [("w", values), ("w", values)])

@@ -71,7 +71,7 @@ static void mistake_options(void) {
     INVALID(muster_elastic_sampler_make(&wanted, &elastic), "-1 is not a valid value of deal");
     wanted.deal = MUSTER_DEAL_STRIDED;
     wanted.tail = 3;
-    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "3 is no tail");
+    INVALID(muster_elastic_sampler_make(&wanted, &elastic), "3 is not a valid tail");
 }
 
 static void mistake_steps(muster_elastic_sampler* sampler) {
@@ -133,7 +133,7 @@ static void elastic(void) {
     EXPECT(seed != 0);
     GOOD(muster_elastic_sampler_release(sampler));
     INVALID(muster_elastic_sampler_next(sampler, &step), "not a valid elastic sampler, or already released");
-    INVALID(muster_elastic_sampler_commit((muster_elastic_sampler*)77777, &step), "no elastic sampler");
+    INVALID(muster_elastic_sampler_commit((muster_elastic_sampler*)77777, &step), "not a valid elastic sampler");
 }
 
 int main(void) {

@@ -30,7 +30,8 @@ static void share_keys(struct job job) {
     }
     BAD(muster_store_set(job.context, NULL, "x", 1), MUSTER_INVALID_ARGUMENT, "`key` is NULL");
     BAD(muster_store_set(job.context, "k", NULL, 1), MUSTER_INVALID_ARGUMENT, "`value` is NULL");
-    BAD(muster_store_add((muster_context*)(void*)job.world, "k", 1, NULL), MUSTER_INVALID_ARGUMENT, "no context");
+    BAD(muster_store_add((muster_context*)(void*)job.world, "k", 1, NULL), MUSTER_INVALID_ARGUMENT,
+        "not a valid context");
 }
 
 // Rank r has r + 1 values in each channel, all of them r in the first and -r in the second.

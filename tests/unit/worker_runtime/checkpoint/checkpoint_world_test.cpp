@@ -46,7 +46,7 @@ TEST_CASE("saves that come too fast are left out by all ranks alike, and said so
             std::vector<bool> by_step(40);
             for (const auto& report : reports) {
                 by_step[static_cast<std::size_t>(report.step)] = report.persisted;
-                if (!report.persisted && !report.trouble.starts_with("the save before it")) return report.trouble;
+                if (!report.persisted && !report.trouble.starts_with("the previous save")) return report.trouble;
             }
             // Also where the one that kept it out was saved after it was left out, on this rank.
             if (done.has_value() != by_step.back()) return cat("rank ", model.rank, ": finish() has the wrong answer");
