@@ -69,7 +69,7 @@ std::vector<std::string> HangWatch::round_failed(Instant now) const {
         const auto idle = now - known.active_at;
         const bool was_away = look.operation && !look.operation->inside && is_worth_a_word(known, now);
         if (was_away)
-            lines.push_back(cat(named(look), " had made no progress for ", muster::describe(idle),
+            lines.push_back(cat(named(look), " had done nothing for ", muster::describe(idle),
                                 " when the round ended: ", place(look),
                                 known.place.empty() ? std::string() : cat("; it was at ", known.place)));
     }

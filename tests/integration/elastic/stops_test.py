@@ -250,7 +250,7 @@ class Stops(unittest.TestCase):
             job.finish()
             for node in nodes:
                 job.expect_exit(node, 0)
-                self.assertRegex(node.err.read_text(), "round 0 ended: .*guardian process .* is gone.* the next round follows")
+                self.assertRegex(node.err.read_text(), "round 0 ended: .*guardian process .* died.* the next round follows")
             job.expect_gone()
 
     def test_a_guardian_killed_with_no_restart_left_is_the_reports_first_failure(self):

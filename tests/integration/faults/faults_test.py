@@ -234,7 +234,7 @@ class Faults(unittest.TestCase):
             for report in reports:
                 self.assertEqual(report["first"]["rank"], 1, job.story())
                 self.assertEqual(report["first"]["cause"]["kind"], "timer_expired", job.story())
-                self.assertIn("its timer 'a step' has run out", report["text"])
+                self.assertIn("its timer 'a step' has expired", report["text"])
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch")
     def test_size_mismatch_on_gloo(self):

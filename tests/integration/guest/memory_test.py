@@ -98,7 +98,7 @@ class MemoryOfVersion2(unittest.TestCase):
 
     def test_without_the_log_the_counter_of_memory_events_tells_it(self):
         failure, _ = self.first("counted")
-        self.check(failure, r"the counter of /sys/fs/cgroup/counted/in says; the limit is 100 MiB \(/sys/fs/cgroup/counted/memory.max\)")
+        self.check(failure, r"the counter of /sys/fs/cgroup/counted/in; the limit is 100 MiB \(/sys/fs/cgroup/counted/memory.max\)")
 
     def test_memory_runs_out_on_order(self):
         failure, events = self.first("injected")

@@ -127,7 +127,7 @@ TEST_CASE("a program that cannot be started is refused before any rendezvous") {
         {with({"--no-python", make_file(folder, "lost", "#!/no/interpreter\n", 0755)}), 127, "/no/interpreter"});
     check_refused({with({folder / "none.py"}), 127, "No such file"});
     check_refused({{"drian", "node3"}, 127, "the nearest command is muster drain"});
-    check_refused({{"--log-level=info", "drain", "node3"}, 127, "write muster drain first"});
+    check_refused({{"--log-level=info", "drain", "node3"}, 127, "write muster drain before any option"});
     check_refused({with({"--no-python", "no-such-program"}), 127, "not in any directory of PATH"});
     check_refused({with({"--no-python", make_file(folder, "plain", "x", 0644)}), 126, "not executable"});
     check_refused({with({make_file(folder, "orphan", "#!/no/interpreter\n", 0755)}), 127, "/no/interpreter"});

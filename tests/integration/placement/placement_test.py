@@ -104,7 +104,7 @@ class Placement(unittest.TestCase):
         done = self.launch("--numa-binding=node", cpus=(0,), **self.gpus_on(0, 1))
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertRegex(without_times(done.stderr), r"\Amuster: --numa-binding: local rank 1: its GPU 0000:e1:00.0 is on NUMA node 1.*"
-                                      r"may use 0\).*--gres-flags=enforce-binding.*\n\Z")
+                                      r"\(allowed: 0\).*--gres-flags=enforce-binding.*\n\Z")
 
     def test_where_memory_cannot_be_bound_the_cpus_are(self):
         done = self.launch("--numa-binding=node", before=refuse_set_mempolicy, HWLOC_SYNTHETIC=TWO_NODES)

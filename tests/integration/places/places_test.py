@@ -96,7 +96,7 @@ class Mpi(Places):
 
     def test_mpirun_elsewhere_is_one_line_and_an_endpoint_helps(self):
         text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n2,n3", "--no-python", "sh", "-c", SAY), code=2)
-        self.assertIn("--rdzv-endpoint is missing: mpirun runs on 10.77.0.1 and its first process elsewhere", text)
+        self.assertIn("--rdzv-endpoint is missing: mpirun runs on 10.77.0.1 and its first process on another host", text)
         text = self.ended(self.mpirun(SCRIPTS / "mpi/run.sh", "n2,n3", "--rdzv-endpoint=n2:29400", "--no-python", "sh", "-c",
                                       SAY))
         self.assert_ranks(text, ["rank 0 of 2 on n2", "rank 1 of 2 on n3"])

@@ -223,7 +223,7 @@ class Slurm(unittest.TestCase):
         self.assertEqual(done.stderr.count(" exits: one muster on each host"), 1, done.stderr)
         done = self.slurm.run(*parts, "--het-group=1", MUSTER, "--no-python", "sh", "-c", SAY)
         self.assertEqual(sorted(done.stdout.splitlines()), [f"rank {i} of 2 on n{i + 1}" for i in range(2)])
-        self.assertIn("leaves out 1 hosts of the heterogeneous job", done.stderr)
+        self.assertIn("does not use 1 hosts of the heterogeneous job", done.stderr)
 
     def test_exit_codes_and_the_queue(self):
         """By RequeueExit alone, which is muster's code as srun and the batch shell hand it on."""

@@ -62,7 +62,7 @@ TEST_CASE("a worker whose timer runs out gets its signal, and one that is no wor
         CHECK(WTERMSIG(status) == SIGKILL);
         const auto cause = fifo.worker_ended(worker, Signaled{SIGKILL, false});
         CHECK(cause.kind == CauseKind::timer_expired);
-        CHECK(cause.text.find("its timer 'step' has run out") == 0);
+        CHECK(cause.text.find("its timer 'step' has expired") == 0);
         CHECK(fifo.worker_ended(worker, Signaled{SIGKILL, false}).kind == CauseKind::unknown);
         CHECK(::waitpid(stranger, &status, WNOHANG) == 0);
     }

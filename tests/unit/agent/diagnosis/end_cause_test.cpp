@@ -120,7 +120,7 @@ TEST_CASE("a bus error with a full /dev/shm is told so, and with a roomy one is 
     CHECK(says(end_cause(facts), "/dev/shm of 4096 MiB is full"));
     facts.shm_bytes = facts.shm_free_bytes = 64 * mib;  // a container: what the dead held is free again
     CHECK(end_cause(facts).kind == CauseKind::shared_memory_full);
-    CHECK(says(end_cause(facts), "most likely full: it has only 64 MiB"));
+    CHECK(says(end_cause(facts), "probably full: it has only 64 MiB"));
     facts = facts_of(Exited{1}, "RuntimeError: unable to write to file </torch_12_34>: No space left on device (28)");
     CHECK(end_cause(facts).kind == CauseKind::shared_memory_full);
     facts = facts_of(Signaled{7, false});

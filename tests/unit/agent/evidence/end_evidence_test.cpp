@@ -123,7 +123,7 @@ TEST_CASE("what a script's first line names is told when it is not there") {
     EndEvidence evidence;
     const auto cause = evidence.cause_of(ended(NotStarted{2, cat("interpreter of ", script)}), "", "gpu01");
     CHECK(cause.kind == CauseKind::missing_interpreter);
-    CHECK(cause.text.find("/no/such/python9, which is not there") != std::string::npos);
+    CHECK(cause.text.find("needs the interpreter /no/such/python9, which was not found") != std::string::npos);
 }
 
 TEST_CASE("a core file from before the round is another worker's") {

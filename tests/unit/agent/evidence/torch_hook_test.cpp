@@ -43,6 +43,6 @@ TEST_CASE("the hook is a distribution with an entry point of torch's, and is gon
 TEST_CASE("where the hook cannot be laid the reason is told, and nothing is left") {
     TorchHook hook({});
     CHECK(hook.lay("").error().context.find("there is no log directory") != std::string::npos);
-    CHECK(hook.lay("/proc/no such place").error().context.find("cannot be written") != std::string::npos);
+    CHECK(hook.lay("/proc/no such place").error().context.find("is not writable") != std::string::npos);
     CHECK(hook.directory().empty());
 }

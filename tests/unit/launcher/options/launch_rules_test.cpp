@@ -96,8 +96,8 @@ TEST_CASE("in brackets there may be several addresses of one host, and commas el
     const auto two = config_of(with("a:1,[10.0.0.1,10.1.0.1]:2,[::1]", base));
     CHECK(two.endpoint == Endpoint{"a", 1});
     CHECK(two.more_endpoints == std::vector<Endpoint>{{"10.0.0.1,10.1.0.1", 2}, {"::1", 29400}});
-    CHECK(contradiction(with("[gpu01,gpu02]:7", base)).find("'gpu01' is no numeric address") != std::string::npos);
-    CHECK(contradiction(with("[10.0.0.1,]:7", base)).find("'' is no numeric address") != std::string::npos);
+    CHECK(contradiction(with("[gpu01,gpu02]:7", base)).find("'gpu01' is not a numeric address") != std::string::npos);
+    CHECK(contradiction(with("[10.0.0.1,]:7", base)).find("'' is not a numeric address") != std::string::npos);
     CHECK(contradiction(with("[10.0.0.1,10.1.0.1", base)).find("has no ']'") != std::string::npos);
     CHECK(contradiction(with("[10.0.0.1,10.1.0.1]:7", {"--nnodes=2"})).find("it becomes MASTER_ADDR") !=
           std::string::npos);
