@@ -35,20 +35,20 @@ std::string_view in_words(char state) {
     }
 }
 
-std::string who(const WorkerLook& look) {
-    return cat("rank ", look.rank, " (pid ", look.pid, ")");
+std::string who(const WorkerSample& sample) {
+    return cat("rank ", sample.rank, " (pid ", sample.pid, ")");
 }
 
-std::string state(const WorkerLook& look) {
-    std::string out(in_words(look.state));
-    if (!look.where.empty()) out += cat(" in ", look.where);
+std::string state(const WorkerSample& sample) {
+    std::string out(in_words(sample.state));
+    if (!sample.where.empty()) out += cat(" in ", sample.where);
     return out;
 }
 
-std::string place(const WorkerLook& look) {
-    auto out = state(look);
-    if (look.operation) out += cat(look.operation->inside ? ", inside " : ", after ", look.operation->name);
-    if (!look.section.empty()) out += cat(", section ", look.section);
+std::string place(const WorkerSample& sample) {
+    auto out = state(sample);
+    if (sample.operation) out += cat(sample.operation->inside ? ", inside " : ", after ", sample.operation->name);
+    if (!sample.section.empty()) out += cat(", section ", sample.section);
     return out;
 }
 
@@ -58,19 +58,19 @@ void want_stacks(bool& told, std::uint32_t local_rank, HangStep& step) {
 
 }  // namespace
 
-std::string HangWatch::named(const WorkerLook& look) const {
-    return config_.host.empty() ? who(look) : cat(who(look), " on ", config_.host);
+std::string HangWatch::named(const WorkerSample& sample) const {
+    return config_.host.empty() ? who(sample) : cat(who(sample), " on ", config_.host);
 }
 
 std::vector<std::string> HangWatch::round_failed(Instant now) const {
     std::vector<std::string> lines;
     for (const auto& [local_rank, known] : workers_) {
-        const auto& look = known.last;
+        const auto& sample = known.last;
         const auto idle = now - known.active_at;
-        const bool was_away = look.operation && !look.operation->inside && is_worth_a_word(known, now);
+        const bool was_away = sample.operation && !sample.operation->inside && is_reportable(known, now);
         if (was_away)
-            lines.push_back(cat(named(look), " had done nothing for ", muster::describe(idle),
-                                " when the round ended: ", place(look),
+            lines.push_back(cat(named(sample), " had done nothing for ", muster::describe(idle),
+                                " when the round ended: ", place(sample),
                                 known.place.empty() ? std::string() : cat("; it was at ", known.place)));
     }
     return lines;
@@ -82,14 +82,14 @@ std::vector<std::string> HangWatch::round_failed(Instant now) const {
 constexpr Duration just_now = 3s;
 
 /// Short pauses are everybody's, and in a section they are announced.
-bool HangWatch::is_worth_a_word(const Known& known, Instant now) const {
-    const auto limit = std::min(config_.worth_a_word, config_.deadline_min);
+bool HangWatch::is_reportable(const Known& known, Instant now) const {
+    const auto limit = std::min(config_.report_idle_after, config_.deadline_min);
     return limit > Duration::zero() && known.last.section.empty() && now - known.active_at >= limit;
 }
 
 void HangWatch::ask_places(Instant now, HangStep& step) {
     for (auto& [local_rank, known] : workers_)
-        if (is_worth_a_word(known, now) && !std::exchange(known.place_asked, true)) step.places.push_back(local_rank);
+        if (is_reportable(known, now) && !std::exchange(known.place_asked, true)) step.places.push_back(local_rank);
 }
 
 void HangWatch::stands_at(std::uint32_t local_rank, std::string place) {
@@ -99,20 +99,20 @@ void HangWatch::stands_at(std::uint32_t local_rank, std::string place) {
 
 Whereabouts HangWatch::where_is(const Known& known, Instant now) {
     using std::chrono::milliseconds;
-    const auto& look = known.last;
+    const auto& sample = known.last;
     Whereabouts out;
-    out.rank = look.rank;
-    out.pid = look.pid;
+    out.rank = sample.rank;
+    out.pid = sample.pid;
     out.idle_ms = static_cast<std::uint32_t>(std::chrono::duration_cast<milliseconds>(now - known.active_at).count());
-    out.state = state(look);
-    out.inside = look.operation && look.operation->inside;
-    if (look.operation) out.operation = look.operation->name;
+    out.state = state(sample);
+    out.inside = sample.operation && sample.operation->inside;
+    if (sample.operation) out.operation = sample.operation->name;
     out.place = known.place;
     return out;
 }
 
 std::optional<Whereabouts> HangWatch::where_was(const Known& known, Instant now) const {
-    if (is_worth_a_word(known, now)) return where_is(known, now);
+    if (is_reportable(known, now)) return where_is(known, now);
     if (known.last_rest && now - known.rest_over_at < just_now) return known.last_rest;
     return std::nullopt;
 }
@@ -157,13 +157,13 @@ std::vector<native::SeenWorker> HangWatch::seen(Instant now) const {
 }
 
 native::WorkerPace HangWatch::pace_of(const Known& known, Instant now) const {
-    const auto& look = known.last;
-    const auto limit = std::min(config_.worth_a_word, config_.deadline_min);
-    if (!look.operation || limit <= Duration::zero()) return native::WorkerPace::usual;
+    const auto& sample = known.last;
+    const auto limit = std::min(config_.report_idle_after, config_.deadline_min);
+    if (!sample.operation || limit <= Duration::zero()) return native::WorkerPace::usual;
     // What is stopped is dealt with here.
-    if (look.operation->inside && !is_stuck(look.state) && now - known.operation_since >= limit)
+    if (sample.operation->inside && !is_stuck(sample.state) && now - known.operation_since >= limit)
         return native::WorkerPace::waiting;
-    const bool overdue = !look.operation->inside && !is_stopped(look.state) && is_overdue(known, now);
+    const bool overdue = !sample.operation->inside && !is_stopped(sample.state) && is_overdue(known, now);
     return overdue ? native::WorkerPace::overdue : native::WorkerPace::usual;
 }
 
@@ -171,7 +171,7 @@ HangStep HangWatch::job_seen(const native::JobSeen& seen, Instant now) {
     HangStep step;
     for (auto& [local_rank, known] : workers_) {
         if (seen.waiting && pace_of(known, now) == native::WorkerPace::overdue) known.waited_for_by = seen.waiting;
-        if (seen.waiting && known.last.rank == seen.waiting->rank) want_stacks(known.stacks_told, local_rank, step);
+        if (seen.waiting && known.last.rank == seen.waiting->rank) want_stacks(known.stacks_reported, local_rank, step);
     }
     const auto is_mine = [&](std::int32_t rank) {
         return std::ranges::any_of(workers_, [&](const auto& one) { return one.second.last.rank == rank; });
@@ -183,13 +183,13 @@ HangStep HangWatch::job_seen(const native::JobSeen& seen, Instant now) {
     return step;
 }
 
-std::string describe(const WorkerLook& look) {
-    return cat(who(look), ": ", place(look));
+std::string describe(const WorkerSample& sample) {
+    return cat(who(sample), ": ", place(sample));
 }
 
-HangWatch::Known HangWatch::first_seen(const WorkerLook& look, Instant now) {
+HangWatch::Known HangWatch::first_seen(const WorkerSample& sample, Instant now) {
     Known known;
-    known.last = look;
+    known.last = sample;
     known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
     return known;
 }
@@ -197,82 +197,82 @@ HangWatch::Known HangWatch::first_seen(const WorkerLook& look, Instant now) {
 void HangWatch::begin_round() {
     workers_.clear();
     ended_.clear();
-    last_look_.reset();
-    silence_told_ = false;
+    last_sample_.reset();
+    silence_reported_ = false;
     shares_since_.reset();
-    straggler_told_at_.reset();
+    straggler_reported_at_.reset();
 }
 
-HangStep HangWatch::look(const std::vector<WorkerLook>& looks, Instant now) {
+HangStep HangWatch::judge(const std::vector<WorkerSample>& samples, Instant now) {
     HangStep step;
-    if (last_look_ && now - *last_look_ > look_pause_max) {
+    if (last_sample_ && now - *last_sample_ > look_pause_max) {
         for (auto& [local_rank, known] : workers_) {
             known.active_at = known.section_since = known.heartbeat_at = known.operation_since = now;
             if (known.stuck_since) known.stuck_since = now;
         }
     }
     std::erase_if(workers_, [&](const auto& entry) {
-        return std::none_of(looks.begin(), looks.end(),
-                            [&](const WorkerLook& look) { return look.local_rank == entry.first; });
+        return std::none_of(samples.begin(), samples.end(),
+                            [&](const WorkerSample& sample) { return sample.local_rank == entry.first; });
     });
-    for (const auto& look : looks) {
-        const auto [found, is_new] = workers_.try_emplace(look.local_rank);
-        if (is_new || found->second.last.pid != look.pid)
-            found->second = first_seen(look, now);
+    for (const auto& sample : samples) {
+        const auto [found, is_new] = workers_.try_emplace(sample.local_rank);
+        if (is_new || found->second.last.pid != sample.pid)
+            found->second = first_seen(sample, now);
         else
-            note(found->second, look, now);
+            note(found->second, sample, now);
     }
-    last_look_ = now;
+    last_sample_ = now;
     for (auto& [local_rank, known] : workers_) {
-        tell_stuck(known, now, step);
-        tell_section(known, now, step);
-        tell_heartbeats(known, now, step);
+        report_stuck(known, now, step);
+        report_section(known, now, step);
+        report_heartbeats(known, now, step);
     }
-    tell_silent(now, step);
-    tell_straggler(now, step);
+    report_silent(now, step);
+    report_straggler(now, step);
     ask_places(now, step);
     order_ends(now, step);
     return step;
 }
 
-void HangWatch::note(Known& known, const WorkerLook& look, Instant now) {
-    const auto elapsed = last_look_ ? now - *last_look_ : Duration::zero();
+void HangWatch::note(Known& known, const WorkerSample& sample, Instant now) {
+    const auto elapsed = last_sample_ ? now - *last_sample_ : Duration::zero();
     const auto& before = known.last;
-    const bool computed = (look.cpu - before.cpu) * active_cpu_share > elapsed;
-    const bool moved = look.io_bytes > before.io_bytes + active_io_bytes;
-    const bool began = look.operation && (!before.operation || look.operation->count != before.operation->count ||
-                                          look.operation->inside != before.operation->inside);
-    const bool spoke = look.section != before.section || look.heartbeats != before.heartbeats;
+    const bool computed = (sample.cpu - before.cpu) * active_cpu_share > elapsed;
+    const bool moved = sample.io_bytes > before.io_bytes + active_io_bytes;
+    const bool began = sample.operation && (!before.operation || sample.operation->count != before.operation->count ||
+                                            sample.operation->inside != before.operation->inside);
+    const bool spoke = sample.section != before.section || sample.heartbeats != before.heartbeats;
     if (computed || moved || began || spoke) {
-        // As of the last look, at which it still did nothing.
-        if (last_look_ && is_worth_a_word(known, *last_look_)) {
-            known.last_rest = where_is(known, *last_look_);
+        // Its place at the last sample, in which it was still inactive.
+        if (last_sample_ && is_reportable(known, *last_sample_)) {
+            known.last_rest = where_is(known, *last_sample_);
             known.rest_over_at = now;
         }
         known.active_at = now;
-        known.stacks_told = known.place_asked = false;
+        known.stacks_reported = known.place_asked = false;
         known.place.clear();
         known.waited_for_by.reset();
     }
     if (began) known.operation_since = now;
-    note_words(known, look, now);
-    if (look.operation) known.longest_gap = std::max(known.longest_gap, look.operation->longest_gap);
-    if (began && look.operation->count >= config_.operations_min) {
-        known.share_sum += look.operation->inside_share;
+    note_section_and_heartbeats(known, sample, now);
+    if (sample.operation) known.longest_gap = std::max(known.longest_gap, sample.operation->longest_gap);
+    if (began && sample.operation->count >= config_.operations_min) {
+        known.share_sum += sample.operation->inside_share;
         ++known.share_count;
     }
-    known.last = look;
+    known.last = sample;
 }
 
-void HangWatch::note_words(Known& known, const WorkerLook& look, Instant now) const {
-    const bool other_section = look.section != known.last.section;
+void HangWatch::note_section_and_heartbeats(Known& known, const WorkerSample& sample, Instant now) const {
+    const bool other_section = sample.section != known.last.section;
     if (other_section) {
         known.section_since = now;
-        known.section_told = false;
+        known.section_reported = false;
     }
-    const bool beat = look.heartbeats != known.last.heartbeats;
+    const bool beat = sample.heartbeats != known.last.heartbeats;
     // What was in no section alone is learned from, and held against the worker.
-    const bool in_section = !look.section.empty() || other_section;
+    const bool in_section = !sample.section.empty() || other_section;
     if (beat && !in_section && known.last.heartbeats > 0) {
         known.longest_heartbeat_pause = std::max(known.longest_heartbeat_pause, now - known.heartbeat_at);
         ++known.heartbeat_pauses;
@@ -280,76 +280,76 @@ void HangWatch::note_words(Known& known, const WorkerLook& look, Instant now) co
     if (beat || in_section) known.heartbeat_at = now;
 }
 
-void HangWatch::tell_stuck(Known& known, Instant now, HangStep& step) const {
+void HangWatch::report_stuck(Known& known, Instant now, HangStep& step) const {
     const bool stuck = is_stuck(known.last.state) && known.active_at != now;
     if (!stuck) {
-        if (std::exchange(known.stuck_told, false)) step.notices.push_back(cat(who(known.last), " goes on"));
+        if (std::exchange(known.stuck_reported, false)) step.notices.push_back(cat(who(known.last), " goes on"));
         known.stuck_since.reset();
         return;
     }
     if (!known.stuck_since) known.stuck_since = now;
-    if (known.stuck_told || now - *known.stuck_since < config_.stuck_after) return;
-    known.stuck_told = true;
+    if (known.stuck_reported || now - *known.stuck_since < config_.stuck_after) return;
+    known.stuck_reported = true;
     step.notices.push_back(
         cat(who(known.last), " has been ", place(known.last), " for ", muster::describe(now - *known.stuck_since)));
-    want_stacks(known.stacks_told, known.last.local_rank, step);
+    want_stacks(known.stacks_reported, known.last.local_rank, step);
 }
 
-void HangWatch::tell_section(Known& known, Instant now, HangStep& step) const {
-    const auto& look = known.last;
-    const bool late = look.section_limit > Duration::zero() && !look.section.empty() &&
-                      now - known.section_since >= look.section_limit;
-    if (!late || std::exchange(known.section_told, true)) return;
-    step.notices.push_back(cat(named(look), " is in section ", look.section, " longer than its limit of ",
-                               muster::describe(look.section_limit), ": ", place(look)));
-    want_stacks(known.stacks_told, look.local_rank, step);
+void HangWatch::report_section(Known& known, Instant now, HangStep& step) const {
+    const auto& sample = known.last;
+    const bool late = sample.section_limit > Duration::zero() && !sample.section.empty() &&
+                      now - known.section_since >= sample.section_limit;
+    if (!late || std::exchange(known.section_reported, true)) return;
+    step.notices.push_back(cat(named(sample), " is in section ", sample.section, " longer than its limit of ",
+                               muster::describe(sample.section_limit), ": ", place(sample)));
+    want_stacks(known.stacks_reported, sample.local_rank, step);
 }
 
 /// Also of one that uses its CPU: whoever calls heartbeat() says that its absence means something.
-void HangWatch::tell_heartbeats(Known& known, Instant now, HangStep& step) {
-    const auto& look = known.last;
+void HangWatch::report_heartbeats(Known& known, Instant now, HangStep& step) {
+    const auto& sample = known.last;
     if (config_.deadline_min <= Duration::zero() || known.heartbeat_pauses < config_.heartbeats_min) return;
     const auto silence = now - known.heartbeat_at;
     if (silence == Duration::zero()) {
-        if (std::exchange(known.heartbeat_told, false))
-            step.notices.push_back(cat(named(look), " sends heartbeats again"));
+        if (std::exchange(known.heartbeat_reported, false))
+            step.notices.push_back(cat(named(sample), " sends heartbeats again"));
         return;
     }
     const auto deadline = std::max(config_.deadline_min, known.longest_heartbeat_pause * config_.gap_factor);
-    if (silence < deadline || std::exchange(known.heartbeat_told, true)) return;
-    step.notices.push_back(cat(named(look), " has sent no heartbeat for ", muster::describe(silence),
+    if (silence < deadline || std::exchange(known.heartbeat_reported, true)) return;
+    step.notices.push_back(cat(named(sample), " has sent no heartbeat for ", muster::describe(silence),
                                ", and the longest pause before was ", muster::describe(known.longest_heartbeat_pause),
-                               ": ", place(look)));
-    want_stacks(known.stacks_told, look.local_rank, step);
+                               ": ", place(sample)));
+    want_stacks(known.stacks_reported, sample.local_rank, step);
 }
 
-void HangWatch::tell_silent(Instant now, HangStep& step) {
+void HangWatch::report_silent(Instant now, HangStep& step) {
     const bool silent = !workers_.empty() && std::all_of(workers_.begin(), workers_.end(), [&](const auto& entry) {
         return now - entry.second.active_at >= config_.silent_after;
     });
-    if (silent && !silence_told_) {
+    if (silent && !silence_reported_) {
         step.notices.push_back(cat("no worker of this node has used the CPU or done I/O for ",
                                    muster::describe(config_.silent_after), ":"));
         for (auto& [local_rank, known] : workers_) {
             step.notices.push_back(cat("  ", describe(known.last)));
-            want_stacks(known.stacks_told, local_rank, step);
+            want_stacks(known.stacks_reported, local_rank, step);
         }
         step.notices.emplace_back(
             "  they wait for each other or for something outside the job (a file system, a network service, a lock, "
             "input); see the stacks below. Repair the cause, or stop the job with Ctrl-C or SIGTERM: muster has no "
             "timeout for this");
-    } else if (!silent && silence_told_) {
+    } else if (!silent && silence_reported_) {
         step.notices.push_back("the workers of this node make progress again");
     }
-    silence_told_ = silent;
+    silence_reported_ = silent;
 }
 
 /// The last rank to arrive at each collective spends the shortest time inside.
-void HangWatch::tell_straggler(Instant now, HangStep& step) {
+void HangWatch::report_straggler(Instant now, HangStep& step) {
     if (!shares_since_) shares_since_ = now;
     if (now - *shares_since_ < config_.straggler_window) return;
     shares_since_ = now;
-    const WorkerLook* least = nullptr;
+    const WorkerSample* least = nullptr;
     double least_share = 1;
     double sum = 0;
     std::size_t counted = 0;
@@ -366,9 +366,9 @@ void HangWatch::tell_straggler(Instant now, HangStep& step) {
     }
     if (counted < 2) return;
     const double cost = (sum - least_share) / static_cast<double>(counted - 1) - least_share;
-    const bool again = !straggler_told_at_ || now - *straggler_told_at_ >= config_.straggler_window * 10;
+    const bool again = !straggler_reported_at_ || now - *straggler_reported_at_ >= config_.straggler_window * 10;
     if (cost < config_.straggler_share || !again) return;
-    straggler_told_at_ = now;
+    straggler_reported_at_ = now;
     step.notices.push_back(cat(who(*least), " is a straggler: the other ranks of this node wait for it ",
                                static_cast<int>(cost * 100), " % of their time"));
 }
@@ -377,14 +377,14 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
     for (auto& [local_rank, known] : workers_) {
         auto why = why_hung(known, now);
         if (!why) {
-            known.told_missing = known.end_ordered = false;
+            known.missing_reported = known.end_ordered = false;
             continue;
         }
         // Told of as missing, and stopped since: that is another thing, and has its own time.
         const bool stopped = known.last.state == 'T';
-        if (stopped && known.told_missing && known.stuck_since && now - *known.stuck_since < config_.deadline_min)
+        if (stopped && known.missing_reported && known.stuck_since && now - *known.stuck_since < config_.deadline_min)
             continue;
-        if (std::exchange(stopped ? known.end_ordered : known.told_missing, true)) continue;
+        if (std::exchange(stopped ? known.end_ordered : known.missing_reported, true)) continue;
         want_all_stacks(known, step);
         if (stopped)
             step.ends.push_back({local_rank, cat("it ", *why, "; muster killed it (--hang-timeout)")});
@@ -395,9 +395,9 @@ void HangWatch::order_ends(Instant now, HangStep& step) {
 
 /// What the others wait in belongs to the verdict.
 void HangWatch::want_all_stacks(Known& first, HangStep& step) {
-    want_stacks(first.stacks_told, first.last.local_rank, step);
+    want_stacks(first.stacks_reported, first.last.local_rank, step);
     for (auto& [local_rank, known] : workers_)
-        if (known.last.operation && known.last.operation->inside) want_stacks(known.stacks_told, local_rank, step);
+        if (known.last.operation && known.last.operation->inside) want_stacks(known.stacks_reported, local_rank, step);
 }
 
 /// Another worker of this node that is inside an operation, and not itself stopped there.
@@ -411,9 +411,9 @@ const HangWatch::Known* HangWatch::waiting_beside(const Known& known) const {
 
 /// Idle for longer than ever between two operations, where nothing excuses it.
 bool HangWatch::is_overdue(const Known& known, Instant now) const {
-    const auto& look = known.last;
-    if (config_.deadline_min <= Duration::zero() || !look.section.empty()) return false;
-    if (!look.operation || look.operation->count < config_.operations_min || look.state == 't') return false;
+    const auto& sample = known.last;
+    if (config_.deadline_min <= Duration::zero() || !sample.section.empty()) return false;
+    if (!sample.operation || sample.operation->count < config_.operations_min || sample.state == 't') return false;
     return now - known.active_at >= std::max(config_.deadline_min, known.longest_gap * config_.gap_factor);
 }
 
@@ -422,8 +422,9 @@ std::optional<native::WaitingWorker> HangWatch::waiting_for(const Known& known) 
     if (known.last.operation->inside) return std::nullopt;
     const auto* beside = waiting_beside(known);
     if (beside == nullptr) return known.waited_for_by;
-    const auto& look = beside->last;
-    return native::WaitingWorker{.host = {}, .rank = look.rank, .pid = look.pid, .operation = look.operation->name};
+    const auto& sample = beside->last;
+    return native::WaitingWorker{
+        .host = {}, .rank = sample.rank, .pid = sample.pid, .operation = sample.operation->name};
 }
 
 std::optional<std::string> HangWatch::why_hung(const Known& known, Instant now) const {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "agent/diagnosis/error_file.h"
-#include "agent/evidence/flight_look.h"
+#include "agent/evidence/flight_sample.h"
 #include "agent/process/signal_handlers.h"
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/log.h"
@@ -150,7 +150,7 @@ HangWatcher::Told WorkerCommands::told(std::uint32_t local_rank) const {
     return {.section = facts.section,
             .section_limit = facts.section_limit,
             .heartbeats = facts.heartbeats,
-            .operation = memory < 0 ? std::nullopt : look_at_flight_record(memory),
+            .operation = memory < 0 ? std::nullopt : sample_flight_record(memory),
             .step = facts.step,
             .torch_socket = torch_.socket(local_rank),
             .torch_file = directory.empty() ? std::string() : cat(directory, "/torch_flight.json")};

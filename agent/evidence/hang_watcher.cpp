@@ -28,18 +28,18 @@ FileDescriptor open_process(std::int32_t pid) {
 
 /// The state, and the processor time of all threads: fields 3, 14 and 15 of /proc/PID/stat, the first of which follows
 /// the name in brackets, which may hold anything.
-void read_stat(std::int32_t pid, WorkerLook& look) {
+void read_stat(std::int32_t pid, WorkerSample& sample) {
     const auto stat = read_file(cat("/proc/", pid, "/stat"));
     const auto name_end = stat.rfind(')');
     if (name_end == std::string::npos) return;
     const auto fields = split(std::string_view(stat).substr(name_end + 1), ' ');  // [0] is empty, [1] the state
     constexpr std::size_t user = 12, system = 13;
     if (fields.size() <= system || fields[1].empty()) return;
-    look.state = fields[1].front();
+    sample.state = fields[1].front();
     std::int64_t user_ticks = 0, system_ticks = 0;
     if (!parse_number(fields[user], user_ticks) || !parse_number(fields[system], system_ticks)) return;
     static const std::int64_t ticks_per_second = ::sysconf(_SC_CLK_TCK);
-    look.cpu = Duration(1s) * (user_ticks + system_ticks) / ticks_per_second;
+    sample.cpu = Duration(1s) * (user_ticks + system_ticks) / ticks_per_second;
 }
 
 /// A script that waits for its one program is no more than that program. Nobody is asked for deeper chains than are
@@ -55,12 +55,12 @@ std::int32_t program_of(std::int32_t pid) {
     return pid;
 }
 
-void read_io(std::int32_t pid, WorkerLook& look) {
+void read_io(std::int32_t pid, WorkerSample& sample) {
     const auto io = read_file(cat("/proc/", pid, "/io"));
     for (const auto line : split(io, '\n')) {
         std::uint64_t bytes = 0;
         const bool counts = line.starts_with("rchar: ") || line.starts_with("wchar: ");
-        if (counts && parse_number(line.substr(7), bytes)) look.io_bytes += bytes;
+        if (counts && parse_number(line.substr(7), bytes)) sample.io_bytes += bytes;
     }
 }
 
@@ -113,7 +113,7 @@ std::vector<Whereabouts> HangWatcher::whereabouts() const {
 }
 
 void HangWatcher::rest() {
-    // From here on nobody looks, so that all would seem to do nothing.
+    // Without samples from here on, all workers would seem inactive.
     if (!resting_ && !whereabouts_) whereabouts_ = whereabouts();
     resting_ = true;
     timer_.cancel();
@@ -126,37 +126,37 @@ void HangWatcher::arm() {
     timer_.expires_after(look_pause);
     timer_.async_wait([this, life = std::weak_ptr(life_)](boost::system::error_code cancelled) {
         if (cancelled || life.expired() || resting_) return;
-        look();
+        sample_workers();
         arm();
     });
 }
 
-WorkerLook HangWatcher::look_at(std::uint32_t local_rank, Worker& worker) const {
-    WorkerLook look;
-    look.local_rank = local_rank;
-    look.rank = static_cast<std::int32_t>(rank_base_ + local_rank);
-    look.pid = worker.pid;
+WorkerSample HangWatcher::sample_of(std::uint32_t local_rank, Worker& worker) const {
+    WorkerSample sample;
+    sample.local_rank = local_rank;
+    sample.rank = static_cast<std::int32_t>(rank_base_ + local_rank);
+    sample.pid = worker.pid;
     worker.program = program_of(worker.pid);
-    read_stat(worker.program, look);
-    // Who looks at its stacks holds it: that is no debugger.
-    if (!worker.want.empty()) look.state = worker.state;
-    worker.state = look.state;
-    read_io(worker.program, look);
+    read_stat(worker.program, sample);
+    // muster-stacks stops the worker while it reads. That is not a debugger.
+    if (!worker.want.empty()) sample.state = worker.state;
+    worker.state = sample.state;
+    read_io(worker.program, sample);
     auto told = ask(local_rank);
-    look.section = std::move(told.section);
-    look.section_limit = told.section_limit;
-    look.heartbeats = told.heartbeats;
-    look.operation = std::move(told.operation);
-    look.where = read_file(cat("/proc/", worker.program, "/wchan"));
-    if (look.where == "0") look.where.clear();  // it runs, or we may not know
-    return look;
+    sample.section = std::move(told.section);
+    sample.section_limit = told.section_limit;
+    sample.heartbeats = told.heartbeats;
+    sample.operation = std::move(told.operation);
+    sample.where = read_file(cat("/proc/", worker.program, "/wchan"));
+    if (sample.where == "0") sample.where.clear();  // it runs, or we may not know
+    return sample;
 }
 
-void HangWatcher::look() {
-    std::vector<WorkerLook> looks;
-    for (auto& [local_rank, worker] : workers_) looks.push_back(look_at(local_rank, worker));
+void HangWatcher::sample_workers() {
+    std::vector<WorkerSample> samples;
+    for (auto& [local_rank, worker] : workers_) samples.push_back(sample_of(local_rank, worker));
     const auto now = std::chrono::steady_clock::now();
-    carry_out(watch_.look(looks, now), now);
+    carry_out(watch_.judge(samples, now), now);
     tell_seen(now);
 }
 
@@ -175,7 +175,7 @@ void HangWatcher::carry_out(HangStep step, Instant now) {
         ask_place(local_rank);
         ask_torch(local_rank, false);
     }
-    for (auto& line : torch_.look(now)) step.notices.push_back(std::move(line));
+    for (auto& line : torch_.poll(now)) step.notices.push_back(std::move(line));
     for (const auto& line : step.notices)
         if (on_notice) on_notice(line);
     for (const auto& order : step.ends)

@@ -1,4 +1,4 @@
-// Looks at the workers once a second and carries out what diagnosis/hang_watch.h decides.
+// Samples the workers once a second and executes the decisions of diagnosis/hang_watch.h.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -23,54 +23,55 @@ namespace muster::agent {
 
 class HangWatcher {
   public:
-    /// What a worker tells about itself, asked at each look.
+    /// What a worker reports about itself, read with each sample.
     struct Told {
         std::string section;
         Duration section_limit{};
         std::uint64_t heartbeats = 0;
-        std::optional<OperationLook> operation;
-        std::optional<std::int64_t> step;  ///< of the training, the last that it told of
-        std::string torch_socket;          ///< of torch's handlers in it; empty: none
-        std::string torch_file;            ///< where its dump is to lie
+        std::optional<OperationSample> operation;
+        std::optional<std::int64_t> step;  ///< The last training step that it reported.
+        std::string torch_socket;          ///< Socket of torch's handlers in it. Empty: none.
+        std::string torch_file;            ///< Path for its dump.
     };
 
-    /// `environment` is the workers'.
+    /// `environment` is the environment of the workers.
     HangWatcher(boost::asio::io_context& loop, HangConfig config,
                 const std::map<std::string, std::string>& environment);
 
     std::function<Told(std::uint32_t local_rank)> ask;
     std::function<void(std::string)> on_notice;
-    /// Called with what was seen of the workers: after their start, then every ten seconds, and at once when one of
-    /// them is overdue or waits for long, and when it is no longer so.
+    /// Called with the workers' states: after their start, every 10 s, and at once when a worker becomes overdue or
+    /// waiting or ceases to be.
     std::function<void(std::vector<native::SeenWorker>)> on_seen;
 
     void begin_round(std::uint32_t rank_base);
     void worker_started(std::uint32_t local_rank, std::int32_t pid);
-    /// Of the round that runs.
+    /// A summary of the current round.
     void job_seen(const native::JobSeen& seen);
-    /// `hung` where it ended because this watcher had ended it; else unknown.
+    /// `hung` if this watcher killed the worker, else unknown.
     FailureCause worker_ended(std::uint32_t local_rank);
-    /// The round is over because something failed: says what this node's idle workers were at.
+    /// The round failed: reports the places of this node's idle workers.
     void round_failed();
-    /// Where those stood at that moment, or those that ended before it; of this round.
+    /// The places of idle workers when the round failed, including workers that ended before.
     [[nodiscard]] std::vector<Whereabouts> whereabouts() const;
-    /// The workers are being stopped: nobody is looked at until the next round.
+    /// The workers are being stopped: no samples until the next round.
     void rest();
 
   private:
     struct Worker {
         std::int32_t pid = 0;
-        std::int32_t program = 0;  ///< what it waits for, where it is a shell around it; else itself
-        FileDescriptor pidfd;      ///< so that a number that is used again is not signalled; invalid: nobody is ended
+        std::int32_t program = 0;  ///< The program under a shell, else the worker itself.
+        FileDescriptor pidfd;      ///< Protects against reused pids. Invalid: the worker is not killed.
         std::string ended_why;
-        char state = '?';                                         ///< at the last look
-        std::vector<std::function<void(const StackText&)>> want;  ///< its stacks; not empty: they are being taken
+        char state = '?';  ///< State in the last sample.
+        std::vector<std::function<void(const StackText&)>>
+            want;  ///< Callbacks for its stacks. Not empty while they are being read.
     };
 
     void arm();
-    void look();
-    [[nodiscard]] WorkerLook look_at(std::uint32_t local_rank, Worker& worker) const;
-    /// Calls `use` once they are known, unless the worker ends before or is left alone from then on.
+    void sample_workers();
+    [[nodiscard]] WorkerSample sample_of(std::uint32_t local_rank, Worker& worker) const;
+    /// Calls `use` with the stacks, unless the worker ends first or sampling stops.
     void take_stacks(std::uint32_t local_rank, std::function<void(const StackText&)> use);
     void stacks_taken(std::uint32_t local_rank, std::int32_t pid, const std::string& output);
     void tell_stacks(std::uint32_t local_rank);
@@ -78,7 +79,7 @@ class HangWatcher {
     void end(const EndOrder& order, const StackText& stacks);
     void carry_out(HangStep step, Instant now);
     void tell_seen(Instant now);
-    /// For its flight record, by the server that the worker runs. `aloud`: what comes of it is told.
+    /// Requests its flight record from the server in the worker. `aloud`: prints the result.
     void ask_torch(std::uint32_t local_rank, bool aloud);
     [[nodiscard]] std::vector<Whereabouts> with_torch(std::vector<Whereabouts> all) const;
 
@@ -88,11 +89,12 @@ class HangWatcher {
     TorchDump torch_;
     TorchServer torch_server_;
     std::uint32_t rank_base_ = 0;
-    std::map<std::uint32_t, Worker> workers_;              ///< by local rank; those that run
-    std::optional<std::vector<Whereabouts>> whereabouts_;  ///< when the round failed
+    std::map<std::uint32_t, Worker> workers_;              ///< Running workers, keyed by local rank.
+    std::optional<std::vector<Whereabouts>> whereabouts_;  ///< The places when the round failed.
     std::optional<Instant> seen_told_at_;
-    std::map<std::int32_t, native::WorkerPace> paces_told_;    ///< by rank; those that are not usual
-    std::map<std::int32_t, TorchOperation> torch_operations_;  ///< by rank: when it was last idle for long
+    std::map<std::int32_t, native::WorkerPace> paces_told_;  ///< Ranks whose pace is not `usual`.
+    std::map<std::int32_t, TorchOperation>
+        torch_operations_;  ///< Keyed by rank: its operation when it was last idle for long.
     bool resting_ = true;
     std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
 };

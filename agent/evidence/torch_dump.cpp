@@ -41,7 +41,7 @@ void TorchDump::ask(std::int32_t rank, Instant now) {
     if (::write(pipe.get(), "1\n", 2) == 2) asked_[rank] = {now, before};
 }
 
-std::vector<std::string> TorchDump::look(Instant now) {
+std::vector<std::string> TorchDump::poll(Instant now) {
     std::vector<std::string> lines;
     for (auto at = asked_.begin(); at != asked_.end();) {
         const auto& [rank, asked] = *at;

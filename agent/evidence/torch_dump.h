@@ -23,7 +23,7 @@ class TorchDump {
     /// Nothing where nobody listens: another backend, or not enabled. Waits for nothing.
     void ask(std::int32_t rank, Instant now);
     /// A line for each rank whose dump has come since, or has not within `limit`.
-    std::vector<std::string> look(Instant now);
+    std::vector<std::string> poll(Instant now);
     /// Other workers run from now on.
     void forget() { asked_.clear(); }
 

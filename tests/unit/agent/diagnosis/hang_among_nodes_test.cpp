@@ -56,9 +56,9 @@ TEST_CASE("who is overdue is said first, then who waits, and no share of those t
 TEST_CASE("of more workers than a message holds those are told of that say most") {
     Node node;
     for (std::uint32_t i = 4; i < 20; ++i) {
-        node.looks.push_back(node.looks.back());
-        node.looks.back().local_rank = i;
-        node.looks.back().rank = static_cast<std::int32_t>(i) + 4;
+        node.samples.push_back(node.samples.back());
+        node.samples.back().local_rank = i;
+        node.samples.back().rank = static_cast<std::int32_t>(i) + 4;
     }
     node.learn();
     node.wait_for(19);
@@ -75,7 +75,7 @@ TEST_CASE("slow is not overdue, and an operation that is soon another one is not
         node.learn();
         bool found = false;
         for (int i = 0; i < 600; ++i) {
-            slow(node.looks[2], i);
+            slow(node.samples[2], i);
             node.second();
             for (const auto& worker : node.watch.seen(node.now))
                 found = found || (worker.at.rank == 6 && worker.pace == pace);
@@ -83,30 +83,30 @@ TEST_CASE("slow is not overdue, and an operation that is soon another one is not
         return found;
     };
     const auto overdue = [&](auto slow, HangConfig config = {}) { return ever(WorkerPace::overdue, slow, config); };
-    CHECK(overdue([](WorkerLook&, int) {}));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.cpu += 30ms; }));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.io_bytes += 4096; }));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.section = "evaluation"; }));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.operation.reset(); }));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.operation->count = 15; }));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.operation->inside = true; }));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.operation->longest_gap = 300s; }));
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.state = 'T'; }));  // ended here, whoever waits
-    CHECK_FALSE(overdue([](WorkerLook& look, int) { look.state = 't'; }));
-    CHECK_FALSE(overdue([](WorkerLook&, int) {}, {.deadline_min = 0s}));
+    CHECK(overdue([](WorkerSample&, int) {}));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.cpu += 30ms; }));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.io_bytes += 4096; }));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.section = "evaluation"; }));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.operation.reset(); }));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.operation->count = 15; }));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.operation->inside = true; }));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.operation->longest_gap = 300s; }));
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.state = 'T'; }));  // ended here, whoever waits
+    CHECK_FALSE(overdue([](WorkerSample& sample, int) { sample.state = 't'; }));
+    CHECK_FALSE(overdue([](WorkerSample&, int) {}, {.deadline_min = 0s}));
 
-    const auto inside = [](WorkerLook& look, int) { look.operation->inside = true; };
+    const auto inside = [](WorkerSample& sample, int) { sample.operation->inside = true; };
     CHECK(ever(WorkerPace::waiting, inside));
     CHECK_FALSE(ever(WorkerPace::waiting, inside, {.deadline_min = 0s}));
     // It waits for nobody: something holds it where it is.
     for (const char state : {'T', 't', 'D'})
-        CHECK_FALSE(ever(WorkerPace::waiting, [state](WorkerLook& look, int) {
-            look.operation->inside = true;
-            look.state = state;
+        CHECK_FALSE(ever(WorkerPace::waiting, [state](WorkerSample& sample, int) {
+            sample.operation->inside = true;
+            sample.state = state;
         }));
-    CHECK_FALSE(ever(WorkerPace::waiting, [](WorkerLook& look, int i) {
-        look.operation->inside = true;
-        look.operation->count = 100 + static_cast<std::uint64_t>(i / 4);
+    CHECK_FALSE(ever(WorkerPace::waiting, [](WorkerSample& sample, int i) {
+        sample.operation->inside = true;
+        sample.operation->count = 100 + static_cast<std::uint64_t>(i / 4);
     }));
 }
 
@@ -116,14 +116,14 @@ TEST_CASE("whoever waits on another node is like one beside the worker that does
                                {{6, "rank 6 of here"}, {-1, "ranks of there and here"}, {30, "rank 30 of there"}}};
     Node node({.host = "gpu07"});
     node.learn();
-    node.looks.erase(node.looks.begin());
+    node.samples.erase(node.samples.begin());
     const auto job_seen = [&] {
         auto step = node.watch.job_seen(seen, node.now);
         node.notices = step.notices;
         node.stacks = step.stacks;
         CHECK(step.ends.empty());
     };
-    for (std::size_t i : {0U, 2U}) node.looks[i].section = "evaluation";
+    for (std::size_t i : {0U, 2U}) node.samples[i].section = "evaluation";
     node.seconds(9);
     job_seen();  // too soon for its own deadline: this node knows better
     CHECK(node.notices == std::vector<std::string>{"ranks of there and here", "rank 30 of there"});
@@ -140,10 +140,10 @@ TEST_CASE("whoever waits on another node is like one beside the worker that does
     CHECK(node.missing() == 0);  // said once
     node.seconds(60);
     CHECK(node.missing() == 0);
-    node.looks[1].cpu += 500ms;
+    node.samples[1].cpu += 500ms;
     node.seconds(15);
     CHECK(node.missing() == 0);  // it had moved: that other one may have been waiting for somebody else since
-    node.looks[1].state = 'T';
+    node.samples[1].state = 'T';
     node.seconds(12);
     CHECK(node.ends.size() == 1);
 }

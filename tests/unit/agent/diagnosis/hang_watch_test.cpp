@@ -11,7 +11,7 @@ using Node = muster::agent::test::WatchedNode;
 
 TEST_CASE("a worker that is stopped for ten seconds is told of once, and that it goes on") {
     Node node({.deadline_min = 0s});
-    node.looks[1].state = 'T';
+    node.samples[1].state = 'T';
     node.seconds(11);  // it counts from the second look: at the first one it was new
     CHECK(node.notices.empty());
     node.second();
@@ -19,7 +19,7 @@ TEST_CASE("a worker that is stopped for ten seconds is told of once, and that it
     CHECK(node.notices[0] == "rank 5 (pid 101) has been stopped by a signal for 10 s");
     node.seconds(30);
     CHECK(node.notices.size() == 1);
-    node.looks[1].state = 'S';
+    node.samples[1].state = 'S';
     node.second();
     CHECK(node.notices.back() == "rank 5 (pid 101) goes on");
     CHECK(node.ends.empty());
@@ -27,10 +27,10 @@ TEST_CASE("a worker that is stopped for ten seconds is told of once, and that it
 
 TEST_CASE("uninterruptible sleep is told with where, and not where bytes still move") {
     Node node;
-    node.looks[0].state = node.looks[1].state = 'D';
-    node.looks[0].where = "nfs_wait_bit_killable";
+    node.samples[0].state = node.samples[1].state = 'D';
+    node.samples[0].where = "nfs_wait_bit_killable";
     for (int i = 0; i < 15; ++i) {
-        node.looks[1].io_bytes += 1 << 20;  // a slow disk, and yet a disk
+        node.samples[1].io_bytes += 1 << 20;  // a slow disk, and yet a disk
         node.second();
     }
     REQUIRE(node.notices.size() == 1);
@@ -40,7 +40,7 @@ TEST_CASE("uninterruptible sleep is told with where, and not where bytes still m
 TEST_CASE("a node whose workers all do nothing for two minutes is told of, with each one's place") {
     Node node;
     node.seconds(100);
-    node.looks[3].cpu += 100ms;
+    node.samples[3].cpu += 100ms;
     node.seconds(100);
     CHECK(node.notices.empty());
     node.seconds(30);
@@ -49,7 +49,7 @@ TEST_CASE("a node whose workers all do nothing for two minutes is told of, with 
     CHECK(node.notices[5].find("stop the job with Ctrl-C or SIGTERM") != std::string::npos);
     CHECK(node.notices[0].starts_with("no worker of this node has used the CPU or done I/O for "));
     CHECK(node.notices[4] == "  rank 7 (pid 103): asleep");
-    node.looks[0].io_bytes += 1000;
+    node.samples[0].io_bytes += 1000;
     node.second();
     CHECK(node.notices.back() == "the workers of this node make progress again");
     CHECK(node.ends.empty());
@@ -75,9 +75,9 @@ TEST_CASE(
 TEST_CASE("a stopped worker is ended although nobody waits on this node, also inside an operation") {
     Node node;
     node.learn();
-    for (auto& look : node.looks) look.operation->inside = true;
+    for (auto& sample : node.samples) sample.operation->inside = true;
     node.second();
-    node.looks[1].state = 'T';
+    node.samples[1].state = 'T';
     node.seconds(12);
     REQUIRE(node.ends.size() == 1);
     CHECK(node.ends[0].local_rank == 1);
@@ -90,7 +90,7 @@ TEST_CASE("a worker that was told of as missing and is stopped then is ended, an
     node.wait_for(2);
     node.seconds(12);
     CHECK(node.missing() == 1);
-    node.looks[2].state = 'T';
+    node.samples[2].state = 'T';
     node.seconds(9);
     CHECK(node.ends.empty());
     node.seconds(3);
@@ -104,7 +104,7 @@ TEST_CASE("a worker that was told of as missing and is stopped then is ended, an
         moved.wait_for(2);
         moved.seconds(12);
         CHECK(moved.missing() == times);
-        moved.looks[2].cpu += 500ms;
+        moved.samples[2].cpu += 500ms;
         moved.second();
         CHECK(moved.missing() == times);
     }
@@ -116,17 +116,17 @@ TEST_CASE("slow is not hung: whoever computes, reads, is in a section, is debugg
         node.learn();
         node.wait_for(2);
         for (int i = 0; i < 600; ++i) {
-            slow(node.looks[2]);
+            slow(node.samples[2]);
             node.second();
         }
         return node.missing() == 0 && node.ends.empty();
     };
-    CHECK(waits([](WorkerLook& look) { look.cpu += 30ms; }));
-    CHECK(waits([](WorkerLook& look) { look.io_bytes += 4096; }));
-    CHECK(waits([](WorkerLook& look) { look.section = "checkpoint"; }));
-    CHECK(waits([](WorkerLook& look) { look.state = 't'; }));
-    CHECK(waits([](WorkerLook& look) { look.operation.reset(); }));
-    CHECK_FALSE(waits([](WorkerLook& look) { look.cpu += 1ms; }));  // a runtime's own threads
+    CHECK(waits([](WorkerSample& sample) { sample.cpu += 30ms; }));
+    CHECK(waits([](WorkerSample& sample) { sample.io_bytes += 4096; }));
+    CHECK(waits([](WorkerSample& sample) { sample.section = "checkpoint"; }));
+    CHECK(waits([](WorkerSample& sample) { sample.state = 't'; }));
+    CHECK(waits([](WorkerSample& sample) { sample.operation.reset(); }));
+    CHECK_FALSE(waits([](WorkerSample& sample) { sample.cpu += 1ms; }));  // a runtime's own threads
     Node starting;
     starting.train();
     starting.second();
@@ -145,11 +145,11 @@ TEST_CASE("those who wait are not ended, however long, and nobody is where every
 
 TEST_CASE("the deadline grows with the pauses that were seen") {
     Node node;
-    for (auto& look : node.looks) look.operation = OperationLook{1, false, "x", 0ms, 0};
+    for (auto& sample : node.samples) sample.operation = OperationSample{1, false, "x", 0ms, 0};
     node.learn();
-    node.looks[2].operation->longest_gap = 20s;
+    node.samples[2].operation->longest_gap = 20s;
     node.second();
-    node.looks[2].operation->longest_gap = 100ms;  // the record is short, and yet it is remembered
+    node.samples[2].operation->longest_gap = 100ms;  // the record is short, and yet it is remembered
     node.wait_for(2);
     node.seconds(58);
     CHECK(node.missing() == 0);
@@ -165,7 +165,7 @@ TEST_CASE("a paused machine, a new round and a new process begin anew; zero ends
     node.now += 3600s;
     node.seconds(9);
     CHECK(node.missing() == 0);
-    node.looks[2].pid = 999;
+    node.samples[2].pid = 999;
     node.seconds(9);
     CHECK(node.missing() == 0);
     node.watch.begin_round();
@@ -183,8 +183,8 @@ TEST_CASE("a straggler is told with what it costs the others, now and then, and 
     const auto train = [&](int seconds, double others, double slow) {
         for (int i = 0; i < seconds; ++i) {
             node.train();
-            for (auto& look : node.looks) look.operation->inside_share = others;
-            node.looks[2].operation->inside_share = slow;
+            for (auto& sample : node.samples) sample.operation->inside_share = others;
+            node.samples[2].operation->inside_share = slow;
             node.second();
         }
     };
@@ -204,8 +204,8 @@ TEST_CASE("a straggler of the next round is another one, and only what comes aft
     const auto train = [&](int seconds) {
         for (int i = 0; i < seconds; ++i) {
             node.train();
-            for (auto& look : node.looks) look.operation->inside_share = 0.5;
-            node.looks[2].operation->inside_share = 0.1;
+            for (auto& sample : node.samples) sample.operation->inside_share = 0.5;
+            node.samples[2].operation->inside_share = 0.1;
             node.second();
         }
     };
@@ -218,10 +218,10 @@ TEST_CASE("a straggler of the next round is another one, and only what comes aft
     CHECK(node.notices.size() == 2);
     node.watch.begin_round();
     for (std::uint64_t i = 0; i < 75; ++i) {
-        for (auto& look : node.looks) {
-            look.cpu += 500ms;
-            look.operation =
-                OperationLook{i / 5 + 1, false, "all_reduce 1 of world", 100ms, look.rank == 6 ? 0.1 : 0.5};
+        for (auto& sample : node.samples) {
+            sample.cpu += 500ms;
+            sample.operation =
+                OperationSample{i / 5 + 1, false, "all_reduce 1 of world", 100ms, sample.rank == 6 ? 0.1 : 0.5};
         }
         node.second();
         for (const auto& worker : node.watch.seen(node.now)) CHECK(worker.inside_percent == -1);
@@ -240,7 +240,7 @@ TEST_CASE("the verdict's stacks are those of who is missing and of those who wai
     CHECK(node.stacks.size() == 4);
     node.train();
     node.second();
-    node.looks[1].state = 'T';
+    node.samples[1].state = 'T';
     node.seconds(12);
     CHECK(node.stacks.back() == 1);
 }
@@ -248,13 +248,13 @@ TEST_CASE("the verdict's stacks are those of who is missing and of those who wai
 TEST_CASE("a section without a limit may last, one beyond its own limit is told of by its name, once") {
     Node node;
     node.learn();
-    for (auto& look : node.looks) look.section = "evaluation";
+    for (auto& sample : node.samples) sample.section = "evaluation";
     node.wait_for(2);
-    node.looks[2].cpu += 1s;
+    node.samples[2].cpu += 1s;
     node.seconds(110);
     CHECK(node.notices.empty());
-    node.looks[2].section = "checkpoint";
-    node.looks[2].section_limit = 20s;
+    node.samples[2].section = "checkpoint";
+    node.samples[2].section_limit = 20s;
     node.seconds(20);
     CHECK(node.notices.empty());
     node.seconds(60);
@@ -271,17 +271,17 @@ TEST_CASE("a section without a limit may last, one beyond its own limit is told 
 
 TEST_CASE("one that is busy and sends no heartbeat any more is told of, and that it does again") {
     Node node;
-    auto& look = node.looks[0];
+    auto& sample = node.samples[0];
     const auto computes = [&](int count) {
         for (int i = 0; i < count; ++i) {
-            look.cpu += 1s;
+            sample.cpu += 1s;
             node.second();
         }
     };
     const auto beat = [&](int count, int pause) {
         for (int i = 0; i < count; ++i) {
             computes(pause - 1);
-            ++look.heartbeats;
+            ++sample.heartbeats;
             computes(1);
         }
     };
@@ -307,8 +307,8 @@ TEST_CASE("when a round fails, what its idle workers were at is told, and of tho
     node.learn();
     node.wait_for(2);
     node.seconds(6);
-    for (auto& look : node.looks)
-        if (look.local_rank != 2) CHECK(look.operation->inside);
+    for (auto& sample : node.samples)
+        if (sample.local_rank != 2) CHECK(sample.operation->inside);
     CHECK(node.watch.round_failed(node.now) ==
           std::vector<std::string>{"rank 6 (pid 102) on gpu07 had done nothing for 6 s when the round ended: asleep, "
                                    "after all_reduce 40 of world"});
@@ -350,7 +350,7 @@ TEST_CASE(
     Node node;
     node.learn();
     node.wait_for(2);
-    node.looks[3].state = 'T';
+    node.samples[3].state = 'T';
     node.seconds(6);
     node.watch.stands_at(2, "load (data.cpp)");
     node.watch.stands_at(3, "reduce (train.cpp)");
@@ -371,10 +371,10 @@ TEST_CASE("a worker that gave up waiting just now, and ended, is told with the p
     node.wait_for(2);
     node.seconds(7);
     node.watch.stands_at(0, "reduce (train.cpp)");
-    node.looks[0].cpu += 1s;  // it prints a traceback
+    node.samples[0].cpu += 1s;  // it prints a traceback
     node.second();
     node.watch.worker_ended(0, node.now);
-    node.looks.erase(node.looks.begin());
+    node.samples.erase(node.samples.begin());
     node.watch.worker_ended(1, node.now);  // killed where it stood
     const auto told = node.watch.whereabouts(node.now);
     REQUIRE(told.size() == 4);
@@ -388,7 +388,7 @@ TEST_CASE("a worker that gave up waiting just now, and ended, is told with the p
     late.wait_for(2);
     late.seconds(7);
     for (int i = 0; i < 7; ++i) {
-        late.looks[0].cpu += 1s;
+        late.samples[0].cpu += 1s;
         late.second();
     }
     late.watch.worker_ended(0, late.now);
@@ -399,7 +399,7 @@ TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked
     const auto told = [](HangConfig config, const char* section) {
         Node node(config);
         node.learn();
-        for (auto& look : node.looks) look.section = section;
+        for (auto& sample : node.samples) sample.section = section;
         node.seconds(8);
         return node.watch.whereabouts(node.now).size();
     };
@@ -412,15 +412,15 @@ TEST_CASE("in a section nobody's place is told, nor where nobody is to be looked
 TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent few, nor where nobody is to be told") {
     const auto told = [](HangConfig config, std::uint64_t beats, const char* section) {
         Node node(config);
-        auto& look = node.looks[0];
+        auto& sample = node.samples[0];
         for (std::uint64_t i = 0; i < beats; ++i) {
-            ++look.heartbeats;
-            look.cpu += 1s;
+            ++sample.heartbeats;
+            sample.cpu += 1s;
             node.second();
         }
-        look.section = section;
+        sample.section = section;
         for (int i = 0; i < 300; ++i) {
-            look.cpu += 1s;
+            sample.cpu += 1s;
             node.second();
         }
         return node.notices.size();
@@ -429,13 +429,13 @@ TEST_CASE("heartbeats are not asked for in a section, nor of one that has sent f
     CHECK(told({}, 10, "evaluation") == 0);
     CHECK(told({}, 3, "") == 0);
     Node node;
-    node.looks[0].heartbeats = 1;
+    node.samples[0].heartbeats = 1;
     node.second();
-    node.looks[0].heartbeats = 100;  // a burst says nothing of pauses
-    node.looks[0].cpu += 1s;
+    node.samples[0].heartbeats = 100;  // a burst says nothing of pauses
+    node.samples[0].cpu += 1s;
     node.second();
     for (int i = 0; i < 60; ++i) {
-        node.looks[0].cpu += 1s;
+        node.samples[0].cpu += 1s;
         node.second();
     }
     CHECK(node.notices.empty());

@@ -9,26 +9,26 @@
 
 namespace muster::agent::test {
 
-/// Each look is a second after the last.
+/// Samples are 1 s apart.
 struct WatchedNode {
     explicit WatchedNode(HangConfig config = {}) : watch(config) {
         watch.begin_round();
         for (std::uint32_t i = 0; i < 4; ++i) {
-            WorkerLook look;
-            look.local_rank = i;
-            look.rank = static_cast<std::int32_t>(i) + 4;
-            look.pid = 100 + static_cast<std::int32_t>(i);
-            look.state = 'S';
-            looks.push_back(look);
+            WorkerSample sample;
+            sample.local_rank = i;
+            sample.rank = static_cast<std::int32_t>(i) + 4;
+            sample.pid = 100 + static_cast<std::int32_t>(i);
+            sample.state = 'S';
+            samples.push_back(sample);
         }
     }
 
     /// Every worker does a step and computes for half a second.
     void train() {
-        for (auto& look : looks) {
-            look.cpu += 500ms;
+        for (auto& sample : samples) {
+            sample.cpu += 500ms;
             ++steps;
-            look.operation = OperationLook{steps, false, "all_reduce 40 of world", 100ms, 0.3};
+            sample.operation = OperationSample{steps, false, "all_reduce 40 of world", 100ms, 0.3};
         }
     }
     void learn() {
@@ -39,12 +39,12 @@ struct WatchedNode {
     }
     /// All but `one` wait in the next operation for it.
     void wait_for(std::size_t one) {
-        for (std::size_t i = 0; i < looks.size(); ++i)
-            if (i != one) looks[i].operation = OperationLook{steps + 1, true, "all_reduce 41 of world", 100ms, 0.3};
+        for (std::size_t i = 0; i < samples.size(); ++i)
+            if (i != one) samples[i].operation = OperationSample{steps + 1, true, "all_reduce 41 of world", 100ms, 0.3};
     }
     void second() {
         now += 1s;
-        auto step = watch.look(looks, now);
+        auto step = watch.judge(samples, now);
         for (auto& line : step.notices) notices.push_back(line);
         for (auto& order : step.ends) ends.push_back(order);
         for (const auto local_rank : step.stacks) stacks.push_back(local_rank);
@@ -61,7 +61,7 @@ struct WatchedNode {
     }
 
     HangWatch watch;
-    std::vector<WorkerLook> looks;
+    std::vector<WorkerSample> samples;
     Instant now{1000s};
     std::uint64_t steps = 0;
     std::vector<std::string> notices;

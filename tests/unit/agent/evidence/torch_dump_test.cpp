@@ -47,11 +47,11 @@ TEST_CASE("torch's recorder is asked once, and its file is named when it has com
     CHECK(torch.hears());
     CHECK(torch.hears());  // the end of the line
     CHECK_FALSE(torch.hears());
-    CHECK(dump.look(begin + 1s).empty());
+    CHECK(dump.poll(begin + 1s).empty());
     std::ofstream(torch.folder / "dump_3") << "record";
-    CHECK(dump.look(begin + 2s) ==
+    CHECK(dump.poll(begin + 2s) ==
           std::vector<std::string>{cat("torch's flight record of rank 3: ", torch.folder / "dump_3")});
-    CHECK(dump.look(begin + 9s).empty());
+    CHECK(dump.poll(begin + 9s).empty());
 }
 
 TEST_CASE("an old file is no dump, and a recorder that does not write is told of") {
@@ -59,13 +59,13 @@ TEST_CASE("an old file is no dump, and a recorder that does not write is told of
     std::ofstream(torch.folder / "dump_3") << "of an earlier round";
     TorchDump dump(torch.environment());
     dump.ask(3, begin);
-    CHECK(dump.look(begin + 4s).empty());
-    const auto late = dump.look(begin + 5s);
+    CHECK(dump.poll(begin + 4s).empty());
+    const auto late = dump.poll(begin + 5s);
     REQUIRE(late.size() == 1);
     CHECK(late[0].find("did not write ") != std::string::npos);
     dump.ask(3, begin + 6s);
     dump.forget();
-    CHECK(dump.look(begin + 20s).empty());
+    CHECK(dump.poll(begin + 20s).empty());
 }
 
 TEST_CASE("where torch chooses the place, the variable that says it is named") {
@@ -74,7 +74,7 @@ TEST_CASE("where torch chooses the place, the variable that says it is named") {
     environment.erase("TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
     TorchDump dump(environment);
     dump.ask(3, begin);
-    const auto lines = dump.look(begin + 5s);
+    const auto lines = dump.poll(begin + 5s);
     REQUIRE(lines.size() == 1);
     CHECK(lines[0].find("TORCH_NCCL_DEBUG_INFO_TEMP_FILE") != std::string::npos);
 }
@@ -87,8 +87,8 @@ TEST_CASE("nobody is asked where nothing is enabled, nobody listens, or the path
     dump.ask(4, begin);
     std::ofstream(torch.folder / "pipe_5.pipe") << "mine";
     dump.ask(5, begin);
-    CHECK(off.look(begin + 60s).empty());
-    CHECK(dump.look(begin + 60s).empty());
+    CHECK(off.poll(begin + 60s).empty());
+    CHECK(dump.poll(begin + 60s).empty());
     CHECK_FALSE(torch.hears());
     std::string text;
     std::ifstream(torch.folder / "pipe_5.pipe") >> text;

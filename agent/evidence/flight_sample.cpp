@@ -1,4 +1,4 @@
-#include "agent/evidence/flight_look.h"
+#include "agent/evidence/flight_sample.h"
 
 #include <unistd.h>
 
@@ -77,7 +77,7 @@ double inside_share(const std::vector<FlightEntry>& entries) {
 
 }  // namespace
 
-std::optional<OperationLook> look_at_flight_record(int memory) {
+std::optional<OperationSample> sample_flight_record(int memory) {
     FlightHeader header;
     if (!read_all(memory, &header, sizeof header, 0)) return std::nullopt;
     if (!is_record(header)) return std::nullopt;
@@ -86,11 +86,11 @@ std::optional<OperationLook> look_at_flight_record(int memory) {
     const auto under_way = std::find_if(entries.begin(), entries.end(),
                                         [](const auto& entry) { return entry.state == FlightState::started; });
     const bool inside = under_way != entries.end();
-    return OperationLook{.count = header.next,
-                         .inside = inside,
-                         .name = name_of(inside ? *under_way : entries.back(), header),
-                         .longest_gap = longest_gap(entries),
-                         .inside_share = inside_share(entries)};
+    return OperationSample{.count = header.next,
+                           .inside = inside,
+                           .name = name_of(inside ? *under_way : entries.back(), header),
+                           .longest_gap = longest_gap(entries),
+                           .inside_share = inside_share(entries)};
 }
 
 std::string flight_failure(int memory) {

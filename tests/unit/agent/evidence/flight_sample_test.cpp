@@ -1,4 +1,4 @@
-#include "agent/evidence/flight_look.h"
+#include "agent/evidence/flight_sample.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,13 +34,13 @@ struct Record {
         if (state != FlightState::started) entry.ended_ns = clock.count();
         entries[(header.next - 1) % flight_entry_count] = entry;
     }
-    [[nodiscard]] std::optional<OperationLook> look(std::size_t bytes = flight_ring_bytes) const {
+    [[nodiscard]] std::optional<OperationSample> sample(std::size_t bytes = flight_ring_bytes) const {
         const FileDescriptor file(::memfd_create("record", MFD_CLOEXEC));
         REQUIRE(::write(file.get(), &header, sizeof header) == sizeof header);
         const auto size = entries.size() * sizeof(FlightEntry);
         REQUIRE(::write(file.get(), entries.data(), size) == static_cast<ssize_t>(size));
         REQUIRE(::ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
-        return look_at_flight_record(file.get());
+        return sample_flight_record(file.get());
     }
 
     FlightHeader header;
@@ -52,46 +52,46 @@ struct Record {
 
 TEST_CASE("a look at a flight record says what a rank is in, or was in last, and its longest pause") {
     Record record;
-    CHECK_FALSE(record.look().has_value());
+    CHECK_FALSE(record.sample().has_value());
     record.add(0ms);
     record.add(70ms);
     record.add(5ms);
-    auto look = record.look();
-    REQUIRE(look.has_value());
-    CHECK(look->count == 3);
-    CHECK_FALSE(look->inside);
-    CHECK(look->name == "all_reduce 3 of world");
-    CHECK(look->longest_gap == 70ms);
-    CHECK(look->inside_share == 3.0 / 78.0);  // three of 1 ms, two pauses
+    auto sample = record.sample();
+    REQUIRE(sample.has_value());
+    CHECK(sample->count == 3);
+    CHECK_FALSE(sample->inside);
+    CHECK(sample->name == "all_reduce 3 of world");
+    CHECK(sample->longest_gap == 70ms);
+    CHECK(sample->inside_share == 3.0 / 78.0);  // three of 1 ms, two pauses
     record.add(5ms, FlightState::started);
-    look = record.look();
-    CHECK(look->inside);
-    CHECK(look->name == "all_reduce 4 of world");
+    sample = record.sample();
+    CHECK(sample->inside);
+    CHECK(sample->name == "all_reduce 4 of world");
 }
 
 TEST_CASE("the record is a ring, of which the newest entries count") {
     Record record;
     for (std::uint32_t i = 0; i < flight_entry_count + 10; ++i) record.add(i == 0 ? 9s : 1ms);
     record.add(30ms, FlightState::failed);
-    const auto look = record.look();
-    REQUIRE(look.has_value());
-    CHECK(look->count == flight_entry_count + 11);
-    CHECK(look->name == "all_reduce 4107 of world");
-    CHECK(look->longest_gap == 30ms);
+    const auto sample = record.sample();
+    REQUIRE(sample.has_value());
+    CHECK(sample->count == flight_entry_count + 11);
+    CHECK(sample->name == "all_reduce 4107 of world");
+    CHECK(sample->longest_gap == 30ms);
 }
 
 TEST_CASE("what is no record is nothing, and a wild one harms nobody") {
     Record record;
     record.add(1ms);
-    CHECK_FALSE(record.look(100).has_value());
-    CHECK_FALSE(record.look(sizeof(FlightHeader)).has_value());
+    CHECK_FALSE(record.sample(100).has_value());
+    CHECK_FALSE(record.sample(sizeof(FlightHeader)).has_value());
     record.entries[0].group = 999;
-    CHECK(record.look()->name == "an operation");
+    CHECK(record.sample()->name == "an operation");
     record.entries[0].group = 0;
     record.entries[0].kind = static_cast<OperationKind>(99);
-    CHECK(record.look()->name == "an operation");
+    CHECK(record.sample()->name == "an operation");
     record.header.next = ~0ULL;
-    CHECK(record.look().has_value());
+    CHECK(record.sample().has_value());
     const auto failure_of = [&record] {
         const FileDescriptor file(::memfd_create("record", MFD_CLOEXEC));
         REQUIRE(::write(file.get(), &record.header, sizeof record.header) == sizeof record.header);
@@ -103,6 +103,6 @@ TEST_CASE("what is no record is nothing, and a wild one harms nobody") {
     record.header.magic[0] = 'X';
     CHECK(failure_of().empty());
     CHECK(flight_failure(-1).empty());
-    CHECK_FALSE(record.look().has_value());
-    CHECK_FALSE(look_at_flight_record(-1).has_value());
+    CHECK_FALSE(record.sample().has_value());
+    CHECK_FALSE(sample_flight_record(-1).has_value());
 }
