@@ -139,7 +139,7 @@ class Restart(unittest.TestCase):
                     file.write(os.urandom(64))
             daemon = self.start(job, where)
             wait_for("agents that are back", lambda: self.all_back(job), BACK)
-            wait_for("line about the file", lambda: "it is kept as" in daemon.err.read_text())
+            wait_for("line about the file", lambda: "; renamed to " in daemon.err.read_text())
             self.assertTrue((job.directory / "state.db.aside-1").exists())
             self.assertLessEqual({line["pid"] for line in first.values()}, set(job.processes()))
             job.finish()

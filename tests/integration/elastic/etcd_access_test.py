@@ -112,7 +112,7 @@ class Tls(unittest.TestCase):
     def test_a_server_s_certificate_that_has_expired_or_is_another_s_is_said_so(self):
         with Job() as job:
             access = Access(job, expired=True, client_auth=False)
-            access.says(access.daemon(cert=None, key=None), "its certificate has expired")
+            access.says(access.daemon(cert=None, key=None), "server's certificate has expired")
         with Job() as job:
             certificates = Certificates(job.directory / "certificates")
             server = certificates.signed("etcd", alternative="DNS:elsewhere")

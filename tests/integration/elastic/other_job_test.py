@@ -59,7 +59,7 @@ class OtherJob(unittest.TestCase):
             node = job.node(**ONE)
             job.round(0, 1)
             spare = job.node("--report", job.directory / "report.json", **ONE)
-            self.said(spare, f"spare of job '{job.id}'", f"127.0.0.1:{job.port}", "does not run its program")
+            self.said(spare, f"spare of job '{job.id}'", f"127.0.0.1:{job.port}", "starts its workers only when a node is lost")
             job.finish()
             job.expect_exit(node, 0)
             job.expect_exit(spare, 0)

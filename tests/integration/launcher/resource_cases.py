@@ -109,7 +109,7 @@ def log_directory():
     yield Case("tmpdir.missing", [*RUN, "true"], 0, environment={"TMPDIR": "{place}/none"})
     yield Case("tmpdir.forbidden", [*RUN, "true"], 0, (), folder("d", 0), AS_NOBODY, environment={"TMPDIR": "{place}/d"})
     yield Case("log_file.full", [*RUN, *logs, "sh", "-c", "seq 100000"], 0,
-               ["cannot write the log file", "stdout.log: No space left on device; the worker goes on"], before=small_disk("size=64k"))
+               ["cannot write the log file", "stdout.log: No space left on device; the worker continues"], before=small_disk("size=64k"))
     # The first attempt plants the second one's file: its name begins with random letters.
     plants = ('d=$(dirname "$TORCHELASTIC_ERROR_FILE")/../../attempt_1/0; '
               'if [ "$TORCHELASTIC_RESTART_COUNT" = 0 ]; then mkdir -p "$d"; %s "$d/stdout.log"; exit 1; fi; ')
@@ -162,7 +162,7 @@ def state_file():
                before=small_disk("nr_inodes=1"), **terms)
     yield Case("state.missing", [*words, "sqlite:{place}/none/s"], 78, ["--state", "none/s"], **terms)
     yield Case("state.forbidden", [*words, "sqlite:{place}/d/s"], 78, ["--state", "d/s"], folder("d", 0o555), AS_NOBODY, **terms)
-    yield Case("state.slow", [*words, "sqlite:{place}/s"], 2, ["--state: the state file", "is no regular file"], fifo("s"), **terms)
+    yield Case("state.slow", [*words, "sqlite:{place}/s"], 2, ["--state: the state file", "is not a regular file"], fifo("s"), **terms)
 
 
 def flight_records():
@@ -176,10 +176,10 @@ def flight_records():
 def checkpoints():
     words = ["checkpoint", "{place}/d"]
     step = "d/step_00000007/manifest.json"
-    yield Case("manifest.full", words, 1, ["step 7", "not whole: manifest: does not begin with its checksum"], write(step, "x" * 100))
-    yield Case("manifest.missing", words, 1, ["not whole", "No such file"], write("d/step_00000007/x"))
-    yield Case("manifest.forbidden", words, 1, ["not whole", "Permission denied"], write(step, mode=0), AS_NOBODY)
-    yield Case("manifest.slow", words, 1, ["not whole", "is no regular file"], fifo(step))
+    yield Case("manifest.full", words, 1, ["step 7", "incomplete: manifest: does not begin with its checksum"], write(step, "x" * 100))
+    yield Case("manifest.missing", words, 1, ["incomplete", "No such file"], write("d/step_00000007/x"))
+    yield Case("manifest.forbidden", words, 1, ["incomplete", "Permission denied"], write(step, mode=0), AS_NOBODY)
+    yield Case("manifest.slow", words, 1, ["incomplete", "is no regular file"], fifo(step))
     yield Case("checkpoint_dir.missing", [*RUN, "--checkpoint-dir", "{place}/f/x", "true"], 78, ["--checkpoint-dir", "is not one"], write("f"))
 
 

@@ -133,7 +133,7 @@ TEST_CASE("a rank that comes while the others still look for who is late fails i
         }
         ++waiting;
         const auto done = world->run(barrier(), within(terms.rank == 2 ? Duration(60s) : Duration(20ms)));
-        findings.expect_error(done, {"operation 1 (barrier)", "rank 2 (pid ", "deadline"});
+        findings.expect_error(done, {"operation 1 (barrier)", "rank 2 (pid ", "timed out"});
     });
     CHECK(findings.text() == "");
 }

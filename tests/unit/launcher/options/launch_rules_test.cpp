@@ -136,7 +136,7 @@ TEST_CASE("what contradicts itself about etcd is refused") {
     };
     CHECK(says({"--nnodes=2", "--rdzv-backend=etcd"}, "it names the members of etcd"));
     CHECK(says({"--rdzv-backend=etcd", "--rdzv-endpoint=a b"}, "--rdzv-endpoint: "));
-    CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=cacert=x"}, "write https"));
+    CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=cacert=x"}, "use https"));
     CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=protocol=https,cert=x"}, "go together"));
     CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=protocol=ftp"}, "accepted is http or https"));
     CHECK(says({"--rdzv-backend=etcd", "--rdzv-conf=daemon_port=x"}, "accepted is a port P, or a range P-Q"));
