@@ -40,7 +40,7 @@ class Listener final : public EventLoop::Handler {
     static Result<std::unique_ptr<Listener>> open(const ListenConfig& config);
     /// Takes over a socket that listens already (a service manager's), and closes it in the end; what waits in its
     /// queue is accepted from `start` on. Errors: invalid_argument for what is no listening TCP socket; it stays open.
-    static Result<std::unique_ptr<Listener>> adopt(int fd, LocalUsers local_users);
+    static Result<std::unique_ptr<Listener>> adopt(int fd, LocalUsers local_users = LocalUsers::own);
     ~Listener() override;
 
     /// Call on the loop's thread. `on_accept` must not destroy this listener. Errors are EventLoop::add's.
