@@ -137,6 +137,10 @@ std::optional<uid_t> peer_user(int socket) {
     return peer.uid;
 }
 
+bool peer_is_our_user(int socket) {
+    return peer_user(socket) == ::geteuid();
+}
+
 PeerUsers::PeerUsers() : netlink_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {}
 
 Holder PeerUsers::find(const SocketAddress& peer, const SocketAddress& local) const {

@@ -16,6 +16,9 @@ namespace muster {
 /// user namespace (65534 for a user who has no number there). Nothing where the kernel reports none.
 std::optional<uid_t> peer_user(int socket);
 
+/// True if the peer's user is this process's effective one. Root is another user.
+bool peer_is_our_user(int socket);
+
 /// Whom a port serves among the users of its own host. Other hosts are a matter of the job's secret.
 enum class LocalUsers {
     own,  ///< root and the user of this process, as the kernel reports the connection's other end
