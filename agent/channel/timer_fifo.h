@@ -51,9 +51,9 @@ class TimerFifo {
     boost::asio::steady_timer expiry_;
     std::string path_;
     WorkerTimers timers_;
-    std::map<std::int32_t, std::uint32_t> leaders_;          ///< pids of the workers that run, with their local ranks
-    std::map<std::int32_t, Sent> sent_;                      ///< the last one, by the leader's pid
-    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< handlers hold it weakly
+    std::map<std::int32_t, std::uint32_t> leaders_;          ///< Keyed by pid of a running worker: its local rank.
+    std::map<std::int32_t, Sent> sent_;                      ///< The last signal, keyed by the leader's pid.
+    std::shared_ptr<char> life_ = std::make_shared<char>();  ///< Handlers hold a weak pointer to it.
 };
 
 }  // namespace muster::agent

@@ -13,7 +13,7 @@ namespace muster::agent {
 struct CommandAddress {
     std::uint32_t user = 0;
     std::int32_t pid = 0;
-    std::string job;  ///< one that is too long for an address is cut, and its hash put behind it
+    std::string job;  ///< A job id that is too long for an address is cut and followed by its hash.
     friend bool operator==(const CommandAddress&, const CommandAddress&) = default;
 };
 

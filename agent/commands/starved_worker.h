@@ -25,7 +25,7 @@ class StarvedWorker {
   private:
     StarvedWorker(std::string directory, bool second) : directory_(std::move(directory)), second_(second) {}
     std::string directory_;
-    bool second_;  ///< version of control groups
+    bool second_;  ///< True for control groups version 2.
 };
 
 }  // namespace muster::agent

@@ -16,8 +16,8 @@ namespace muster::agent {
 inline constexpr std::size_t error_file_bytes_max = 1024 * 1024;
 
 struct WorkerError {
-    std::string message;           ///< what to show: the traceback if there is one, and the message at its end
-    std::int64_t timestamp_s = 0;  ///< seconds since 1970 on the worker's clock; 0: not said
+    std::string message;           ///< Text for the report: the traceback if there is one, with the message at its end.
+    std::int64_t timestamp_s = 0;  ///< Seconds since 1970 on the worker's clock. 0: not given.
 };
 
 /// Reads {"message": {"message": "...", "extraInfo": {"py_callstack": "...", "timestamp": "..."}}} and

@@ -13,7 +13,7 @@ namespace muster::agent {
 /// As our runtime's messages name it: "rank 3 (pid 42 on gpu01)".
 struct WorkerName {
     std::int32_t rank = -1;
-    std::int32_t pid = 0;  ///< 0: not known, and such messages judge nobody
+    std::int32_t pid = 0;  ///< 0: unknown. Such a message is not used.
     std::string host;
 };
 

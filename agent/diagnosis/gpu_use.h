@@ -52,7 +52,7 @@ class GpuWatch {
 
   private:
     GpuBaseline baseline_;
-    std::set<std::pair<std::string, std::int32_t>> named_;  ///< GPU and process
+    std::set<std::pair<std::string, std::int32_t>> named_;  ///< GPU and process.
 };
 
 }  // namespace muster::agent

@@ -25,7 +25,7 @@ class OomTally {
 
   private:
     std::optional<std::int64_t> total_;
-    std::vector<Instant> seen_;  ///< when each one without a victim was counted, in that order
+    std::vector<Instant> seen_;  ///< Times of kills without a known victim, in order.
 };
 
 }  // namespace muster::agent

@@ -9,8 +9,8 @@
 namespace muster::agent {
 
 struct TorchOperation {
-    bool inside = false;  ///< it is under way; else it is the last one, and over
-    std::string name;     ///< "gloo:all_reduce 12 of default_pg": torch's number of it in that group
+    bool inside = false;  ///< True while it is running. False: it is the last one and has completed.
+    std::string name;     ///< "gloo:all_reduce 12 of default_pg": torch's number of it in that group.
 };
 
 /// The oldest operation that is not over (those behind it wait for it), else the newest. Over is what torch has retired

@@ -25,18 +25,18 @@ struct ExpiredTimer {
     std::int32_t pid = 0;
     std::string scope;
     std::int32_t signal = 0;
-    Duration late{};  ///< since it should have been released
+    Duration late{};  ///< Time since its deadline.
 };
 
 /// The same moment on both clocks.
 struct TimerNow {
-    double wall_s = 0;  ///< since 1970
+    double wall_s = 0;  ///< Seconds since 1970.
     Instant steady;
 };
 
 class WorkerTimers {
   public:
-    static constexpr std::size_t line_bytes_max = 4096;  ///< what a FIFO takes in one piece
+    static constexpr std::size_t line_bytes_max = 4096;  ///< Maximum of one atomic write to a FIFO.
     static constexpr std::size_t timers_max = 10'000;
 
     /// Bytes as they come from the FIFO; a line may arrive in pieces. Returns how many lines were no request.
@@ -55,9 +55,9 @@ class WorkerTimers {
     };
     bool read_line(std::string_view line, TimerNow now);
 
-    std::map<std::pair<std::int32_t, std::string>, Timer> timers_;  ///< by pid and scope
+    std::map<std::pair<std::int32_t, std::string>, Timer> timers_;  ///< Keyed by pid and scope.
     std::string rest_;
-    bool skipping_ = false;  ///< the rest of a line that was too long
+    bool skipping_ = false;  ///< True inside a line that is too long.
 };
 
 }  // namespace muster::agent

@@ -26,7 +26,7 @@ class GpuBaselineFile {
 
   private:
     std::string directory_;
-    std::string prefix_;  ///< of the names of this user's files
+    std::string prefix_;  ///< Prefix of the names of this user's files.
     std::string path_;
     FileDescriptor file_;
 };

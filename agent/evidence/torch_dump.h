@@ -30,7 +30,7 @@ class TorchDump {
   private:
     struct Asked {
         Instant at;
-        std::int64_t written_ns = 0;  ///< when the file that was there before was written
+        std::int64_t written_ns = 0;  ///< Modification time of the earlier file.
     };
 
     std::string pipe_prefix_;  // empty: not enabled

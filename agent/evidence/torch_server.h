@@ -26,7 +26,7 @@ class TorchServer {
     TorchServer& operator=(const TorchServer&) = delete;
 
     struct Answer {
-        std::string line;  ///< for people
+        std::string line;  ///< Text for the log.
         std::optional<TorchOperation> operation{};
     };
     /// Calls `done`, from the loop, once the dump lies in `file`, or when `limit` is over, or with words that say why

@@ -7,8 +7,8 @@
 namespace muster::agent {
 
 struct PseudoTerminal {
-    FileDescriptor ours;     ///< read side, non-blocking; reading gives EIO after the last close of the other
-    FileDescriptor workers;  ///< nobody's controlling terminal
+    FileDescriptor ours;  ///< Read side, non-blocking. Reading fails with EIO after the last close of the other side.
+    FileDescriptor workers;  ///< Not a controlling terminal of any process.
 };
 
 /// With the window size of `like_fd`, if that is a terminal, and without any translation of the bytes: the terminal at

@@ -26,14 +26,14 @@ namespace muster::agent {
 
 struct AwaitedChild {
     ProcessFacts facts;
-    std::uint64_t cpu_ticks = 0;  ///< that it and its descendants have used
-    bool in_io = false;           ///< one of them is in state D
+    std::uint64_t cpu_ticks = 0;  ///< CPU time used by it and its descendants.
+    bool in_io = false;           ///< True if one of them is in state D.
 };
 
 /// The clock of the rule. Pure.
 class AwaitedChildren {
   public:
-    explicit AwaitedChildren(AwaitedPatience patience) : patience_(patience) {}
+    explicit AwaitedChildren(AwaitedTimeouts patience) : patience_(patience) {}
 
     /// One look: `seen` are the children that are awaited now. Returns those whose time has come, each once. A wait
     /// that two looks do not both see begins anew.
@@ -49,7 +49,7 @@ class AwaitedChildren {
         Instant idle_since;
         bool told = false;
     };
-    AwaitedPatience patience_;
+    AwaitedTimeouts patience_;
     std::map<pid_t, Wait> waits_;
 };
 

@@ -35,14 +35,14 @@
 namespace muster::agent {
 
 enum class CgroupUse {
-    when_delegated,  ///< workers run in a child group where a cgroup v2 directory is ours to write: killed in one write
-    never,           ///< the tree is found by its parents alone
+    when_delegated,  ///< Workers run in a child cgroup if a cgroup v2 directory is writable. One write kills them.
+    never,           ///< The tree is found by parent pids only.
 };
 
 struct GuardianConfig {
-    Duration unfed_max = 4s;  ///< 0.8 lease; counted from the first feed(). Zero: never
+    Duration unfed_max = 4s;  ///< 0.8 lease, counted from the first feed(). Zero: never.
     CgroupUse cgroup = CgroupUse::when_delegated;
-    Duration stuck_after = 5s;  ///< a kill that has not emptied the tree by then is reported as TreeStuck
+    Duration stuck_after = 5s;  ///< If a kill has not emptied the tree by then, TreeStuck reports it.
 
     /// Called in the guardian's process after the agent's death, when the tree is empty (or stuck): tells the daemon
     /// AgentDied. It gets the bytes last given to PosixProcessHost::set_death_notice(), or nothing. It runs beside no
@@ -56,9 +56,9 @@ struct GuardianConfig {
 /// What the agent holds of its guardian. PosixProcessHost takes it over.
 struct GuardianHandle {
     pid_t pid = 0;
-    FileDescriptor pidfd;   ///< invalid where the kernel has no pidfd_open (before 5.3)
-    FileDescriptor socket;  ///< seqpacket, non-blocking, close-on-exec
-    std::string cgroup;     ///< the group of the workers; empty if there is none
+    FileDescriptor pidfd;   ///< Invalid if the kernel has no pidfd_open (before 5.3).
+    FileDescriptor socket;  ///< Seqpacket, non-blocking, close-on-exec.
+    std::string cgroup;     ///< The cgroup of the workers. Empty: none.
 };
 
 /// Forks the guardian. Call it first of all: before any thread, asio object or child process of the caller exists; a

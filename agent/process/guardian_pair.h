@@ -51,20 +51,20 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
 
     enum class State {
         serving,
-        changing,  ///< lost, and its tree is being removed
-        none,      ///< lost, and nobody stood by
+        changing,  ///< The guardian is lost, and its tree is being removed.
+        none,      ///< The guardian is lost, and there was no reserve.
     };
     [[nodiscard]] State state() const { return state_; }
 
   private:
     struct Guardian {
-        pid_t pid = 0;  ///< 0: asked for, and not known yet
+        pid_t pid = 0;  ///< 0: requested, not known yet.
         FileDescriptor pidfd;
         std::shared_ptr<GuardianLink> link;
     };
 
     void listen();
-    void begotten(const guardian_wire::Begotten& begotten);
+    void begotten(const guardian_wire::ReserveForked& begotten);
     void reserve_lost();
     void lose(std::string why);
     void clean_up(Instant deadline);
@@ -77,7 +77,7 @@ class GuardianPair : public std::enable_shared_from_this<GuardianPair> {
     std::string folder_;
     Guardian serving_;
     std::optional<Guardian> reserve_;
-    int begotten_count_ = 0;
+    int reserve_forks_ = 0;
     State state_ = State::serving;
     std::string lost_why_;
     Instant lost_at_{};

@@ -26,7 +26,7 @@ namespace wire = guardian_wire;
 namespace {
 
 constexpr Duration pump_settle_max =
-    150ms;  ///< the pump's own limit is 100 ms; this is for a pump that hangs in a write
+    150ms;  ///< The pump's own limit is 100 ms. This covers a pump that hangs in a write.
 constexpr Duration flush_max = 1s;
 
 FileDescriptor image_file(const std::string& image) {
@@ -84,11 +84,11 @@ class PosixProcessHost::Body : public std::enable_shared_from_this<PosixProcessH
     std::optional<OutputPump> pump_;
     std::map<std::uint64_t, Worker> workers_;
     std::map<std::uint32_t, std::uint64_t>
-        groups_;  ///< by local rank: the ended worker that left something in its group
+        groups_;  ///< Keyed by local rank: an ended worker whose process group is not empty.
     std::uint64_t next_id_ = 1;
-    std::vector<ProcessEvent> waiting_;     ///< TreeEmpty and the like, for the time when no ended worker is unsettled
-    std::vector<WorkerCommand> held_back_;  ///< while the guardians change
-    bool kill_asked_ = false;               ///< TreeEmpty is owed
+    std::vector<ProcessEvent> waiting_;  ///< TreeEmpty and similar events, delivered when no ended worker is pending.
+    std::vector<WorkerCommand> held_back_;  ///< Starts that wait while the guardian is replaced.
+    bool kill_asked_ = false;               ///< True until TreeEmpty has been delivered.
 };
 
 void PosixProcessHost::Body::begin() {
@@ -288,7 +288,7 @@ void PosixProcessHost::signal_leaders(int signal) {
     body_->guardians().send(wire::Signal{signal});
 }
 
-void PosixProcessHost::follow_up(int signal, AwaitedPatience patience) {
+void PosixProcessHost::follow_up(int signal, AwaitedTimeouts patience) {
     body_->guardians().send(
         wire::FollowUp{.signal = signal, .idle_ns = patience.idle.count(), .busy_ns = patience.busy.count()});
 }

@@ -28,7 +28,7 @@ std::string journal_fields(const WorkerPlace& place, bool is_stderr) {
 }
 
 /// What one stream's plan is made from.
-struct StreamWish {
+struct StreamRequest {
     bool redirected;  ///< -r or -t names it
     bool teed;
     bool shown;  ///< the local-ranks filter lets it through
@@ -37,7 +37,7 @@ struct StreamWish {
     std::string filtered_file;
 };
 
-StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, const StreamWish& wish) {
+StreamPlan plan_stream(const LogChoices& choices, const WorkerPlace& place, const StreamRequest& wish) {
     StreamPlan plan;
     const std::string host = choices.host_prefix ? cat('[', place.host, ':', place.rank, "] ") : "";
     plan.keep_tail = wish.is_stderr;

@@ -17,7 +17,7 @@ using Numbers = std::vector<std::uint32_t>;
 /// Whom a share of a NUMA node is for: each worker, and each GPU that no worker uses.
 struct Seat {
     std::uint32_t node = 0;
-    std::string why;  ///< the GPU that has chosen the node, for messages; empty: nothing has
+    std::string why;  ///< The GPU that determined the node, for messages. Empty: none did.
 };
 
 /// The CPUs that are allowed, by what they share, in the order of the lowest of each group.

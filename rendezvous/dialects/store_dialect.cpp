@@ -47,7 +47,8 @@ class StoreDialect::Talk final : public Session, public StorePeer {
     void send(std::string_view bytes) override { connection_.send(bytes); }
     void send(SharedValue value) override { connection_.send(std::move(value)); }
     void close(std::string why) override {
-        dialect_.station_->complain(cat("store connection from ", connection_.describe_peer(), " closed: ", why), now_);
+        dialect_.station_->print_error(cat("store connection from ", connection_.describe_peer(), " closed: ", why),
+                                       now_);
         connection_.finish(std::move(why));
     }
 

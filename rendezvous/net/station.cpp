@@ -78,9 +78,9 @@ void Station::accepted(AcceptedSocket socket) {
     ++counts_.accepted;
     if (connections_.size() >= limits_.connections_max) {
         ++counts_.refused;
-        complain(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
-                     port(), ", which is the limit"),
-                 now);
+        print_error(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
+                        port(), ", which is the limit"),
+                    now);
         ::close(socket.fd);
         return;
     }
@@ -88,7 +88,7 @@ void Station::accepted(AcceptedSocket socket) {
     auto owned = std::make_unique<Connection>(*this, id, std::move(socket));
     if (const auto watching = loop_.add(owned->fd(), Connection::read_events, *owned); !watching) {
         ++counts_.refused;
-        return complain(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
+        return print_error(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
     }
     auto& connection = *connections_.emplace(id, std::move(owned)).first->second;
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
@@ -123,19 +123,19 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
 void Station::refuse(Connection& connection, std::string_view why, Instant now) {
     if (connection.gone_) return;
     ++counts_.refused;
-    complain(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
+    print_error(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
     end(connection, why, now);
 }
 
-void Station::complain(std::string_view line, Instant now) {
-    if (now - complaints_since_ >= 1s) {
+void Station::print_error(std::string_view line, Instant now) {
+    if (now - log_lines_since_ >= 1s) {
         if (swallowed_count_ > 0) {
             log(LogLevel::warning, "port ", port(), ": ", swallowed_count_, " more lines like these were left out");
         }
-        complaints_since_ = now;
-        complaint_count_ = swallowed_count_ = 0;
+        log_lines_since_ = now;
+        log_line_count_ = swallowed_count_ = 0;
     }
-    if (++complaint_count_ > limits_.complaints_per_second_max) {
+    if (++log_line_count_ > limits_.log_lines_per_second_max) {
         ++swallowed_count_;
         return;
     }

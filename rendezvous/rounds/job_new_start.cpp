@@ -29,12 +29,12 @@ bool Job::hold_back(const Arrival& arrival, const native::Join& join, const Turn
         const auto of_this_host = [&](const auto& entry) { return entry.second.node.host == arrival.node.host; };
         const bool fresh = join.last_round == no_round;
         const bool lingered = turn.now >= ended_at_ + config_.end_linger;
-        const bool heard_there = std::ranges::find(ended_on_, arrival.node.host) != ended_on_.end() &&
-                                 std::ranges::none_of(members_, of_this_host);
+        const bool received_there = std::ranges::find(ended_on_, arrival.node.host) != ended_on_.end() &&
+                                    std::ranges::none_of(members_, of_this_host);
         const bool may_be_late = round_.node_count < terms_.nodes_max && config_.embedded_for != id_;
-        anew = lingered || (fresh && heard_there);
+        anew = lingered || (fresh && received_there);
         if (!anew && !(fresh && may_be_late)) return false;
-    } else if (anybody_connected() || !objection(arrival, join)) {
+    } else if (any_connected() || !objection(arrival, join)) {
         return false;
     }
     held_.insert_or_assign(arrival.connection, HeldJoin{arrival, join, anew});
@@ -57,7 +57,7 @@ bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
     if (found == held_.end()) return true;
     const auto& [connection, held] = *found;
     if (arrival.number <= held.arrival.number) {
-        refuse_twin(arrival, held.arrival.node, turn);
+        refuse_duplicate(arrival, held.arrival.node, turn);
         return false;
     }
     close_replaced(connection, turn);
@@ -68,28 +68,28 @@ bool Job::take_held_connection(const Arrival& arrival, const Turn& turn) {
 std::string Job::why_held(const native::Join& join, Instant now) const {
     if (ending_) return "all agents of this job's earlier run to acknowledge its end";
     const auto differs = difference(terms_, terms_by_, join.terms, "this node");
-    const auto until = given_up_at(hearing(now)) + lease();
+    const auto until = given_up_at(reachability(now)) + lease();
     return cat("the lost agents of this job's earlier run to be confirmed gone, at most ",
                describe(std::max<Duration>(until - now, Duration{})),
                differs.empty() ? std::string("; it ran another program") : cat("; ", differs));
 }
 
-bool Job::anybody_connected() const {
+bool Job::any_connected() const {
     return std::ranges::any_of(members_, [](const auto& entry) { return entry.second.connected(); });
 }
 
-bool Job::anybody_starts_anew() const {
+bool Job::any_new_start() const {
     return std::ranges::any_of(held_, [](const auto& entry) { return entry.second.anew; });
 }
 
 std::vector<HeldJoin> Job::take_released() {
     std::vector<HeldJoin> released;
-    if (held_.empty() || !(forgotten_ || (!ending_ && anybody_connected()))) return released;
+    if (held_.empty() || !(forgotten_ || (!ending_ && any_connected()))) return released;
     for (auto& [connection, held] : std::exchange(held_, {})) released.push_back(std::move(held));
     return released;
 }
 
-void Job::tell_held_of_end(const Turn& turn) {
+void Job::send_end_to_held(const Turn& turn) {
     for (const auto& [connection, held] : std::exchange(held_, {})) turn.send(connection, *ending_);
 }
 

@@ -28,7 +28,7 @@ static void fields(auto& v, native::Is<FailureGroups::Kept> auto& m) {
     v.list(m.ranges, RankRanges::pieces_max);
 }
 
-static void fields(auto& v, native::Is<WhereaboutsLedger::Kept> auto& m) {
+static void fields(auto& v, native::Is<ActivityLedger::Kept> auto& m) {
     v.name(m.host);
     v.part(m.first);
     v.number(m.count);
@@ -51,7 +51,7 @@ constexpr std::size_t charges_max = 10'000;
 struct GroupRank {
     std::uint32_t value = 0;
 };
-struct GoneNode {
+struct LostNode {
     std::uint32_t group_rank = 0;
     std::string who;
 };
@@ -70,7 +70,7 @@ struct RoundRow {
     native::RoundEnded end;  ///< its number, and how it ended where it has
     bool ended = false;
     std::uint32_t node_count = 0;
-    std::vector<GoneNode> gone;
+    std::vector<LostNode> gone;
     std::vector<GroupRank> through_gone;
     bool left = false;
     bool drained = false;
@@ -109,7 +109,7 @@ struct FailuresRow {
 struct GroupsRow {
     std::string job;
     std::vector<FailureGroups::Kept> groups;
-    std::vector<WhereaboutsLedger::Kept> whereabouts;
+    std::vector<ActivityLedger::Kept> activities;
 };
 
 template <class M, class T>
@@ -118,7 +118,7 @@ concept Is = native::Is<M, T>;
 void fields(auto& v, Is<GroupRank> auto& m) {
     v.number(m.value);
 }
-void fields(auto& v, Is<GoneNode> auto& m) {
+void fields(auto& v, Is<LostNode> auto& m) {
     v.number(m.group_rank);
     v.sentence(m.who);
 }
@@ -195,10 +195,10 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.flag(m.member.workers_gone);
     v.flag(m.member.reported);
     v.list(m.first_cause_of, node_failures_of_max);
-    v.flag(m.member.left_out);
+    v.flag(m.member.excluded);
     v.flag(m.member.noticed);
     v.flag(m.member.leaving);
-    v.sentence(m.member.leaves_because);
+    v.sentence(m.member.leave_reason);
 }
 
 void fields(auto& v, Is<FailuresRow> auto& m) {
@@ -209,7 +209,7 @@ void fields(auto& v, Is<FailuresRow> auto& m) {
 void fields(auto& v, Is<GroupsRow> auto& m) {
     v.name(m.job);
     v.list(m.groups, FailureGroups::kept_max);
-    v.list(m.whereabouts, WhereaboutsLedger::groups_max);
+    v.list(m.activities, ActivityLedger::groups_max);
 }
 
 template <class Row>
@@ -248,7 +248,7 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow grou
     for (const auto& fingerprint : row.known_failures) known.insert(fingerprint.value);
     round.failures = FailureLedger(std::move(failures), std::move(known), row.failure_count,
                                    FailureGroups(std::move(groups.groups)));
-    round.whereabouts = WhereaboutsLedger(std::move(groups.whereabouts));
+    round.activities = ActivityLedger(std::move(groups.activities));
     round.stopped_count = row.stopped_count;
     round.checkpoint_step = row.checkpoint_step;
     round.notes = std::move(row.notes);
@@ -411,7 +411,7 @@ std::string encode_failures(const std::string& job, const FailureLedger& failure
 }
 
 std::string encode_groups(const std::string& job, const SealedRound& round) {
-    return encode(Kind::groups, GroupsRow{job, round.failures.kept_groups(), round.whereabouts.kept()});
+    return encode(Kind::groups, GroupsRow{job, round.failures.kept_groups(), round.activities.kept()});
 }
 
 Result<KeptState> decode_state(const std::vector<Record>& records) {

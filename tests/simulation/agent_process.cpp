@@ -34,7 +34,7 @@ AgentProcess::AgentProcess(Surroundings& world, Random random, Setting setting)
       alarm_(world.events, [this] { tick(); }) {
     guardian_.on_event = [this](agent::ProcessEvent event) {
         post([this, event = std::move(event)] {
-            agent::HostSaid said{event, {}};
+            agent::HostEvent said{event, {}};
             if (const auto* ended = std::get_if<agent::WorkerEnded>(&event)) said.notes = notes(ended->at);
             if (const auto* lost = std::get_if<agent::GuardianLost>(&event)) said.notes = notes(lost->at);
             tell(said);
@@ -187,14 +187,14 @@ void AgentProcess::note_doom(const agent::SupervisorEvent& event) {
     if (std::holds_alternative<agent::ClientFenced>(event)) doom_ = DoomCause::fenced;
     if (std::holds_alternative<agent::ClientLost>(event)) doom_ = DoomCause::lost;
     if (std::holds_alternative<agent::StopRequested>(event)) doom_ = DoomCause::stop;
-    if (const auto* said = std::get_if<agent::HostSaid>(&event)) {
+    if (const auto* said = std::get_if<agent::HostEvent>(&event)) {
         if (std::holds_alternative<agent::GuardianLost>(said->event)) doom_ = DoomCause::guardian_lost;
         const auto* ended = std::get_if<agent::WorkerEnded>(&said->event);
         if (ended != nullptr && !succeeded(ended->end)) {
             doom_ = ended->unfed ? DoomCause::unfed : DoomCause::worker_ended;
         }
     }
-    const auto* said = std::get_if<agent::DaemonSaid>(&event);
+    const auto* said = std::get_if<agent::DaemonMessage>(&event);
     if (said == nullptr) return;
     if (std::holds_alternative<native::JobEnded>(said->message)) doom_ = DoomCause::job_ended;
     if (std::holds_alternative<native::Drain>(said->message)) doom_ = DoomCause::drain;

@@ -110,7 +110,7 @@ class AgentProcess final : public StreamHandler, private ProcessWitness {
     [[nodiscard]] Address daemon_address() const;
     void start_workers(const native::Assigned& assignment);
     void finish(agent::Ending ending);
-    void ask(const rendezvous::AskPeer& request);
+    void ask(const rendezvous::QueryPeer& request);
     void answered(StreamId stream, std::optional<native::PeerAnswer> answer);
     void daemon_bytes(const std::string& bytes);
     void peer_bytes(StreamId stream, const std::string& bytes);

@@ -33,7 +33,7 @@ void AgentProcess::carry_out_one(rendezvous::ClientOutput& output) {
     } else if (const auto* send = std::get_if<rendezvous::Send>(&output)) {
         // Without a connection it is lost: the core sends again what still matters.
         if (stream_) native::append_frame(outbox_, send->message);
-    } else if (const auto* request = std::get_if<rendezvous::AskPeer>(&output)) {
+    } else if (const auto* request = std::get_if<rendezvous::QueryPeer>(&output)) {
         ask(*request);
     } else if (auto* deliver = std::get_if<rendezvous::Deliver>(&output)) {
         if (std::holds_alternative<native::Drain>(deliver->message)) {
@@ -42,7 +42,7 @@ void AgentProcess::carry_out_one(rendezvous::ClientOutput& output) {
             setting_.drained();
             if (world_.plant == Plant::deaf_to_drain) return;
         }
-        post([this, message = std::move(deliver->message)] { tell(agent::DaemonSaid{message}); });
+        post([this, message = std::move(deliver->message)] { tell(agent::DaemonMessage{message}); });
     } else if (auto* fenced = std::get_if<rendezvous::Fenced>(&output)) {
         world_.chronicle.count(Happening::agent_fenced);
         if (world_.plant == Plant::ignores_fencing) return;
@@ -66,7 +66,7 @@ void AgentProcess::flush() {
 
 // ---- questions to peers ----
 
-void AgentProcess::ask(const rendezvous::AskPeer& request) {
+void AgentProcess::ask(const rendezvous::QueryPeer& request) {
     world_.chronicle.count(Happening::peer_asked);
     HostIndex host = 0;
     const bool known = request.peer.address.starts_with("host") &&

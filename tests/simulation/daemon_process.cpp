@@ -260,7 +260,7 @@ void DaemonProcess::send(rendezvous::SendTo said) {
             continue;
         }
         if (seat_) world_.invariants.reign_speaks(reign_);
-        world_.invariants.daemon_said(one, held_back_);
+        world_.invariants.on_daemon_message(one, held_back_);
         std::string frame;
         native::append_frame(frame, one.message);
         if (world_.plant == Plant::garbles && std::holds_alternative<native::Gathering>(one.message)) {

@@ -4,11 +4,11 @@
 
 namespace muster::simulation {
 
-using rendezvous::AskEtcd;
 using rendezvous::EtcdAnswer;
 using rendezvous::EtcdConfig;
 using rendezvous::EtcdCore;
 using rendezvous::Record;
+using rendezvous::SendToEtcd;
 
 namespace {
 
@@ -52,7 +52,7 @@ void EtcdSeat::carry_out(EtcdCore::Outputs outputs) {
     for (auto& output : outputs) {
         // What the daemon does in answer may be its end.
         if (alive.expired()) return;
-        if (const auto* ask = std::get_if<AskEtcd>(&output)) send(*ask);
+        if (const auto* ask = std::get_if<SendToEtcd>(&output)) send(*ask);
         if (const auto* kept = std::get_if<rendezvous::Kept>(&output)) hooks_.persisted(kept->sequence);
         if (auto* stand_by = std::get_if<rendezvous::StandBy>(&output)) hooks_.stands_by(std::move(stand_by->leader));
         if (const auto* lead = std::get_if<rendezvous::Lead>(&output)) {
@@ -64,7 +64,7 @@ void EtcdSeat::carry_out(EtcdCore::Outputs outputs) {
     if (!alive.expired()) arm();
 }
 
-void EtcdSeat::send(const AskEtcd& ask) {
+void EtcdSeat::send(const SendToEtcd& ask) {
     const std::weak_ptr alive = alive_;
     const auto is_open = std::make_shared<bool>(true);
     const auto close = [this, alive, is_open, id = ask.id](Result<EtcdAnswer> answer) {

@@ -44,7 +44,7 @@ class EtcdSeat {
 
   private:
     void carry_out(rendezvous::EtcdCore::Outputs outputs);
-    void send(const rendezvous::AskEtcd& ask);
+    void send(const rendezvous::SendToEtcd& ask);
     void answered(std::uint64_t id, const Result<rendezvous::EtcdAnswer>& answer);
     void arm();
     [[nodiscard]] bool reaches() const { return !etcd_.is_away && !etcd_.cut_off.contains(host_); }

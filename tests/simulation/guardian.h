@@ -66,7 +66,7 @@ class Guardian final : public agent::ProcessHost {
     void set_round(Round round) { round_ = round; }
     void start(std::vector<agent::WorkerCommand> commands) override;
     void signal_leaders(int signal) override;
-    void follow_up(int, agent::AwaitedPatience) override {}
+    void follow_up(int, agent::AwaitedTimeouts) override {}
     void remove_after_death(std::string) override {}
     void signal_group(std::uint32_t local_rank, int signal) override;
     void kill_tree() override;

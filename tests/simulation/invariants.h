@@ -118,7 +118,7 @@ class Invariants {
     [[nodiscard]] std::uint64_t reign_count() const { return reign_; }
     void daemon_heard(rendezvous::ConnectionId connection, const native::Message& message);
     /// `held_back`: it was decided some time ago, and waited until the state was kept.
-    void daemon_said(const rendezvous::SendTo& said, bool held_back);
+    void on_daemon_message(const rendezvous::SendTo& said, bool held_back);
     void job_forgotten(const std::string& name);
     void jobs_kept(const std::set<std::string>& names);
     void daemon_step_over();

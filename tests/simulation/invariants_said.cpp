@@ -20,7 +20,7 @@ constexpr std::size_t unsent_bytes_max = 64 * 1024;  ///< S7, for one connection
 
 }  // namespace
 
-void Invariants::daemon_said(const rendezvous::SendTo& said, bool held_back) {
+void Invariants::on_daemon_message(const rendezvous::SendTo& said, bool held_back) {
     for (const rendezvous::ConnectionId connection : said.connections) {
         const auto found = connections_.find(connection);
         if (found == connections_.end()) continue;
@@ -124,8 +124,8 @@ void Invariants::check_outcome(JobTruth& job, const native::JobEnded& ended) {
     const bool early = last != job.rounds.end() && last->second.failed_early;
     const bool in_vain = ((cause && cause->early) || early) && !job.terms.restart_early_failures;
     if (!good && in_vain) chronicle_.count(Happening::early_failure);
-    const bool told_to_stop = cause && rendezvous::is_last_word(*cause);
-    if (!good && !told_to_stop && !in_vain && used < job.terms.restarts_max) {
+    const bool is_final_failure = cause && rendezvous::is_final(*cause);
+    if (!good && !is_final_failure && !in_vain && used < job.terms.restarts_max) {
         violated("budget", cat(job.name, " gives up after ", used, " of ", job.terms.restarts_max));
     }
     // A node of a round that an earlier daemon sealed may be through while a later round runs (see world.h).

@@ -71,8 +71,8 @@ class NcclProcess {
     void remove(const std::shared_ptr<NcclComm>& communicator);
 
     /// Called in the abort's first step, with the failure. Returns a number for forget_teller().
-    std::uint64_t add_teller(std::function<void(const std::string& why)> tell);
-    void remove_teller(std::uint64_t number);
+    std::uint64_t add_failure_listener(std::function<void(const std::string& why)> tell);
+    void remove_failure_listener(std::uint64_t number);
 
     /// Ends all communicators of the process; returns the first failure.
     Error fail(const Error& error) { return driver_->fail(error); }
@@ -110,7 +110,7 @@ class NcclProcess {
     mutable std::mutex mutex_;
     std::set<std::shared_ptr<NcclComm>> communicators_;
     std::map<std::uint64_t, std::function<void(const std::string&)>> tellers_;
-    std::uint64_t next_teller_ = 1;
+    std::uint64_t next_failure_listener_ = 1;
     std::vector<std::pair<void*, MemoryUse>> held_;  ///< freed in release()
     bool released_ = false;
     std::unique_ptr<AbortDriver> driver_;

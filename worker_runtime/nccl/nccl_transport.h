@@ -84,7 +84,7 @@ class NcclTransport final : public Transport {
     const GroupTerms group_;
     const std::shared_ptr<NcclProcess> process_;
     const std::shared_ptr<NcclStatusBoard> board_;
-    std::uint64_t teller_ = 0;
+    std::uint64_t failure_listener_ = 0;
     std::vector<std::unique_ptr<PeerWatch>> watched_;
     std::shared_ptr<NcclComm> communicator_;
     std::unique_ptr<Staging> staging_;

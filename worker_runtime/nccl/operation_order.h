@@ -42,7 +42,7 @@ struct OperationSignature {
 OperationSignature signature_of(const Operation& operation);
 
 /// "all_reduce sum f32 x 1024 tagged 7".
-std::string in_words(const OperationSignature& signature);
+std::string description_of(const OperationSignature& signature);
 
 /// One number and the hash over all operations up to it.
 struct OrderMark {
@@ -83,8 +83,8 @@ class OperationOrder {
 
     /// The signatures in `dispute` as far as they are kept, for the other rank: "5=barrier\t6=...". Empty where there
     /// are too many to be told.
-    [[nodiscard]] std::string words_for(const OrderDispute& dispute) const;
-    /// The first that the other rank (`words`, its words_for()) has otherwise.
+    [[nodiscard]] std::string dispute_text(const OrderDispute& dispute) const;
+    /// The first that the other rank (`words`, its dispute_text()) has otherwise.
     [[nodiscard]] std::optional<OrderDifference> find(std::string_view words) const;
 
   private:

@@ -185,12 +185,12 @@ Result<void> TcpChannel::wait(const Progress& progress, const RunTerms& terms) {
 
 Error TcpChannel::late(const Progress& progress) {
     group_.waits_for(this, {peer_});
-    const auto guilty = group_.trace({peer_}, 0);
-    if (!guilty) return guilty.error();
-    const bool came = guilty->ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
-    return group_.fail(Errc::timed_out,
-                       cat(doing(progress.operation), " on communicator ", group_.id(), " timed out: ", guilty->names,
-                           came ? " reached it, but did not finish it" : " did not reach it"));
+    const auto failed_ranks = group_.trace({peer_}, 0);
+    if (!failed_ranks) return failed_ranks.error();
+    const bool came = failed_ranks->ranks == std::vector{peer_} && progress.header_received == sizeof(HeaderBytes);
+    return group_.fail(Errc::timed_out, cat(doing(progress.operation), " on communicator ", group_.id(),
+                                            " timed out: ", failed_ranks->names,
+                                            came ? " reached it, but did not finish it" : " did not reach it"));
 }
 
 }  // namespace muster::runtime

@@ -45,7 +45,7 @@ class TcpGroup {
     /// Ranks on this host, this one included.
     [[nodiscard]] int ranks_here() const { return ranks_here_; }
     /// How long a waiting thread may look for news itself before it sleeps; nothing where ranks outnumber cores.
-    [[nodiscard]] Duration spin(Patience patience) const;
+    [[nodiscard]] Duration spin(WaitRule patience) const;
     /// Readable once the group has failed.
     [[nodiscard]] const FileDescriptor& wake() const { return wake_; }
 
@@ -64,7 +64,7 @@ class TcpGroup {
     /// or died, is none until somebody needs it. True when nothing more will be heard from it.
     Result<bool> hear(int rank);
     /// The same for who watches a connection while nothing is being carried: a death is a failure too, at once.
-    Result<bool> hear_or_lose(int rank);
+    Result<bool> receive_or_lose(int rank);
     /// The same for all, without waiting: an error is the group's failure.
     Result<void> check_alive();
     /// A connection with `rank` has ended (`failure` 0) or failed while `doing`. Looks for the reason, which was sent
@@ -84,7 +84,8 @@ class TcpGroup {
     /// those that did not answer, then those that wait for nobody; `late` itself where that leads nowhere. Ranks are
     /// this group's; -1 for one that is not in it. An error: the group has failed meanwhile. Gives up collective
     /// `number` (0: none).
-    Result<Guilty> trace(const std::vector<int>& late, std::uint64_t number, Witnesses witnesses = Witnesses::none);
+    Result<FailedRanks> trace(const std::vector<int>& late, std::uint64_t number,
+                              Witnesses witnesses = Witnesses::none);
     /// From now on this group, a root that hears its connections at all times, also traces for its parts.
     void trace_for_parts();
 
@@ -94,10 +95,10 @@ class TcpGroup {
 
   private:
     /// The last that a control connection will ever say.
-    enum class Told { nothing, failed, left, silent, ended };
+    enum class WorkerInput { nothing, failed, left, silent, ended };
     struct Inbox {
         std::string bytes;
-        Told told = Told::nothing;
+        WorkerInput told = WorkerInput::nothing;
         std::string silence;                        ///< the network's words
         std::optional<std::vector<int>> waits_for;  ///< the answer to the last question
     };
@@ -117,9 +118,9 @@ class TcpGroup {
     std::optional<std::vector<int>> pursue(int rank, Question& question, Instant began);
     Error fail_locked(Errc code, const std::string& text, std::uint64_t unfinished);
     Result<bool> heard(int rank);
-    Result<bool> heard_or_lost(int rank);
+    Result<bool> received_or_lost(int rank);
 
-    void await_last_words(int rank);
+    void await_final_messages(int rank);
     void give_up(std::uint64_t number);
     Result<std::vector<int>> trace_here(const std::vector<int>& late, Witnesses witnesses);
     [[nodiscard]] std::vector<int> numbers_here(const std::vector<int>& root_ranks) const;

@@ -15,9 +15,10 @@
 namespace muster::agent {
 
 struct NativeFrame {
-    std::string function;    ///< demangled, without arguments; empty: no symbol there
-    std::string module;      ///< "libc.so.6"; empty: in no file
-    bool of_python = false;  ///< the interpreter itself: its library or its program, not what it has loaded
+    std::string function;  ///< Demangled, without arguments. Empty: no symbol.
+    std::string module;    ///< "libc.so.6". Empty: not in a file.
+    bool of_python =
+        false;  ///< True for the interpreter's own library or program, false for modules that it has loaded.
 };
 
 /// A demangled name without the list of its arguments: "ns::(anonymous namespace)::f" of "ns::(anonymous

@@ -18,13 +18,13 @@ using ReadMemory = std::function<bool(std::uint64_t address, void* into, std::si
 struct PythonFrame {
     std::string function;  ///< "Trainer.step"
     std::string file;
-    std::int64_t line = 0;  ///< 0: not known
+    std::int64_t line = 0;  ///< 0: unknown.
     friend bool operator==(const PythonFrame&, const PythonFrame&) = default;
 };
 
 struct PythonThread {
-    std::int64_t native_id = 0;       ///< as gettid() says
-    std::vector<PythonFrame> frames;  ///< the innermost first
+    std::int64_t native_id = 0;       ///< As returned by gettid().
+    std::vector<PythonFrame> frames;  ///< Innermost first.
 };
 
 /// `runtime` is where _PyRuntime lies.

@@ -31,7 +31,7 @@ int main(int argument_count, char** arguments) {
         ::fprintf(stderr, "muster-stacks: process %d: %m\n", process);
         return 1;
     }
-    muster::agent::tell_stacks(process, [](const std::string& line) {
+    muster::agent::report_stacks(process, [](const std::string& line) {
         ::puts(line.c_str());
         ::fflush(stdout);
     });

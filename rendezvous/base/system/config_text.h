@@ -17,7 +17,7 @@ struct ConfigEntry {
     std::size_t line = 0;
 };
 
-struct ConfigComplaint {
+struct ConfigError {
     std::size_t line = 0;
     std::string why;
 };
@@ -25,7 +25,7 @@ struct ConfigComplaint {
 /// Everything that could be read, and what could not.
 struct ConfigText {
     std::vector<ConfigEntry> entries;
-    std::vector<ConfigComplaint> complaints;
+    std::vector<ConfigError> complaints;
 };
 
 /// A comment is a line of its own: '#' within a value is part of it. A key without '=' or without a name is complained

@@ -73,7 +73,7 @@ class Fencing {
         std::uint32_t group_rank = 0;
         std::uint32_t world = 1;
         std::vector<native::Peer> others;
-        std::map<std::uint32_t, bool> said_yes;  ///< to the question under way; by group rank
+        std::map<std::uint32_t, bool> lost_leader_too;  ///< to the question under way; by group rank
         Instant asked_at = Instant::min();
         Instant agreed_at = Instant::min();  ///< when the last question was asked that all said yes to
         bool contradicted = false;           ///< somebody said no, and not all have said yes since; for the message

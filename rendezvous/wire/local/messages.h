@@ -42,7 +42,7 @@ struct Heartbeat {
 };
 
 /// What is handed over with a Give.
-enum class GiftKind : std::uint8_t {
+enum class HandoverKind : std::uint8_t {
     snapshot = 0,       ///< a checkpoint in memory, which the agent persists if the worker dies
     flight_record = 1,  ///< the last operations, for explaining a hang
     copy = 2,           ///< the snapshot of a rank on another node, in case that node is lost
@@ -52,7 +52,7 @@ enum class GiftKind : std::uint8_t {
 /// at least `size_bytes`; a later flight record replaces it, and of snapshots, and of copies of each rank, the newest
 /// two are kept: ranks that die are one apart.
 struct Give {
-    GiftKind kind = GiftKind::snapshot;
+    HandoverKind kind = HandoverKind::snapshot;
     std::uint64_t size_bytes = 0;
     std::int64_t step = -1;   ///< of a snapshot or a copy
     std::int32_t rank = -1;   ///< of a copy alone: whose
@@ -65,7 +65,7 @@ struct Give {
 /// What a worker in this one's place gave before it ended, snapshots and copies. The datagram carries exactly one
 /// descriptor, as a Give's. Comes right after Hello, where MUSTER_SNAPSHOTS announces it.
 struct Offer {
-    GiftKind kind = GiftKind::snapshot;
+    HandoverKind kind = HandoverKind::snapshot;
     std::uint64_t size_bytes = 0;
     friend bool operator==(const Offer&, const Offer&) = default;
 };

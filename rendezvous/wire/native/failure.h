@@ -9,7 +9,7 @@
 
 #include "rendezvous/base/ids.h"
 #include "rendezvous/wire/native/failure_cause.h"
-#include "rendezvous/wire/native/whereabouts.h"
+#include "rendezvous/wire/native/worker_activity.h"
 #include "rendezvous/wire/native/worker_end.h"
 
 namespace muster {
@@ -63,7 +63,7 @@ struct Verdict {
     std::uint32_t other_failure_count = 0;  ///< workers and nodes that failed beside it
     std::uint32_t stopped_count = 0;        ///< workers that muster itself stopped because of it
     std::vector<FailureGroup> groups;       ///< all that failed, `first` in the first group; at most groups_max of them
-    std::vector<WhereaboutsGroup> whereabouts{};  ///< of workers that did nothing at its end; the missing first
+    std::vector<ActivityGroup> activities{};  ///< of workers that did nothing at its end; the missing first
     friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 

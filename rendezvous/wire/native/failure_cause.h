@@ -30,7 +30,7 @@ enum class CauseKind : std::uint8_t {
 /// "out_of_memory".
 std::string_view name(CauseKind kind);
 /// "out of memory".
-std::string in_words(CauseKind kind);
+std::string description_of(CauseKind kind);
 
 struct FailureCause {
     CauseKind kind = CauseKind::unknown;

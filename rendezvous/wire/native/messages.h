@@ -127,10 +127,10 @@ struct WorkersSucceeded {
 /// After RoundEnded and before the next Join or the end: what stopping this node's workers brought to light.
 struct RoundReport {
     Round round = no_round;
-    std::vector<Failure> failures;           ///< those that failed by themselves
-    std::uint32_t stopped_count = 0;         ///< those that muster stopped
-    std::int64_t checkpoint_step = -1;       ///< of the newest checkpoint that this node sees; -1: none
-    std::vector<Whereabouts> whereabouts{};  ///< of its workers that did nothing when the round ended
+    std::vector<Failure> failures;             ///< those that failed by themselves
+    std::uint32_t stopped_count = 0;           ///< those that muster stopped
+    std::int64_t checkpoint_step = -1;         ///< of the newest checkpoint that this node sees; -1: none
+    std::vector<WorkerActivity> activities{};  ///< of its workers that did nothing when the round ended
     friend bool operator==(const RoundReport&, const RoundReport&) = default;
 };
 
@@ -179,7 +179,7 @@ enum class WorkerPace : std::uint8_t {
 };
 
 struct SeenWorker {
-    Whereabouts at;  ///< also of one that is busy: idle_ms is 0
+    WorkerActivity at;  ///< also of one that is busy: idle_ms is 0
     WorkerPace pace = WorkerPace::usual;
     std::int32_t inside_percent = -1;  ///< of its time, spent inside operations lately; -1: it has begun none lately
     friend bool operator==(const SeenWorker&, const SeenWorker&) = default;

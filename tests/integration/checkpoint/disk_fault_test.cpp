@@ -84,7 +84,7 @@ std::string with_own_mounts(const std::function<std::string()>& body) {
     const auto process = processes.start([&] {
         if (!enter_own_mounts()) return no_namespace;
         set_log_level(LogLevel::error);
-        board.complain(body());
+        board.print_error(body());
         return 0;
     });
     const auto status = processes.run([](const SyscallStop&) { return Next::go_on; }).at(process);
@@ -182,7 +182,7 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
         WARN("skipped: this system does not let a process trace another");
         return;
     }
-    constexpr int left_out = 3;
+    constexpr int excluded = 3;
     const ScratchFolder scratch;
     const SharedBoard board;
     Tracer tracer;
@@ -191,17 +191,17 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
         auto& checkpointer = training.checkpointer();
         if (auto first = training.save(1); !first.empty()) return first;
         mark(mark_begin);
-        for (std::int64_t step = 2; step <= 2 + left_out; ++step) {
+        for (std::int64_t step = 2; step <= 2 + excluded; ++step) {
             training.model().train_to(step);
             if (auto saved = checkpointer.save(step, training.model().state()); !saved) return saved.error().context;
             if (step > 2) board.count();
         }
         (void)checkpointer.finish();
         const auto reports = checkpointer.reports();
-        if (reports.size() != 1 + left_out || !reports.back().persisted || reports.back().step != 2) {
+        if (reports.size() != 1 + excluded || !reports.back().persisted || reports.back().step != 2) {
             return cat(reports.size(), " reports");
         }
-        for (std::size_t i = 0; i < left_out; ++i) {
+        for (std::size_t i = 0; i < excluded; ++i) {
             if (reports[i].trouble != "the previous save was still being written") return reports[i].trouble;
         }
         auto loaded = training.load();
@@ -209,16 +209,16 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
     };
     const auto process = tracer.start_watched([&] {
         set_log_level(LogLevel::error);
-        board.complain(act());
+        board.print_error(act());
         return 0;
     });
     bool began = false;
     const auto ends = tracer.run([&](const SyscallStop& stop) {
         began = began || is_mark(stop, mark_begin);
         const bool writes = stop.number == SYS_pwrite64 && stop.moment == Moment::entry;
-        return began && writes && board.counted() < left_out ? Next::hold : Next::go_on;
+        return began && writes && board.counted() < excluded ? Next::hold : Next::go_on;
     });
-    CHECK(board.counted() == left_out);
+    CHECK(board.counted() == excluded);
     CHECK(board.complaint() == "");
     CHECK(trouble_of(ends.at(process)) == "");
 }

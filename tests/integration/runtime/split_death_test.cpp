@@ -133,7 +133,7 @@ std::string survive(Communicator& world, int color, const std::function<void()>&
     return is_own || text.find(cat("rank ", victim, " (pid ")) != std::string::npos ? "" : text;
 }
 
-int complain(const GroupTerms& terms, const std::string& wrong) {
+int print_error(const GroupTerms& terms, const std::string& wrong) {
     if (!wrong.empty()) std::fprintf(stderr, "rank %d: %s\n", terms.rank, wrong.c_str());
     return wrong.empty() ? 0 : 1;
 }
@@ -162,7 +162,7 @@ bool killed_after(int calls, const Case& one) {
     test::RankProcesses ranks(one.size, [&](const GroupTerms& terms) {
         auto world = join(terms, one);
         const int color = one.color(terms.rank);
-        if (terms.rank != victim) return complain(terms, survive(world, color, [] {}));
+        if (terms.rank != victim) return print_error(terms, survive(world, color, [] {}));
         if (calls == 0) ::raise(SIGKILL);
         calls_left = calls;
         fate = [] { ::raise(SIGKILL); };
@@ -205,7 +205,7 @@ bool aborted_after(int calls, const Case& one) {
             if (aborter.joinable()) aborter.join();
         }
         if (wrong.empty()) wrong = before.left_over_by(std::chrono::steady_clock::now() + 5s);
-        const int code = complain(terms, wrong);
+        const int code = print_error(terms, wrong);
         return code == 0 && late ? is_late : code;
     });
     return require_good_ends(ranks, one, cat("aborted after ", calls, " calls"));

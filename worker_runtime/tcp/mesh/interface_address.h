@@ -23,7 +23,7 @@ struct AddressChoice {
 };
 
 /// More are left out: each that is a dead end costs who connects some time.
-inline constexpr std::size_t addresses_told_max = 8;
+inline constexpr std::size_t addresses_sent_max = 8;
 
 /// Those of `own` that ranks of other hosts may try, best first: what is known to lead to other nodes, then the other
 /// addresses of its interface, then those of other interfaces; the store's family before the other. Loopback and

@@ -1,4 +1,4 @@
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -10,7 +10,7 @@
 
 namespace muster::launcher {
 
-int complain(std::string_view command, int code, std::string_view line) {
+int print_error(std::string_view command, int code, std::string_view line) {
     const auto text = printable(cat("muster", command.empty() ? "" : " ", command, ": ", line, "\n"));
     std::fwrite(text.data(), 1, text.size(), stderr);
     return code;
@@ -21,8 +21,8 @@ int answer(std::string_view command, std::string_view text, int code) {
     std::fwrite(text.data(), 1, text.size(), stdout);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     // An earlier write may have failed; its errno is lost.
-    return complain(command, exit_codes::internal,
-                    cat("cannot write to stdout", errno == 0 ? "" : cat(": ", errno_text(errno))));
+    return print_error(command, exit_codes::internal,
+                       cat("cannot write to stdout", errno == 0 ? "" : cat(": ", errno_text(errno))));
 }
 
 bool asks_for_help(const std::vector<std::string>& words) {

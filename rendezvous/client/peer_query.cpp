@@ -1,4 +1,4 @@
-#include "rendezvous/client/peer_question.h"
+#include "rendezvous/client/peer_query.h"
 
 #include <array>
 #include <boost/asio/steady_timer.hpp>
@@ -16,16 +16,16 @@ using asio::ip::tcp;
 
 namespace {
 
-class PeerQuestion : public std::enable_shared_from_this<PeerQuestion> {
+class PeerQuery : public std::enable_shared_from_this<PeerQuery> {
   public:
     using Handler = std::function<void(std::optional<native::PeerAnswer>)>;
 
-    PeerQuestion(asio::io_context& io, const native::PeerAsk& ask, Handler handler)
+    PeerQuery(asio::io_context& io, const native::PeerAsk& ask, Handler handler)
         : timer_(io), socket_(io), handler_(std::move(handler)) {
         native::append_frame(bytes_, ask);
     }
 
-    void start(asio::io_context& io, Resolver& resolver, const AskPeer& ask) {
+    void start(asio::io_context& io, Resolver& resolver, const QueryPeer& ask) {
         timer_.expires_after(ask.timeout);
         timer_.async_wait([self = shared_from_this()](const boost::system::error_code& stopped) {
             if (!stopped) self->finish(std::nullopt);
@@ -80,9 +80,9 @@ class PeerQuestion : public std::enable_shared_from_this<PeerQuestion> {
 
 }  // namespace
 
-void ask_peer(asio::io_context& io, Resolver& resolver, const AskPeer& ask,
-              std::function<void(std::optional<native::PeerAnswer>)> handler) {
-    std::make_shared<PeerQuestion>(io, ask.ask, std::move(handler))->start(io, resolver, ask);
+void query_peer(asio::io_context& io, Resolver& resolver, const QueryPeer& ask,
+                std::function<void(std::optional<native::PeerAnswer>)> handler) {
+    std::make_shared<PeerQuery>(io, ask.ask, std::move(handler))->start(io, resolver, ask);
 }
 
 }  // namespace muster::rendezvous

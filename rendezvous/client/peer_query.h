@@ -13,7 +13,7 @@ namespace muster::rendezvous {
 
 /// Calls `handler` exactly once from the io_context: with the answer, or with nothing if the peer is unreachable or
 /// does not answer within `ask.timeout`. `io` and `resolver` must outlive the call.
-void ask_peer(boost::asio::io_context& io, Resolver& resolver, const AskPeer& ask,
-              std::function<void(std::optional<native::PeerAnswer>)> handler);
+void query_peer(boost::asio::io_context& io, Resolver& resolver, const QueryPeer& ask,
+                std::function<void(std::optional<native::PeerAnswer>)> handler);
 
 }  // namespace muster::rendezvous

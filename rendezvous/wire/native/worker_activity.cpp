@@ -1,4 +1,4 @@
-#include "rendezvous/wire/native/whereabouts.h"
+#include "rendezvous/wire/native/worker_activity.h"
 
 #include <algorithm>
 #include <chrono>
@@ -13,14 +13,14 @@ std::string ranks_of_node(std::uint32_t first, std::uint32_t count) {
     return count == 1 ? cat("rank ", first) : cat("ranks ", first, " to ", first + count - 1);
 }
 
-std::string who(const WhereaboutsGroup& group) {
+std::string who(const ActivityGroup& group) {
     if (group.count != 1) return cat("ranks ", group.ranks, " (", group.count, " workers)");
     return cat("rank ", group.first.rank, " on ", group.host, " (pid ", group.first.pid, ")");
 }
 
 namespace {
 
-std::string line_of(const WhereaboutsGroup& group, std::string_view missing_from) {
+std::string line_of(const ActivityGroup& group, std::string_view missing_from) {
     const auto& one = group.first;
     auto out = who(group);
     if (one.idle_ms > 0)
@@ -36,7 +36,7 @@ std::string line_of(const WhereaboutsGroup& group, std::string_view missing_from
 
 }  // namespace
 
-std::vector<std::string> lines_of(const std::vector<WhereaboutsGroup>& groups) {
+std::vector<std::string> lines_of(const std::vector<ActivityGroup>& groups) {
     if (groups.empty()) return {};
     const auto waiting = std::ranges::find_if(groups, [](const auto& group) { return group.first.inside; });
     const std::string_view missing_from =

@@ -10,7 +10,7 @@
 namespace muster::launcher {
 
 /// Prints "muster drain: LINE" to stderr, or "muster: LINE" without a command. Returns `code`.
-int complain(std::string_view command, int code, std::string_view line);
+int print_error(std::string_view command, int code, std::string_view line);
 
 /// Prints `text` to stdout after earlier output and returns `code`. If the write fails, it complains and returns
 /// `internal`, so that no caller takes a truncated answer for a complete one.

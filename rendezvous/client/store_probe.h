@@ -11,7 +11,7 @@
 
 namespace muster::rendezvous {
 
-struct StoreQuestion {
+struct StoreProbeTarget {
     Endpoint remote;  ///< a numeric address
     std::string job;
 };
@@ -19,7 +19,7 @@ struct StoreQuestion {
 /// Calls `handler` from the io_context, once, if a PyTorch store answers within 5 s that is not muster's own: with
 /// whether torchrun's c10d rendezvous of the job lies in it. Does nothing less than 5 s after `asked_at`, which it
 /// sets.
-void ask_store(boost::asio::io_context& io, Instant& asked_at, const StoreQuestion& question,
+void ask_store(boost::asio::io_context& io, Instant& asked_at, const StoreProbeTarget& question,
                std::function<void(bool)> handler);
 
 }  // namespace muster::rendezvous

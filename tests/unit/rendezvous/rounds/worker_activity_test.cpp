@@ -1,4 +1,4 @@
-#include "rendezvous/rounds/ledgers/whereabouts_ledger.h"
+#include "rendezvous/rounds/ledgers/activity_ledger.h"
 
 #include <algorithm>
 
@@ -8,11 +8,11 @@
 namespace muster::rendezvous {
 namespace {
 
-Whereabouts waiting(std::int32_t rank) {
+WorkerActivity waiting(std::int32_t rank) {
     return {rank, 100 + rank, 12'000, "asleep", true, "all_reduce 42 of world", "reduce (train.py:41)"};
 }
 
-Whereabouts missing(std::int32_t rank) {
+WorkerActivity missing(std::int32_t rank) {
     return {
         rank, 100 + rank, 13'400, "asleep in hrtimer_nanosleep", false, "all_reduce 41 of world", "load (data.py:7)"};
 }
@@ -20,7 +20,7 @@ Whereabouts missing(std::int32_t rank) {
 }  // namespace
 
 TEST_CASE("ranks that stand in one place are one line, and who is missing is another before it") {
-    WhereaboutsLedger ledger;
+    ActivityLedger ledger;
     ledger.add("gpu2", waiting(2));
     ledger.add("gpu1", waiting(0));
     ledger.add("gpu3", missing(3));
@@ -38,7 +38,7 @@ TEST_CASE("ranks that stand in one place are one line, and who is missing is ano
 }
 
 TEST_CASE("scripts without a flight record are told apart by their lines alone") {
-    WhereaboutsLedger ledger;
+    ActivityLedger ledger;
     ledger.add("a", {0, 10, 4'000, "asleep", false, "", "backward (train.py:41)"});
     ledger.add("b", {1, 11, 4'000, "asleep", false, "", "broadcast (c10d.py:9), from main (train.py:44)"});
     CHECK(
@@ -51,7 +51,7 @@ TEST_CASE("scripts without a flight record are told apart by their lines alone")
 }
 
 TEST_CASE("who was stopped in the midst of what the others wait in stands apart") {
-    WhereaboutsLedger ledger;
+    ActivityLedger ledger;
     ledger.add("gpu1", waiting(0));
     auto stopped = waiting(1);
     stopped.state = "stopped by a signal in do_signal_stop";
@@ -64,7 +64,7 @@ TEST_CASE("who was stopped in the midst of what the others wait in stands apart"
 }
 
 TEST_CASE("ranks that were lost with their node stand apart, each node's together") {
-    WhereaboutsLedger ledger;
+    ActivityLedger ledger;
     for (std::int32_t rank = 4; rank < 8; ++rank)
         ledger.add(rank < 6 ? "gpu3" : "gpu4", {rank, 100 + rank, 0, "lost with its node", false, "", ""});
     ledger.add("gpu1", waiting(0));
@@ -81,7 +81,7 @@ TEST_CASE("ranks that were lost with their node stand apart, each node's togethe
 }
 
 TEST_CASE("where there are too many places, those who wait give way to those who are missing") {
-    WhereaboutsLedger ledger;
+    ActivityLedger ledger;
     for (std::int32_t rank = 0; rank < 40; ++rank) {
         auto one = waiting(rank);
         one.place = cat("f (x.py:", rank, ")");
@@ -93,18 +93,18 @@ TEST_CASE("where there are too many places, those who wait give way to those who
         ledger.add("b", one);
     }
     const auto groups = ledger.list();
-    REQUIRE(groups.size() == WhereaboutsLedger::groups_max);
+    REQUIRE(groups.size() == ActivityLedger::groups_max);
     CHECK(groups[2].first.rank == 52);
     CHECK_FALSE(groups[2].first.inside);
     CHECK(groups[3].first.inside);
 }
 
 TEST_CASE("the next daemon tells the same of it") {
-    WhereaboutsLedger ledger;
+    ActivityLedger ledger;
     ledger.add("gpu1", waiting(0));
     ledger.add("gpu2", waiting(1));
     ledger.add("gpu3", missing(5));
-    WhereaboutsLedger next(ledger.kept());
+    ActivityLedger next(ledger.kept());
     CHECK(next.list() == ledger.list());
     next.add("gpu2", waiting(1));
     CHECK(next.list() == ledger.list());

@@ -8,45 +8,45 @@
 #include <vector>
 
 #include "rendezvous/rounds/ledgers/rank_ranges.h"
-#include "rendezvous/wire/native/whereabouts.h"
+#include "rendezvous/wire/native/worker_activity.h"
 
 namespace muster::rendezvous {
 
-class WhereaboutsLedger {
+class ActivityLedger {
   public:
     /// What the same place is: the operation, inside or after it, and the line. State, unless a signal has stopped it,
     /// and idleness differ by chance.
     /// Those that were lost with their node (idle_ms is 0) stand apart, each node's together.
     struct Kept {
         std::string host;
-        Whereabouts first;
+        WorkerActivity first;
         std::uint32_t count = 0;
         std::vector<RankRange> ranges;
     };
     static constexpr std::size_t groups_max = 16;
 
-    WhereaboutsLedger() = default;
+    ActivityLedger() = default;
     /// From the one before; of groups that are one, or too many, the first count.
-    explicit WhereaboutsLedger(std::vector<Kept> kept);
+    explicit ActivityLedger(std::vector<Kept> kept);
     [[nodiscard]] std::vector<Kept> kept() const;
 
     /// Where there is no room for another place, one that is inside an operation gives way to one that is not.
-    void add(const std::string& host, Whereabouts worker);
+    void add(const std::string& host, WorkerActivity worker);
     [[nodiscard]] bool empty() const { return groups_.empty(); }
     /// Another one after each change; 0: empty.
     [[nodiscard]] std::uint64_t revision() const { return revision_; }
     /// Those outside of operations first, then the smaller ones: who is missing is mostly alone.
-    [[nodiscard]] std::vector<WhereaboutsGroup> list() const;
+    [[nodiscard]] std::vector<ActivityGroup> list() const;
 
   private:
     struct Group {
         std::string host;
-        Whereabouts first;
+        WorkerActivity first;
         std::uint32_t count = 0;
         RankRanges ranges;
     };
-    static bool is_same_place(const Group& group, const std::string& host, const Whereabouts& worker);
-    bool make_room(const Whereabouts& worker);
+    static bool is_same_place(const Group& group, const std::string& host, const WorkerActivity& worker);
+    bool make_room(const WorkerActivity& worker);
 
     std::vector<Group> groups_;
     std::uint64_t revision_ = 0;

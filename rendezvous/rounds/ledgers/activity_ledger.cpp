@@ -1,4 +1,4 @@
-#include "rendezvous/rounds/ledgers/whereabouts_ledger.h"
+#include "rendezvous/rounds/ledgers/activity_ledger.h"
 
 #include <algorithm>
 #include <string_view>
@@ -7,19 +7,19 @@
 
 namespace muster::rendezvous {
 
-WhereaboutsLedger::WhereaboutsLedger(std::vector<Kept> kept) {
+ActivityLedger::ActivityLedger(std::vector<Kept> kept) {
     for (auto& group : kept)
         groups_.push_back({std::move(group.host), std::move(group.first), group.count, RankRanges(group.ranges)});
     revision_ = groups_.size();
 }
 
-std::vector<WhereaboutsLedger::Kept> WhereaboutsLedger::kept() const {
+std::vector<ActivityLedger::Kept> ActivityLedger::kept() const {
     std::vector<Kept> all;
     for (const auto& group : groups_) all.push_back({group.host, group.first, group.count, group.ranges.kept()});
     return all;
 }
 
-bool WhereaboutsLedger::is_same_place(const Group& group, const std::string& host, const Whereabouts& worker) {
+bool ActivityLedger::is_same_place(const Group& group, const std::string& host, const WorkerActivity& worker) {
     const auto& first = group.first;
     const bool lost = worker.idle_ms == 0;
     if (lost || first.idle_ms == 0) return lost == (first.idle_ms == 0) && group.host == host;
@@ -29,7 +29,7 @@ bool WhereaboutsLedger::is_same_place(const Group& group, const std::string& hos
     return first.inside == worker.inside && first.operation == worker.operation && first.place == worker.place;
 }
 
-bool WhereaboutsLedger::make_room(const Whereabouts& worker) {
+bool ActivityLedger::make_room(const WorkerActivity& worker) {
     if (groups_.size() < groups_max) return true;
     const auto waiting = std::ranges::find_if(groups_, [](const Group& group) { return group.first.inside; });
     if (worker.inside || waiting == groups_.end()) return false;
@@ -37,7 +37,7 @@ bool WhereaboutsLedger::make_room(const Whereabouts& worker) {
     return true;
 }
 
-void WhereaboutsLedger::add(const std::string& host, Whereabouts worker) {
+void ActivityLedger::add(const std::string& host, WorkerActivity worker) {
     auto group = std::ranges::find_if(groups_, [&](const Group& other) { return is_same_place(other, host, worker); });
     if (group == groups_.end()) {
         if (!make_room(worker)) return;
@@ -52,8 +52,8 @@ void WhereaboutsLedger::add(const std::string& host, Whereabouts worker) {
     }
 }
 
-std::vector<WhereaboutsGroup> WhereaboutsLedger::list() const {
-    std::vector<WhereaboutsGroup> all;
+std::vector<ActivityGroup> ActivityLedger::list() const {
+    std::vector<ActivityGroup> all;
     for (const auto& group : groups_)
         all.push_back({group.host, group.first, group.ranges.text(group.count), group.count});
     // By rank in the end, so that the order in which nodes report makes no difference.

@@ -1,4 +1,4 @@
-#include "rendezvous/client/store_question.h"
+#include "rendezvous/client/store_probe.h"
 
 #include <array>
 #include <boost/asio/ip/tcp.hpp>
@@ -20,7 +20,7 @@ using asio::ip::tcp;
 namespace {
 
 /// From one question to the next, and for the answer.
-constexpr Duration question_interval = 5s;
+constexpr Duration store_probe_interval = 5s;
 
 /// The handshake, and whether two keys exist: torchrun's state of the job, and the one that our own store alone has.
 std::string request_of(const std::string& job) {
@@ -37,13 +37,13 @@ std::string request_of(const std::string& job) {
     return bytes;
 }
 
-class StoreTalk : public std::enable_shared_from_this<StoreTalk> {
+class StoreProbe : public std::enable_shared_from_this<StoreProbe> {
   public:
-    StoreTalk(asio::io_context& io, const std::string& job, std::function<void(bool)> handler)
+    StoreProbe(asio::io_context& io, const std::string& job, std::function<void(bool)> handler)
         : timer_(io), socket_(io), handler_(std::move(handler)), bytes_(request_of(job)) {}
 
     void start(const tcp::endpoint& remote) {
-        timer_.expires_after(question_interval);
+        timer_.expires_after(store_probe_interval);
         timer_.async_wait([self = shared_from_this()](const boost::system::error_code&) { self->close(); });
         socket_.async_connect(remote, [self = shared_from_this()](const boost::system::error_code& failure) {
             if (failure) return self->end();
@@ -84,14 +84,14 @@ class StoreTalk : public std::enable_shared_from_this<StoreTalk> {
 
 }  // namespace
 
-void ask_store(asio::io_context& io, Instant& asked_at, const StoreQuestion& question,
+void ask_store(asio::io_context& io, Instant& asked_at, const StoreProbeTarget& question,
                std::function<void(bool)> handler) {
     const auto now = std::chrono::steady_clock::now();
     boost::system::error_code wrong;
     const auto address = asio::ip::make_address(question.remote.host, wrong);
-    if (wrong || now < asked_at + question_interval) return;
+    if (wrong || now < asked_at + store_probe_interval) return;
     asked_at = now;
-    std::make_shared<StoreTalk>(io, question.job, std::move(handler))->start({address, question.remote.port});
+    std::make_shared<StoreProbe>(io, question.job, std::move(handler))->start({address, question.remote.port});
 }
 
 }  // namespace muster::rendezvous

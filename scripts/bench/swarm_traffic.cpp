@@ -6,7 +6,7 @@
 //   hang      one after another they hang: every ten seconds another node's rank does not come. All the others say at
 //             once, within the second in which they look, that they wait, and again every ten seconds
 //
-//   swarm_words PORT PID SECONDS N [N ...]     PID is the daemon's; a line of JSON for each phase of each N
+//   swarm_traffic PORT PID SECONDS N [N ...]     PID is the daemon's; a line of JSON for each phase of each N
 #include <unistd.h>
 #include <cstdint>
 #include <cstdio>
@@ -50,7 +50,7 @@ native::WorkersSeen seen_of(std::uint32_t index, WorkerPace pace, bool away) {
     for (std::uint32_t i = 0; i < workers; ++i) {
         const auto rank = static_cast<std::int32_t>(index * workers + i);
         const bool waits = pace == WorkerPace::waiting && !(away && i == 0);
-        Whereabouts at;
+        WorkerActivity at;
         at.rank = rank;
         at.pid = 4'000'000 + rank;
         at.idle_ms = waits ? 6'000 : 0;
@@ -84,7 +84,7 @@ enum class Phase { pings, usual, hang };
 void speak(Swarm& swarm, Phase phase, Clock::duration length) {
     const auto count = swarm.count();
     const auto start = Clock::now();
-    Turns pings(count, ping_pause), words(count, seen_pause), first_words(count, seconds(1)), news(1, seen_pause);
+    Turns pings(count, ping_pause), words(count, seen_pause), first_messages(count, seconds(1)), news(1, seen_pause);
     std::uint32_t sequence = 0;
     while (Clock::now() - start < length) {
         const auto since = Clock::now() - start;
@@ -100,13 +100,13 @@ void speak(Swarm& swarm, Phase phase, Clock::duration length) {
             const auto hangs = [&](std::uint32_t agent, std::uint32_t) {
                 swarm.say(agent, seen_of(agent, WorkerPace::waiting, away(agent)));
             };
-            if (since < seconds(1)) first_words.take(since, hangs);
+            if (since < seconds(1)) first_messages.take(since, hangs);
             words.take(since, hangs);
             news.take(since, [&](std::uint32_t, std::uint32_t turn) {
                 if (turn + 1 < count) hangs(turn + 1, 0);
             });
         }
-        swarm.hear_until(Clock::now() + milliseconds(1));
+        swarm.receive_until(Clock::now() + milliseconds(1));
     }
 }
 
@@ -119,7 +119,7 @@ void measure(Swarm& swarm, const char* daemon, Phase phase, const char* name, se
     const auto all_told = told.messages + swarm.count();
     for (const auto end = Clock::now() + seconds(20); phase == Phase::hang && swarm.job_seen().messages < all_told;) {
         if (Clock::now() > end) fail("not every agent was told who hangs");
-        swarm.hear_until(Clock::now() + milliseconds(10));
+        swarm.receive_until(Clock::now() + milliseconds(10));
     }
     const double took = std::chrono::duration<double>(Clock::now() - start).count();
     const auto rate = [&](std::uint64_t now, std::uint64_t before) { return static_cast<double>(now - before) / took; };
@@ -138,7 +138,7 @@ void measure(Swarm& swarm, const char* daemon, Phase phase, const char* name, se
 
 int main(int argc, char** argv) {
     if (argc < 5) {
-        std::fprintf(stderr, "usage: swarm_words PORT PID SECONDS N [N ...]\n");
+        std::fprintf(stderr, "usage: swarm_traffic PORT PID SECONDS N [N ...]\n");
         return 2;
     }
     raise_open_files();
