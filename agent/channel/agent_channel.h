@@ -1,8 +1,8 @@
 // The agent's end of the channel to one worker (rendezvous/wire/local).
 //
-// A Unix seqpacket listener at an abstract address that only processes of our own user may use: nothing to clean up on
-// disk, nothing that a crash leaves behind. All of it is optional: a worker that does not know the channel loses
-// nothing, and a worker that misuses it loses the channel and not its life.
+// A Unix seqpacket listener at an abstract address, for processes of the same user only. It leaves no file on disk,
+// also after a crash. The channel is optional: a worker without it runs as usual. A worker that misuses the channel
+// loses the channel and keeps running.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Runs muster-persist (worker_runtime/checkpoint) when this node's memory would otherwise be the only place of the
-// newest step: between two rounds beside everything else, and at the job's end, however it ends, which waits for it.
+// Runs muster-persist (worker_runtime/checkpoint) when the newest step is only in the memory of this node: between two
+// rounds in the background, and at the job's end, which waits for it.
 //
-// One process for each checkpoint directory, in a session of its own: a terminal's Ctrl-C is not for it, and it goes on
-// when this agent has to end first. It is bounded by `limit` itself.
+// One process for each checkpoint directory, in its own session: a terminal's Ctrl-C does not reach it, and it
+// continues if this agent has to end first. `limit` bounds it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,4 +1,4 @@
-// What a job has to go on from, for people and for the crash-loop guard.
+// Finds the newest complete checkpoint, for the report and for the check that restarts make progress.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// The agent's end of torch's timer protocol (diagnosis/worker_timers.h): a FIFO that workers write into, named by
-// TORCHELASTIC_TIMER_FILE, made where the launcher's TORCHELASTIC_ENABLE_FILE_TIMER is 1. A worker whose timer runs out
-// gets the signal that it had asked for. The agent itself lives on: torchrun's signals itself as well, and leaves the
-// other workers behind.
+// The agent's end of torch's timer protocol (diagnosis/worker_timers.h): a FIFO that workers write into.
+// TORCHELASTIC_TIMER_FILE names it. It exists if TORCHELASTIC_ENABLE_FILE_TIMER is 1 in the launcher's environment. A
+// worker whose timer expires gets the signal that it requested. The agent itself continues; torchrun's agent kills
+// itself and leaves the other workers behind.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

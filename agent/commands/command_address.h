@@ -1,5 +1,5 @@
-// Where an agent takes commands from people on its own host: an abstract Unix address that says whose it is and which
-// job it serves, so that whoever looks for it (muster drain) finds all of them in /proc/net/unix.
+// The abstract Unix address at which an agent takes commands from its own host. It has the user and the job, so that
+// muster drain finds all agents in /proc/net/unix.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Loses parts of this node on order, as a rehearsal (muster fault; FAULTS.md has the table of what is done to what).
-// What it does to a worker it remembers, so that the worker's end is told with its true cause.
+// Injects faults into parts of this node (muster fault; FAULTS.md has the table). It records what it did to a worker,
+// so that the worker's end is reported with its true cause.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,4 +1,4 @@
-// Where the kernel put a core dump: /proc/sys/kernel/core_pattern applied to one process (core(5)). Pure.
+// Finds a core dump: /proc/sys/kernel/core_pattern applied to one process (core(5)). Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Why did this worker end? From the facts that can be had in the few milliseconds after it to a cause and a sentence
-// that says what to do. Pure; agent/evidence/end_evidence.h gathers the facts.
+// Determines why a worker ended, from facts available a few milliseconds after the end: a cause, and a sentence that
+// says what to do. Pure; agent/evidence/end_evidence.h collects the facts.
 //
-// The order is that of certainty: what the kernel says about this very process, then the counters that rose while it
-// ran, then the worker's own last words, then what the absence of all of these means.
+// The order is that of certainty: the kernel's messages about this process, then the counters that rose while it ran,
+// then the worker's own error text, then the absence of all of these.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct EndFacts {
     std::optional<MemoryGroup> memory_group;
     std::int64_t address_space_limit_bytes = -1;  ///< RLIMIT_AS. -1: none.
     std::int64_t shm_bytes = -1;                  ///< Size of /dev/shm. -1: unknown.
-    std::int64_t shm_free_bytes =
-        -1;                   ///< Measured right after the end: memory held by this worker alone is free again.
+    /// Measured right after the end: memory held by this worker alone is free again.
+    std::int64_t shm_free_bytes = -1;
     std::string interpreter;  ///< Interpreter or loader named by a program that cannot be executed.
     std::string core_file;    ///< A path, or the receiver of the dump.
 };

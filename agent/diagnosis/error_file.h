@@ -1,6 +1,5 @@
-// The file in which a worker says what went wrong (TORCHELASTIC_ERROR_FILE), as torch's @record writes it. Its text
-// comes from the worker and is not trusted: size, nesting and types are checked, and what is no error file is shown as
-// it is.
+// The file in which a worker reports its error (TORCHELASTIC_ERROR_FILE), as torch's @record writes it. The worker's
+// text is not trusted: size, nesting and types are checked. A text that is not an error file is shown unchanged.
 #pragma once
 
 #include <cstddef>

@@ -21,8 +21,8 @@ struct ErrorPattern {
 
 constexpr std::string_view no_gpu =
     "it found no GPU: check CUDA_VISIBLE_DEVICES, the driver (nvidia-smi) and --nproc-per-node";
-constexpr std::string_view no_cuda_runtime =
-    "no CUDA runtime library";  ///< Text of our runtime's plugin (cuda_table.cpp).
+/// Text of our runtime's plugin (cuda_table.cpp).
+constexpr std::string_view no_cuda_runtime = "no CUDA runtime library";
 constexpr std::string_view no_memory = "out of memory: an allocation failed";
 constexpr std::string_view no_gpu_memory =
     "out of GPU memory: use a smaller batch, or check with nvidia-smi for other processes on this GPU";

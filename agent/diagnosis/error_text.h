@@ -1,4 +1,4 @@
-// What a worker said at its end, and what it means. Pure.
+// Extracts a worker's last error text and recognizes known messages in it. Pure.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,6 @@
-// Cause or victim? When one worker dies, its peers fail in their collectives a moment later, often before the report of
-// the real cause is out. Within the error of the clocks the kind decides who is blamed.
+// Separates the cause of a failure from its victims. When one worker dies, its peers fail in their collectives a moment
+// later, often before the real cause is reported. Within the error of the clocks the kind decides which failure is the
+// first cause.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The kernel's own words about the end of a process: what stands in /dev/kmsg, taken apart. Pure.
+// Parses the kernel's messages about the end of a process (/dev/kmsg). Pure.
 #pragma once
 
 #include <cstdint>

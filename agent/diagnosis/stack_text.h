@@ -1,4 +1,4 @@
-// What muster-stacks says of a worker (agent/probes/stacks/process_stacks.h), for people.
+// Formats the output of muster-stacks about a worker (agent/probes/stacks/process_stacks.h).
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Whom to look at first where the first failure is a victim's: one that only gave up waiting for another.
+// Names the ranks to look at first if the first failure is a victim's: a worker whose wait for another timed out.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,4 @@
-// What a dump of torch's flight recorder says of where its rank is. Pure; the dump is JSON that torch wrote
-// ("fr_trace_json").
+// Reads a rank's position from a dump of torch's flight recorder. Pure; the dump is torch's JSON ("fr_trace_json").
 #pragma once
 
 #include <optional>

@@ -1,12 +1,11 @@
-// torch's timer protocol (torch.distributed.elastic.timer, file_based_local_timer): workers write one JSON object a
-// line into a FIFO, to set a timer, to release it, or to say again that it is set. Pure.
+// torch's timer protocol (torch.distributed.elastic.timer, file_based_local_timer): workers write one JSON object per
+// line into a FIFO to set, renew or release a timer. Pure.
 //
 //   {"version": 1, "pid": 42, "scope_id": "train", "expiration_time": 1700000000.5, "signal": 9}
 //
-// A timer is known by pid and scope; an expiration time below zero releases it. Times are the worker's wall clock,
-// which is this host's, a moment before they are read; what is left until then is counted on the steady clock from
-// there on, because a wall clock may be set. The bytes come from workers and are not trusted: size, number and types
-// are checked.
+// Pid and scope identify a timer. An expiration time below zero releases it. Times are on the worker's wall clock,
+// which is this host's. The remaining time is measured on the steady clock from then on, because a wall clock may be
+// set. The bytes are not trusted: size, number and types are checked.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What an agent needs to know, filled in by the launcher.
+// The configuration of an agent, filled in by the launcher.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// Turns what happens around an agent into the supervisor's events (agent.cpp), and its actions into calls
-// (agent_actions.cpp). Private to these two.
+// Turns outside happenings into the supervisor's events (agent.cpp), and its actions into calls (agent_actions.cpp).
+// Private to these two.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

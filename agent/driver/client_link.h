@@ -1,4 +1,4 @@
-// RendezvousLink over the asio client: forwards the verbs, hands on the callbacks.
+// RendezvousLink over the asio client: forwards calls and callbacks.
 #pragma once
 
 #include "agent/supervision/rendezvous_link.h"

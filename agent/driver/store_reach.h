@@ -1,5 +1,5 @@
-// Which address of the workers' store this node reaches, found out before its workers start: they get it as
-// MASTER_ADDR, and the interface that leads there as gloo's. Every node may need another one.
+// Finds the address of the workers' store that this node reaches, before its workers start. They get it as MASTER_ADDR,
+// and gloo gets the interface that leads there. Each node may need a different one.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

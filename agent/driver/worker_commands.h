@@ -1,4 +1,4 @@
-// The workers of one round, made ready: directories, channels, environments, and what to look at when one fails.
+// Prepares the workers of one round: directories, channels, environments. Collects the files of a failed one.
 #pragma once
 
 #include <cstdint>

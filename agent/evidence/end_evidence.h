@@ -1,5 +1,5 @@
-// Gathers what is known of a worker's end, right after it: counters of control groups, the kernel's log, /dev/shm, the
-// core dump. Plain reads of a few small files, about a millisecond, and never a wait; diagnosis/end_cause.h judges.
+// Collects facts about a worker's end, right after it: counters of control groups, the kernel log, /dev/shm, the core
+// dump. It reads a few small files in about a millisecond and never waits. diagnosis/end_cause.h judges.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +48,7 @@ class EndEvidence {
 
     std::optional<FoundMemoryGroup> group_;  ///< Empty: only the host's counter is available.
     OomTally oom_kills_;
-    std::int64_t round_began_s_ = 0;  // since 1970, by this host's clock
+    std::int64_t round_began_s_ = 0;  // seconds since 1970, on this host's clock
     FileDescriptor kernel_log_;       ///< Positioned at the first unread record.
     std::vector<KernelEvent> kernel_events_;
 };

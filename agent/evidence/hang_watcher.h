@@ -64,8 +64,8 @@ class HangWatcher {
         FileDescriptor pidfd;      ///< Protects against reused pids. Invalid: the worker is not killed.
         std::string ended_why;
         char state = '?';  ///< State in the last sample.
-        std::vector<std::function<void(const StackText&)>>
-            want;  ///< Callbacks for its stacks. Not empty while they are being read.
+        /// Callbacks for its stacks. Not empty while they are being read.
+        std::vector<std::function<void(const StackText&)>> want;
     };
 
     void arm();
@@ -93,8 +93,8 @@ class HangWatcher {
     std::optional<std::vector<WorkerActivity>> activities_;  ///< The places when the round failed.
     std::optional<Instant> seen_sent_at_;
     std::map<std::int32_t, native::WorkerPace> paces_sent_;  ///< Ranks whose pace is not `usual`.
-    std::map<std::int32_t, TorchOperation>
-        torch_operations_;  ///< Keyed by rank: its operation when it was last idle for long.
+    /// Keyed by rank: its operation when it was last idle for long.
+    std::map<std::int32_t, TorchOperation> torch_operations_;
     bool resting_ = true;
     std::shared_ptr<char> life_ = std::make_shared<char>();  ///< Handlers hold a weak pointer to it.
 };

@@ -1,4 +1,4 @@
-// The control group that limits the memory of this process, and of the workers below it.
+// The control group that limits the memory of this process and its workers.
 #pragma once
 
 #include <cstdint>

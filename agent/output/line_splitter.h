@@ -1,4 +1,4 @@
-// Cuts a stream of bytes into lines, wherever the chunks end. Pure.
+// Splits a stream of bytes into lines, across chunks. Pure.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class LineSplitter {
 
     std::size_t line_max_bytes_;
     std::string_view rest_;  ///< Unread part of the chunk.
-    std::size_t next_return_ =
-        0;  ///< Position of the next '\r' in rest_, or its size. Searched once per '\r', not once per line.
+    /// Position of the next '\r' in rest_, or its size. Searched once per '\r', not once per line.
+    std::size_t next_return_ = 0;
     std::string partial_;        ///< Beginning of a line from earlier chunks.
     std::string whole_;          ///< Holds the last view if it was joined from two chunks.
     bool after_return_ = false;  ///< True if the last line ended with '\r': a '\n' that follows belongs to it.

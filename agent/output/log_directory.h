@@ -1,4 +1,4 @@
-// The directories that supervision/log_layout names, on disk. Nothing that holds a file is ever removed.
+// Creates the directories that supervision/log_layout names. A directory that contains a file is never removed.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// One output stream of one worker on its way to its destinations.
+// One output stream of one worker and its destinations.
 #pragma once
 
 #include <memory>

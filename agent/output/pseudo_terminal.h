@@ -1,4 +1,4 @@
-// A pty for a worker's stderr, so that progress bars and colours work as if nothing stood in between.
+// A pty for a worker's stderr, so that progress bars and colours work as on a terminal.
 #pragma once
 
 #include "rendezvous/base/error.h"

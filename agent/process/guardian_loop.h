@@ -1,8 +1,8 @@
-// What the guardian does after it was forked: serve the agent, reap (guardian_loop.cpp), stop and kill
-// (guardian_stop.cpp). guardian.h tells the story.
+// The guardian's loop after the fork: serves the agent, reaps (guardian_loop.cpp), stops and kills (guardian_stop.cpp).
+// guardian.h explains the design.
 //
-// Every turn of the loop ends in the same three questions, whatever woke it: is the agent gone, is it unfed, is there
-// something left to kill.
+// Every turn of the loop ends with the same three checks: is the agent dead, is the guardian unfed, are processes left
+// to kill.
 #pragma once
 
 #include <deque>
@@ -101,8 +101,8 @@ class GuardianLoop {
     std::optional<Instant> last_fed_;
     std::optional<Killing> killing_;
     std::optional<FollowUp> follow_up_;
-    std::uint64_t signalled_ticks_ =
-        0;                        ///< Time of the last signal to the leaders, in the unit of ProcessFacts::start_time.
+    /// Time of the last signal to the leaders, in the unit of ProcessFacts::start_time.
+    std::uint64_t signalled_ticks_ = 0;
     bool children_left_ = false;  ///< True if the last reap() left children, adopted or dead ones included.
     bool empty_asked_ = false;    ///< True while the agent waits for Emptied.
     bool agent_gone_ = false;

@@ -1,12 +1,12 @@
-// The guardian that serves, a second one that stands by, and the change from one to the other.
+// The serving guardian, its reserve, and the change from one to the other.
 //
-//   agent -> guardian -> workers
-//         -> guardian that stands by (nothing below it)
+//   agent -> serving guardian -> workers
+//         -> reserve guardian (no children)
 //
-// When the serving one is killed its workers die by their parent-death signal, and what they had started becomes this
-// process's own, which is a subreaper too. That is killed and reaped here until nothing is left; then the second one
-// takes over and forks the next. A guardian that is forked by a guardian (Beget) is forked by a process of one thread,
-// which the agent has long ceased to be.
+// When the serving guardian is killed, its workers die by their parent-death signal. Their children become children of
+// this process, which is a subreaper too. It kills and reaps them until none is left. Then the reserve takes over and
+// forks the next reserve. A guardian forks its successor (ForkReserve), because it has one thread, and the agent has
+// several.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>

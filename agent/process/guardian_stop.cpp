@@ -1,5 +1,5 @@
-// How a guardian ends what it guards: by signals to leaders and to what ended leaders left in their groups, and by
-// killing the whole tree until nothing is left.
+// How a guardian ends its processes: by signals to leaders and to the groups of ended leaders, and by killing the whole
+// tree until nothing is left.
 #include <errno.h>
 #include <signal.h>
 #include <unistd.h>

@@ -1,12 +1,12 @@
-// What the agent and its guardian say to each other: one message a datagram, on a seqpacket socket between two copies
-// of one program, so no versions. Lengths are bounded all the same: a bug on one side must not become one on the other.
+// The messages between the agent and its guardian: one per datagram, on a seqpacket socket between two copies of one
+// program, so there are no versions. Lengths are bounded, so that a bug on one side does not crash the other.
 //
 //   byte 0    the kind, in the order of the variant below
 //   then      the fields, little-endian; text as u32 length + bytes
 //
-// Descriptors travel beside a Spawn, in this order: the worker's image (a memfd made by image_bytes(), any size), then
-// stdout, then stderr, where the flags say so. A stream without a descriptor is the guardian's own. Beside a Beget
-// travels the socket that the new guardian is to serve.
+// Descriptors accompany a Spawn in this order: the worker's image (a memfd made by image_bytes(), any size), then
+// stdout, then stderr, as the flags say. A stream without a descriptor is the guardian's own. A ForkReserve is
+// accompanied by the socket that the new guardian will serve.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Which processes descend from one, read from /proc. (/proc/PID/task/*/children would be shorter, but is not on every
-// kernel.) A snapshot: processes come and go while it is taken, so whoever kills by it repeats until nothing is left.
+// Finds the descendants of a process in /proc. (/proc/PID/task/*/children would be shorter, but not every kernel has
+// it.) The result is a snapshot: processes start and end meanwhile, so a caller that kills repeats until none is left.
 #pragma once
 
 #include <sys/types.h>

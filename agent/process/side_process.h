@@ -1,4 +1,4 @@
-// A program of ours that an agent runs beside itself, because what it does may take long or hang.
+// Runs one of our programs beside the agent, because its work may take long or hang.
 #pragma once
 
 #include <sys/types.h>

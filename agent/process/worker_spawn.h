@@ -1,4 +1,4 @@
-// Makes one worker process. Called by the guardian's only thread, which lives to the guardian's end: a parent-death
+// Starts one worker process. Called by the guardian's only thread, which lives until the guardian's end: a parent-death
 // signal fires when the forking *thread* ends.
 #pragma once
 

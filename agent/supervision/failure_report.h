@@ -1,10 +1,10 @@
-// What a person reads when a job ends: one short report, the same facts on every node. Pure.
+// The report at the end of a job: short, with the same facts on every node. Pure.
 //
 //   muster: job bert failed: worker failed and no restart is left (3 of 3 used)
 //     first failure: rank 5 (local rank 1) on gpu07, pid 4242: signal 9 (SIGKILL)
 //     ...
-// The failure that came first over all nodes is told in full, the others as a count, and the workers that muster itself
-// stopped because of it apart from both.
+// The first failure of all nodes is reported in full, the others as a count. Workers that muster stopped because of it
+// are counted separately.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Whether a fault may be injected into this node. Pure; agent/commands/fault_injector.h does it.
+// Decides whether a fault may be injected into this node. Pure; agent/commands/fault_injector.h injects it.
 #pragma once
 
 #include <set>

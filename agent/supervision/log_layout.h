@@ -1,11 +1,10 @@
-// Where each worker's output and error file go. Pure: paths and plans; directories are made by
-// agent/output/log_directory.
+// The paths of each worker's output and error file. Pure; agent/output/log_directory creates the directories.
 //
 //   <base>/<job>_<8 random>/attempt_<restart count>/<local rank>/{stdout.log,stderr.log,error.json}
 //   <base>/<job>_<8 random>/attempt_<restart count>/filtered_{stdout,stderr}.log
 //
-// as torchrun does it. `attempt` here is the restart count of that layout: rounds that were not charged share a
-// directory, whose files are appended to.
+// This is torchrun's layout. `attempt` is the restart count: rounds that were not charged share a directory, and their
+// output is appended.
 #pragma once
 
 #include <cstdint>

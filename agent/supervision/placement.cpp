@@ -1,4 +1,4 @@
-// The rules are those of torch/numa/binding.py (PyTorch 2.13), whose answers for random machines are a test's data.
+// The rules are those of torch/numa/binding.py (PyTorch 2.13). A test has its answers for random machines.
 #include "agent/supervision/placement.h"
 
 #include <algorithm>

@@ -1,8 +1,9 @@
-// Which CPUs and which memory each worker of this node gets: torchrun's four modes of --numa-binding. Pure; the facts
-// about the machine come in. agent/probes/topology/PLACEMENT.md says more.
+// Assigns CPUs and memory to each worker of this node: torchrun's four modes of --numa-binding. Pure; the facts about
+// the machine are the input. agent/probes/topology/PLACEMENT.md has the details.
 //
-// Local rank n belongs to the n-th GPU that CUDA shows, as in torchrun; where workers outnumber GPUs, they take turns.
-// Without GPUs, and for GPUs whose place the machine does not tell, the local ranks go round the NUMA nodes.
+// Local rank n belongs to the n-th GPU that CUDA shows, as in torchrun; if there are more workers than GPUs, the
+// assignment wraps around. Without GPUs, and for GPUs with an unknown NUMA node, local ranks are distributed
+// round-robin over the NUMA nodes.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// What the agent can do with processes: the verbs of the domain, so that the driver can run against a script in tests.
+// The agent's interface to processes, so that tests can run the driver against a script.
 //
-// The real one (posix_process_host.h) talks to the guardian, the parent of all workers:
+// The real implementation (posix_process_host.h) talks to the guardian, the parent of all workers:
 //   agent -> guardian -> workers.
-// The guardian lives in a session of its own, is a child subreaper, reports exits, reaps what it adopts, and kills its
-// whole descendant tree when the agent is gone or has stopped feeding it.
+// The guardian has its own session, is a child subreaper, reports exits, reaps adopted processes, and kills its whole
+// descendant tree when the agent is dead or has stopped feeding it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The agent's view of the rendezvous: the verbs that its supervisor uses and the verdicts that it gets back. The real
-// one is ClientLink (client_link.h) over rendezvous/client; tests script their own.
+// The agent's interface to the rendezvous: the calls of its supervisor, and the callbacks. The real implementation is
+// ClientLink (client_link.h) over rendezvous/client; tests have their own.
 #pragma once
 
 #include <cstdint>

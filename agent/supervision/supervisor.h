@@ -1,8 +1,8 @@
-// The life of one agent, pure: idle -> joining -> starting -> running -> draining -> (joining | done).
+// The state machine of one agent, pure: idle -> joining -> starting -> running -> draining -> (joining | done).
 // STATES.md beside this folder has the table; every transition ends in settle().
 //
-// It decides about workers alone. Sockets, leases, resending and fencing are ClientCore's (rendezvous/client), budgets
-// and ranks the daemon's (rendezvous/rounds).
+// It decides about this node's workers only. Sockets, leases, resending and fencing belong to ClientCore
+// (rendezvous/client), budgets and ranks to the daemon (rendezvous/rounds).
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct SupervisorConfig {
     /// A scheduler signals every process of a job, workers and agent, one after another: how long a worker's end by a
     /// stop signal waits for the agent's own.
     Duration signals_are_one_within = 1s;
-    int repeated_signal =
-        0;  ///< A stop signal that the scheduler sends repeatedly. The second one does not escalate. 0: none.
+    /// A stop signal that the scheduler sends repeatedly. The second one does not escalate. 0: none.
+    int repeated_signal = 0;
 };
 
 /// What the driver found out about a worker at the moment of its end, where it failed.
@@ -242,14 +242,14 @@ class Supervisor {
         bool report_sent = false;
         bool fenced = false;
         bool orphaned = false;  ///< True if a worker died with the guardian.
-        std::string
-            own_notice;  ///< Text of the last preemption signal, while the daemon's answer or its echo is pending.
+        /// Text of the last preemption signal, while the daemon's answer or its echo is pending.
+        std::string own_notice;
         Instant noticed_at = Instant::min();  ///< Time of the workers' last notice.
-        Instant notice_due =
-            no_deadline;         ///< Time at which the workers get the notice without an answer of the daemon.
+        /// Time at which the workers get the notice without an answer of the daemon.
+        Instant notice_due = no_deadline;
         bool echo_owed = false;  ///< True if they got it so. The daemon's later NoticeGiven is then ignored.
-        std::vector<HostEvent>
-            held;  ///< A worker's end by a stop signal that this agent has not received, and all later ends.
+        /// A worker's end by a stop signal that this agent has not received, and all later ends.
+        std::vector<HostEvent> held;
         Instant held_until = no_deadline;
         std::optional<DrainState> drain;
         std::optional<native::RoundEnded> ended;  ///< The daemon's message.

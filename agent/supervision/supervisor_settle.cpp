@@ -1,4 +1,4 @@
-// What follows from the facts that supervisor.cpp notes: every step ends in settle().
+// The actions that follow from the facts recorded by supervisor.cpp: every step ends in settle().
 #include <algorithm>
 #include <utility>
 

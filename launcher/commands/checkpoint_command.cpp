@@ -51,12 +51,12 @@ std::string size_text(std::uint64_t bytes) {
     return text;
 }
 
-enum class FindNewest { at_sizes, at_every_byte };
+enum class Verification { at_sizes, at_every_byte };
 
 /// The manifest, after the files have been compared with it.
-Result<Manifest> inspect(const std::string& folder, FindNewest look) {
+Result<Manifest> inspect(const std::string& folder, Verification verification) {
     auto manifest = runtime::read_manifest(folder);
-    if (!manifest || look == FindNewest::at_sizes) return manifest;
+    if (!manifest || verification == Verification::at_sizes) return manifest;
     for (const auto& file : manifest->files) {
         auto sum = runtime::verify_rank_file(cat(folder, '/', file.name));
         if (!sum) return sum.error();
@@ -76,7 +76,7 @@ std::uint64_t bytes_of(const Manifest& manifest) {
 struct Request {
     bool export_it = false;
     std::vector<std::string> places;  ///< DIR, or DIR and OUT.
-    FindNewest look = FindNewest::at_sizes;
+    Verification verification = Verification::at_sizes;
     std::optional<std::int64_t> step;
     runtime::ExportOptions options;
 };
@@ -97,7 +97,7 @@ Result<void> read_option(const std::vector<std::string>& arguments, std::size_t&
     const auto wrong = [](std::string why) { return Error{Errc::invalid_argument, std::move(why)}; };
     auto name = arguments[i];
     if (name == "--verify" && !request.export_it) {
-        request.look = FindNewest::at_every_byte;
+        request.verification = Verification::at_every_byte;
         return {};
     }
     const auto sign = name.find('=');
@@ -148,16 +148,17 @@ Result<Request> read_request(const std::vector<std::string>& arguments) {
     return request;
 }
 
-int list(const std::string& directory, const std::vector<CheckpointName>& checkpoints, FindNewest look) {
+int list(const std::string& directory, const std::vector<CheckpointName>& checkpoints, Verification verification) {
     bool newest_whole = false;
     for (std::size_t i = 0; i < checkpoints.size(); ++i) {
         const auto name = to_string(checkpoints[i]);
-        const auto manifest = inspect(cat(directory, '/', name), look);
+        const auto manifest = inspect(cat(directory, '/', name), verification);
         if (i == 0) newest_whole = manifest.has_value();
         if (manifest) {
             print(cat("step ", manifest->step, "  ", name, "  round ", manifest->round, "  ranks ",
                       manifest->files.size(), "  ", size_text(bytes_of(*manifest)), "  ",
-                      look == FindNewest::at_every_byte ? "complete: every byte verified" : "complete by its manifest",
+                      verification == Verification::at_every_byte ? "complete: every byte verified"
+                                                                  : "complete by its manifest",
                       "\n"));
         } else {
             print(cat("step ", checkpoints[i].step, "  ", name, "  incomplete: ", manifest.error().context, "\n"));
@@ -197,7 +198,7 @@ int run_checkpoint(const std::vector<std::string>& arguments) {
     if (listing->checkpoints.empty())
         return print_error("checkpoint", not_whole, cat(directory, ": no checkpoint in it"));
     return request->export_it ? export_one(*request, listing->checkpoints)
-                              : list(directory, listing->checkpoints, request->look);
+                              : list(directory, listing->checkpoints, request->verification);
 }
 
 }  // namespace muster::launcher

@@ -17,7 +17,7 @@ namespace muster::launcher {
 enum class Hosting {
     no,        ///< Another node or a musterd hosts it.
     inferred,  ///< The endpoint's host is this one, or this is node rank 0 of static. Another muster may own the port.
-    told,      ///< By is_host=1 or standalone.
+    told,      ///< Set by is_host=1 or standalone.
 };
 
 /// `own_host` returns whether the endpoint's host is this one (environment_probe.h). Called only if the options do not
@@ -46,8 +46,8 @@ enum class PortOwner {
     this_job,   ///< A muster that hosts this job, or a musterd.
     other_job,  ///< A muster that hosts another job and exits with it.
     stranger,   ///< A server other than muster. It answers, or at least accepts.
-    unknown,    ///< `is_stopping` cut the question short.
-    nobody,     ///< Nobody listens at these addresses: the owner has just exited, or listens at another address.
+    unknown,    ///< `is_stopping` ended the query early.
+    nobody,     ///< No process listens at these addresses: the owner has just exited, or listens at another address.
 };
 
 struct PortQuestion {

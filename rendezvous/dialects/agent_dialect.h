@@ -58,7 +58,7 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::vector<std::string> reached_at() const;
 
   private:
-    class Talk;
+    class AgentSession;
 
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);

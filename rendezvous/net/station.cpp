@@ -78,7 +78,7 @@ void Station::accepted(AcceptedSocket socket) {
     ++counts_.accepted;
     if (connections_.size() >= limits_.connections_max) {
         ++counts_.refused;
-        print_error(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
+        log_limited(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
                         port(), ", which is the limit"),
                     now);
         ::close(socket.fd);
@@ -88,7 +88,7 @@ void Station::accepted(AcceptedSocket socket) {
     auto owned = std::make_unique<Connection>(*this, id, std::move(socket));
     if (const auto watching = loop_.add(owned->fd(), Connection::read_events, *owned); !watching) {
         ++counts_.refused;
-        return print_error(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
+        return log_limited(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
     }
     auto& connection = *connections_.emplace(id, std::move(owned)).first->second;
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
@@ -123,11 +123,11 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
 void Station::refuse(Connection& connection, std::string_view why, Instant now) {
     if (connection.gone_) return;
     ++counts_.refused;
-    print_error(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
+    log_limited(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
     end(connection, why, now);
 }
 
-void Station::print_error(std::string_view line, Instant now) {
+void Station::log_limited(std::string_view line, Instant now) {
     if (now - log_lines_since_ >= 1s) {
         if (swallowed_count_ > 0) {
             log(LogLevel::warning, "port ", port(), ": ", swallowed_count_, " more lines like these were left out");

@@ -52,7 +52,7 @@ class Station final : public EventLoop::Ticker {
     /// Closes at once, with a log line: the peer broke a rule.
     void refuse(Connection& connection, std::string_view why, Instant now);
     /// A log line about a peer, dropped when there are too many of them.
-    void print_error(std::string_view line, Instant now);
+    void log_limited(std::string_view line, Instant now);
     /// Writes what has been sent since the last time; at the latest when the turn ends.
     void flush_dirty(Instant now);
 

@@ -125,8 +125,8 @@ class Job {
 
     /// Contact with the last sealed round as a whole.
     struct Reachability {
-        bool anybody = false;                  ///< at least one of its members is connected and not silent
-        Instant known_error = Instant::min();  ///< of all of its members
+        bool anybody = false;                    ///< at least one of its members is connected and not silent
+        Instant last_received = Instant::min();  ///< of all of its members
     };
 
     // job_new_start.cpp: agents that may start the job again
@@ -288,8 +288,8 @@ class Job {
         std::int32_t group_rank = 0;
         std::uint64_t arrival = 0;
     };
-    std::vector<LostMember>
-        lost_of_round_;  ///< members of the last round that are no more, until its budget is settled
+    /// members of the last round that are no more, until its budget is settled
+    std::vector<LostMember> lost_of_round_;
 
     SealedRound round_;
     SeenLedger seen_;  ///< of that round's workers, while it runs
@@ -299,8 +299,8 @@ class Job {
     std::int64_t checkpoint_step_ = -1;   ///< the newest that the last ended round told of
     std::uint32_t restarts_stalled_ = 0;  ///< in a row, since that one
 
-    bool unreachable_ =
-        false;  ///< no member of the running round is heard, so none is judged: the fault may be this daemon's
+    /// no member of the running round is heard, so none is judged: the fault may be this daemon's
+    bool all_silent_ = false;
     /// Until then a closed connection does not shorten its member's lease, because this daemon's own stall may have
     /// broken it.
     Instant forgiving_until_ = Instant::min();

@@ -67,7 +67,7 @@ Job::Job(const ServerConfig& config, KeptJob kept, Instant now)
     if (groups_revision_ != 0) groups_record_ = encode_groups(id_, round_);
     for (auto& member : kept.members) {
         member.record = encode_member(id_, member);
-        member.known_error = now;
+        member.last_received = now;
         member.judged_at = now + lease();
         check_again_at(member.judged_at);
         count(members_.emplace(member.node.incarnation, std::move(member)).first->second, +1);

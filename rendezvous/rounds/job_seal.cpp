@@ -81,7 +81,7 @@ void Job::seal(const Turn& turn) {
     call_open_ = false;
     call_ends_ = no_deadline;
     short_of_nodes_ = false;
-    unreachable_ = false;
+    all_silent_ = false;
     noticed_at_ = no_deadline;
     notice_lasts_until_ = Instant{};
     no_seal_before_ = Instant::min();  // what this daemon sealed it knows

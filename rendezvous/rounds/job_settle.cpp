@@ -155,7 +155,7 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     if (round_.final) round_.final_why = why_no_restart();
     round_.settled_budget = round_.final;
     taught_ = false;
-    unreachable_ = false;
+    all_silent_ = false;
     call_open_ = false;
     call_ends_ = no_deadline;
     short_of_nodes_ = false;

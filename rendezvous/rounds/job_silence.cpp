@@ -27,18 +27,18 @@ constexpr Duration silence_check_min = 5ms;
 }  // namespace
 
 void Job::heard(Member& member, Instant now) {
-    if (unreachable_ && member.round == round_.number) {
+    if (all_silent_ && member.round == round_.number) {
         // The silence was ours: everybody gets a whole lease to be heard again.
-        unreachable_ = false;
+        all_silent_ = false;
         rearm_leases(now);
     }
-    member.known_error = now;
+    member.last_received = now;
     member.judged_at = now + lease();
 }
 
 void Job::rearm_leases(Instant now) {
     for (auto& [incarnation, member] : members_) {
-        member.known_error = now;
+        member.last_received = now;
         member.judged_at = now + lease();
     }
     forgiving_until_ = next_check_ = now + lease();
@@ -52,15 +52,15 @@ Job::Reachability Job::reachability(Instant now) const {
     Reachability reachability;
     for (const auto& [incarnation, member] : members_) {
         if (member.round != round_.number) continue;
-        reachability.known_error = std::max(reachability.known_error, member.known_error);
-        reachability.anybody = reachability.anybody || (member.connected() && now - member.known_error < lease() / 2);
+        reachability.last_received = std::max(reachability.last_received, member.last_received);
+        reachability.anybody = reachability.anybody || (member.connected() && now - member.last_received < lease() / 2);
     }
     return reachability;
 }
 
 /// When this member's silence takes effect, if its round is heard at all.
 Instant Job::due_at(const Member& member) const {
-    return member.place == Place::lost ? member.known_error + lease() + lease() / 10 : member.judged_at;
+    return member.place == Place::lost ? member.last_received + lease() + lease() / 10 : member.judged_at;
 }
 
 /// Nobody of its round is heard, and its workers may run: it is not to be judged by the lease.
@@ -70,7 +70,7 @@ bool Job::is_spared(const Member& member, const Reachability& reachability, Inst
 }
 
 Instant Job::given_up_at(const Reachability& reachability) const {
-    return reachability.known_error + lost_timeout() + lease() / 10;
+    return reachability.last_received + lost_timeout() + lease() / 10;
 }
 
 void Job::judge_timeouts(const Turn& turn) {
@@ -82,11 +82,11 @@ void Job::judge_timeouts(const Turn& turn) {
     for (const auto incarnation : due) lose(members_.find(incarnation), turn);
 
     const auto after = reachability(turn.now);
-    unreachable_ = false;
+    all_silent_ = false;
     next_check_ = no_deadline;
     for (const auto& [incarnation, member] : members_) {
         const bool spared = turn.now >= due_at(member) && is_spared(member, after, turn.now);
-        unreachable_ = unreachable_ || spared;
+        all_silent_ = all_silent_ || spared;
         check_again_at(spared ? given_up_at(after) : due_at(member));
     }
     next_check_ = std::max(next_check_, turn.now + silence_check_min);
@@ -94,7 +94,7 @@ void Job::judge_timeouts(const Turn& turn) {
 
 void Job::lose(Members::iterator lost, const Turn& turn) {
     auto& member = lost->second;
-    const auto silent = turn.now - member.known_error;
+    const auto silent = turn.now - member.last_received;
     const auto how = member.place == Place::lost
                          ? cat("no message for ", describe(silent), ", so its workers have stopped")
                      : member.connected() ? cat("no message for ", describe(silent))
@@ -130,7 +130,7 @@ void Job::blame_node(const Member& member, const std::string& how, Instant now) 
     if (member.round != round_.number) return;  // it went on with another round, and was missing there
     // It went somewhere between its last word and now.
     using std::chrono::nanoseconds;
-    const auto from = std::chrono::duration_cast<nanoseconds>(member.known_error.time_since_epoch()).count();
+    const auto from = std::chrono::duration_cast<nanoseconds>(member.last_received.time_since_epoch()).count();
     const auto to = std::chrono::duration_cast<nanoseconds>(now.time_since_epoch()).count();
     Failure failure;
     failure.kind = FailureKind::node_lost;
@@ -140,7 +140,7 @@ void Job::blame_node(const Member& member, const std::string& how, Instant now) 
     failure.pid = member.node.pid;
     failure.message = member.peer.empty() ? how : cat(how, "; its address was ", member.peer);
     // By this host's clock: the node's own cannot be asked.
-    const auto since_1970 = member.known_error.time_since_epoch() + config_.to_wall_clock;
+    const auto since_1970 = member.last_received.time_since_epoch() + config_.to_wall_clock;
     if (config_.to_wall_clock != Duration::zero())
         failure.wall_time_s = std::chrono::duration_cast<std::chrono::seconds>(since_1970).count();
     failure.at_ns = from + (to - from) / 2;

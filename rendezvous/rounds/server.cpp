@@ -322,7 +322,7 @@ void Server::Implementation::died(Connections::iterator from, const native::Agen
 /// A message that an agent sends once it is known: it counts only on that agent's newest connection.
 template <class Message>
 void Server::Implementation::report(Connections::iterator from, const Message& message, const Turn& turn) {
-    constexpr bool known_error =
+    constexpr bool is_final =
         std::is_same_v<Message, native::Leave> || std::is_same_v<Message, native::EndAcknowledged>;
     auto* entry = find(from->second);
     const auto from_agent = from->second.hello->node.incarnation;
@@ -347,7 +347,7 @@ void Server::Implementation::report(Connections::iterator from, const Message& m
             refuse(from, RefusalReason::malformed, "only a daemon may send this message", turn);
         update(*entry, turn);
     }
-    if (known_error) close(from, "its agent has finished", turn);
+    if (is_final) close(from, "its agent has finished", turn);
 }
 
 // ---- jobs and connections ----

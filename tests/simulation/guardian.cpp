@@ -185,8 +185,8 @@ void Guardian::when_empty(std::function<void()> then) {
 void Guardian::feed() {
     command([this] {
         if (setting_.bugs.never_starves) return;
-        const Instant watchdog_runs = setting_.clock->local(events_.now()) + setting_.unfed_after;
-        hunger_.set(setting_.clock->moment(watchdog_runs));
+        const Instant unfed_at = setting_.clock->local(events_.now()) + setting_.unfed_after;
+        hunger_.set(setting_.clock->moment(unfed_at));
     });
 }
 

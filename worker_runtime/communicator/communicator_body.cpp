@@ -98,7 +98,7 @@ CommunicatorBody::Lane& CommunicatorBody::lane_of(const Operation& operation) {
     return *lane;
 }
 
-Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, WaitRule patience) {
+Result<void> CommunicatorBody::execute(Lane& lane, const Operation& operation, Duration timeout, WaitMode patience) {
     if (failed_.load(std::memory_order_acquire)) return status();
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + timeout, .patience = patience};
     const bool paired = operation.kind == OperationKind::send || operation.kind == OperationKind::receive;
@@ -122,7 +122,7 @@ Result<void> CommunicatorBody::run(const Operation& operation, Duration timeout)
         }
         lane.busy = true;
     }
-    auto done = execute(lane, operation, timeout, WaitRule::eager);
+    auto done = execute(lane, operation, timeout, WaitMode::eager);
     {
         const std::lock_guard lock(lane.mutex);
         lane.no_longer_busy();

@@ -46,7 +46,7 @@ void CommunicatorBody::serve(Lane& lane) {
         } else {
             lock.unlock();
             const auto over = transport_->oldest_over(
-                {.deadline = lane.launched.front().turn + lane.launched.front().timeout, .patience = WaitRule::frugal});
+                {.deadline = lane.launched.front().turn + lane.launched.front().timeout, .patience = WaitMode::frugal});
             lock.lock();
             if (over && !*over) {
                 lane.changed.wait_for(lock, pause, can_launch);
@@ -65,7 +65,7 @@ void CommunicatorBody::run_next(Lane& lane, std::unique_lock<std::mutex>& lock) 
     lane.busy = true;
     lock.unlock();
     const Instant began = now();
-    const auto done = execute(lane, next.operation, next.timeout, WaitRule::frugal);
+    const auto done = execute(lane, next.operation, next.timeout, WaitMode::frugal);
     next.state->took = now() - began;
     lock.lock();
     // Before anybody learns that it is over: who waited for it may destroy the communicator, or run() the next.
@@ -82,7 +82,7 @@ void CommunicatorBody::launch_next(Lane& lane, std::unique_lock<std::mutex>& loc
     const Instant began = now();
     auto launched = status();
     if (launched) {
-        launched = transport_->launch(next.operation, {.deadline = began + next.timeout, .patience = WaitRule::frugal});
+        launched = transport_->launch(next.operation, {.deadline = began + next.timeout, .patience = WaitMode::frugal});
     }
     lock.lock();
     lane.launched.push_back({.timeout = next.timeout,

@@ -38,7 +38,7 @@ Life life_of(int pid) {
     return {.state = fields[0][0], .start = std::string(fields[19])};
 }
 
-enum class WorkerState { lives, ended, unseen };
+enum class ClaimState { lives, ended, unseen };
 
 /// A process, in words and so that others can look whether it lives.
 struct Holder {
@@ -69,13 +69,13 @@ struct Holder {
     }
     [[nodiscard]] std::string words() const { return cat("pid ", pid, " on ", host); }
 
-    [[nodiscard]] WorkerState fate(const Holder& self) const {
-        if (kernel == claim_is_over) return WorkerState::ended;
+    [[nodiscard]] ClaimState fate(const Holder& self) const {
+        if (kernel == claim_is_over) return ClaimState::ended;
         if (self.kernel == "unknown" || kernel != self.kernel || pids != self.pids || pid <= 0)
-            return WorkerState::unseen;
-        if (pid == self.pid || (::kill(pid, 0) != 0 && errno == ESRCH)) return WorkerState::ended;
+            return ClaimState::unseen;
+        if (pid == self.pid || (::kill(pid, 0) != 0 && errno == ESRCH)) return ClaimState::ended;
         const auto now = life_of(pid);
-        return now.state == 'Z' || now.state == 'X' || now.start != start ? WorkerState::ended : WorkerState::lives;
+        return now.state == 'Z' || now.state == 'X' || now.start != start ? ClaimState::ended : ClaimState::lives;
     }
 };
 
@@ -102,8 +102,8 @@ Result<HeldRank> take_number(Store& store, const RankClaim& claim, const Holder&
     const auto before = holder_at(store, cat(counter, "/", *number - 1));
     if (!before) return before.error();
     const auto fate = before->fate(self);
-    if (fate == WorkerState::unseen) held.before = before->words();
-    if (fate != WorkerState::lives) return held;
+    if (fate == ClaimState::unseen) held.before = before->words();
+    if (fate != ClaimState::lives) return held;
     return Error{Errc::invalid_argument,
                  cat("RANK=", claim.rank, " is the rank of two processes of this round, this one (", self.words(),
                      ") and ", before->words(), ": each process needs its own rank")};
@@ -127,8 +127,8 @@ Result<void> compare(Store& store, const RankClaim& claim, const HeldRank& held,
     if (!teller) return teller.error();
     // Of a process that has ended, or may have, it may be another world's.
     const auto fate = teller->fate(self);
-    if (fate == WorkerState::unseen) return {};
-    if (fate == WorkerState::ended) return say();
+    if (fate == ClaimState::unseen) return {};
+    if (fate == ClaimState::ended) return say();
     const bool worlds_differ = theirs[0] != mine[0];
     const std::string self_text = worlds_differ ? cat("WORLD_SIZE=", mine[0]) : cat(mine[2], "=", mine[1]);
     const std::string other_text = worlds_differ ? cat("WORLD_SIZE=", theirs[0]) : cat(theirs[2], "=", theirs[1]);

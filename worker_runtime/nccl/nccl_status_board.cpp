@@ -172,7 +172,7 @@ std::string NcclStatusBoard::explain_missing() {
     return explain(ranks_, *all, group_.rank);
 }
 
-bool NcclStatusBoard::is_holding_back() {
+bool NcclStatusBoard::is_unchanged() {
     const std::lock_guard lock(mutex_);
     quiet_age_ = order_.count() == compared_count_ ? quiet_age_ + 1 : 0;
     compared_count_ = order_.count();
@@ -180,7 +180,7 @@ bool NcclStatusBoard::is_holding_back() {
 }
 
 Result<void> NcclStatusBoard::compare() {
-    if (!group_.place || is_holding_back()) return {};
+    if (!group_.place || is_unchanged()) return {};
     publish_status();
     if (found_) {
         if (auto failure = published_failure()) return Error{Errc::peer_closed, cat(here(), ": ", *failure)};

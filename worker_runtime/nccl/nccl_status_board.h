@@ -59,7 +59,7 @@ class NcclStatusBoard {
     void tell();
     /// Unless the others have what there is to tell.
     void publish_status();
-    [[nodiscard]] bool is_holding_back();
+    [[nodiscard]] bool is_unchanged();
     Result<void> compare_with(int rank, std::string_view text);
     [[nodiscard]] Error differ(int rank, const OrderDifference& difference) const;
     [[nodiscard]] std::optional<std::string> published_failure() const;

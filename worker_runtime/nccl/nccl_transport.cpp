@@ -95,7 +95,7 @@ Result<void> NcclTransport::connect() {
         return nccl.init_scalable(communicator, group_.size, group_.rank, roots.count, ids->data(), config);
     };
     const RunTerms terms{.deadline = std::chrono::steady_clock::now() + group_.meeting_timeout,
-                         .patience = WaitRule::frugal};
+                         .patience = WaitMode::frugal};
     NcclWait wait = wait_for("connecting the ranks", terms);
     wait.check_alive = [meeting = group_.meeting_wait(), news = std::move(wait.check_alive)] {
         auto stands = meeting.check_alive();

@@ -13,7 +13,7 @@ namespace muster::runtime {
 
 class Pace {
   public:
-    explicit Pace(WaitRule patience) : spin_(patience == WaitRule::eager ? 50us : 0us) {}
+    explicit Pace(WaitMode patience) : spin_(patience == WaitMode::eager ? 50us : 0us) {}
 
     /// Asks again at once for a while, then after 10 us, 20 us ... 100 us: short operations are seen at once, and a
     /// long one costs little of a processor.

@@ -101,7 +101,7 @@ class SharedGroup {
     [[nodiscard]] GroupHeader& header() const;
     [[nodiscard]] const Signature& signature(int rank) const;
     void locate(const void* data, Signature& signature) const;
-    [[nodiscard]] Spin spin(WaitRule patience) const;
+    [[nodiscard]] Spin spin(WaitMode patience) const;
     /// True if this rank waits for that one, in a collective or for memory.
     [[nodiscard]] bool is_behind(int rank) const;
     /// Turns the end of a wait for `rank` (at a deadline: for `late`) into the group's failure.

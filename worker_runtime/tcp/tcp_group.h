@@ -45,7 +45,7 @@ class TcpGroup {
     /// Ranks on this host, this one included.
     [[nodiscard]] int ranks_here() const { return ranks_here_; }
     /// How long a waiting thread may look for news itself before it sleeps; nothing where ranks outnumber cores.
-    [[nodiscard]] Duration spin(WaitRule patience) const;
+    [[nodiscard]] Duration spin(WaitMode patience) const;
     /// Readable once the group has failed.
     [[nodiscard]] const FileDescriptor& wake() const { return wake_; }
 
@@ -95,10 +95,10 @@ class TcpGroup {
 
   private:
     /// The last that a control connection will ever say.
-    enum class WorkerInput { nothing, failed, left, silent, ended };
+    enum class PeerState { nothing, failed, left, silent, ended };
     struct Inbox {
         std::string bytes;
-        WorkerInput told = WorkerInput::nothing;
+        PeerState told = PeerState::nothing;
         std::string silence;                        ///< the network's words
         std::optional<std::vector<int>> waits_for;  ///< the answer to the last question
     };

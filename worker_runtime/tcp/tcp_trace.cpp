@@ -84,7 +84,7 @@ Result<std::vector<int>> TcpGroup::trace_here(const std::vector<int>& late, Witn
             for (int rank = 0; rank < size(); ++rank) {  // others ask, too
                 if (rank == this->rank()) continue;
                 read(rank);
-                if (inbox(rank).told == WorkerInput::nothing) polled.push_back({peer(rank).control.get(), POLLIN, 0});
+                if (inbox(rank).told == PeerState::nothing) polled.push_back({peer(rank).control.get(), POLLIN, 0});
             }
             if (failure_) return *failure_;
             for (auto one = open.begin(); one != open.end();) {
@@ -126,7 +126,7 @@ std::optional<std::vector<int>> TcpGroup::pursue(int rank, Question& question, I
         question.answered = true;
         if (!box.waits_for->empty() || question.witness) return box.waits_for;
     }
-    if (box.told != WorkerInput::nothing || current >= question.asked + answer_limit || current >= began + trace_limit)
+    if (box.told != PeerState::nothing || current >= question.asked + answer_limit || current >= began + trace_limit)
         return std::vector<int>{};
     if (current >= question.asked_last + ask_again_after && (question.asked_last == Instant{} || box.waits_for)) {
         box.waits_for.reset();

@@ -1,5 +1,4 @@
-// The few functions of NVML that are used, found at run time: nothing is linked. Its ABI has been stable since 2012
-// (MIG: since 2020).
+// The NVML functions that are used, loaded at run time. Their ABI has been stable since 2012 (MIG: since 2020).
 #pragma once
 
 #include <cstdint>

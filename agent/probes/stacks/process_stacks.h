@@ -1,4 +1,4 @@
-// Tells where a process is, line by line as it is found out: whoever reads has something also where this never ends.
+// Prints the stacks of a process line by line, so that a reader has the first lines even if the rest never comes.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,6 @@
-// The Python frames of a process, read from its memory: it need not cooperate, and nothing in it is changed or run. It
-// may go on meanwhile, so nothing that is read is trusted: every chain has a limit, and what cannot be is left out.
+// Reads the Python frames of a process from its memory, without its cooperation. Nothing in it is changed or run. The
+// process may continue meanwhile, so the data is not trusted: every chain has a limit, and impossible values are left
+// out.
 #pragma once
 
 #include <cstdint>

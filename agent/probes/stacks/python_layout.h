@@ -1,6 +1,6 @@
-// Where CPython keeps what a stack is made of. The structures are the interpreter's own and change with each minor
-// version: of 3.11 and 3.12 the places are written down here (Include/internal of these versions, 64 bit), and from
-// 3.13 on the interpreter tells them itself (_Py_DebugOffsets, at the beginning of _PyRuntime).
+// Offsets of CPython's structures that make up a stack. They change with each minor version. Those of 3.11 and 3.12 are
+// listed here (Include/internal of these versions, 64 bit); from 3.13 on the interpreter publishes them
+// (_Py_DebugOffsets, at the beginning of _PyRuntime).
 #pragma once
 
 #include <cstdint>

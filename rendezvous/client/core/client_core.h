@@ -27,8 +27,8 @@ namespace muster::rendezvous {
 
 struct ClientConfig {
     Endpoint endpoint;  ///< the driver resolves it and connects
-    std::string
-        known_addresses;  ///< the endpoint's addresses, in the format of Endpoint::host; empty: resolve its name
+    /// the endpoint's addresses, in the format of Endpoint::host; empty: resolve its name
+    std::string known_addresses;
     std::string endpoint_option = "--rdzv-endpoint";  ///< the option that named the endpoint, for advice
     std::vector<Endpoint> others;                     ///< more daemons, one of which is the leader (NotLeader)
     /// `endpoint` is etcd's, for messages only; leader_is() gives the address of the leader.

@@ -116,9 +116,9 @@ void EtcdCore::failed(Kind kind, const Question& question, const Error& error, I
         // Each etcd member forgets a token that was unused for some minutes, and all tokens at a restart.
         no_users_ = false;
         if (token_ == question.token) token_.clear();
-        if (kind == Kind::login) print_error(kind, error);
+        if (kind == Kind::login) log_error(kind, error);
     } else {
-        print_error(kind, error);
+        log_error(kind, error);
         // A refusal will repeat, so wait longer.
         if (kind == Kind::login || error.code == Errc::permission_denied)
             errand(kind).not_before = now + config_.login_interval;
@@ -129,7 +129,7 @@ void EtcdCore::failed(Kind kind, const Question& question, const Error& error, I
 }
 
 /// Logs each failure once until a request of this kind is answered again. Unreachability is logged once for all kinds.
-void EtcdCore::print_error(Kind kind, const Error& error) {
+void EtcdCore::log_error(Kind kind, const Error& error) {
     constexpr std::size_t complaints_max = 8;
     const bool unreached =
         error.code == Errc::unreachable || error.code == Errc::timed_out || error.code == Errc::peer_closed;

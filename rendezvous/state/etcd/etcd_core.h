@@ -124,7 +124,7 @@ class EtcdCore {
     void settle_write(Instant now);
     void ask(Kind kind, EtcdRequest request, Duration timeout, Instant now);
     void failed(Kind kind, const Question& question, const Error& error, Instant now);
-    void print_error(Kind kind, const Error& error);
+    void log_error(Kind kind, const Error& error);
     void answered_again(Kind kind);
     [[nodiscard]] bool may_ask() const { return config_.user.empty() || no_users_ || !token_.empty(); }
     void on_leader(const KeysReply& told, Instant now);

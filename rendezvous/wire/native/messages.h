@@ -68,8 +68,8 @@ struct Join {
     std::uint32_t slots = 1;      ///< workers on this node
     std::string role = "default";
     std::int32_t node_rank = -1;  ///< --node-rank or the scheduler's order; -1: none
-    bool hosts_endpoint =
-        false;  ///< this node's own daemon is the rendezvous: it gets group rank 0 if nobody asks for it
+    /// this node's own daemon is the rendezvous: it gets group rank 0 if nobody asks for it
+    bool hosts_endpoint = false;
     std::vector<std::string> addresses;  ///< where peers can reach this node, best first; names or numeric
     std::uint16_t store_port = 0;        ///< the listener bound for the next round's store, 0: none (probed port)
     std::uint16_t peer_port = 0;         ///< where peers may ask this agent (PeerAsk); 0: nowhere

@@ -182,7 +182,7 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
         WARN("skipped: this system does not let a process trace another");
         return;
     }
-    constexpr int excluded = 3;
+    constexpr int left_out = 3;
     const ScratchFolder scratch;
     const SharedBoard board;
     Tracer tracer;
@@ -191,17 +191,17 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
         auto& checkpointer = training.checkpointer();
         if (auto first = training.save(1); !first.empty()) return first;
         mark(mark_begin);
-        for (std::int64_t step = 2; step <= 2 + excluded; ++step) {
+        for (std::int64_t step = 2; step <= 2 + left_out; ++step) {
             training.model().train_to(step);
             if (auto saved = checkpointer.save(step, training.model().state()); !saved) return saved.error().context;
             if (step > 2) board.count();
         }
         (void)checkpointer.finish();
         const auto reports = checkpointer.reports();
-        if (reports.size() != 1 + excluded || !reports.back().persisted || reports.back().step != 2) {
+        if (reports.size() != 1 + left_out || !reports.back().persisted || reports.back().step != 2) {
             return cat(reports.size(), " reports");
         }
-        for (std::size_t i = 0; i < excluded; ++i) {
+        for (std::size_t i = 0; i < left_out; ++i) {
             if (reports[i].trouble != "the previous save was still being written") return reports[i].trouble;
         }
         auto loaded = training.load();
@@ -216,9 +216,9 @@ TEST_CASE("a disk that hangs in a write keeps no save() waiting: those that come
     const auto ends = tracer.run([&](const SyscallStop& stop) {
         began = began || is_mark(stop, mark_begin);
         const bool writes = stop.number == SYS_pwrite64 && stop.moment == Moment::entry;
-        return began && writes && board.counted() < excluded ? Next::hold : Next::go_on;
+        return began && writes && board.counted() < left_out ? Next::hold : Next::go_on;
     });
-    CHECK(board.counted() == excluded);
+    CHECK(board.counted() == left_out);
     CHECK(board.complaint() == "");
     CHECK(trouble_of(ends.at(process)) == "");
 }

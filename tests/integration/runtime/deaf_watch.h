@@ -20,12 +20,12 @@ class DeafWatch {
         id_ = watch_
                   ->add(always_ready_,
                         [this] {
-                            unreachable_.set_value();
+                            deaf_.set_value();
                             end_.get_future().wait();
                             return false;
                         })
                   .value();
-        unreachable_.get_future().wait();
+        deaf_.get_future().wait();
     }
     ~DeafWatch() {
         end_.set_value();
@@ -37,7 +37,7 @@ class DeafWatch {
   private:
     const std::shared_ptr<runtime::FdWatch> watch_;
     const FileDescriptor always_ready_;
-    std::promise<void> unreachable_;
+    std::promise<void> deaf_;
     std::promise<void> end_;
     std::uint64_t id_ = 0;
 };

@@ -12,7 +12,7 @@
 
 namespace muster::test {
 
-inline runtime::RunTerms within(Duration duration, runtime::WaitRule patience = runtime::WaitRule::frugal) {
+inline runtime::RunTerms within(Duration duration, runtime::WaitMode patience = runtime::WaitMode::frugal) {
     return {.deadline = std::chrono::steady_clock::now() + duration, .patience = patience};
 }
 

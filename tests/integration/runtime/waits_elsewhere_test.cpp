@@ -54,7 +54,7 @@ struct Story {
     Choices choices;
     std::vector<Does> does;   ///< by rank
     std::set<int> who_fails;  ///< come to their deadline, and name ...
-    int failed_ranks;         ///< ... this one, which does nothing until they have
+    int idle_rank;            ///< ... this one, which does nothing until they have
 };
 
 void play(const Story& story, const GroupTerms& terms, Findings& findings) {
@@ -63,7 +63,7 @@ void play(const Story& story, const GroupTerms& terms, Findings& findings) {
     std::vector<std::string> told;
     for (const int rank : story.who_fails) told.push_back(cat("told/", rank));
     const auto all_told = [&] { (void)terms.place->collect(told, test::within(60s).deadline); };
-    if (terms.rank == story.failed_ranks) return all_told();
+    if (terms.rank == story.idle_rank) return all_told();
     const auto about = cat("transports ", static_cast<int>(story.choices.root), " and ",
                            static_cast<int>(story.choices.part), ", rank ", terms.rank, ": ");
     const bool fails = story.who_fails.contains(terms.rank);
@@ -72,7 +72,7 @@ void play(const Story& story, const GroupTerms& terms, Findings& findings) {
     findings.expect(done.has_error(), about + "no error");
     if (fails && done.has_error()) {
         const auto& text = done.error().context;
-        findings.expect(test::named_in(text) == std::set{story.failed_ranks}, about + text);
+        findings.expect(test::named_in(text) == std::set{story.idle_rank}, about + text);
         findings.expect(done.error().code == Errc::timed_out, about + text);
     }
     if (fails) (void)terms.place->publish(cat("told/", terms.rank), "1", test::within(60s).deadline);

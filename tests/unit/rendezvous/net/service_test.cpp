@@ -68,8 +68,8 @@ TEST_CASE("only a loop that turns is ready, feeds the watchdog and has a status"
         // What is in the queue was said while the loop turned; nothing follows.
         while (!manager.hear(MSG_DONTWAIT).empty()) {
         }
-        const auto no_seal_before = std::chrono::steady_clock::now() + 120ms;
-        while (std::chrono::steady_clock::now() < no_seal_before) CHECK(manager.hear(MSG_DONTWAIT).empty());
+        const auto quiet_until = std::chrono::steady_clock::now() + 120ms;
+        while (std::chrono::steady_clock::now() < quiet_until) CHECK(manager.hear(MSG_DONTWAIT).empty());
     }
     CHECK(manager.hear() == "STOPPING=1");
 }
