@@ -122,7 +122,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
         // While this agent is cut off:
         bool write_held = false;
         bool half_closed = false;
-        bool heard_to_the_end = false;         ///< the daemon was there when our side was closed
+        bool heard_to_the_end = false;         ///< True if the daemon was still connected when our side closed.
         std::optional<ConnectionClosed> held;  // something was read; and with a reason, the end of the connection
     };
 
@@ -423,9 +423,9 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     bool heard_ = false;  // the daemon has spoken; until then a stranger may sit in its place
     Instant wrong_peer_asked_at_{};
     Resolver resolver_;
-    std::map<std::string, std::string> known_;  ///< addresses by the endpoint's host; each name is looked up once
-    std::set<std::string> asked_again_;         ///< but for these, whose addresses have failed
-    std::set<std::pair<std::string, std::uint16_t>> wrong_peers_;  ///< somebody else answered there
+    std::map<std::string, std::string> known_;  ///< Addresses by the endpoint's host. Each name is resolved once ...
+    std::set<std::string> asked_again_;         ///< ... except these, whose addresses have failed.
+    std::set<std::pair<std::string, std::uint16_t>> wrong_peers_;  ///< Addresses at which another server answered.
     asio::steady_timer timer_;
     asio::steady_timer flush_timer_;
     asio::steady_timer cut_timer_;
@@ -435,7 +435,8 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     Instant armed_for_ = no_deadline;
     std::shared_ptr<Connector> connector_;
     std::shared_ptr<Link> socket_;
-    std::deque<std::shared_ptr<Link>> older_;  ///< fell silent, and another one is open; closed when that one is heard
+    /// Stale connections beside an open one. Closed when the open one receives a message.
+    std::deque<std::shared_ptr<Link>> older_;
     bool writing_ = false;
     bool stopped_ = false;
     std::function<void()> flushed_;

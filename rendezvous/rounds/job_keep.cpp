@@ -1,8 +1,8 @@
-// What this daemon keeps of a job, and how the next one goes on with it.
+// What this daemon keeps of a job, and how the next daemon continues it.
 //
-// Everything is kept that decides or is told, and nothing that only this daemon can know: connections, clocks, who has
-// been told what of the gathering. A step's actions are carried out when its records are persisted, so whatever an
-// agent has ever heard is there, and what it has not heard it asks for again when it comes back.
+// Kept is everything that decides or was sent. Not kept is what only this daemon can know: connections, clocks,
+// progress messages already sent. The actions of a step are executed when its records are persisted. So everything that
+// an agent has received is on record, and an agent asks again for what it has not received.
 #include <algorithm>
 #include <utility>
 

@@ -1,18 +1,18 @@
-// Agents that may begin the job anew, and those that came before agents who know it better.
+// Agents that may start the job anew, and agents that joined before others which know the job better.
 //
-// A job's name outlives a run of it: in kept state, for a lost time-out after its last agent was lost, and for
-// end_linger after its end. Whoever is started again under that name must neither be refused for ever for what its
-// former agents had, nor be told how the former run ended, nor run beside workers that may still be there. So its join
-// is held back until it is known which:
+// A job's name outlives a run of it: in kept state, for a lost timeout after its last agent was lost, and for
+// end_linger after its end. An agent that is started again under that name must not be refused forever because of its
+// former agents' terms, nor receive the former run's end, nor run beside workers that may still exist. Its join is
+// therefore held until it is known which case applies:
 //
 //   no agent of the job is connected, and this one has other terms or another program
-//       one of them is heard: refused, as ever; all are gone, or given up: the job begins anew, with these terms
-//   the job is over, and this agent's host has heard so
-//       all have heard it, or end_linger has passed: the job begins anew
+//       one of them is heard: refused; all are lost for good: the job starts anew, with these terms
+//   the job is over, and this agent's host has received its end
+//       all have received it, or end_linger has passed: the job starts anew
 //   the job is over, and its last round had room for this agent: it is late, or another node of a new start
-//       somebody else shows that it is a new start: as above; else it is told the end when end_linger has passed
+//       another agent shows that it is a new start: as above; else it receives the end after end_linger
 //
-// Nothing of this is kept: an agent whose daemon is gone asks the next one.
+// Nothing of this is kept: an agent whose daemon is lost asks the next one.
 #include <algorithm>
 #include <utility>
 

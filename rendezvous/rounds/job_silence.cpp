@@ -1,14 +1,15 @@
-// Who is believed lost, and from when on nobody can be running a lost node's workers any more (S8).
+// Decides which nodes are lost, and from when on no worker of a lost node can be running (S8).
 //
-//   0            the node's last word
-//   0.6 lease    it has no answer for so long: it asks its peers whether they have lost the daemon too
-//   0.9 lease    it has killed its workers, unless every peer said yes
-//   1.0 lease    here it is believed lost: its round ends
+//   0            the node's last message
+//   0.6 lease    it has received no answer for this time: it asks its peers whether they have lost the daemon too
+//   0.9 lease    it has killed its workers, unless every peer answered yes
+//   1.0 lease    this daemon declares it lost: its round ends
 //   1.1 lease    a round may be sealed without it
 //
 // Its own clock starts earlier than ours (at the sending of its last answered message), and a tenth of a lease absorbs
-// clocks of different speed. When nobody of a round is heard, the fault may be on this side, and every agent keeps its
-// workers as long as all others have lost us too: then nobody is judged before lost_timeout, when they give up as well.
+// clocks of different speed. If no node of a round is heard, the fault may be on this side, and every agent keeps its
+// workers as long as all others have lost us too. Then no node is judged before lost_timeout, when the agents time out
+// as well.
 #include <algorithm>
 
 #include "rendezvous/base/check.h"

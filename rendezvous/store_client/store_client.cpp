@@ -32,7 +32,7 @@ struct StoreClient::Impl {
     Endpoint endpoint;
     StoreClientOptions options;
     OpenStore store;
-    std::map<Operation, bool> supported;  ///< what probing has shown
+    std::map<Operation, bool> supported;  ///< Results of probing.
 
     Instant deadline(Timeout timeout) const { return steady_clock::now() + timeout.value_or(options.timeout); }
 

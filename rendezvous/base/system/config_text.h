@@ -1,4 +1,5 @@
-// Configuration files: "key = value" a line, comments begin with '#' or ';'. Pure: what a key means is its reader's.
+// Parses configuration files: one "key = value" per line, comments begin with '#' or ';'. Pure; the caller interprets
+// the keys.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +13,8 @@
 namespace muster {
 
 struct ConfigEntry {
-    std::string key;    ///< dashes for underscores
-    std::string value;  ///< without blanks at its ends; may be empty
+    std::string key;    ///< Underscores are replaced by dashes.
+    std::string value;  ///< Without surrounding blanks. May be empty.
     std::size_t line = 0;
 };
 

@@ -252,11 +252,11 @@ class ClientCore {
 
     // what is sent, and repeated after a reconnect
     native::Join join_;
-    native::Join as_joined_;  ///< the one that assigned_ answered
-    bool join_held_ = false;  ///< not said yet: a promise to a peer binds until promised_until_
+    native::Join as_joined_;  ///< The join that assigned_ answered.
+    bool join_held_ = false;  ///< Not sent yet: a promise to a peer binds until promised_until_.
     std::optional<native::Assigned> assigned_;
     bool succeeded_ = false;
-    std::vector<Failure> failures_;  ///< of this round, until the daemon has ended it
+    std::vector<Failure> failures_;  ///< Failures of this round until the daemon has ended it.
     std::optional<native::RoundReport> report_;
     std::optional<std::string> leave_;
     bool leave_sent_ = false;
@@ -287,18 +287,18 @@ class ClientCore {
     Instant silent_until_ = Instant::min();
     Instant attempted_at_;
     std::uint32_t connection_count_ = 0;
-    std::uint32_t uncounted_ = 0;  ///< of these, to daemons that do not lead, before any word of one that does
+    std::uint32_t uncounted_ = 0;  ///< Attempts at daemons that do not lead, before any message of one that does.
     Instant retry_at_ = Instant::min();
     Duration backoff_;
     Instant opened_at_;
     Instant link_received_at_;    ///< when something was received on this connection, or it was opened
-    bool link_answered_ = false;  ///< a message of the daemon has come on this connection
-    native::Hello hello_;         ///< of this connection
-    std::string nonce_;           ///< the daemon's, of this connection
-    bool trusted_ = true;         ///< the daemon has proved that it knows the secret, or there is none
+    bool link_answered_ = false;  ///< True after a message of the daemon on this connection.
+    native::Hello hello_;         ///< Hello of this connection.
+    std::string nonce_;           ///< The daemon's nonce on this connection.
+    bool trusted_ = true;         ///< The daemon has proved that it knows the secret, or there is none.
     std::uint64_t ping_sequence_ = 0;
     bool ping_answered_ = false;                 ///< the last one
-    Duration round_trip_ = Duration::max() / 2;  ///< of the last answered ping
+    Duration round_trip_ = Duration::max() / 2;  ///< Round trip of the last answered ping.
     Instant pinged_at_ = Instant::min();
     std::string tried_;
     std::string store_;  ///< description of the PyTorch store that closes our connections; empty: none known
@@ -307,7 +307,7 @@ class ClientCore {
 
     // the daemon
     bool ever_received_ = false;
-    Instant heard_until_;  ///< when the last message was sent that the daemon is known to have received
+    Instant heard_until_;  ///< When the last message was sent that the daemon is known to have received.
     ClockOffset offset_;
     Fencing fencing_;
     Instant promised_until_ = Instant::min();
@@ -315,8 +315,8 @@ class ClientCore {
     std::optional<Instant> held_back_since_;
 
     // the wait
-    Instant joining_since_;  ///< or since when a spare has been without word
-    bool parked_ = false;    ///< a spare: it may wait for ever
+    Instant joining_since_;  ///< Or since when a spare has received nothing.
+    bool parked_ = false;    ///< A spare. It may wait without a limit.
     WaitingLines lines_;
     Instant settled_at_ = Instant::min();
 };

@@ -1,5 +1,5 @@
-// The limits of the native protocol, each with its reason. A frame that breaks one is answered by closing its
-// connection; nothing of it is kept.
+// The limits of the native protocol, each with its reason. A frame that exceeds one closes its connection; nothing of
+// it is kept.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The words for a worker that does not come: the same from its own agent and, to all other nodes, from the daemon.
+// The sentence about a missing worker: the same from its own agent and, to all other nodes, from the daemon.
 #pragma once
 
 #include <cstdint>

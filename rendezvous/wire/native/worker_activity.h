@@ -1,5 +1,5 @@
-// Where workers stood when their round ended: told of those that had done nothing for some time, so that every node's
-// report can name the rank that did not come, what it was doing, and what the others waited in.
+// What workers were doing when their round ended. Agents report idle workers, so that every node's report names the
+// missing rank, its activity, and the operation that the other ranks wait in.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace muster {
 struct WorkerActivity {
     std::int32_t rank = 0;
     std::int32_t pid = 0;
-    std::uint32_t idle_ms = 0;  ///< it had done nothing for so long; 0: it was busy, or is lost and `state` says more
+    std::uint32_t idle_ms = 0;  ///< Time without activity. 0: it was busy, or it is lost and `state` has more.
     std::string state;          ///< "asleep in futex_wait_queue"
-    bool inside = false;        ///< `operation` is under way; else it was its last one
-    std::string operation;      ///< "all_reduce 41 of world"; empty: it has no flight record
-    std::string place;          ///< "step (train.py:31)"; empty: not known
+    bool inside = false;        ///< True while `operation` runs. False: it was the last one.
+    std::string operation;      ///< "all_reduce 41 of world". Empty: no flight record.
+    std::string place;          ///< "step (train.py:31)". Empty: unknown.
 
     friend bool operator==(const WorkerActivity&, const WorkerActivity&) = default;
 };
 
 /// Workers of one round that stood in the same place: the same operation, inside or after it, and the same line.
 struct ActivityGroup {
-    std::string host;         ///< of `first`
-    WorkerActivity first;     ///< that of its lowest rank
+    std::string host;         ///< Host of `first`.
+    WorkerActivity first;     ///< The worker with the lowest rank.
     std::string ranks;        ///< "0-7,12"
-    std::uint32_t count = 0;  ///< workers
+    std::uint32_t count = 0;  ///< Number of workers.
 
     friend bool operator==(const ActivityGroup&, const ActivityGroup&) = default;
 };
