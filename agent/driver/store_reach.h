@@ -44,7 +44,6 @@ class StoreReach {
     /// Calls `handler` once: inside this call on the store's own node, unless its address is a name; else from the
     /// loop, after a few seconds at the latest; unless cancelled before. Only while none is under way.
     void start(const native::Assigned& assignment, const Known& known, Handler handler);
-    [[nodiscard]] bool is_under_way() const { return static_cast<bool>(handler_); }
     /// Something else has come that cannot wait: calls the handler now, with the first candidate.
     void hurry();
     void cancel();
