@@ -435,8 +435,7 @@ class Client::Implementation : public std::enable_shared_from_this<Implementatio
     Instant armed_for_ = no_deadline;
     std::shared_ptr<Connector> connector_;
     std::shared_ptr<Link> socket_;
-    /// Stale connections beside an open one. Closed when the open one receives a message.
-    std::deque<std::shared_ptr<Link>> older_;
+    std::deque<std::shared_ptr<Link>> older_;  ///< Stale. Closed when the open connection receives a message.
     bool writing_ = false;
     bool stopped_ = false;
     std::function<void()> flushed_;
