@@ -10,7 +10,7 @@
 namespace muster::agent::test {
 
 /// What stops workers that run.
-inline const std::string term = "TellWorkers; Signal(SIGTERM)";
+inline const std::string term = "SendRoundOver; Signal(SIGTERM)";
 
 inline std::string show(const Ending& ending) {
     struct Show {
@@ -42,7 +42,7 @@ inline std::string show(const SupervisorAction& action) {
             return cat("SendJoin(after ", a.join.last_round, ", store ", a.join.store_port, ")");
         }
         std::string operator()(const StartWorkers& a) const { return cat("StartWorkers(", a.assignment.round, ")"); }
-        std::string operator()(const SendRoundOver&) const { return "TellWorkers"; }
+        std::string operator()(const SendRoundOver&) const { return "SendRoundOver"; }
         std::string operator()(const NotifyWorkers&) const { return "NotifyWorkers"; }
         std::string operator()(const SignalWorkers& a) const { return cat("Signal(", signal_name(a.signal), ")"); }
         std::string operator()(const SignalGroup& a) const {

@@ -214,7 +214,7 @@ TEST_CASE("what an ended leader left in its group gets the stop signal once, and
 TEST_CASE("a failed worker's group is stopped with its round, and one signal more kills what is left") {
     Story story = Story::running();
     CHECK(story.ended_but_group(0, Exited{7}) ==
-          "ReportFailed(rank 2: exit code 7); TellWorkers; Signal(SIGTERM); SignalGroup(0, SIGTERM)");
+          "ReportFailed(rank 2: exit code 7); SendRoundOver; Signal(SIGTERM); SignalGroup(0, SIGTERM)");
     story.stop(SIGINT);
     CHECK(story.stop(SIGINT) == "KillTree");
 }
