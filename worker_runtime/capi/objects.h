@@ -1,4 +1,4 @@
-// The objects behind the handles. Each holds what it stands on, so that handles may be released in any order.
+// The objects of the handles. Each keeps the objects that it depends on, so handles may be released in any order.
 #pragma once
 
 #include <memory>

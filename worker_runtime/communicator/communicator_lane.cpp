@@ -1,8 +1,8 @@
-// How a lane's thread works off its queue.
+// How a lane's thread processes its queue.
 //
-// Most transports run one operation after another. Where the transport can launch a collective behind others (on a
-// GPU's stream), it is launched as soon as it is started, so that the GPU goes from one to the next without waiting for
-// the host; the thread then asks for the end of the oldest, and is woken when there is one more to launch.
+// Most transports run one operation after another. If the transport can launch a collective behind others (on a GPU's
+// stream), it is launched as soon as it is started. The GPU then proceeds without waiting for the host. The thread
+// waits for the end of the oldest operation, and wakes when there is another one to launch.
 #include "worker_runtime/communicator/communicator_lane.h"
 
 #include <algorithm>

@@ -25,7 +25,7 @@ constexpr std::size_t named_max = 8;
 
 struct Life {
     char state = '?';
-    std::string start;  ///< in ticks since boot: tells two processes of one number apart; empty: there is none to read
+    std::string start;  ///< Ticks since boot. Distinguishes two processes with the same pid. Empty: not available.
 };
 
 Life life_of(int pid) {
@@ -42,8 +42,8 @@ enum class ClaimState { lives, ended, unseen };
 
 /// A process, in words and so that others can look whether it lives.
 struct Holder {
-    std::string kernel;  ///< boot id
-    std::string pids;    ///< of its pid namespace
+    std::string kernel;  ///< Boot id.
+    std::string pids;    ///< Its pid namespace.
     int pid = 0;
     std::string start;
     std::string host;

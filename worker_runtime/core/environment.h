@@ -1,5 +1,4 @@
-// What a launcher tells a worker through environment variables, read and checked. Pure: the variables come as a
-// function.
+// Reads and checks a worker's environment variables. Pure: the variables are passed as a function.
 #pragma once
 
 #include <cstdint>

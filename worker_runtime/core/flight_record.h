@@ -1,9 +1,9 @@
-// The flight record: what each rank's communicators did last, in memory that outlives the worker, so that nobody's
-// cooperation is needed to say who is missing from which collective.
+// The flight record: the last operations of each rank's communicators, in memory that outlives the worker. It shows
+// which rank is missing from which collective without the worker's cooperation.
 //
 // A ring is one file or memfd for each rank: a FlightHeader, then `entry_count` FlightEntries, entry k of the record at
-// index k % entry_count. The writer fills an entry and then raises `next`; a reader may meet half an entry in a process
-// that still runs, which is why the report trusts only what several ranks agree about.
+// index k % entry_count. The writer fills an entry and then raises `next`. In a running process a reader may read a
+// half-written entry, so the report uses only what several ranks agree on.
 #pragma once
 
 #include <array>

@@ -241,10 +241,10 @@ class HierarchicalTransport final : public Transport {
     }
 
     const NodeGroups groups_;
-    std::unique_ptr<Transport> over_tcp_;  ///< between all ranks; owns groups_.tcp and lanes
-    std::unique_ptr<Transport> on_node_;   ///< between this node's; owns groups_.node
+    std::unique_ptr<Transport> over_tcp_;  ///< Between all ranks. Owns groups_.tcp and lanes.
+    std::unique_ptr<Transport> on_node_;   ///< Between the ranks of this node. Owns groups_.node.
     NodeReduction reduction_{groups_};
-    ControlWatch ears_;  ///< last, because it calls the groups
+    ControlWatch ears_;  ///< Declared last, because it calls the groups.
 };
 
 }  // namespace

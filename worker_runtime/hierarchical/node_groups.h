@@ -14,8 +14,8 @@ struct NodeGroups {
     NodeLayout layout;
     TcpGroup& tcp;
     TcpLanes& lanes;
-    SharedGroup* node;  ///< null where this rank is alone on its node
-    int number;         ///< of this rank's node
+    SharedGroup* node;  ///< Null if this rank is alone on its node.
+    int number;         ///< Number of this rank's node.
 
     // What ended the one group ends the other.
     [[nodiscard]] Result<void> fail_node_on_error(Result<void> result) const {

@@ -112,7 +112,7 @@ class Chain final : public CollectivePlan {
     const Operation& operation_;
     const ChainPlace& place_;
     Cut data_;
-    Cut sums_;  ///< of the ranks before; a ring
+    Cut sums_;  ///< Sums of the ranks before; a ring buffer.
     std::vector<float> weights_;
     double reciprocal_ = 0;
 };

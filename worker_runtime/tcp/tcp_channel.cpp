@@ -26,7 +26,7 @@ struct TcpChannel::Progress {
     HeaderBytes their_header{};
     std::size_t header_sent = 0;
     std::size_t header_received = 0;
-    std::span<std::byte> data;  ///< what of it has not moved yet
+    std::span<std::byte> data;  ///< The part that has not moved yet.
 
     [[nodiscard]] std::span<std::byte> outgoing_header() { return std::span(own_header).subspan(header_sent); }
     [[nodiscard]] bool writes() const { return header_sent < sizeof(HeaderBytes) || (sends && !data.empty()); }
@@ -128,7 +128,7 @@ Result<void> TcpChannel::compare(const Progress& progress) {
 /// The message's connection, the group's end, and what the peer says, or everybody.
 struct TcpChannel::Ears {
     std::vector<pollfd> polled;
-    std::vector<int> ranks;  ///< whose control connections are behind the first two
+    std::vector<int> ranks;  ///< Ranks of the control connections behind the first two.
 };
 
 TcpChannel::Ears TcpChannel::ears(short events, bool to_all) const {

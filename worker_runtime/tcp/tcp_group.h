@@ -1,12 +1,12 @@
-// The ranks of a group over TCP, and the news of its end.
+// The ranks of a group over TCP, and its failures.
 //
-// Whoever finds a failure first tells all others over the control connections; each of them ends with that first
-// failure, in the same words. A rank that leaves in order says so; one whose connections end without a word has died.
+// The first rank that detects a failure sends it to all others over the control connections; each of them ends with the
+// same text. A rank that leaves in order announces it; a rank whose connections end without that has died.
 //
-// Whoever has waited until the deadline asks those it waits for whom they wait for, and these in turn, until it comes
-// to ranks that do not answer, or wait for nobody: it is them that the failure names (trace()). So every rank that
-// waits says for whom, and every rank that waits listens. A communicator that was split off asks in the one at the
-// root, whose ranks listen at all times and know of waits in all of them (wait_board.h).
+// A rank that has waited until its deadline asks the awaited ranks which ranks they wait for, and these in turn, until
+// it finds ranks that do not answer or wait for none: the failure names these (trace()). Every waiting rank therefore
+// records whom it waits for, and listens. A communicator that was split off asks in the root communicator, whose ranks
+// always listen and know the waits in all of them (wait_board.h).
 #pragma once
 
 #include <cstdint>
@@ -99,15 +99,15 @@ class TcpGroup {
     struct Inbox {
         std::string bytes;
         PeerState told = PeerState::nothing;
-        std::string silence;                        ///< the network's words
-        std::optional<std::vector<int>> waits_for;  ///< the answer to the last question
+        std::string silence;                        ///< Error text of the network.
+        std::optional<std::vector<int>> waits_for;  ///< The last answer.
     };
     /// What trace() wants to know of a rank.
     struct Question {
-        Instant asked{};  ///< for the first time
+        Instant asked{};  ///< Time of the first question.
         Instant asked_last{};
         bool answered = false;
-        bool witness = false;  ///< nobody is known to wait for it, so it is not to blame
+        bool witness = false;  ///< No rank is known to wait for it, so it is not the cause.
     };
     [[nodiscard]] Inbox& inbox(int rank) { return inboxes_[static_cast<std::size_t>(rank)]; }
     // With mutex_ held:
@@ -132,12 +132,12 @@ class TcpGroup {
     const ForkGuard fork_guard_;
     mutable std::mutex mutex_;
     std::optional<Error> failure_;
-    std::uint64_t given_up_ = 0;  ///< the last collective that some rank has given up
+    std::uint64_t given_up_ = 0;  ///< The last collective that a rank has given up.
     int given_up_by_ = -1;
-    std::vector<Inbox> inboxes_;  ///< by rank
+    std::vector<Inbox> inboxes_;  ///< Indexed by rank.
     std::map<const void*, std::vector<int>> waits_;
     std::function<std::vector<int>()> also_waits_for_;
-    std::optional<WaitEntry> entry_;  ///< of a part: last, because it asks this
+    std::optional<WaitEntry> entry_;  ///< Entry of a part. Declared last, because it calls this object.
 };
 
 }  // namespace muster::runtime

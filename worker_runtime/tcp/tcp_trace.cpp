@@ -1,4 +1,4 @@
-// Who keeps a group waiting: from a rank that has waited until its deadline, along the ranks that wait for each other.
+// Finds the ranks that delay a group: from a rank at its deadline, along the ranks that wait for each other.
 #include <poll.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The numbers of the TCP transport, in one place, with their reasons.
+// The limits of the TCP transport, each with its reason.
 #pragma once
 
 #include <cstddef>
