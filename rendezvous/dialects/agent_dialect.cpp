@@ -158,6 +158,12 @@ std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now
     return std::make_unique<AgentSession>(*this, connection);
 }
 
+std::string AgentDialect::refusal(std::string_view why) const {
+    std::string bytes;
+    native::append_frame(bytes, native::Refused{native::RefusalReason::secret, std::string(why)});
+    return bytes;
+}
+
 Instant AgentDialect::turn(Instant now) {
     for (const auto& word : watch_.turn(agents_, gate_, now)) carry_out(word);
     const bool stalls = watch_.stall().has_value();

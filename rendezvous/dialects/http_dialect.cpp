@@ -33,6 +33,10 @@ std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
     return std::make_unique<HttpSession>(*this, connection);
 }
 
+std::string HttpDialect::refusal(std::string_view why) const {
+    return http_response({.status = 403, .body = std::string(why) + "\n"}, "GET");
+}
+
 HttpPage HttpDialect::page_for(const HttpRequest& request) const {
     if (request.method != "GET" && request.method != "HEAD") {
         return {.status = 405, .body = "Only GET is answered here.\n"};

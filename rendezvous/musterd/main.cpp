@@ -104,7 +104,7 @@ Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
     Listeners listeners;
     int fd = rendezvous::first_given_socket;
     for (const auto& name : service.listens) {
-        auto adopted = rendezvous::Listener::adopt(fd++);
+        auto adopted = rendezvous::Listener::adopt(fd++, wanted.local_users);
         if (!adopted) return with_context(adopted.error(), cat("the service manager's socket ", name));
         log(LogLevel::info, "the service manager passed the socket ",
             describe(Endpoint{(*adopted)->address(), (*adopted)->port()}), " (", name, ")");
@@ -212,6 +212,11 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
     if (!secret) return print_error(cat("MUSTER_SECRET_FILE: ", secret.error().context));
     config.server.secret = std::move(*secret);
+    const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
+    if (!local_users.empty() && local_users != "own" && local_users != "all")
+        return print_error(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
+    if (local_users == "all" || (local_users.empty() && config.server.secret))
+        config.listen.local_users = LocalUsers::all;
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.

@@ -291,7 +291,7 @@ enum class RefusalReason : std::uint8_t {
     job_in_use = 3,
     limit = 4,
     malformed = 5,
-    secret = 6,    ///< The job's secret is missing or wrong.
+    secret = 6,    ///< The job's secret is missing or wrong, or the connection belongs to a user that is not served.
     job_full = 7,  ///< The job has all of its nodes, or is over, and this node runs another program.
 };
 
