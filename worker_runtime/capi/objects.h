@@ -22,7 +22,7 @@ struct CommunicatorObject {
 struct ReducerObject {
     std::shared_ptr<CommunicatorObject> communicator;
     GradientReducer reducer;
-    ReducerState kept = {};  ///< what the caller was shown last
+    ReducerState kept = {};  ///< The state that the caller received last.
 };
 
 struct OptimizerObject {

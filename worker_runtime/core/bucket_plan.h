@@ -53,19 +53,19 @@ struct ParameterOrder {
 struct PlannedBucket {
     DataType type = DataType::f32;
     bool rare = false;
-    std::vector<std::int32_t> parameters;  ///< in the order in which they lie
-    std::size_t start_bytes = 0;           ///< in the arena
+    std::vector<std::int32_t> parameters;  ///< In the order of their position.
+    std::size_t start_bytes = 0;           ///< Offset in the arena.
     std::size_t size_bytes = 0;            ///< with padding; never 0
 };
 
 struct GradientPlace {
     std::int32_t bucket = 0;
-    std::size_t offset_bytes = 0;  ///< in the bucket
+    std::size_t offset_bytes = 0;  ///< Offset in the bucket.
     std::size_t count = 0;         ///< elements
 };
 
 struct BucketPlan {
-    std::vector<PlannedBucket> buckets;  ///< in launch order, the rare ones at the end
+    std::vector<PlannedBucket> buckets;  ///< In launch order, the rare ones at the end.
     std::size_t regular_count = 0;       ///< buckets that are not rare
     std::vector<GradientPlace> places;   ///< Place of each parameter.
     std::size_t arena_bytes = 0;

@@ -63,7 +63,7 @@ struct FlightHeader {
     std::uint32_t group_count = 0;
     std::uint32_t unused = 0;
     char host[64] = {};
-    char boot_id[40] = {};   ///< of the host: tells whether `pid` can still be meant
+    char boot_id[40] = {};   ///< Boot id of the host. If it differs, `pid` is another process.
     char failure[512] = {};  ///< the first one of this rank, in words
     char groups[flight_group_count_max][flight_name_bytes] = {};
     std::int32_t group_ranks[flight_group_count_max] = {};  ///< this rank's number in the group

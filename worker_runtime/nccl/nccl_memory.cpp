@@ -1,4 +1,4 @@
-// Memory of the GPU for buckets: one allocation for all of them, registered once.
+// GPU memory for buckets: one allocation for all of them, registered once.
 #include "rendezvous/base/text/text.h"
 #include "worker_runtime/nccl/nccl_comm.h"
 #include "worker_runtime/nccl/nccl_transport.h"

@@ -1,8 +1,7 @@
-// CUDA and NCCL as this process has them: the two libraries, its GPU, and all communicators that are alive, because a
-// failure of one is the end of all (core/nccl_abort.h says why).
+// The state of CUDA and NCCL in this process: both libraries, its GPU, and all live communicators, because a failure of
+// one ends all of them (core/nccl_abort.h has the reason).
 //
-// After a failure the object only waits for the abort; a communicator that is made later (in the next round) gets a new
-// one.
+// After a failure the object only waits for the abort. A communicator of the next round gets a new object.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +30,9 @@ class NcclComm;
 
 /// What device memory is for.
 enum class MemoryUse {
-    staging,  ///< of cudaMalloc
-    buckets,  ///< of ncclMemAlloc, so that it can be registered; of cudaMalloc where the library has no registration
+    staging,  ///< Allocated by cudaMalloc.
+    buckets,  ///< Allocated by ncclMemAlloc, so that it can be registered; by cudaMalloc if the library has no
+              ///< registration.
 };
 
 class NcclProcess {

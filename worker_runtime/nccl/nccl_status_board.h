@@ -1,6 +1,5 @@
-// What the ranks of one NCCL group say to each other beside NCCL, through the round's store: the first failure, how far
-// each has come, and what it has run (nccl/operation_order.h). While operations are short only compare() says or asks
-// anything.
+// What the ranks of an NCCL group publish in the round's store, beside NCCL: the first failure, each rank's progress,
+// and its operations (nccl/operation_order.h). While operations are short, only compare() reads or writes.
 #pragma once
 
 #include <memory>
@@ -69,7 +68,7 @@ class NcclStatusBoard {
     const std::vector<NcclRank> ranks_;
     const Duration interval_;
     std::mutex publish_mutex_;  ///< held while own_text() goes out, so that an older one never comes later
-    std::mutex mutex_;          ///< of what follows; never held while the store is asked
+    std::mutex mutex_;          ///< Protects the members below. Never held during a request to the store.
     OperationOrder order_;
     bool left_ = false;
     bool told_ = false;  ///< the others have own_text()

@@ -1,4 +1,4 @@
-// How to wait for what has no descriptor to sleep on: NCCL and CUDA events can only be asked.
+// How to wait without a descriptor: NCCL and CUDA events can only be polled.
 #pragma once
 
 #include <time.h>
