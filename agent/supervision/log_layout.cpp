@@ -75,20 +75,18 @@ WorkerLogs worker_logs(const LogChoices& choices, const std::string& attempt, co
     }
     const auto redirect = files ? chosen(choices.redirects, place.local_rank) : StreamSet{};
     const auto tee = files ? chosen(choices.tee, place.local_rank) : StreamSet{};
-    logs.stdout_plan = plan_stream(choices, place,
-                                   {.redirected = redirect.out || tee.out,
-                                    .teed = tee.out,
-                                    .shown = shown,
-                                    .is_stderr = false,
-                                    .file = cat(logs.directory, "/stdout.log"),
-                                    .filtered_file = cat(attempt, "/filtered_stdout.log")});
-    logs.stderr_plan = plan_stream(choices, place,
-                                   {.redirected = redirect.err || tee.err,
-                                    .teed = tee.err,
-                                    .shown = shown,
-                                    .is_stderr = true,
-                                    .file = cat(logs.directory, "/stderr.log"),
-                                    .filtered_file = cat(attempt, "/filtered_stderr.log")});
+    const auto plan = [&](bool redirected, bool teed, bool is_stderr) {
+        const std::string_view name = is_stderr ? "stderr" : "stdout";
+        return plan_stream(choices, place,
+                           {.redirected = redirected || teed,
+                            .teed = teed,
+                            .shown = shown,
+                            .is_stderr = is_stderr,
+                            .file = cat(logs.directory, "/", name, ".log"),
+                            .filtered_file = cat(attempt, "/filtered_", name, ".log")});
+    };
+    logs.stdout_plan = plan(redirect.out, tee.out, false);
+    logs.stderr_plan = plan(redirect.err, tee.err, true);
     return logs;
 }
 

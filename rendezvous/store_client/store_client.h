@@ -73,8 +73,6 @@ class StoreClient {
     Result<void> queue_push(std::string_view key, std::string_view value, Timeout timeout = {});
     /// The head, at once; nothing when the queue is empty.
     Result<std::optional<std::string>> queue_pop(std::string_view key, Timeout timeout = {});
-    /// The head, waited for. not_found when another client won the race for it, or the key is a plain one.
-    Result<std::string> queue_wait_pop(std::string_view key, Timeout timeout = {});
     Result<std::int64_t> queue_length(std::string_view key, Timeout timeout = {});
     /// Of the keys that begin with "/", without it.
     Result<std::vector<std::string>> list_keys(Timeout timeout = {});
@@ -82,9 +80,6 @@ class StoreClient {
     /// server has BARRIER; elsewhere ADD, and a wait for the key "<key>/done", so all clients of a barrier must agree
     /// on their server, which they do. A call that timed out stays counted.
     Result<void> barrier(std::string_view key, std::int64_t world, Timeout timeout = {});
-
-    /// Adds this worker to PyTorch's worker counter ("init/"), as a TCPStore with a world size does.
-    Result<std::int64_t> count_worker(Timeout timeout = {});
 
     /// It answers in one trip and knows every operation.
     [[nodiscard]] bool server_is_ours() const;
