@@ -32,7 +32,7 @@ constexpr std::size_t guests_max = local_ranks_max + 64;
 constexpr Duration connect_nap_max = 1s;
 
 /// The leader waits for all others until the deadline, and then says who did not come: so much later at most.
-constexpr Duration leaders_word_timeout = 1s;
+constexpr Duration leaders_message_timeout = 1s;
 
 sockaddr_un abstract_address(const std::string& digits, socklen_t& length) {
     sockaddr_un address{};
@@ -158,7 +158,7 @@ Error about(const LocalIdentity& who, Error error) {
 }
 
 MeetingWait until_leaders_word(MeetingWait wait) {
-    if (wait.deadline < no_deadline - leaders_word_timeout) wait.deadline += leaders_word_timeout;
+    if (wait.deadline < no_deadline - leaders_message_timeout) wait.deadline += leaders_message_timeout;
     return wait;
 }
 
