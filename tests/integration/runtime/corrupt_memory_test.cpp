@@ -26,7 +26,7 @@ constexpr std::size_t count = 50'000;
 constexpr std::size_t memory_bytes = size * count * sizeof(float);
 
 RunTerms terms_now() {
-    return {.deadline = std::chrono::steady_clock::now() + 60s, .patience = WaitRule::frugal};
+    return {.deadline = std::chrono::steady_clock::now() + 60s, .patience = WaitMode::frugal};
 }
 
 std::unique_ptr<SharedGroup> join(const GroupTerms& terms) {
