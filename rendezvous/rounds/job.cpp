@@ -230,10 +230,9 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
         turn.send(arrival.connection, *ending_);  // a repetition, or a late joiner: the job is over
         return true;
     }
-    // A refused agent counts as well: it may show that a new job uses this id.
-    next_round_ = std::max(next_round_, join.last_round + 1);
     if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
     if (is_refused(arrival, join, turn)) return false;
+    number_rounds_after(join.last_round);
     const auto found = members_.find(arrival.node.incarnation);
     if (found != members_.end())
         join_again(found->second, join, turn);

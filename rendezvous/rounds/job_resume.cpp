@@ -15,17 +15,19 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
         turn.send(arrival.connection, *ending_);
         return true;
     }
-    next_round_ = std::max(next_round_, resume.round + 1);
     const auto found = members_.find(arrival.node.incarnation);
-    if (found != members_.end()) {
-        resume_known(found->second, resume, turn);
-    } else if (round_.number == no_round || turn.now < quiet_until_) {
-        give_way_to(arrival, resume.as_joined, turn);
+    const bool may_teach = (round_.number == no_round || turn.now < quiet_until_) && resume.round <= round_claimed_max;
+    if (found == members_.end()) {
+        if (may_teach) give_way_to(arrival, resume.as_joined, turn);
         if (is_refused(arrival, resume.as_joined, turn)) return false;
-        adopt(arrival, resume, turn);
-    } else {
-        take_back(arrival, resume, turn);
     }
+    number_rounds_after(resume.round);
+    if (found != members_.end())
+        resume_known(found->second, resume, turn);
+    else if (may_teach)
+        adopt(arrival, resume, turn);
+    else
+        take_back(arrival, resume, turn);
     settle(turn);
     return true;
 }

@@ -72,6 +72,8 @@ void Invariants::check_stranger(const Talk& talk, const native::Message& said) {
         chronicle_.count(Happening::surplus_refused);
         if (!agent.may_be_surplus) violated("refusal", cat(agent.name, " is refused: ", refused->why));
     }
+    if (refused != nullptr && refused->reason == native::RefusalReason::malformed)
+        violated("numbers", cat(agent.name, " is refused as malformed: ", refused->why));
     if (!agent.stranger || std::holds_alternative<native::Challenge>(said)) return;
     if (std::holds_alternative<native::Refused>(said)) return chronicle_.count(Happening::stranger_refused);
     violated("secret", cat(agent.name, " does not know the secret, and is told ", native::name(said)));
