@@ -42,8 +42,12 @@ void Job::count(const Member& member, int by) {
         case Place::draining:
             add(tally_.draining);
             if (!member.reported) add(tally_.unreported);
+            if (!member.sealed) add(tally_.doubtful);
             break;
-        case Place::lost: add(tally_.lost); break;
+        case Place::lost:
+            add(tally_.lost);
+            if (!member.sealed) add(tally_.doubtful);
+            break;
     }
 }
 
@@ -74,7 +78,8 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     const bool was_through = member.place == Place::succeeded;
     if (was_through) round_.through_gone.insert(member.group_rank);
     if (member.round == round_.number && member.round != no_round)
-        round_.gone.emplace(member.group_rank, label(member.node));
+        round_.gone.emplace(member.group_rank,
+                            GoneNode{label(member.node), member.sealed ? member.node.incarnation : 0});
     remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
@@ -300,10 +305,12 @@ void Job::on_round_report(Incarnation said_by, const native::RoundReport& report
     member.reported = true;
     member.workers_gone = true;
     count(member, +1);
-    for (const auto& failure : report.failures) round_.failures.add(failure);
-    for (const auto& worker : report.whereabouts) round_.whereabouts.add(member.node.host, worker);
-    round_.stopped_count += report.stopped_count;
-    round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
+    if (member.round == round_.number) {
+        for (const auto& failure : report.failures) round_.failures.add(failure);
+        for (const auto& worker : report.whereabouts) round_.whereabouts.add(member.node.host, worker);
+        round_.stopped_count += report.stopped_count;
+        round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
+    }
     settle(turn);
 }
 

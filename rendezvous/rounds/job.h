@@ -120,6 +120,7 @@ class Job {
         std::uint32_t draining = 0;
         std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
         std::uint32_t lost = 0;
+        std::uint32_t doubtful = 0;  ///< of the draining and the lost: those that are not `sealed`
         std::uint32_t left_out = 0;  ///< of the gathered
     };
 
@@ -145,6 +146,7 @@ class Job {
 
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);
+    void settle_doubtful(const Turn& turn);
     bool settle_over(const Turn& turn);
     bool settle_running(const Turn& turn);
     bool settle_ended(const Turn& turn);
@@ -248,6 +250,9 @@ class Job {
     void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     Member& add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    [[nodiscard]] bool agrees(const native::Resume& resume) const;
+    void note_claim(Member& member);
     void tell_ended(const Member& member, const Turn& turn) const;
 
     // job.cpp
@@ -279,7 +284,8 @@ class Job {
     native::JobTerms terms_;
     std::string terms_by_;  ///< the host whose join set the terms
     Instant quiet_until_;
-    bool taught_ = false;  ///< restored from agents' Resume: members may be missing
+    Instant doubt_ends_ = no_deadline;  ///< until then a seal waits for members that are not `sealed`
+    bool taught_ = false;               ///< restored from agents' Resume: members may be missing
 
     Members members_;
     Tally tally_;

@@ -51,7 +51,10 @@ struct Member {
     std::uint32_t parked_at = 0;  ///< position among the spares, from 1; 0: not parked
     std::string record;           ///< as last written (job_record.h); empty: there is none
     std::vector<Round>
-        first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
+        first_cause_of;  ///< the rounds, of the last node_failures_of, that ended through its own failure
+    /// It was put into a round by this daemon, by kept state, or by the agreement of a round's members
+    /// (Job::note_claim). Its own word alone never makes it so.
+    bool sealed = false;
     bool left_out = false;  ///< excluded from the next rounds, because these are too many
     bool noticed = false;   ///< it received the last notice to all workers
     bool leaving = false;   ///< it was ordered to leave (muster drain) and takes part in no further round

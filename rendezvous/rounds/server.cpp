@@ -255,8 +255,8 @@ void Server::Implementation::command(Connections::iterator from, const native::C
         turn.send(from->first,
                   native::CommandAnswer{
                       command.number, false,
-                      cat(label(from->second.hello->node), " waits beside the round of job '", entry->job.id(),
-                          "', and only nodes that have been in one of its rounds may send this command; "
+                      cat(label(from->second.hello->node), " has been in no round of job '", entry->job.id(),
+                          "' that this daemon knows, and only nodes that have may send this command; "
                           "send it from one of those, or with the job's secret (MUSTER_SECRET_FILE)")});
         return;
     }

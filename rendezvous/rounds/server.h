@@ -31,6 +31,8 @@ struct ServerConfig {
     Duration victim_window = 500ms;     ///< within it a communication error is somebody's victim (verdict.h)
     /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
     Duration end_linger = 10s;
+    /// How long workers may take to stop: --shutdown-timeout's default. For agents that no round of this daemon has.
+    Duration stop_grace = 30s;
     Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time
     QuietStart quiet_start = QuietStart::none;
     /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
