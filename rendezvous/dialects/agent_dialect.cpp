@@ -17,17 +17,10 @@ namespace muster::rendezvous {
 
 namespace {
 
-/// The server's lines begin with "job 'NAME': ", and those about a round then with "round N ".
-std::string journal_fields_of(std::string_view line) {
-    constexpr std::string_view job = "job '", round = "round ", job_end = "': ";
-    const auto end = line.find(job_end);
-    if (!line.starts_with(job) || end == std::string_view::npos) return {};
-    auto fields = journal_field("MUSTER_JOB", line.substr(job.size(), end - job.size()));
-    auto rest = line.substr(end + job_end.size());
-    if (!rest.starts_with(round)) return fields;
-    rest.remove_prefix(round.size());
-    const auto digits = rest.substr(0, rest.find_first_not_of("0123456789"));
-    return digits.empty() ? fields : fields + journal_field("MUSTER_ROUND", digits);
+std::string journal_fields_of(const ServerLine& line) {
+    if (line.job.empty()) return {};
+    const auto fields = journal_field("MUSTER_JOB", line.job);
+    return line.round == no_round ? fields : fields + journal_field("MUSTER_ROUND", cat(line.round));
 }
 
 }  // namespace
@@ -233,9 +226,9 @@ std::vector<std::string> AgentDialect::reached_at() const {
 void AgentDialect::step(const ServerEvent& event, Instant now) {
     ServerStep step = server_->step(event, now);
     deadline_ = server_->deadline();
-    for (const std::string& line : step.why) {
+    for (const ServerLine& line : step.why) {
         const JournalScope about(journal_fields_of(line));
-        log(LogLevel::info, line);
+        log(LogLevel::info, line.text);
     }
     const bool has_records = !step.records.empty();
     std::size_t record_bytes = 0;

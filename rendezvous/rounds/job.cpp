@@ -117,6 +117,7 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     member.connection_number = arrival.number;
     member.newly_started = arrival.number <= 1;
     member.connection = arrival.connection;
+    member.proven = arrival.proven;
     recall_node(member);
     count(member, +1);
     heard(member, turn.now);
@@ -142,6 +143,7 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
         }
         if (member.connected()) close_replaced(member.connection, turn);
         member.peer = arrival.peer;
+        member.proven = arrival.proven;
         set_connection(member, arrival.connection, arrival.number);
         if (member.leaving) turn.send(member.connection, native::Drain{member.leaves_because});
         // It was already lost to the round; it must still stop its workers and join again.
@@ -232,10 +234,13 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
     }
     if (ending_) {
         if (refuse_late(arrival, join, turn)) return false;
-        turn.send(arrival.connection, *ending_);  // a repetition, or a late joiner: the job is over
+        tell_end(arrival, turn);  // a repetition, or a late joiner: the job is over
         return true;
     }
-    if (join.last_round != no_round && turn.now < quiet_until_) give_way_to(arrival, join, turn);
+    if (join.last_round != no_round && turn.now < quiet_until_ && hold_claim(arrival, join, false, turn)) {
+        settle(turn);
+        return true;
+    }
     if (is_refused(arrival, join, turn)) return false;
     number_rounds_after(join.last_round);
     const auto found = members_.find(arrival.node.incarnation);

@@ -141,7 +141,7 @@ class Job {
     [[nodiscard]] bool anybody_connected() const;
     [[nodiscard]] bool anybody_starts_anew() const;
     void tell_held_of_end(const Turn& turn);
-    void give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool hold_claim(const Arrival& arrival, const native::Join& join, bool resumes, const Turn& turn);
     bool is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn);
 
     // job_settle.cpp: the one place where the phase changes
@@ -157,6 +157,8 @@ class Job {
     [[nodiscard]] bool lacks_host() const;
     void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
     void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
+    void tell_end(const Arrival& arrival, const Turn& turn) const;
+    [[nodiscard]] native::JobEnded end_for_strangers() const;
     [[nodiscard]] Verdict verdict() const;
 
     // job_budget.cpp: what the ended round costs
@@ -339,8 +341,9 @@ class Job {
     std::vector<std::string> ended_on_;      ///< the hosts of those who were members then
     std::vector<std::string> former_hosts_;  ///< of nodes that were in a round and are gone, oldest first
     std::map<ConnectionId, HeldJoin> held_;
-    Instant noticed_at_ = no_deadline;        ///< the workers of the running round were told last
-    std::string notice_why_;                  ///< with these words
+    Instant claims_until_ = no_deadline;  ///< until then agents with other terms are held; no_deadline: there are none
+    Instant noticed_at_ = no_deadline;    ///< the workers of the running round were told last
+    std::string notice_why_;              ///< with these words
     Instant notice_lasts_until_ = Instant{};  ///< until then another notice is the same one
     bool announced_ = false;                  ///< JobForgotten has gone out
     bool forgotten_ = false;

@@ -12,13 +12,16 @@ using native::RoundEndReason;
 bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const Turn& turn) {
     if (!take_connection(arrival, turn)) return false;
     if (ending_) {
-        turn.send(arrival.connection, *ending_);
+        tell_end(arrival, turn);
         return true;
     }
     const auto found = members_.find(arrival.node.incarnation);
     const bool may_teach = (round_.number == no_round || turn.now < quiet_until_) && resume.round <= round_claimed_max;
     if (found == members_.end()) {
-        if (may_teach) give_way_to(arrival, resume.as_joined, turn);
+        if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
+            settle(turn);
+            return true;
+        }
         if (is_refused(arrival, resume.as_joined, turn)) return false;
     }
     number_rounds_after(resume.round);

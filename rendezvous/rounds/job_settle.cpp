@@ -208,13 +208,33 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
     ended_at_ = turn.now;
     ended_on_.clear();
     SendTo told{{}, *ending_};
+    SendTo strangers{{}, end_for_strangers()};
+    const bool is_plain = strangers.message == told.message;
     for (const auto& [incarnation, member] : members_) {
         ended_on_.push_back(member.node.host);
-        if (member.connected()) told.connections.push_back(member.connection);
+        if (!member.connected()) continue;
+        auto& group = member.sealed || member.proven || is_plain ? told : strangers;
+        group.connections.push_back(member.connection);
     }
-    if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    for (auto* group : {&told, &strangers})
+        if (!group->connections.empty()) turn.step.actions.push_back(std::move(*group));
     turn.step.why.push_back(
         cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));
+}
+
+/// The verdict has hosts, paths and the last words of workers. Who was in no round and has proved nothing gets the end
+/// without it.
+native::JobEnded Job::end_for_strangers() const {
+    auto end = *ending_;
+    end.verdict = {};
+    end.verdict.round = ending_->verdict.round;
+    return end;
+}
+
+void Job::tell_end(const Arrival& arrival, const Turn& turn) const {
+    const auto found = members_.find(arrival.node.incarnation);
+    const bool was_member = found != members_.end() && found->second.sealed;
+    turn.send(arrival.connection, arrival.proven || was_member ? *ending_ : end_for_strangers());
 }
 
 Instant Job::deadline() const {
@@ -235,6 +255,7 @@ Instant Job::deadline() const {
     consider(call_ends_);
     consider(quiet_until_);
     consider(doubt_ends_);
+    if (!held_.empty()) consider(claims_until_);
     if (round_.running()) consider(seen_.due());
     if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
     if (waiting_changed_ && tally_.gathered > 0) consider(told_waiting_at_ + config_.gathering_interval);

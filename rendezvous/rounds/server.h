@@ -103,10 +103,19 @@ struct Record {
     std::string value;
 };
 
+/// A log line, and the journal's fields of it.
+struct ServerLine {
+    ServerLine(std::string text_) : text(std::move(text_)) {}
+
+    std::string text;
+    std::string job;         ///< empty: it is about no job
+    Round round = no_round;  ///< of that job; no_round: none was sealed
+};
+
 struct ServerStep {
     std::vector<ServerAction> actions;  ///< to be carried out in order, after `records` are persisted
     std::vector<Record> records;
-    std::vector<std::string> why;  ///< log lines, each once, when something changed
+    std::vector<ServerLine> why;  ///< log lines, each once, when something changed
 };
 
 struct KeptState;  // job_record.h

@@ -83,7 +83,7 @@ inline constexpr std::array<PlantFacts, static_cast<std::size_t>(Plant::count_)>
     {Plant::runs_in_circles, "runs_in_circles", "limit"},
     {Plant::tells_before_keeping, "tells_before_keeping", "S1 S8 S9 budget outcome"},
     {Plant::loses_last_writes, "loses_last_writes", "S1 S8 S9 budget outcome"},
-    {Plant::keeps_no_members, "keeps_no_members", "S1 S8 S9 outcome"},
+    {Plant::keeps_no_members, "keeps_no_members", "S1 S8 S9 outcome L1"},
     {Plant::widens_window, "widens_window", "budget"},
     {Plant::narrows_window, "narrows_window", "budget"},
     {Plant::judges_nodes_hastily, "judges_nodes_hastily", "left_out"},

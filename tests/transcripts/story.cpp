@@ -164,7 +164,7 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         died(agent);
     } else if (verb == "resume") {
         auto& told = agent.assigned;
-        if (words.contains("round")) agent.join.terms = terms_;
+        if (words.contains("round") && agent.connection_number == 0) agent.join.terms = terms_;
         take(words, "round", told.round);
         take(words, "of", told.group_world_size);
         take(words, "group", told.group_rank);
@@ -372,7 +372,7 @@ void Story::step(const ServerEvent& event) {
 }
 
 void Story::print(const ServerStep& step) {
-    for (const auto& why : step.why) line(cat("log: ", why));
+    for (const auto& why : step.why) line(cat("log: ", why.text));
     for (const auto& record : step.records) {
         if (!record.value.empty()) {
             kept_[record.key] = record.value;

@@ -1,4 +1,5 @@
 // Dialogues with strangers: what somebody who was in no round of this daemon cannot do, whatever it says of itself.
+#include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/transcripts/story.h"
 
@@ -70,6 +71,24 @@ TEST_CASE("one agent that says that the only node of the job is through does not
     Story story("min=1 max=2 quiet_always lease=5s last_call=1s");
     story.answers("join n0");
     CHECK_FALSE(says(story.answers("resume s round=9 of=1 done\nadvance 60s"), "JobEnded"));
+}
+
+TEST_CASE("only former members hear the verdict of a job; who joins late or beside it hears the plain end") {
+    Story story("min=1 max=2 restarts=0 last_call=1s");
+    story.answers("join n0\njoin n1\njoin s");
+    const auto ended = story.answers("fail n0\nreport n0\nreport n1");
+    CHECK(says(ended, "n0 n1 <- JobEnded failed after 0 restarts"));
+    CHECK(says(ended, "; first: "));
+    // Each one's line, without the others'.
+    const auto told = [](const std::string& answers, std::string_view who) {
+        const auto at = answers.find(cat("    ", who, " <- JobEnded"));
+        return at == std::string::npos ? std::string() : answers.substr(at, answers.find('\n', at + 1) - at);
+    };
+    for (const auto& line : {told(ended, "s"), told(story.answers("resume u round=0 of=2"), "u"),
+                             told(story.answers("join t last_round=0"), "t")}) {
+        CHECK(says(line, "JobEnded failed after 0 restarts: a worker failed"));
+        CHECK_FALSE(says(line, "first:"));
+    }
 }
 
 TEST_CASE("members that agree on their round after a daemon's restart may command, and their failures are charged") {
