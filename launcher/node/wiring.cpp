@@ -161,7 +161,8 @@ int launch(Launch launch, Environment environment) {
     if (auto secret = rendezvous::read_job_secret(config.secret_file))
         config.secret = std::move(*secret);
     else
-        return refuse(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
+        return refuse(secret.error().code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage,
+                      cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);

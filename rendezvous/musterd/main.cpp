@@ -209,8 +209,18 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
     const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
     auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
-    if (!secret) return complain(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    if (!secret) {
+        complain(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+        return secret.error().code == Errc::limit_exceeded ? exit_unavailable : exit_usage;
+    }
+    if (given.count("status-token") > 0) {
+        if (!*secret)
+            return complain("--status-token: there is no secret, so no token is asked; set MUSTER_SECRET_FILE");
+        return answer(cat(rendezvous::status_token(*secret), "\n"));
+    }
     config.server.secret = std::move(*secret);
+    for (const auto name : split(given["status-host"].as<std::string>(), ','))
+        if (!trim(name).empty()) config.status_hosts.emplace_back(trim(name));
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.

@@ -1,5 +1,8 @@
 #include "rendezvous/servers/daemon.h"
 
+#include <unistd.h>
+
+#include <array>
 #include <map>
 #include <utility>
 
@@ -9,6 +12,7 @@
 #include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/dialects/store_dialect.h"
 #include "rendezvous/net/station.h"
+#include "rendezvous/secret/job_secret.h"
 
 namespace muster::rendezvous {
 
@@ -19,6 +23,16 @@ constexpr std::size_t torchrun_max = 64;
 
 void metric(std::string& out, std::string_view name, std::string_view kind, std::string_view help, double value) {
     out += cat("# HELP ", name, " ", help, "\n# TYPE ", name, " ", kind, "\n", name, " ", value, "\n");
+}
+
+/// With this host's name, in full and its first part.
+std::vector<std::string> own_names(std::vector<std::string> names) {
+    std::array<char, 256> host{};
+    if (::gethostname(host.data(), host.size() - 1) != 0) return names;
+    const std::string name = host.data();
+    names.push_back(name.substr(0, name.find('.')));
+    names.push_back(name);
+    return names;
 }
 
 }  // namespace
@@ -46,7 +60,9 @@ class Daemon::Implementation final : EventLoop::Ticker {
                            if (on_standing_by_) on_standing_by_(leader);
                        }},
                   started_),
-          pages_([this](std::string_view path) { return page(path); }),
+          pages_([this](std::string_view path) { return page(path); },
+                 {.names = own_names(std::move(config.status_hosts)),
+                  .token = config.server.secret ? status_token(config.server.secret) : std::string()}),
           endpoint_{.host = listener->address(), .port = listener->port()},
           station_(loop, std::move(listener), {.c10d = &store_, .http = &pages_, .native = &agents_}, config.limits,
                    memory_) {
