@@ -13,6 +13,7 @@
 #include "agent/supervision/placement.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/log.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/state/etcd/etcd_place.h"
 
@@ -82,6 +83,7 @@ struct LaunchConfig {
     PortRange store_ports;    ///< --store-port; {0, 0}: any free one
     bool share_store = true;  ///< false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port
 
+    LocalUsers local_users = LocalUsers::own;  ///< --local-users, of each port of this node
     std::string secret_file;  ///< MUSTER_SECRET_FILE; empty: everybody who reaches the rendezvous may join
     std::function<std::string(std::string_view)> secret;  ///< the hash that is keyed with what is in it
 

@@ -34,6 +34,7 @@ struct Served {
 };
 
 constexpr std::string_view status_begin = "HTTP/1.1 200";
+constexpr std::string_view server_line = "\r\nServer: muster\r\n";
 
 /// The deadlines of one question.
 struct Patience {
@@ -58,7 +59,7 @@ std::string hear_status(BlockingSocket& socket, const Patience& patience) {
             // A muster names itself in the first bytes and may send the rest late. Another server may never close the
             // connection.
             const auto head = std::string_view(answer).substr(0, head_bytes_max);
-            const bool is_muster = head.find("\r\nServer: muster\r\n") != std::string_view::npos;
+            const bool is_muster = head.find(server_line) != std::string_view::npos;
             until = is_muster ? patience.deadline : std::min(patience.deadline, patience.stranger_deadline);
         } else if (piece.error().code != Errc::timed_out || Clock::now() >= until) {
             break;
@@ -87,6 +88,9 @@ std::optional<std::string> ask_for_status(const SocketAddress& address, const Pa
 Served read_status(std::string_view answer, const std::string& job) {
     const auto body = answer.find("\r\n\r\n");
     const Served other{.is_silent = answer.empty()};
+    // Another user's muster on this host.
+    if (answer.starts_with("HTTP/1.1 403") && answer.find(server_line) != std::string_view::npos)
+        return {.is_silent = false, .is_muster = true, .other_jobs = true};
     if (!answer.starts_with(status_begin) || body == std::string_view::npos) return other;
     const auto status = nlohmann::json::parse(answer.substr(body), nullptr, false);
     if (!status.is_object() || !status.contains("jobs") || !status["jobs"].is_array()) return other;
@@ -136,7 +140,8 @@ Result<Listeners> open_listeners(const LaunchConfig& config) {
     Listeners listeners;
     auto port = config.endpoint.port;
     for (const auto& address : addresses_to_serve(config)) {
-        auto opened = rendezvous::Listener::open({.address = address, .ports = {port, port}});
+        auto opened =
+            rendezvous::Listener::open({.address = address, .ports = {port, port}, .local_users = config.local_users});
         if (opened) {
             port = (*opened)->port();
             listeners.push_back(*std::move(opened));

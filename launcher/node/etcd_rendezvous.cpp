@@ -62,6 +62,7 @@ class EtcdRendezvous::Body {
     rendezvous::DaemonConfig daemon_config(const LaunchConfig& config) {
         rendezvous::DaemonConfig daemon;
         daemon.listen.ports = config.daemon_ports;
+        daemon.listen.local_users = config.local_users;
         daemon.server.quiet_start = rendezvous::QuietStart::until_full;
         daemon.server.keep_records = true;
         daemon.server.allow_faults = config.allow_faults;

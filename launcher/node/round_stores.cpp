@@ -12,6 +12,7 @@ RoundStores::RoundStores(const LaunchConfig& config, Plumbing plumbing) : plumbi
     const bool is_private = addresses.size() == 1 && is_loopback(addresses.front());
     if (config.standalone || is_private) listen_.address = config.standalone ? "127.0.0.1" : addresses.front();
     if (serves_workers_) listen_.ports = config.store_ports;
+    listen_.local_users = config.local_users;
 }
 
 Result<agent::RoundPorts> RoundStores::open() {

@@ -210,6 +210,12 @@ Accepted accept_store_port(std::string_view value, Settings& settings) {
     return std::nullopt;
 }
 
+Accepted accept_local_users(std::string_view value, Settings& settings) {
+    if (const auto wrong = one_of(value, {"own", "all"})) return wrong;
+    settings.config.local_users = value == "all" ? LocalUsers::all : LocalUsers::own;
+    return std::nullopt;
+}
+
 Accepted accept_report(std::string_view value, Settings& settings) {
     if (value.empty() || !report_path(value, {})) return "a file name; %h, %j, %p and %% in it are replaced";
     settings.config.report = value;
@@ -273,6 +279,9 @@ constexpr std::array rows{
     OptionRow{"store-port", 0, Kind::value, Group::rendezvous, From::muster, true, "P[-Q]",
               "Port or port range of the workers' store on this node, e.g. for a firewall. Default: any free port.", "",
               accept_store_port},
+    OptionRow{"local-users", 0, Kind::value, Group::rendezvous, From::muster, true, "own|all",
+              "The users of this host whom this node's ports serve. own: root and the user of muster. all: everyone; for workers that run as another user.", "own",
+              accept_local_users},
     OptionRow{"lease", 0, Kind::value, Group::rendezvous, From::muster, true, "SECONDS",
               "A node without a heartbeat for this time counts as lost.", "5",
               [](auto value, auto& to) -> Accepted { Duration lease{}; if (auto wrong = positive_seconds(value, lease)) return wrong;

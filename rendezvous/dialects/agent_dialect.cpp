@@ -187,6 +187,12 @@ void AgentDialect::judge_unjoined(Instant now) {
     }
 }
 
+std::string AgentDialect::refusal(std::string_view why) const {
+    std::string bytes;
+    native::append_frame(bytes, native::Refused{native::RefusalReason::secret, std::string(why)});
+    return bytes;
+}
+
 Instant AgentDialect::turn(Instant now) {
     judge_unjoined(now);
     for (const auto& word : watch_.turn(agents_, gate_, now)) carry_out(word);

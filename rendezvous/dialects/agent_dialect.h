@@ -40,6 +40,7 @@ class AgentDialect final : public Dialect {
     void shut_down() { shutting_down_ = true; }
 
     [[nodiscard]] std::string_view name() const override { return "agent"; }
+    [[nodiscard]] std::string refusal(std::string_view why) const override;
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
     /// Call every turn. Returns when it is due again.

@@ -36,6 +36,10 @@ std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
     return std::make_unique<Talk>(*this, connection);
 }
 
+std::string HttpDialect::refusal(std::string_view why) const {
+    return http_response({.status = 403, .body = std::string(why) + "\n"}, "GET");
+}
+
 HttpPage HttpDialect::page_for(const HttpRequest& request, const Connection& connection) const {
     if (!is_own_host(request.host, access_.names))
         return {.status = 421,

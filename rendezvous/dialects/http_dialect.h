@@ -28,6 +28,7 @@ class HttpDialect final : public Dialect {
 
     void attach(Station& station) { station_ = &station; }
     [[nodiscard]] std::string_view name() const override { return "http"; }
+    [[nodiscard]] std::string refusal(std::string_view why) const override;
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
   private:

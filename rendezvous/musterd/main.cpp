@@ -104,7 +104,7 @@ Result<Listeners> open_listeners(const rendezvous::ListenConfig& wanted,
     Listeners listeners;
     int fd = rendezvous::first_given_socket;
     for (const auto& name : service.listens) {
-        auto adopted = rendezvous::Listener::adopt(fd++);
+        auto adopted = rendezvous::Listener::adopt(fd++, wanted.local_users);
         if (!adopted) return with_context(adopted.error(), cat("the service manager's socket ", name));
         log(LogLevel::info, "the service manager passed the socket ",
             describe(Endpoint{(*adopted)->address(), (*adopted)->port()}), " (", name, ")");
@@ -221,6 +221,11 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     config.server.secret = std::move(*secret);
     for (const auto name : split(given["status-host"].as<std::string>(), ','))
         if (!trim(name).empty()) config.status_hosts.emplace_back(trim(name));
+    const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
+    if (!local_users.empty() && local_users != "own" && local_users != "all")
+        return complain(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));
+    if (local_users == "all" || (local_users.empty() && config.server.secret))
+        config.listen.local_users = LocalUsers::all;
     config.server.allow_faults = given.count("allow-faults") > 0;
     config.server.secret_seed = rendezvous::random_nonce();
     // A daemon that has just started does not know the running rounds yet: it waits one lease before it seals.

@@ -23,6 +23,9 @@ options::options_description describe_options() {
         "--advertise resolves; report, change nothing and exit");
     add("bind", text("ADDRESS")->default_value(""),
         "address or host name to listen on; empty: all addresses, IPv6 and IPv4");
+    add("local-users", text("own|all"),
+        "whom this daemon serves among the users of its own host. own: root and its own user, as the kernel reports "
+        "the connection's other end; all: everyone who can connect. Default: all with a secret, else own");
     add("port", text("P[-Q]")->default_value("29400"), "port; P-Q: the first free port of the range; 0: any free port");
     add("state", text("PLACE")->default_value("memory", "memory, or a file in $STATE_DIRECTORY"),
         "where the jobs' state is kept. memory: not kept; after a restart, the agents send it again. sqlite:PATH: in "

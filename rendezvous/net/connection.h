@@ -32,6 +32,8 @@ class Connection final : public EventLoop::Handler {
     /// "10.0.0.7 port 40122", for messages.
     [[nodiscard]] std::string describe_peer() const;
     [[nodiscard]] int fd() const { return socket_.fd; }
+    /// Why the peer is not served; empty: it is.
+    [[nodiscard]] const std::string& objection() const { return socket_.objection; }
 
     // ---- for sessions; all output of one event is written together, after the event ----
     void send(std::string_view bytes);

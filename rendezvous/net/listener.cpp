@@ -98,7 +98,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
         for (const SocketAddress& address : *addresses) {
             const Bound bound = bind_and_listen(address, static_cast<std::uint16_t>(port));
             if (bound.fd >= 0) {
-                return std::unique_ptr<Listener>(new Listener(bound.fd));
+                return std::unique_ptr<Listener>(new Listener(bound.fd, config.local_users));
             }
             number = bound.error_number;
             // IPv4 alone is tried where there is no IPv6, not where the port is taken: half a port serves nobody.
@@ -108,7 +108,7 @@ Result<std::unique_ptr<Listener>> Listener::open(const ListenConfig& config) {
     return listen_error(config, number);
 }
 
-Result<std::unique_ptr<Listener>> Listener::adopt(int fd) {
+Result<std::unique_ptr<Listener>> Listener::adopt(int fd, LocalUsers local_users) {
     int type = 0, listens = 0;
     socklen_t size = sizeof type;
     const bool is_socket = ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0;
@@ -121,13 +121,14 @@ Result<std::unique_ptr<Listener>> Listener::adopt(int fd) {
                                                  "ListenStream=PORT, with Accept=no")};
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-    return std::unique_ptr<Listener>(new Listener(fd));
+    return std::unique_ptr<Listener>(new Listener(fd, local_users));
 }
 
-Listener::Listener(int fd) : fd_(fd), spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
+Listener::Listener(int fd, LocalUsers local_users) : fd_(fd), spare_fd_(::open("/dev/null", O_RDONLY | O_CLOEXEC)) {
     const SocketAddress local = SocketAddress::local_of(fd);
     port_ = local.port();
     address_ = local.numeric();
+    if (local_users == LocalUsers::own) peer_users_.emplace();
 }
 
 Listener::~Listener() {
@@ -153,7 +154,10 @@ bool Listener::accept_one(Instant now) {
     SocketAddress peer;
     const int fd = ::accept4(fd_, peer.writable_data(), peer.writable_size(), SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-        on_accept_(AcceptedSocket{.fd = fd, .address = peer.numeric(), .port = peer.port()});
+        on_accept_(AcceptedSocket{.fd = fd,
+                                  .address = peer.numeric(),
+                                  .port = peer.port(),
+                                  .objection = peer_users_ ? peer_users_->objection(fd, peer) : std::string()});
         return true;
     }
     switch (errno) {

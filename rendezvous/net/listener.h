@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/error.h"
+#include "rendezvous/base/sockets/peer_user.h"
 #include "rendezvous/net/event_loop.h"
 
 namespace muster::rendezvous {
@@ -16,6 +18,7 @@ namespace muster::rendezvous {
 struct ListenConfig {
     std::string address;  ///< a numeric address or a name of this host; empty: all addresses, IPv6 and IPv4
     PortRange ports;      ///< the first free one of the range is taken
+    LocalUsers local_users = LocalUsers::own;
 };
 
 /// An accepted connection: the caller owns `fd` (non-blocking, close-on-exec).
@@ -23,6 +26,7 @@ struct AcceptedSocket {
     int fd = -1;
     std::string address;  ///< the peer's numeric address; IPv4 also when it came in through an IPv6 socket
     std::uint16_t port = 0;
+    std::string objection;  ///< why this user of this host is not served, one sentence; empty: the peer is served
 };
 
 /// Accepts on the loop's thread from `start` on. All errors of accept are survived: without descriptors the waiting
@@ -36,7 +40,7 @@ class Listener final : public EventLoop::Handler {
     static Result<std::unique_ptr<Listener>> open(const ListenConfig& config);
     /// Takes over a socket that listens already (a service manager's), and closes it in the end; what waits in its
     /// queue is accepted from `start` on. Errors: invalid_argument for what is no listening TCP socket; it stays open.
-    static Result<std::unique_ptr<Listener>> adopt(int fd);
+    static Result<std::unique_ptr<Listener>> adopt(int fd, LocalUsers local_users = LocalUsers::own);
     ~Listener() override;
 
     /// Call on the loop's thread. `on_accept` must not destroy this listener. Errors are EventLoop::add's.
@@ -52,7 +56,7 @@ class Listener final : public EventLoop::Handler {
     void resume(Instant now);
 
   private:
-    explicit Listener(int fd);
+    Listener(int fd, LocalUsers local_users);
     bool accept_one(Instant now);
     bool shed_one(Instant now);
     void suspend(Instant now, int error_number);
@@ -65,6 +69,7 @@ class Listener final : public EventLoop::Handler {
     std::string address_;
     Instant resume_at_ = no_deadline;
     Instant complained_at_{};
+    std::optional<PeerUsers> peer_users_;  // empty: all users are served
 };
 
 /// The process that listens on TCP `port` of this host: "process 4242 (python3)"; empty if unknown (another user's

@@ -36,6 +36,8 @@ class Dialect {
     [[nodiscard]] virtual std::string_view name() const = 0;
     /// Empty when the connection is not wanted; it is then closed.
     virtual std::unique_ptr<Session> begin(Connection& connection, Instant now) = 0;
+    /// The bytes that tell a peer in this dialect that it is not served, and `why`. Empty: the dialect has none.
+    [[nodiscard]] virtual std::string refusal(std::string_view) const { return {}; }
 };
 
 }  // namespace muster::rendezvous

@@ -97,7 +97,7 @@ void Station::accepted(AcceptedSocket socket) {
     unproven_.push_back(id);
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
     // Every connection begins as the store's, which has rules of its own for the silent ones.
-    if (dialects_.c10d != nullptr) adopt(connection, *dialects_.c10d, now);
+    if (dialects_.c10d != nullptr && connection.objection().empty()) adopt(connection, *dialects_.c10d, now);
 }
 
 bool Station::has_place_for(const AcceptedSocket& socket, Instant now) {
@@ -171,10 +171,19 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
         case DialectKind::unknown: break;
     }
     if (dialect == nullptr) return refuse(connection, "its first byte begins no protocol that is spoken here", now);
+    if (!connection.objection().empty()) return turn_away(connection, *dialect, now);
     if (dialect == dialects_.c10d) return;  // as it began
     if (connection.session_) connection.session_->ended("it speaks another protocol", now);
     connection.session_.reset();
     adopt(connection, *dialect, now);
+}
+
+/// The refusal is an answer, so it comes after the first byte: only that tells the dialect.
+void Station::turn_away(Connection& connection, const Dialect& dialect, Instant now) {
+    ++counts_.refused;
+    complain(cat("connection from ", connection.describe_peer(), " refused: ", connection.objection()), now);
+    connection.send(dialect.refusal(connection.objection()));
+    connection.finish("its user is not served");
 }
 
 void Station::refuse(Connection& connection, std::string_view why, Instant now) {

@@ -77,6 +77,7 @@ class Station final : public EventLoop::Ticker {
     void accepted(AcceptedSocket socket);
     void choose_dialect(Connection& connection, unsigned char first_byte, Instant now);
     bool adopt(Connection& connection, Dialect& dialect, Instant now);
+    void turn_away(Connection& connection, const Dialect& dialect, Instant now);
     void linger(Connection& connection, Instant now);
     void end(Connection& connection, std::string_view why, Instant now);
     void mark_dirty(Connection& connection);

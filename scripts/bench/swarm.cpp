@@ -126,6 +126,11 @@ void Swarm::lose_one() {
     native::append_frame(bytes, hello(index));
     native::append_frame(bytes, native::AgentDied{"killed by signal 9"});
     write(guardian, bytes);
+    // As a guardian does: the daemon serves no connection that its process has closed before it is accepted.
+    ::shutdown(guardian, SHUT_WR);
+    std::array<char, 512> answer{};
+    while (::recv(guardian, answer.data(), answer.size(), 0) > 0) {
+    }
     ::close(guardian);
 }
 

@@ -290,7 +290,7 @@ enum class RefusalReason : std::uint8_t {
     job_in_use = 3,
     limit = 4,
     malformed = 5,
-    secret = 6,    ///< the job's secret is missing or wrong
+    secret = 6,    ///< the job's secret is missing or wrong, or the connection is that of a user who is not served
     job_full = 7,  ///< the job has all of its nodes, or is over, and this node launches something else
 };
 

@@ -1,8 +1,9 @@
 """Two jobs that share an endpoint and an id by accident, and nodes that stand by."""
 import json
+import os
 import unittest
 
-from job import Job, wait_for
+from job import NOBODY, Job, wait_for
 
 ONE = {"nnodes": "1:1", "nproc": 1}
 
@@ -52,6 +53,31 @@ class OtherJob(unittest.TestCase):
             self.assert_refused(job, job.node(worker=("--until", "another day"), **ONE))
             job.finish()
             job.expect_exit(node, 0)
+
+    @unittest.skipUnless(os.getuid() == 0 or os.environ.get("CI"), "needs root, which may become another user")
+    def test_another_user_of_the_host_neither_joins_a_job_nor_holds_it_up(self):
+        as_nobody = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+        with Job() as job:
+            node = job.node()  # hosts the job, which waits for a second node
+            wait_for("the daemon", job.answers)
+            stranger = job.node("--rdzv-conf", "is_host=0", before=as_nobody)
+            job.expect_exit(stranger, 78)
+            self.said(stranger, f"the connection comes from user {NOBODY} of this host", "serves user 0 and root only", "--local-users=all")
+            own_daemon = job.node(before=as_nobody)  # would host a job of its own at the port
+            job.expect_exit(own_daemon, 78)
+            self.said(own_daemon, "it serves another job: choose another port")
+            second = job.node()
+            job.round(0, 4)
+            job.finish()
+            for one in (node, second):
+                job.expect_exit(one, 0)
+        with Job() as job:
+            job.daemon("--local-users", "all")
+            nodes = [job.node(), job.node("--local-users", "all", before=as_nobody)]
+            job.round(0, 4)
+            job.finish()
+            for one in nodes:
+                job.expect_exit(one, 0)
 
     def test_a_spare_is_told_at_once_and_at_the_end_that_it_has_not_run_its_program(self):
         with Job() as job:

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -107,6 +108,36 @@ TEST_CASE("musterd is quiet after its start, unless it is told that no job of it
     CHECK(first_answer(PlainSocket("127.0.0.1", quiet.port())) == "Gathering");
     Musterd prompt({"--port", "0", "--first-start"});
     CHECK(first_answer(PlainSocket("127.0.0.1", prompt.port())) == "Assigned");
+}
+
+TEST_CASE("musterd serves no other user of its host, in any dialect, unless it is told to or has a secret") {
+    if (::geteuid() != 0) {
+        WARN("needs root");
+        return;
+    }
+    const auto of_another_user = [](std::uint16_t port) {
+        ::setfsuid(65'534);  // the user of the sockets that this thread creates
+        PlainSocket socket("127.0.0.1", port);
+        ::setfsuid(0);
+        REQUIRE(socket.connected());
+        return socket;
+    };
+    constexpr std::string_view question = "GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const std::string store_validate("\x00\x49\x51\x3c\x00", 5);  // of PyTorch's client; one that is served may go on
+    {
+        Musterd own({"--port", "0", "--first-start"});
+        const auto port = own.port();
+        CHECK(first_answer(of_another_user(port)) == "Refused");
+        const auto page = of_another_user(port);
+        REQUIRE(page.send(question));
+        CHECK(page.receive(1'000).starts_with("HTTP/1.1 403"));
+        const auto store = of_another_user(port);
+        REQUIRE(store.send(store_validate));
+        CHECK(store.receive(1).empty());
+        CHECK(first_answer(PlainSocket("127.0.0.1", port)) == "Assigned");
+    }
+    Musterd all({"--port", "0", "--first-start", "--local-users", "all"});
+    CHECK(first_answer(of_another_user(all.port())) == "Assigned");
 }
 
 TEST_CASE("musterd ends in order when it is told to, and says so") {

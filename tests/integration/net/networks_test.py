@@ -180,7 +180,7 @@ def ranks_past_a_bridge(cluster):
     took = time.monotonic() - began
     cluster.summed(launchers)
     # The hosts are of one kernel, so memory could be shared but for their networks, as between containers.
-    if "communicator world uses TCP: ranks of one host have networks of their own" not in cluster.story():
+    if "communicator world uses TCP: ranks of one host have different network namespaces" not in cluster.story():
         raise AssertionError(f"{cluster.tag}: not told why it is TCP\n{cluster.story()}")
     cluster.expect_within(5, took)
     return took

@@ -83,13 +83,13 @@ class Mixed(unittest.TestCase):
     TORCHRUN = (PYTHON, "-m", "torch.distributed.run")
 
     def test_torchrun_comes_to_muster(self):
-        self.check(self.c10d(self.MUSTER, 1), self.c10d(self.TORCHRUN, 0), "; torchrun on 127.0.0.1 waits here for a job of this name")
+        self.check(self.c10d(self.MUSTER, 1), self.c10d(self.TORCHRUN, 0), "; torchrun on 127.0.0.1 waits here for a job with this name")
 
     def test_muster_comes_to_torchrun(self):
         self.check(self.c10d(self.TORCHRUN, 1), self.c10d(self.MUSTER, 0), "torchrun serves its own rendezvous of job 'mixed' there")
 
     def test_torchrun_comes_to_muster_with_static(self):
-        self.check(self.static(self.MUSTER, 0), self.static(self.TORCHRUN, 1), "; torchrun on 127.0.0.1 waits here for a job of this name")
+        self.check(self.static(self.MUSTER, 0), self.static(self.TORCHRUN, 1), "; torchrun on 127.0.0.1 waits here for a job with this name")
 
     def test_muster_comes_to_torchrun_with_static(self):
         self.check(self.static(self.TORCHRUN, 0), self.static(self.MUSTER, 1), "PyTorch's store answers there")

@@ -22,7 +22,8 @@ Error unreadable(std::string_view what, const std::string& text) {
 std::string difference(const NcclProgress& own, const NcclProgress& other) {
     if (other.left) return "has closed the communicator";
     if (other.number < own.number) {
-        if (other.number == 0) return "has not reached any operation";
+        // Ranks publish their progress now and then: one that stopped early may have run operations that nobody saw.
+        if (other.number == 0) return "has not reached it (no operation seen)";
         return cat("has not reached it (last seen in operation ", other.number, ": ", other.what, ")");
     }
     if (other.number == own.number && other.what != own.what) return cat("runs ", other.what, " instead");

@@ -58,6 +58,7 @@ std::string sample_value(std::string_view name) {
                                                                  {"max-stalled-restarts", "2"},
                                                                  {"persist-timeout", "5"},
                                                                  {"log-dir", "d"},
+                                                                 {"local-users", "all"},
                                                                  {"redirects", "3"},
                                                                  {"tee", "3"},
                                                                  {"local-ranks-filter", "0"},

@@ -149,7 +149,7 @@ TEST_CASE("a late operation is explained by who is missing, who left, and who do
           "all ranks have reached it: the GPUs, or the network between them, make no progress");
     CHECK(explain(ranks, {in(5, what), in(3, "barrier"), in(5, what), in(0, "")}, 0) ==
           "rank 1 (pid 101 on gpu07) has not reached it (last seen in operation 3: barrier); "
-          "rank 3 (pid 103 on gpu07) has not reached any operation");
+          "rank 3 (pid 103 on gpu07) has not reached it (no operation seen)");
     CHECK(explain(ranks, {in(5, what), in(5, what), in(5, "barrier"), in(5, what)}, 1) ==
           "rank 2 (pid 102 on gpu07) runs barrier instead");
     CHECK(explain(ranks, {in(5, what), {.number = 4, .what = "x", .left = true}, in(5, what), in(5, what)}, 0) ==

@@ -1,0 +1,154 @@
+#include "rendezvous/base/sockets/peer_user.h"
+
+#include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/kernel/read_file.h"
+#include "rendezvous/base/text/text.h"
+
+namespace muster {
+
+namespace {
+
+/// A TCP address as the kernel's table has it: IPv4 that came through an IPv6 socket is IPv4 there.
+struct Key {
+    unsigned char family = AF_UNSPEC;
+    std::array<std::uint32_t, 4> address{};  ///< in network byte order
+    std::uint16_t port = 0;                  ///< in host byte order
+};
+
+Key key_of(const SocketAddress& address) {
+    Key key{.family = AF_UNSPEC, .address = {}, .port = address.port()};
+    const auto numeric = address.numeric();
+    const auto digits = numeric.substr(0, numeric.find('%'));
+    if (::inet_pton(AF_INET, digits.c_str(), key.address.data()) == 1)
+        key.family = AF_INET;
+    else if (::inet_pton(AF_INET6, digits.c_str(), key.address.data()) == 1)
+        key.family = AF_INET6;
+    return key;
+}
+
+using Holder = PeerUsers::Holder;
+
+/// A socket whose descriptor is closed has no inode, and the kernel then reports user 0: it must not pass for root's.
+Holder holder(std::uint32_t inode, uid_t user) {
+    return {.is_here = true, .user = inode == 0 ? std::nullopt : std::optional(user)};
+}
+
+struct Question {
+    nlmsghdr header;
+    inet_diag_req_v2 body;
+};
+
+/// Empty when netlink does not answer.
+std::optional<Holder> ask_netlink(int netlink, const Key& peer, const Key& local) {
+    Question question{};
+    question.header.nlmsg_len = sizeof question;
+    question.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    question.header.nlmsg_flags = NLM_F_REQUEST;
+    question.body.sdiag_family = peer.family;
+    question.body.sdiag_protocol = IPPROTO_TCP;
+    question.body.idiag_states = ~0U;
+    question.body.id.idiag_sport = htons(peer.port);
+    question.body.id.idiag_dport = htons(local.port);
+    std::memcpy(question.body.id.idiag_src, peer.address.data(), sizeof peer.address);
+    std::memcpy(question.body.id.idiag_dst, local.address.data(), sizeof local.address);
+    question.body.id.idiag_cookie[0] = question.body.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    if (::send(netlink, &question, sizeof question, 0) != sizeof question) return std::nullopt;
+
+    // The kernel answers within send(). MSG_DONTWAIT: never wait for an answer that was dropped.
+    alignas(nlmsghdr) std::array<char, 1024> answer{};
+    const auto size = ::recv(netlink, answer.data(), answer.size(), MSG_DONTWAIT);
+    nlmsghdr header{};
+    if (size < static_cast<ssize_t>(sizeof header)) return std::nullopt;
+    std::memcpy(&header, answer.data(), sizeof header);
+    const auto* body = answer.data() + NLMSG_HDRLEN;
+    if (header.nlmsg_type == NLMSG_ERROR && size >= static_cast<ssize_t>(NLMSG_HDRLEN + sizeof(int))) {
+        int number = 0;
+        std::memcpy(&number, body, sizeof number);
+        return number == -ENOENT ? std::optional(Holder{}) : std::nullopt;
+    }
+    inet_diag_msg found{};
+    if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || size < static_cast<ssize_t>(NLMSG_HDRLEN + sizeof found))
+        return std::nullopt;
+    std::memcpy(&found, body, sizeof found);
+    return holder(found.idiag_inode, found.idiag_uid);
+}
+
+/// "0100007F:7530": the kernel prints 32 bits at a time as this host's integers.
+std::string proc_text(const Key& key) {
+    std::string text;
+    for (std::size_t word = 0; word < (key.family == AF_INET ? 1 : 4); ++word) {
+        std::array<char, 9> hex{};
+        std::snprintf(hex.data(), hex.size(), "%08X", key.address[word]);
+        text += hex.data();
+    }
+    std::array<char, 6> port{};
+    std::snprintf(port.data(), port.size(), ":%04X", key.port);
+    return text + port.data();
+}
+
+/// Fields of /proc/net/tcp: 1 local address, 2 remote address, 7 user, 9 inode.
+Holder search_proc(const char* path, const std::string& peer, const std::string& local) {
+    for (const auto line : split(read_file(path), '\n')) {
+        std::array<std::string_view, 10> fields;
+        std::size_t at = 0;
+        for (auto& field : fields) {
+            at = line.find_first_not_of(' ', at);
+            if (at == std::string_view::npos) break;
+            const auto end = std::min(line.find(' ', at), line.size());
+            field = std::string_view(line).substr(at, end - at);
+            at = end;
+        }
+        std::uint32_t inode = 0;
+        uid_t user = 0;
+        if (fields[1] == peer && fields[2] == local && parse_number(fields[7], user) && parse_number(fields[9], inode))
+            return holder(inode, user);
+    }
+    return {};
+}
+
+Holder ask_proc(const Key& peer, const Key& local) {
+    if (peer.family == AF_INET6) return search_proc("/proc/net/tcp6", proc_text(peer), proc_text(local));
+    if (const auto found = search_proc("/proc/net/tcp", proc_text(peer), proc_text(local)); found.is_here) return found;
+    // An IPv6 socket that is connected to an IPv4 address.
+    constexpr const char* mapped = "0000000000000000FFFF0000";
+    return search_proc("/proc/net/tcp6", mapped + proc_text(peer), mapped + proc_text(local));
+}
+
+}  // namespace
+
+PeerUsers::PeerUsers() : netlink_(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {}
+
+Holder PeerUsers::find(const SocketAddress& peer, const SocketAddress& local) const {
+    const auto from = key_of(peer), to = key_of(local);
+    if (from.family == AF_UNSPEC || from.family != to.family) return {};
+    if (netlink_.valid()) {
+        if (const auto answer = ask_netlink(netlink_.get(), from, to)) return *answer;
+    }
+    return ask_proc(from, to);
+}
+
+std::string PeerUsers::objection(int fd, const SocketAddress& peer) const {
+    // By the kernel's table and not by the address: a local client may bind any address of this host.
+    const auto [is_here, user] = find(peer, SocketAddress::local_of(fd));
+    if (!is_here && !is_loopback(peer.numeric())) return {};
+    if (user && (*user == 0 || *user == ::geteuid() || *user == ::getuid())) return {};
+    const auto who = user ? cat("user ", *user) : std::string("a user that the kernel does not report");
+    return cat("the connection comes from ", who, " of this host, and this port serves user ", ::geteuid(),
+               " and root only; use one of these users, or start the program at the port with --local-users=all");
+}
+
+}  // namespace muster

@@ -1,0 +1,130 @@
+#include "rendezvous/base/sockets/peer_user.h"
+
+#include <arpa/inet.h>
+#include <sys/fsuid.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "rendezvous/base/file_descriptor.h"
+#include "tests/support/catch.h"
+
+using namespace muster;
+
+namespace {
+
+constexpr uid_t another_user = 65'534;
+
+/// A client's socket belongs to the user that creates it; as root this thread creates one for another user.
+struct AsUser {
+    explicit AsUser(uid_t user) { ::setfsuid(user); }
+    ~AsUser() { ::setfsuid(::geteuid()); }
+};
+
+/// A connection to itself of this process, with both ends.
+struct Connection {
+    Connection(const char* listen, const char* call, int client_family) {
+        const FileDescriptor listener(::socket(is_v6(listen) ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const auto bound = *SocketAddress::from_numeric(listen, 0);
+        REQUIRE(::bind(listener.get(), bound.data(), bound.size()) == 0);
+        REQUIRE(::listen(listener.get(), 1) == 0);
+        client = FileDescriptor(::socket(client_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const auto target = address(call, client_family, SocketAddress::local_of(listener.get()).port());
+        REQUIRE(::connect(client.get(), target.data(), target.size()) == 0);
+        server = FileDescriptor(::accept4(listener.get(), peer.writable_data(), peer.writable_size(), SOCK_CLOEXEC));
+        REQUIRE(server.valid());
+    }
+    static bool is_v6(const std::string& text) { return text.find(':') != std::string::npos; }
+    /// For a client of IPv6 also an IPv4 address, mapped.
+    static SocketAddress address(const std::string& call, int family, std::uint16_t port) {
+        if (family == AF_INET || is_v6(call)) return *SocketAddress::from_numeric(call, port);
+        sockaddr_in6 mapped{};
+        mapped.sin6_family = AF_INET6;
+        mapped.sin6_port = htons(port);
+        REQUIRE(::inet_pton(AF_INET6, ("::ffff:" + call).c_str(), &mapped.sin6_addr) == 1);
+        return *SocketAddress::from(reinterpret_cast<const sockaddr*>(&mapped));
+    }
+    [[nodiscard]] PeerUsers::Holder holder(const PeerUsers& users) const {
+        return users.find(peer, SocketAddress::local_of(server.get()));
+    }
+
+    FileDescriptor client, server;
+    SocketAddress peer;
+};
+
+struct Way {
+    const char* listen;
+    const char* call;
+    int client_family;
+};
+constexpr Way ways[] = {
+    {"127.0.0.1", "127.0.0.1", AF_INET}, {"::1", "::1", AF_INET6},      {"::", "::1", AF_INET6},
+    {"::", "127.0.0.1", AF_INET},        {"::", "127.0.0.1", AF_INET6}, {"0.0.0.0", "127.0.0.2", AF_INET6}};
+
+/// As where a sandbox filters netlink: its socket cannot be made.
+PeerUsers without_netlink() {
+    rlimit old{};
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old) == 0);
+    const rlimit none{.rlim_cur = 0, .rlim_max = old.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+    PeerUsers users;
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &old) == 0);
+    return users;
+}
+
+void check_every_way(const PeerUsers& users) {
+    for (const auto& way : ways) {
+        INFO(way.listen << " called at " << way.call << " by family " << way.client_family);
+        Connection one(way.listen, way.call, way.client_family);
+        CHECK(one.holder(users).user == ::geteuid());
+        CHECK(users.objection(one.server.get(), one.peer).empty());
+        REQUIRE(::shutdown(one.client.get(), SHUT_WR) == 0);
+        CHECK(one.holder(users).user == ::geteuid());
+        // The kernel would report this socket as root's.
+        one.client.reset();
+        CHECK_FALSE(one.holder(users).user.has_value());
+        CHECK(users.objection(one.server.get(), one.peer).find("does not report") != std::string::npos);
+    }
+}
+
+void check_another_user(const PeerUsers& users) {
+    if (::geteuid() != 0) {
+        WARN("needs root");
+        return;
+    }
+    for (const auto& way : ways) {
+        INFO(way.listen << " called at " << way.call << " by family " << way.client_family);
+        const auto connection = [&] {
+            const AsUser stranger(another_user);
+            return Connection(way.listen, way.call, way.client_family);
+        }();
+        CHECK(connection.holder(users).user == another_user);
+        CHECK(users.objection(connection.server.get(), connection.peer) ==
+              "the connection comes from user 65534 of this host, and this port serves user 0 and root only; use one "
+              "of these users, or start the program at the port with --local-users=all");
+    }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "the own user is served in every family, also half-closed; a socket that its process has closed is nobody's") {
+    check_every_way(PeerUsers());
+}
+
+TEST_CASE("where netlink cannot be had, /proc/net/tcp gives the same answers") {
+    const auto users = without_netlink();
+    check_every_way(users);
+    check_another_user(users);
+}
+
+TEST_CASE("another user of this host is not served, and told so") {
+    check_another_user(PeerUsers());
+}
+
+TEST_CASE("a socket of another host is not here, and its user no matter") {
+    const Connection one("127.0.0.1", "127.0.0.1", AF_INET);
+    const auto elsewhere = *SocketAddress::from_numeric("192.0.2.1", 4711);
+    CHECK_FALSE(PeerUsers().find(elsewhere, SocketAddress::local_of(one.server.get())).is_here);
+    CHECK(PeerUsers().objection(one.server.get(), elsewhere).empty());
+}
