@@ -37,7 +37,7 @@ class Secret(unittest.TestCase):
     def test_a_node_is_drained_from_anywhere_with_the_secret_and_not_without(self):
         with Job() as job:
             secret = secret_file(job, "secret", "a long and random text\n")
-            wrong = secret_file(job, "other", "another text\n")
+            wrong = secret_file(job, "other", "another long text\n")
             daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
             wait_for("listening musterd", job.answers)
             stays = job.node(*FAST, nnodes="1:2", nproc=1, **secret)

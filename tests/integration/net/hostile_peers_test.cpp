@@ -46,6 +46,49 @@ std::string agent_bytes(std::uint64_t incarnation) {
     return bytes;
 }
 
+// One end of the agents' protocol.
+class AgentSocket {
+  public:
+    AgentSocket(const RunningDaemon& running, std::string host, std::uint64_t incarnation)
+        : socket_(running.connect()) {
+        native::Hello hello;
+        hello.job = "hunted";
+        hello.node = {.host = std::move(host), .pid = 1, .incarnation = incarnation};
+        say(hello);
+    }
+    void say(const native::Message& message) {
+        std::string bytes;
+        native::append_frame(bytes, message);
+        socket_.send(bytes);
+    }
+    /// Everything up to the next message of this kind, or up to the end.
+    template <class Wanted>
+    std::vector<native::Message> hear() {
+        std::vector<native::Message> heard;
+        for (;;) {
+            auto next = reader_.next();
+            REQUIRE(next.has_value());
+            if (*next) {
+                heard.push_back(**next);
+                if (std::holds_alternative<Wanted>(heard.back())) return heard;
+                continue;
+            }
+            const auto bytes = socket_.receive(1);
+            if (bytes.empty()) return heard;
+            reader_.append(bytes);
+        }
+    }
+
+  private:
+    PlainSocket socket_;
+    native::FrameReader reader_{native::Sender::daemon};
+};
+
+template <class Wanted>
+bool has(const std::vector<native::Message>& heard) {
+    return std::ranges::any_of(heard, [](const auto& one) { return std::holds_alternative<Wanted>(one); });
+}
+
 // What this process writes to stderr during one test.
 class CapturedLog {
   public:
@@ -411,4 +454,48 @@ TEST_CASE("a process without free descriptors turns connections away and recover
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WIFEXITED(status));
     CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("a stranger who resumes an invented round commands nobody, and what it names does not spoil the numbers") {
+    const RunningDaemon running;
+    AgentSocket honest(running, "gpu01", 1);
+    native::Join join;
+    join.terms.restarts_max = 3;
+    honest.say(join);
+    const auto sealed = honest.hear<native::Assigned>();
+    REQUIRE(has<native::Assigned>(sealed));
+    const auto assigned = std::get<native::Assigned>(sealed.back());
+
+    for (const Round round : {Round{999}, assigned.round}) {
+        AgentSocket stranger(running, "nowhere", 2 + static_cast<std::uint64_t>(round));
+        native::Resume resume{round, false, join, assigned};
+        resume.as_assigned.round = round;
+        resume.as_assigned.restart_count = 3;
+        stranger.say(resume);
+        CHECK(has<native::RoundEnded>(stranger.hear<native::RoundEnded>()));
+        stranger.say(
+            native::Command{.number = 1, .verb = native::CommandVerb::drain_node, .node = "gpu01", .why = "mine"});
+        stranger.say(native::Command{.number = 2, .verb = native::CommandVerb::notify_job, .node = {}, .why = "mine"});
+        stranger.hear<native::Refused>();
+    }
+    AgentSocket boaster(running, "nowhere", 3);
+    auto other = join;
+    other.terms.restarts_max = 9;
+    other.last_round = Round{1} << 62;
+    boaster.say(other);
+    CHECK(has<native::Refused>(boaster.hear<native::Refused>()));
+
+    honest.say(native::Ping{});
+    const auto told = honest.hear<native::Pong>();
+    CHECK_FALSE(has<native::Drain>(told));
+    CHECK_FALSE(has<native::NoticeGiven>(told));
+    CHECK_FALSE(has<native::RoundEnded>(told));
+    honest.say(native::WorkersFailed{assigned.round, {Failure{}}});
+    honest.say(native::RoundReport{assigned.round, {}, 0, -1});
+    join.last_round = assigned.round;
+    honest.say(join);
+    const auto again = honest.hear<native::Assigned>();
+    REQUIRE(has<native::Assigned>(again));
+    CHECK(std::get<native::Assigned>(again.back()).round == 1'000);  // above all that it was told
+    CHECK(std::get<native::Assigned>(again.back()).restart_count == 1);
 }
