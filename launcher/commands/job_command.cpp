@@ -12,7 +12,7 @@
 
 #include "agent/commands/command_address.h"
 #include "launcher/commands/daemon_command.h"
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/file_descriptor.h"
@@ -93,13 +93,13 @@ Result<native::CommandAnswer> ask(const agent::CommandAddress& agent, const nati
 }
 
 int tell(std::string_view verb, const native::CommandAnswer& heard) {
-    if (!heard.done) return complain(verb, 1, heard.text);
+    if (!heard.done) return print_error(verb, 1, heard.text);
     return answer(verb, cat(heard.text, "\n"));
 }
 
 int give_to_daemon(std::string_view verb, const JobAddress& address, const native::Command& command,
                    const std::string& secret_file) {
-    const auto wrong = [verb](std::string_view why) { return complain(verb, exit_codes::usage, why); };
+    const auto wrong = [verb](std::string_view why) { return print_error(verb, exit_codes::usage, why); };
     if (address.job.empty()) return wrong("--job is missing; write --job ID with --rdzv-endpoint");
     std::vector<Endpoint> daemons;
     for (const auto place : split(address.endpoint, ',')) {
@@ -117,12 +117,12 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
                         secret.error().code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage,
                         cat("MUSTER_SECRET_FILE: ", secret.error().context));
     const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
-    return heard ? tell(verb, *heard) : complain(verb, 1, heard.error().context);
+    return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
 
 int give_to_agent(std::string_view verb, const JobAddress& address, const native::Command& command) {
     const auto agents = find_agents(address);
-    if (!agents) return complain(verb, 1, agents.error().context);
+    if (!agents) return print_error(verb, 1, agents.error().context);
     // If one agent fails, the next one may succeed: the first may have exited, or is a spare.
     std::vector<std::string> troubles;
     for (const auto& agent : *agents) {
@@ -131,7 +131,7 @@ int give_to_agent(std::string_view verb, const JobAddress& address, const native
         auto trouble = heard ? heard->text : heard.error().context;
         if (std::ranges::find(troubles, trouble) == troubles.end()) troubles.push_back(std::move(trouble));
     }
-    return complain(verb, 1, join(troubles, "; "));
+    return print_error(verb, 1, join(troubles, "; "));
 }
 
 }  // namespace

@@ -25,9 +25,9 @@ std::string journal_fields_of(const ServerLine& line) {
 
 }  // namespace
 
-class AgentDialect::Talk final : public Session {
+class AgentDialect::AgentSession final : public Session {
   public:
-    Talk(AgentDialect& dialect, Connection& connection)
+    AgentSession(AgentDialect& dialect, Connection& connection)
         : dialect_(dialect), connection_(connection), held_(dialect.station_->memory()) {}
 
     void received(std::string_view bytes, Instant now) override {
@@ -163,7 +163,7 @@ std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now
     connection.limit_unsent(station_->limits().agent_unsent_bytes_max);
     tune_thin_stream(connection.fd());
     if (server_) introduce(connection, now);
-    auto talk = std::make_unique<Talk>(*this, connection);
+    auto talk = std::make_unique<AgentSession>(*this, connection);
     unjoined_[connection.id()] = talk.get();
     unjoined_until_.push_back({connection.id(), now + station_->limits().unjoined_max});
     return talk;

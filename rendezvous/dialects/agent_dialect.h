@@ -47,8 +47,8 @@ class AgentDialect final : public Dialect {
     Instant turn(Instant now);
 
     /// The store has seen a torchrun agent.
-    void torchrun_came(const std::string& job, const std::string& peer, Instant now) {
-        if (server_) step(TorchrunCame{job, peer}, now);
+    void torchrun_connected(const std::string& job, const std::string& peer, Instant now) {
+        if (server_) step(TorchrunConnected{job, peer}, now);
     }
 
     [[nodiscard]] std::string status_json(Instant now) const;
@@ -61,7 +61,7 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::vector<std::string> reached_at() const;
 
   private:
-    class Talk;
+    class AgentSession;
 
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);
@@ -85,8 +85,8 @@ class AgentDialect final : public Dialect {
     Hooks hooks_;
     ActionGate gate_;
     StateWatch watch_;
-    std::set<ConnectionId> agents_;           ///< Those of known_ that have joined a job or resumed a round.
-    std::map<ConnectionId, Talk*> unjoined_;  ///< that have not joined a job
+    std::set<ConnectionId> agents_;                   ///< Those of known_ that have joined a job or resumed a round.
+    std::map<ConnectionId, AgentSession*> unjoined_;  ///< that have not joined a job
     std::deque<std::pair<ConnectionId, Instant>> unjoined_until_;  ///< in the order of their time
     std::optional<MemoryCharge> steps_held_;
     bool is_held_ = false;  ///< The server knows of the stall.

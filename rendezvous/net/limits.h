@@ -37,7 +37,7 @@ struct NetLimits {
     /// A connection that has not joined a job may not hold half a message for longer than this.
     Duration unjoined_max = 30s;
     /// Lines about refused or broken connections in one second; a port scan must not fill a disk.
-    std::uint32_t complaints_per_second_max = 10;
+    std::uint32_t log_lines_per_second_max = 10;
 };
 
 }  // namespace muster::rendezvous

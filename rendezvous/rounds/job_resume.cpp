@@ -16,7 +16,8 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
         return true;
     }
     const auto found = members_.find(arrival.node.incarnation);
-    const bool may_teach = (round_.number == no_round || turn.now < quiet_until_) && resume.round <= round_claimed_max;
+    const bool may_teach =
+        (round_.number == no_round || turn.now < no_seal_before_) && resume.round <= round_claimed_max;
     if (found == members_.end()) {
         if (may_teach && hold_claim(arrival, resume.as_joined, true, turn)) {
             settle(turn);
@@ -42,7 +43,7 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
         if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
         pass_on_notice(member, turn);
         // It may have been away when one of them went.
-        if (!round_.through_gone.empty()) tell_peers({member.connection}, turn);
+        if (!round_.through_gone.empty()) send_peers({member.connection}, turn);
         return;
     }
     turn.send(member.connection, native::RoundEnded{resume.round, round_.reason, round_.final, round_.why});
@@ -55,7 +56,7 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
     set_place(member, Place::draining);
 }
 
-void Job::tell_ended(const Member& member, const Turn& turn) const {
+void Job::send_ended(const Member& member, const Turn& turn) const {
     turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
 }
 
@@ -104,7 +105,7 @@ void Job::learn_round(const Arrival& arrival, const native::Resume& resume, cons
     round_.number = resume.round;
     round_.node_count = round_.unfinished = resume.as_assigned.group_world_size;
     round_.taught = {.agreed = false, .restarts_used = resume.as_assigned.restart_count};
-    quiet_until_ = std::max(quiet_until_, turn.now + lease());  // its other members have as long to come back
+    no_seal_before_ = std::max(no_seal_before_, turn.now + lease());  // its other members have as long to come back
     turn.step.why.push_back(
         cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)));
 }
@@ -141,7 +142,7 @@ void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn
         return;
     }
     set_place(member, Place::draining);
-    if (round_.ended && round_.number == resume.round) return tell_ended(member, turn);
+    if (round_.ended && round_.number == resume.round) return send_ended(member, turn);
     auto why = cat("after a restart of the daemon ", label(arrival.node), " and others ran different rounds");
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::daemon_restarted, false, why});
     // The round goes on where more of its members have been heard than of others.

@@ -465,7 +465,6 @@ TEST_CASE("a stranger who resumes an invented round commands nobody, and what it
     const auto sealed = honest.hear<native::Assigned>();
     REQUIRE(has<native::Assigned>(sealed));
     const auto assigned = std::get<native::Assigned>(sealed.back());
-
     for (const Round round : {Round{999}, assigned.round}) {
         AgentSocket stranger(running, "nowhere", 2 + static_cast<std::uint64_t>(round));
         native::Resume resume{round, false, join, assigned};
