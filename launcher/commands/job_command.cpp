@@ -113,9 +113,9 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
             "without --rdzv-endpoint");
     const auto secret = rendezvous::read_job_secret(secret_file);
     if (!secret)
-        return complain(verb,
-                        secret.error().code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage,
-                        cat("MUSTER_SECRET_FILE: ", secret.error().context));
+        return print_error(verb,
+                           secret.error().code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage,
+                           cat("MUSTER_SECRET_FILE: ", secret.error().context));
     const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
     return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
