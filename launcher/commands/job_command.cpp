@@ -112,7 +112,10 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
             "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or run the command on a node of the job "
             "without --rdzv-endpoint");
     const auto secret = rendezvous::read_job_secret(secret_file);
-    if (!secret) return wrong(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+    if (!secret)
+        return print_error(verb,
+                           secret.error().code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage,
+                           cat("MUSTER_SECRET_FILE: ", secret.error().context));
     const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
     return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }

@@ -69,6 +69,13 @@ class Delivery {
         bytes.clear();
         native::append_frame(bytes,
                              native::Proof{native::proof_of(secret, native::Prover::agent, *hello, challenge->nonce)});
+        if (!send_all(fd_, bytes, deadline_)) return Outcome::failed;
+        const auto proof = hear();
+        const auto* proven = proof ? std::get_if<native::Challenge>(&*proof) : nullptr;
+        if (proven == nullptr ||
+            !same_digest(native::proof_of(secret, native::Prover::daemon, *hello, challenge->nonce), proven->proof))
+            return Outcome::failed;
+        bytes.clear();
         native::append_frame(bytes, *last.value());
         return send_all(fd_, bytes, deadline_) ? end() : Outcome::failed;
     }

@@ -143,6 +143,11 @@ void open_log(const LaunchConfig& config, const Environment& environment) {
         set_journal_field("MUSTER_JOB", shown_job(config));
 }
 
+/// A secret that can be guessed is a matter of configuration; a file that cannot be read is a wrong variable.
+int exit_code_of_secret(const Error& error) {
+    return error.code == Errc::limit_exceeded ? exit_codes::configuration : exit_codes::usage;
+}
+
 int launch(Launch launch, Environment environment) {
     auto unit = ServiceUnit::take(environment, ::getpid(), ::getppid());
     auto& config = launch.config;
@@ -158,10 +163,10 @@ int launch(Launch launch, Environment environment) {
     const auto report_file = report_file_path(config);
     if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
-    if (auto secret = rendezvous::read_job_secret(config.secret_file))
-        config.secret = std::move(*secret);
-    else
-        return refuse(exit_codes::usage, cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
+    auto secret = rendezvous::read_job_secret(config.secret_file);
+    if (!secret)
+        return refuse(exit_code_of_secret(secret.error()), cat("MUSTER_SECRET_FILE: ", secret.error().context), style);
+    config.secret = std::move(*secret);
     if (config.etcd) {
         auto login = rendezvous::read_etcd_login(config.etcd_login_file);
         if (!login) return refuse(exit_codes::usage, cat("MUSTER_ETCD_LOGIN_FILE: ", login.error().context), style);

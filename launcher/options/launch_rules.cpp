@@ -7,6 +7,7 @@
 #include "launcher/options/contradiction.h"
 #include "launcher/options/rendezvous_conf.h"
 #include "rendezvous/base/sockets/socket_address.h"
+#include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 
 namespace muster::launcher {
@@ -267,6 +268,9 @@ OptionError apply_launch_rules(Settings& settings, const Environment& environmen
     if (config.job.size() > 255 || config.role.size() > 255)
         return cat(config.job.size() > 255 ? "--rdzv-id" : "--role", ": got a name of ",
                    config.job.size() > 255 ? config.job.size() : config.role.size(), " bytes; accepted are up to 255");
+    if (!is_printable_line(config.job) || !is_printable_line(config.role))
+        return cat(!is_printable_line(config.job) ? "--rdzv-id" : "--role",
+                   ": got a name with a control character or bytes that are not UTF-8; accepted is a name of one line");
     if (const auto wrong = choose_rendezvous(settings)) return wrong;
     if (const auto wrong = apply_conf(settings)) return wrong;
     if (const auto wrong = choose_program(settings)) return wrong;

@@ -8,8 +8,9 @@
 
 namespace muster::rendezvous {
 
-StoreConfig store_config(const NetLimits& limits) {
+StoreConfig store_config(const NetLimits& limits, std::shared_ptr<MemoryBudget> memory) {
     StoreConfig config;
+    config.memory = std::move(memory);
     config.connection_count_max = limits.connections_max;
     config.handshake_timeout = limits.handshake_timeout;
     config.hash_seed = std::random_device{}();
@@ -79,6 +80,7 @@ std::unique_ptr<Session> StoreDialect::begin(Connection& connection, Instant now
 
 Instant StoreDialect::turn(Instant now) {
     if (store_.deadline() <= now) store_.elapsed(now);
+    if (station_->memory()->is_short()) store_.sweep();
     return store_.deadline();
 }
 

@@ -186,6 +186,24 @@ int serve(rendezvous::DaemonConfig config, StateOptions where, const rendezvous:
     return 0;
 }
 
+/// The secret, and who may see the status pages. An exit code where the program ends here.
+std::optional<int> take_secret(const options::variables_map& given, rendezvous::DaemonConfig& config) {
+    const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
+    auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
+    if (!secret) {
+        print_error(cat("MUSTER_SECRET_FILE: ", secret.error().context));
+        return secret.error().code == Errc::limit_exceeded ? exit_unavailable : exit_usage;
+    }
+    if (given.count("status-token") > 0) {
+        if (*secret) return answer(cat(rendezvous::status_token(*secret), "\n"));
+        return print_error("--status-token: there is no secret, so no token is asked; set MUSTER_SECRET_FILE");
+    }
+    config.server.secret = std::move(*secret);
+    for (const auto name : split(given["status-host"].as<std::string>(), ','))
+        if (!trim(name).empty()) config.status_hosts.emplace_back(trim(name));
+    return std::nullopt;
+}
+
 int run(const options::variables_map& given, const rendezvous::OptionPlaces& places) {
     rendezvous::DaemonConfig config;
     const auto named = [&places](const char* option) {
@@ -208,10 +226,7 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     set_log_name("musterd");
     const char* journal = std::getenv("JOURNAL_STREAM");
     if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
-    const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
-    auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
-    if (!secret) return print_error(cat("MUSTER_SECRET_FILE: ", secret.error().context));
-    config.server.secret = std::move(*secret);
+    if (const auto over = take_secret(given, config)) return *over;
     const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
     if (!local_users.empty() && local_users != "own" && local_users != "all")
         return print_error(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));

@@ -38,7 +38,9 @@ struct StationCounts {
 class Station final : public EventLoop::Ticker {
   public:
     /// `loop` and the dialects outlive it.
-    Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits);
+    /// `memory` is shared with the dialects.
+    Station(EventLoop& loop, std::unique_ptr<Listener> listener, Dialects dialects, NetLimits limits,
+            std::shared_ptr<MemoryBudget> memory);
     /// Closes everything; each session's `ended` is called.
     ~Station() override;
 
@@ -60,6 +62,7 @@ class Station final : public EventLoop::Ticker {
     [[nodiscard]] std::size_t count(const Dialect& dialect) const;
     [[nodiscard]] std::uint16_t port() const { return listener_->port(); }
     [[nodiscard]] const NetLimits& limits() const { return limits_; }
+    [[nodiscard]] const std::shared_ptr<MemoryBudget>& memory() const { return memory_; }
 
     Instant turn(Instant now) override;
 
@@ -79,6 +82,10 @@ class Station final : public EventLoop::Ticker {
     void end(Connection& connection, std::string_view why, Instant now);
     void mark_dirty(Connection& connection);
     void judge_handshakes(Instant now);
+    bool has_place_for(const AcceptedSocket& socket, Instant now);
+    bool give_way(Instant now);
+    void forget_source(const Connection& connection);
+    bool close_slowest_reader(Instant now);
     void end_lingering(Instant now);
 
     EventLoop& loop_;
@@ -86,7 +93,10 @@ class Station final : public EventLoop::Ticker {
     std::vector<std::unique_ptr<Listener>> more_listeners_;
     Dialects dialects_;
     NetLimits limits_;
+    std::shared_ptr<MemoryBudget> memory_;
     std::unordered_map<ConnectionId, std::unique_ptr<Connection>> connections_;
+    std::unordered_map<std::string, std::size_t> unproven_of_;  ///< how many each source has
+    std::deque<ConnectionId> unproven_;  ///< oldest first; those that are gone or proven since are skipped
     ConnectionId last_id_ = 0;
     std::vector<Connection*> dirty_;  // emptied before any of them is destroyed
     // Each is in the order of its deadlines, because all of its entries waited equally long.

@@ -42,8 +42,12 @@ void Job::count(const Member& member, int by) {
         case Place::draining:
             add(tally_.draining);
             if (!member.reported) add(tally_.unreported);
+            if (!member.sealed) add(tally_.doubtful);
             break;
-        case Place::lost: add(tally_.lost); break;
+        case Place::lost:
+            add(tally_.lost);
+            if (!member.sealed) add(tally_.doubtful);
+            break;
     }
 }
 
@@ -74,7 +78,8 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     const bool was_through = member.place == Place::succeeded;
     if (was_through) round_.through_gone.insert(member.group_rank);
     if (member.round == round_.number && member.round != no_round)
-        round_.gone.emplace(member.group_rank, label(member.node));
+        round_.gone.emplace(member.group_rank,
+                            GoneNode{label(member.node), member.sealed ? member.node.incarnation : 0});
     remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);
@@ -112,6 +117,7 @@ Member& Job::add_member(const Arrival& arrival, const native::Join& join, const 
     member.connection_number = arrival.number;
     member.newly_started = arrival.number <= 1;
     member.connection = arrival.connection;
+    member.proven = arrival.proven;
     recall_node(member);
     count(member, +1);
     heard(member, turn.now);
@@ -137,6 +143,7 @@ bool Job::take_connection(const Arrival& arrival, const Turn& turn) {
         }
         if (member.connected()) close_replaced(member.connection, turn);
         member.peer = arrival.peer;
+        member.proven = arrival.proven;
         set_connection(member, arrival.connection, arrival.number);
         if (member.leaving) turn.send(member.connection, native::Drain{member.leave_reason});
         // It was already lost to the round; it must still stop its workers and join again.
@@ -227,13 +234,15 @@ bool Job::on_join(const Arrival& arrival, const native::Join& join, const Turn& 
     }
     if (ending_) {
         if (refuse_late(arrival, join, turn)) return false;
-        turn.send(arrival.connection, *ending_);  // a repetition, or a late joiner: the job is over
+        tell_end(arrival, turn);  // a repetition, or a late joiner: the job is over
         return true;
     }
-    // A refused agent counts as well: it may show that a new job uses this id.
-    next_round_ = std::max(next_round_, join.last_round + 1);
-    if (join.last_round != no_round && turn.now < no_seal_before_) give_way_to(arrival, join, turn);
+    if (join.last_round != no_round && turn.now < no_seal_before_ && hold_claim(arrival, join, false, turn)) {
+        settle(turn);
+        return true;
+    }
     if (is_refused(arrival, join, turn)) return false;
+    number_rounds_after(join.last_round);
     const auto found = members_.find(arrival.node.incarnation);
     if (found != members_.end())
         join_again(found->second, join, turn);
@@ -301,10 +310,12 @@ void Job::on_round_report(Incarnation from_agent, const native::RoundReport& rep
     member.reported = true;
     member.workers_gone = true;
     count(member, +1);
-    for (const auto& failure : report.failures) round_.failures.add(failure);
-    for (const auto& worker : report.activities) round_.activities.add(member.node.host, worker);
-    round_.stopped_count += report.stopped_count;
-    round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
+    if (member.round == round_.number) {
+        for (const auto& failure : report.failures) round_.failures.add(failure);
+        for (const auto& worker : report.activities) round_.activities.add(member.node.host, worker);
+        round_.stopped_count += report.stopped_count;
+        round_.checkpoint_step = std::max(round_.checkpoint_step, report.checkpoint_step);
+    }
     settle(turn);
 }
 

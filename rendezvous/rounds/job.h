@@ -24,6 +24,7 @@
 #include "rendezvous/rounds/member.h"
 #include "rendezvous/rounds/sealed_round.h"
 #include "rendezvous/rounds/server.h"
+#include "rendezvous/rounds/terms.h"
 
 namespace muster::rendezvous {
 
@@ -95,6 +96,8 @@ class Job {
     [[nodiscard]] Round next_round() const { return next_round_; }
     /// The number of the previous job's last round under this name: numbers only grow.
     void number_rounds_from(Round first) { next_round_ = std::max(next_round_, first); }
+    /// An accepted agent names its last round. A false claim cannot move the numbers out of the range that is accepted.
+    void number_rounds_after(Round last) { number_rounds_from(std::min(last, round_claimed_max) + 1); }
 
     // ---- for status.cpp and the records ----
     [[nodiscard]] const std::string& id() const { return id_; }
@@ -118,6 +121,7 @@ class Job {
         std::uint32_t draining = 0;
         std::uint32_t unreported = 0;  ///< draining, and the RoundReport is still to come
         std::uint32_t lost = 0;
+        std::uint32_t doubtful = 0;  ///< of the draining and the lost: those that are not `sealed`
         std::uint32_t excluded = 0;  ///< of the gathered
     };
 
@@ -138,11 +142,12 @@ class Job {
     [[nodiscard]] bool any_connected() const;
     [[nodiscard]] bool any_new_start() const;
     void send_end_to_held(const Turn& turn);
-    void give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn);
+    bool hold_claim(const Arrival& arrival, const native::Join& join, bool resumes, const Turn& turn);
     bool is_refused(const Arrival& arrival, const native::Join& join, const Turn& turn);
 
     // job_settle.cpp: the one place where the phase changes
     void settle(const Turn& turn);
+    void settle_doubtful(const Turn& turn);
     bool settle_over(const Turn& turn);
     bool settle_running(const Turn& turn);
     bool settle_ended(const Turn& turn);
@@ -153,6 +158,8 @@ class Job {
     [[nodiscard]] bool lacks_host() const;
     void end_round(native::RoundEndReason reason, std::string why, const Turn& turn);
     void finish(native::JobOutcome outcome, std::string why, const Turn& turn);
+    void tell_end(const Arrival& arrival, const Turn& turn) const;
+    [[nodiscard]] native::JobEnded end_for_strangers() const;
     [[nodiscard]] Verdict verdict() const;
 
     // job_budget.cpp: what the ended round costs
@@ -246,6 +253,9 @@ class Job {
     void adopt(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     void take_back(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
     Member& add_resumed(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    void learn_round(const Arrival& arrival, const native::Resume& resume, const Turn& turn);
+    [[nodiscard]] bool agrees(const native::Resume& resume) const;
+    void note_claim(Member& member);
     void send_ended(const Member& member, const Turn& turn) const;
 
     // job.cpp
@@ -277,7 +287,8 @@ class Job {
     native::JobTerms terms_;
     std::string terms_by_;  ///< the host whose join set the terms
     Instant no_seal_before_;
-    bool taught_ = false;  ///< restored from agents' Resume: members may be missing
+    Instant doubt_ends_ = no_deadline;  ///< until then a seal waits for members that are not `sealed`
+    bool taught_ = false;               ///< restored from agents' Resume: members may be missing
 
     Members members_;
     Tally tally_;
@@ -333,8 +344,9 @@ class Job {
     std::vector<std::string> ended_on_;      ///< the hosts of those who were members then
     std::vector<std::string> former_hosts_;  ///< of nodes that were in a round and are gone, oldest first
     std::map<ConnectionId, HeldJoin> held_;
-    Instant noticed_at_ = no_deadline;        ///< the workers of the running round were told last
-    std::string notice_why_;                  ///< with these words
+    Instant claims_until_ = no_deadline;  ///< until then agents with other terms are held; no_deadline: there are none
+    Instant noticed_at_ = no_deadline;    ///< the workers of the running round were told last
+    std::string notice_why_;              ///< with these words
     Instant notice_lasts_until_ = Instant{};  ///< until then another notice is the same one
     bool announced_ = false;                  ///< JobForgotten has gone out
     bool forgotten_ = false;

@@ -21,6 +21,8 @@ using native::RoundEndReason;
 void Job::decide_budget(const Turn& turn) {
     if (round_.settled_budget) return;
     round_.settled_budget = true;
+    // Its failures are those of agents that nobody else knows to have been in a round.
+    if (!round_.taught.agreed) return;
     const bool flaps = judge_nodes(turn);
     // Only now, because a crash reported later may have come first. Also after a node left before the others reported:
     // all of them save and leave in the same step. Not after a node joined: that is no preemption, and a worker may

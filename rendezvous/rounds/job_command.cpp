@@ -123,15 +123,17 @@ void Job::set_noticed(Member& member, bool noticed) {
     if (config_.keep_records) unkept_nodes_.insert(member.node.incarnation);
 }
 
-/// A node that waits beside a round has only shown that it knows the job's name and terms, so it may command only
-/// itself. Before the first round no node has shown more, so all that wait may command.
+/// A node that was never sealed into a round has only shown that it knows the job's name and terms, so it may command
+/// only itself.
 bool Job::may_command(Incarnation incarnation, const native::Command& command) const {
     const auto found = members_.find(incarnation);
     if (found == members_.end()) return false;
     const auto& member = found->second;
     const bool itself = command.verb == native::CommandVerb::drain_node &&
                         (command.node == member.node.host || command.node == name_of(member));
-    return itself || member.round != no_round || round_.number == no_round;
+    const bool alone = command.verb == native::CommandVerb::notify_job && in_running_round(member) &&
+                       tally_.running + tally_.succeeded == 1;
+    return itself || alone || member.sealed;
 }
 
 /// The workers saved and left because a node is being drained: nothing has failed, and the job continues.

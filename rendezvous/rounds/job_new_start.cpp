@@ -84,34 +84,50 @@ bool Job::any_new_start() const {
 
 std::vector<HeldJoin> Job::take_released() {
     std::vector<HeldJoin> released;
-    if (held_.empty() || !(forgotten_ || (!ending_ && any_connected()))) return released;
+    if (held_.empty()) return released;
+    const bool is_open = claims_until_ != no_deadline && settled_at_ < claims_until_;
+    if (!forgotten_ && (is_open || ending_ || (claims_until_ == no_deadline && !any_connected()))) return released;
     for (auto& [connection, held] : std::exchange(held_, {})) released.push_back(std::move(held));
     return released;
 }
 
 void Job::send_end_to_held(const Turn& turn) {
-    for (const auto& [connection, held] : std::exchange(held_, {})) turn.send(connection, *ending_);
+    for (const auto& [connection, held] : std::exchange(held_, {})) tell_end(held.arrival, turn);
 }
 
 /// A daemon that has just been started without state may hear a stray agent first, whose terms it takes for the job's.
-/// An agent that has been in a round knows them better: those who only wait are judged again, by what it says.
-void Job::give_way_to(const Arrival& arrival, const native::Join& join, const Turn& turn) {
-    const bool known = std::ranges::any_of(members_, [&](const auto& entry) {
-        return entry.second.round != no_round || entry.second.join.last_round != no_round;
-    });
-    if (round_.number != no_round || known || !objection(arrival, join)) return;
+/// Agents that have been in a round of it know them better, but anybody can say so. So they are held for a lease, and
+/// the terms change when more of them have the same ones than there are members. False: it is not held, and is judged
+/// by the job's terms.
+bool Job::hold_claim(const Arrival& arrival, const native::Join& join, bool resumes, const Turn& turn) {
+    const auto objected = round_.number == no_round ? objection(arrival, join) : std::nullopt;
+    if (!objected || objected->reason != native::RefusalReason::terms_differ || turn.now >= claims_until_) return false;
+    if (claims_until_ == no_deadline) claims_until_ = turn.now + lease();
+    held_.insert_or_assign(arrival.connection, HeldJoin{arrival, join, false, true, resumes});
+    const auto same = std::ranges::count_if(
+        held_, [&](const auto& entry) { return entry.second.claims && entry.second.join.terms == join.terms; });
+    if (static_cast<std::size_t>(same) <= members_.size()) {
+        turn.step.why.push_back(cat("job '", id_, "': ", label(arrival.node),
+                                    " waits until it is clear which terms are the job's: ", objected->why));
+        return true;
+    }
     while (!members_.empty()) {
         const auto& member = members_.begin()->second;
         if (member.connected())
             held_[member.connection] = {
-                {member.connection, member.peer, member.node, member.connection_number, member.versions}, member.join};
+                {member.connection, member.peer, member.node, member.connection_number, member.versions, member.proven},
+                member.join};
         erase(members_.begin(), turn);
     }
     turn.step.why.push_back(cat("job '", id_, "': ", label(arrival.node),
-                                " has been in a round of it, and its terms are the job's; they were ", terms_by_,
-                                "'s until now"));
+                                " and others have been in a round of it, and "
+                                "their terms are the job's; they were ",
+                                terms_by_, "'s until now"));
     terms_ = join.terms;
     terms_by_ = label(arrival.node);
+    claims_until_ = turn.now;
+    held_.erase(arrival.connection);
+    return false;
 }
 
 }  // namespace muster::rendezvous

@@ -53,9 +53,9 @@ template <class T>
 struct Number {
     T value{};
 };
-struct LostNode {
+struct GoneRow {
     std::uint32_t group_rank = 0;
-    std::string who;
+    GoneNode node;
 };
 
 /// What of a round lies in `job/<name>`.
@@ -63,8 +63,9 @@ struct RoundRow {
     native::RoundEnded end;  ///< its number, and how it ended where it has
     bool ended = false;
     std::uint32_t node_count = 0;
-    std::vector<LostNode> gone;
+    std::vector<GoneRow> gone;
     std::vector<Number<std::uint32_t>> through_gone;
+    TaughtRound taught;
     bool left = false;
     bool drained = false;
     bool settled_budget = false;
@@ -116,9 +117,10 @@ concept IsNumber = requires(M m) {
 void fields(auto& v, IsNumber auto& m) {
     v.number(m.value);
 }
-void fields(auto& v, Is<LostNode> auto& m) {
+void fields(auto& v, Is<GoneRow> auto& m) {
     v.number(m.group_rank);
-    v.sentence(m.who);
+    v.sentence(m.node.who);
+    v.number(m.node.incarnation);
 }
 void fields(auto& v, Is<PastFailure> auto& m) {
     v.name(m.host);
@@ -131,6 +133,10 @@ void fields(auto& v, Is<RoundRow> auto& m) {
     v.number(m.node_count);
     v.list(m.gone, native::peers_max);
     v.list(m.through_gone, native::peers_max);
+    v.flag(m.taught.agreed);
+    v.number(m.taught.claim_count);
+    v.number(m.taught.dissent_count);
+    v.number(m.taught.restarts_used);
     v.flag(m.left);
     v.flag(m.drained);
     v.flag(m.settled_budget);
@@ -183,6 +189,7 @@ void fields(auto& v, Is<MemberRow> auto& m) {
     v.number(m.member.rank_base);
     v.flag(m.member.workers_gone);
     v.flag(m.member.reported);
+    v.flag(m.member.sealed);
     v.list(m.first_cause_of, node_failures_of_max);
     v.flag(m.member.excluded);
     v.flag(m.member.noticed);
@@ -227,9 +234,10 @@ SealedRound from_row(RoundRow row, std::vector<Failure> failures, GroupsRow grou
     round.why = std::move(row.end.why);
     round.ended = row.ended;
     round.node_count = row.node_count;
-    for (auto& node : row.gone) round.gone.emplace(node.group_rank, std::move(node.who));
+    for (auto& node : row.gone) round.gone.emplace(node.group_rank, std::move(node.node));
     for (const auto& rank : row.through_gone) round.through_gone.insert(rank.value);
     round.through = round.through_gone;
+    round.taught = row.taught;
     round.left = row.left;
     round.drained = row.drained;
     round.settled_budget = row.settled_budget;
@@ -365,6 +373,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
                 .node_count = round.node_count,
                 .gone = {},
                 .through_gone = {},
+                .taught = round.taught,
                 .left = round.left,
                 .drained = round.drained,
                 .settled_budget = round.settled_budget,
@@ -380,7 +389,7 @@ std::string encode_job(const JobFacts& facts, const SealedRound& round) {
     for (const auto& past : facts.pasts)
         for (const auto failed : past.first_cause_of)
             if (row.past_failures.size() < node_failures_of_max) row.past_failures.push_back({past.host, failed});
-    for (const auto& [group_rank, who] : round.gone) row.round.gone.push_back({group_rank, who});
+    for (const auto& [group_rank, node] : round.gone) row.round.gone.push_back({group_rank, node});
     for (const auto rank : round.through_gone) row.round.through_gone.push_back({rank});
     for (const auto fingerprint : round.failures.known()) {
         if (row.round.known_failures.size() == fingerprints_max) break;

@@ -70,6 +70,7 @@ void Job::seal(const Turn& turn) {
     for (std::size_t i = 0; i < members.size(); ++i) {
         auto& member = *members[i];
         set_place(member, Place::running);
+        member.sealed = true;
         member.round = round_.number;
         member.group_rank = ranks[i];
         member.workers_gone = false;
@@ -120,7 +121,7 @@ std::string Job::why_next_round() const {
 
 /// Who had this rank in the round before.
 std::string Job::holder_of(std::uint32_t group_rank) const {
-    if (const auto found = round_.gone.find(group_rank); found != round_.gone.end()) return found->second;
+    if (const auto found = round_.gone.find(group_rank); found != round_.gone.end()) return found->second.who;
     for (const auto& [incarnation, member] : members_)
         if (member.round == round_.number && member.group_rank == group_rank) return label(member.node);
     return {};

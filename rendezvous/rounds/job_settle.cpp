@@ -14,6 +14,7 @@ void Job::settle(const Turn& turn) {
     if (forgotten_) return;
     unkept_ = true;
     settled_at_ = turn.now;
+    if (!ending_) settle_doubtful(turn);
     if (settle_over(turn)) return;
     if (!settle_running(turn) && !settle_ended(turn)) settle_gathering(turn);
     if (!ending_) {
@@ -21,6 +22,28 @@ void Job::settle(const Turn& turn) {
         send_waiting(turn);
     }
     send_job_seen(turn);
+}
+
+/// Agents that only say that workers of a round run on their nodes. After a restart of the daemon it may be true, and
+/// then they have a lease to be heard and the grace to stop their workers. After that they count no more: whoever
+/// connects can say so.
+void Job::settle_doubtful(const Turn& turn) {
+    if (tally_.doubtful == 0) {
+        doubt_ends_ = no_deadline;
+        return;
+    }
+    if (doubt_ends_ == no_deadline) doubt_ends_ = turn.now + lease() + config_.stop_grace;
+    if (turn.now < doubt_ends_) return;
+    doubt_ends_ = no_deadline;
+    for (auto at = members_.begin(); at != members_.end();) {
+        const auto member = at++;
+        const auto& doubted = member->second;
+        if (doubted.sealed || (doubted.place != Place::draining && doubted.place != Place::lost)) continue;
+        const std::string why = "it did not stop its workers in time, and no other node confirms its round";
+        turn.step.why.push_back(cat("job '", id_, "': ", label(doubted.node), " is not waited for: ", why));
+        if (doubted.connected()) turn.step.actions.push_back(CloseConnection{doubted.connection, why});
+        erase(member, turn);
+    }
 }
 
 bool Job::settle_over(const Turn& turn) {
@@ -48,7 +71,7 @@ bool Job::settle_over(const Turn& turn) {
 
 bool Job::settle_running(const Turn& turn) {
     if (!round_.running()) return false;
-    if (round_.unfinished == 0) {
+    if (round_.unfinished == 0 && round_.taught.agreed) {
         finish(JobOutcome::succeeded, "all workers exited 0", turn);
         return true;
     }
@@ -60,6 +83,9 @@ bool Job::settle_running(const Turn& turn) {
                       cat(missing, missing == 1 ? " node" : " nodes", " of round ", round_.number,
                           " did not reconnect after a restart of the daemon"),
                       turn);
+        else if (round_.unfinished == 0)
+            end_round(RoundEndReason::daemon_restarted,
+                      cat("no other node confirms round ", round_.number, " after a restart of the daemon"), turn);
     }
     if (round_.running()) gather_joiners(turn);
     return round_.running();
@@ -150,8 +176,8 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     round_.why = std::move(why);
     round_.ended_at = reports_awaited_since_ = turn.now;
     // Only victims so far, or a node that may be lost: it may still turn out to be a node's loss, which is not charged.
-    round_.final = reason == RoundEndReason::worker_failed && all_there && round_.failures.has_own_fault() &&
-                   (budget_spent() || failed_early()) && !left_for_drain();
+    round_.final = reason == RoundEndReason::worker_failed && round_.taught.agreed && all_there &&
+                   round_.failures.has_own_fault() && (budget_spent() || failed_early()) && !left_for_drain();
     if (round_.final) round_.final_why = why_no_restart();
     round_.settled_budget = round_.final;
     taught_ = false;
@@ -182,13 +208,33 @@ void Job::finish(JobOutcome outcome, std::string why, const Turn& turn) {
     ended_at_ = turn.now;
     ended_on_.clear();
     SendTo told{{}, *ending_};
+    SendTo strangers{{}, end_for_strangers()};
+    const bool is_plain = strangers.message == told.message;
     for (const auto& [incarnation, member] : members_) {
         ended_on_.push_back(member.node.host);
-        if (member.connected()) told.connections.push_back(member.connection);
+        if (!member.connected()) continue;
+        auto& group = member.sealed || member.proven || is_plain ? told : strangers;
+        group.connections.push_back(member.connection);
     }
-    if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
+    for (auto* group : {&told, &strangers})
+        if (!group->connections.empty()) turn.step.actions.push_back(std::move(*group));
     turn.step.why.push_back(
         cat("job '", id_, "' ", outcome == JobOutcome::succeeded ? "succeeded: " : "failed: ", ending_->why));
+}
+
+/// The verdict has hosts, paths and the last words of workers. Who was in no round and has proved nothing gets the end
+/// without it.
+native::JobEnded Job::end_for_strangers() const {
+    auto end = *ending_;
+    end.verdict = {};
+    end.verdict.round = ending_->verdict.round;
+    return end;
+}
+
+void Job::tell_end(const Arrival& arrival, const Turn& turn) const {
+    const auto found = members_.find(arrival.node.incarnation);
+    const bool was_member = found != members_.end() && found->second.sealed;
+    turn.send(arrival.connection, arrival.proven || was_member ? *ending_ : end_for_strangers());
 }
 
 Instant Job::deadline() const {
@@ -208,6 +254,8 @@ Instant Job::deadline() const {
     first = next_check_;
     consider(call_ends_);
     consider(no_seal_before_);
+    consider(doubt_ends_);
+    if (!held_.empty()) consider(claims_until_);
     if (round_.running()) consider(seen_.due());
     if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
     if (waiting_changed_ && tally_.gathered > 0) consider(waiting_sent_at_ + config_.gathering_interval);

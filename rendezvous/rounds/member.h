@@ -27,6 +27,7 @@ struct Arrival {
     NodeIdentity node;         ///< from its Hello
     std::uint32_t number = 1;  ///< how many connections this agent has opened
     std::vector<native::VersionFact> versions;
+    bool proven = false;  ///< it has proved to know the secret
 };
 
 struct Member {
@@ -52,6 +53,10 @@ struct Member {
     std::string record;           ///< as last written (job_record.h); empty: there is none
     /// the rounds, of the last node_failures_of, that ended through its own failure
     std::vector<Round> first_cause_of;
+    /// It was put into a round by this daemon, by kept state, or by the agreement of a round's members
+    /// (Job::note_claim). Its own word alone never makes it so.
+    bool sealed = false;
+    bool proven = false;    ///< its connection has proved to know the secret
     bool excluded = false;  ///< excluded from the next rounds, because these are too many
     bool noticed = false;   ///< it received the last notice to all workers
     bool leaving = false;   ///< it was ordered to leave (muster drain) and takes part in no further round
@@ -67,6 +72,9 @@ struct HeldJoin {
     Arrival arrival;
     native::Join join;
     bool anew = false;  ///< it is one: another job under this name, or the next run of it
+    /// It says that it has been in a round of the job, with other terms than those that wait (Job::hold_claim).
+    bool claims = false;
+    bool resumes = false;  ///< its workers run: it has to say so again
 };
 
 /// Hosts of nodes that were in a round and are gone: each is written with every change of the job.

@@ -67,6 +67,7 @@ class Server::Implementation {
     Entry* find(const Connection& connection);
     Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
     void update(Entry& entry, const Turn& turn);
+    static void attribute_lines(const Job& job, const Turn& turn);
     void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
     [[nodiscard]] Instant no_seal_before(const native::JobTerms& terms) const;
     void schedule(Entry& entry);
@@ -105,7 +106,10 @@ ServerStep Server::Implementation::step(const ServerEvent& event, Instant now) {
     const Turn turn{now, out};
     // The driver promised to come by deadline(). Where it is late, agents' words may lie unread in the sockets.
     if (const auto promised = deadline(); promised != no_deadline && now > promised)
-        for (auto& [id, entry] : jobs_) entry.job.on_stall(now - promised, "this daemon was suspended", turn);
+        for (auto& [id, entry] : jobs_) {
+            entry.job.on_stall(now - promised, "this daemon was suspended", turn);
+            attribute_lines(entry.job, turn);
+        }
     std::visit([&](const auto& happened) { on(happened, turn); }, event);
     note_complete(turn);
     for (const auto& action : out.actions) {
@@ -158,7 +162,10 @@ void Server::Implementation::on(const DecisionsHeld&, const Turn& turn) {
 void Server::Implementation::on(const DecisionsFreed&, const Turn& turn) {
     if (!held_since_) return;
     const auto held = turn.now - *std::exchange(held_since_, std::nullopt);
-    for (auto& [id, entry] : jobs_) entry.job.on_decisions_freed(held, turn);
+    for (auto& [id, entry] : jobs_) {
+        entry.job.on_decisions_freed(held, turn);
+        attribute_lines(entry.job, turn);
+    }
     on(Elapsed{}, turn);
 }
 
@@ -255,8 +262,8 @@ void Server::Implementation::command(Connections::iterator from, const native::C
         turn.send(from->first,
                   native::CommandAnswer{
                       command.number, false,
-                      cat(label(from->second.hello->node), " waits beside the round of job '", entry->job.id(),
-                          "', and only nodes that have been in one of its rounds may send this command; "
+                      cat(label(from->second.hello->node), " has been in no round of job '", entry->job.id(),
+                          "' that this daemon knows, and only nodes that have may send this command; "
                           "send it from one of those, or with the job's secret (MUSTER_SECRET_FILE)")});
         return;
     }
@@ -374,8 +381,17 @@ Instant Server::Implementation::no_seal_before(const native::JobTerms& terms) co
     return started_ + std::chrono::milliseconds(terms.lease_ms);
 }
 
+/// The lines since the last call are this job's.
+void Server::Implementation::attribute_lines(const Job& job, const Turn& turn) {
+    for (auto line = turn.step.why.rbegin(); line != turn.step.why.rend() && line->job.empty(); ++line) {
+        line->job = job.id();
+        line->round = job.round().number;
+    }
+}
+
 /// What the job has changed is kept; it is filed under its new deadline, or dropped.
 void Server::Implementation::update(Entry& entry, const Turn& turn) {
+    attribute_lines(entry.job, turn);
     entry.job.keep_records(turn);
     auto released = entry.job.take_released();
     const auto id = entry.job.id();
@@ -388,9 +404,13 @@ void Server::Implementation::update(Entry& entry, const Turn& turn) {
 /// anew.
 void Server::Implementation::judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released,
                                             const Turn& turn) {
-    for (const auto& [arrived, join, anew] : released) {
+    for (const auto& [arrived, join, anew, claims, resumes] : released) {
         const auto from = connections_.find(arrived.connection);
         if (from == connections_.end() || from->second.closing) continue;
+        if (resumes) {
+            close(from, "its terms were in doubt; it has to say again which round it is in", turn);
+            continue;
+        }
         if (!jobs_.contains(id))
             turn.step.why.push_back(cat("job '", id, "': the agents of its earlier run are gone; ", label(arrived.node),
                                         " starts it again"));
@@ -398,6 +418,7 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
         entry.job.number_rounds_from(next_round);
         from->second.may_act_for_agent = entry.job.on_join(arrived, join, turn);
         if (!from->second.may_act_for_agent) close(from, "refused", turn);
+        attribute_lines(entry.job, turn);
         entry.job.keep_records(turn);
         schedule(entry);
     }
@@ -432,7 +453,7 @@ void Server::Implementation::close(Connections::iterator connection, std::string
 
 Arrival Server::Implementation::arrival(Connections::iterator from) {
     const auto& hello = *from->second.hello;
-    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions};
+    return {from->first, from->second.peer, hello.node, hello.connection, hello.versions, from->second.proven};
 }
 
 std::string Server::Implementation::status_json(Instant now) const {

@@ -31,6 +31,8 @@ struct ServerConfig {
     Duration victim_window = 500ms;     ///< within it a communication error is somebody's victim (verdict.h)
     /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
     Duration end_linger = 10s;
+    /// How long workers may take to stop: --shutdown-timeout's default. For agents that no round of this daemon has.
+    Duration stop_grace = 30s;
     Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time
     StartHold start_hold = StartHold::none;
     /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
@@ -101,10 +103,19 @@ struct Record {
     std::string value;
 };
 
+/// A log line, and the journal's fields of it.
+struct ServerLine {
+    ServerLine(std::string text_) : text(std::move(text_)) {}
+
+    std::string text;
+    std::string job;         ///< empty: it is about no job
+    Round round = no_round;  ///< of that job; no_round: none was sealed
+};
+
 struct ServerStep {
     std::vector<ServerAction> actions;  ///< to be carried out in order, after `records` are persisted
     std::vector<Record> records;
-    std::vector<std::string> why;  ///< log lines, each once, when something changed
+    std::vector<ServerLine> why;  ///< log lines, each once, when something changed
 };
 
 struct KeptState;  // job_record.h

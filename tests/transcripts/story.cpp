@@ -163,6 +163,12 @@ bool Story::run_agent(const std::string& verb, Puppet& agent, const Words& words
         close(agent);
         died(agent);
     } else if (verb == "resume") {
+        auto& told = agent.assigned;
+        if (words.contains("round") && agent.connection_number == 0) agent.join.terms = terms_;
+        take(words, "round", told.round);
+        take(words, "of", told.group_world_size);
+        take(words, "group", told.group_rank);
+        take(words, "restarts", told.restart_count);
         connect(agent);
         hear(agent, native::Resume{agent.assigned.round, words.contains("done"), agent.join, agent.assigned});
     } else {
@@ -213,6 +219,7 @@ void Story::join(Puppet& agent, const Words& words) {
     if (words.contains("version")) agent.version = words.at("version");
     agent.join.hosts_endpoint = words.contains("hosts");
     agent.join.last_round = agent.assigned.round;
+    take(words, "last_round", agent.join.last_round);
     if (agent.connection == 0) connect(agent);
     hear(agent, agent.join);
 }
@@ -365,7 +372,7 @@ void Story::step(const ServerEvent& event) {
 }
 
 void Story::print(const ServerStep& step) {
-    for (const auto& why : step.why) line(cat("log: ", why));
+    for (const auto& why : step.why) line(cat("log: ", why.text));
     for (const auto& record : step.records) {
         if (!record.value.empty()) {
             kept_[record.key] = record.value;

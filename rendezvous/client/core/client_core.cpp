@@ -182,21 +182,23 @@ void ClientCore::greet() {
     say(hello_);
 }
 
-/// The first Challenge requests our proof, the second carries the daemon's.
+/// The first Challenge requests our proof, the second carries the daemon's. Nothing else is sent before that.
 void ClientCore::on_challenge(const native::Challenge& challenge, Instant now) {
     if (!config_.secret)
         return distrust("it requires a secret, and this node has none; set MUSTER_SECRET_FILE on this node", now);
-    if (link_ == Link::greeting) {
-        link_ = Link::open;
-        opened_at_ = now;
+    const bool asks = link_ == Link::greeting && nonce_.empty() && !challenge.nonce.empty();
+    if (asks) {
         nonce_ = challenge.nonce;
-        say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
-        introduce(now);
-    } else if (same_digest(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_), challenge.proof)) {
-        trusted_ = true;
-    } else {
-        distrust("it does not have the job's secret (MUSTER_SECRET_FILE)", now);
+        return say(native::Proof{native::proof_of(config_.secret, native::Prover::agent, hello_, nonce_)});
     }
+    if (link_ != Link::greeting || nonce_.empty() ||
+        !same_digest(native::proof_of(config_.secret, native::Prover::daemon, hello_, nonce_), challenge.proof))
+        return distrust("it does not have the job's secret (MUSTER_SECRET_FILE)", now);
+    // Only now: failures and the ends of stderr are nobody else's business.
+    trusted_ = true;
+    link_ = Link::open;
+    opened_at_ = now;
+    introduce(now);
 }
 
 void ClientCore::distrust(std::string why, Instant now) {

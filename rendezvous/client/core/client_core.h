@@ -160,7 +160,7 @@ class ClientCore {
         leaving,   ///< Leave is due or was sent
         over,      ///< JobEnded, Refused, or timed out
     };
-    /// greeting: connected; with a secret nothing is sent before the daemon's challenge.
+    /// greeting: connected; with a secret nothing but the proof is sent before the daemon has proved itself.
     enum class Link { none, connecting, greeting, open };
 
     using Outputs = std::vector<ClientOutput>;

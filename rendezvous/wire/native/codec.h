@@ -40,6 +40,8 @@ class FrameReader {
 
     /// Keeps a copy of `bytes` until a message is complete.
     void append(std::string_view bytes) { buffer_.append(bytes); }
+    /// Bytes of a message that has not come whole.
+    [[nodiscard]] std::size_t held_bytes() const { return buffer_.size() - taken_; }
 
     /// The next message, or nothing when more bytes are needed. An error (bad_frame, limit_exceeded; the context names
     /// the message and what is wrong) is final: the stream cannot be trusted again, and every later call repeats it.

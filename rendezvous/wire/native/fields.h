@@ -1,8 +1,8 @@
 // The fields of every message in wire order: one function per struct, used by the encoder and the decoder alike, so
 // that the two cannot disagree. Private to field_codec.h (and to the table that PROTOCOL.md is checked against).
 //
-// A visitor V offers: number(x), flag(x), choice(x, last), name/sentence/path(text), text(text, max, keep),
-// list(vector, max, each) and optional(value, each). `M` is the struct, const when encoding.
+// A visitor V offers: number(x), flag(x), choice(x, last), bytes(text, max), name/sentence/path(text), text(text, max,
+// keep), list(vector, max, each) and optional(value, each). `M` is the struct, const when encoding.
 #pragma once
 
 #include <concepts>
@@ -141,7 +141,7 @@ void fields(auto& v, Is<Hello> auto& m) {
     v.part(m.node);
     v.number(m.connection);
     v.list(m.versions, versions_max);
-    v.text(m.challenge, challenge_bytes_max, Keep::front);
+    v.bytes(m.challenge, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<Join> auto& m) {
@@ -154,8 +154,8 @@ void fields(auto& v, Is<Join> auto& m) {
     v.names(m.addresses, addresses_max);
     v.number(m.store_port);
     v.number(m.peer_port);
-    v.sentence(m.entry);
-    v.text(m.arguments, arguments_bytes_max, Keep::front);
+    v.line(m.entry);
+    v.line(m.arguments, arguments_bytes_max);
     v.number(m.arguments_hash);
 }
 
@@ -210,7 +210,7 @@ void fields(auto& v, Is<AgentDied> auto& m) {
     v.sentence(m.why);
 }
 void fields(auto& v, Is<Proof> auto& m) {
-    v.text(m.proof, challenge_bytes_max, Keep::front);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<Command> auto& m) {
@@ -288,8 +288,8 @@ void fields(auto& v, Is<Refused> auto& m) {
 }
 
 void fields(auto& v, Is<Challenge> auto& m) {
-    v.text(m.nonce, challenge_bytes_max, Keep::front);
-    v.text(m.proof, challenge_bytes_max, Keep::front);
+    v.bytes(m.nonce, challenge_bytes_max);
+    v.bytes(m.proof, challenge_bytes_max);
 }
 
 void fields(auto& v, Is<NoticeGiven> auto& m) {

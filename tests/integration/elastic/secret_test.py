@@ -37,7 +37,7 @@ class Secret(unittest.TestCase):
     def test_a_node_is_drained_from_anywhere_with_the_secret_and_not_without(self):
         with Job() as job:
             secret = secret_file(job, "secret", "a long and random text\n")
-            wrong = secret_file(job, "other", "another text\n")
+            wrong = secret_file(job, "other", "another long text\n")
             daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
             wait_for("listening musterd", job.answers)
             stays = job.node(*FAST, nnodes="1:2", nproc=1, **secret)
@@ -72,12 +72,12 @@ class Secret(unittest.TestCase):
 
     def test_agents_without_it_or_with_another_one_cannot_join_and_are_told_why(self):
         with Job() as job:
-            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret_file(job, "secret", "right\n"))
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret_file(job, "secret", "the right secret of it\n"))
             wait_for("listening musterd", job.answers)
             without = job.node(*FAST, nproc=1)
             job.expect_exit(without, 78)
             self.assertIn("has no secret, and this rendezvous has one; set MUSTER_SECRET_FILE", without.err.read_text())
-            wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "wrong\n"))
+            wrong = job.node(*FAST, nproc=1, **secret_file(job, "other", "a wrong secret of it\n"))
             job.expect_exit(wrong, 78)
             self.assertIn("has another secret than this rendezvous", wrong.err.read_text())
             wait_for("a line for each", lambda: len(re.findall(r"refused from \S*127\.0\.0\.1", daemon.err.read_text())) == 2)
@@ -86,7 +86,7 @@ class Secret(unittest.TestCase):
     def test_a_daemon_without_the_secret_is_not_trusted(self):
         with Job() as job:
             job.daemon()
-            node = job.node(*FAST, nproc=1, **secret_file(job, "secret", "right\n"))
+            node = job.node(*FAST, nproc=1, **secret_file(job, "secret", "the right secret of it\n"))
             job.expect_exit(node, 78)
             self.assertIn("this rendezvous has no secret, and", node.err.read_text())
 
@@ -102,6 +102,13 @@ class Secret(unittest.TestCase):
                 daemon = job.spawn("musterd", "--port", "0", **extra)
                 job.expect_exit(daemon, 2)
                 self.assertIn(says, daemon.err.read_text())
+
+    def test_a_secret_that_can_be_guessed_is_refused(self):
+        with Job() as job:
+            short = secret_file(job, "short", "15 bytes, short\n")
+            for refused in (job.node(*FAST, **short), job.spawn("musterd", "--port", "0", **short)):
+                job.expect_exit(refused, 78)
+                self.assertIn("holds 15 bytes; a secret has at least 16", refused.err.read_text())
 
 
 if __name__ == "__main__":

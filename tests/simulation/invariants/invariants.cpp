@@ -1,6 +1,8 @@
 // Invariants: what there is in the world, and its processes (S4, S5, S8).
 #include "tests/simulation/invariants/invariants.h"
 
+#include "rendezvous/rounds/terms.h"
+
 namespace muster::simulation {
 
 std::size_t Invariants::add_job(std::string name, native::JobTerms terms) {
@@ -87,6 +89,10 @@ void Invariants::drained(Incarnation incarnation) {
 }
 
 void Invariants::check() {
+    // Whatever else the daemon has heard, an agent may name the round that it was given when it joins again.
+    for (const auto& [incarnation, agent] : agents_)
+        if (agent.knows > rendezvous::round_max)
+            violated("numbers", cat(agent.name, " was given round ", agent.knows, ", which no daemon accepts"));
     for (const JobTruth& job : jobs_) {
         if (job.running.size() < 2) continue;
         violated("S8", cat(job.name, ": rounds ", job.running.begin()->second, " and ", job.running.rbegin()->second,

@@ -122,9 +122,6 @@ void Invariants::daemon_heard(rendezvous::ConnectionId connection, const native:
             job.last_restart_count = resume->as_assigned.restart_count;
             job.last_end.reset();
             job.taught = true;
-        } else if (job.last_restart_count) {
-            // It was stopped while a daemon without state took over from one, and knows what the others had cost.
-            job.last_restart_count = std::max(*job.last_restart_count, resume->as_assigned.restart_count);
         }
     }
     if (const auto* failed = std::get_if<native::WorkersFailed>(&message)) {

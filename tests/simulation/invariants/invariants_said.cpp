@@ -72,6 +72,8 @@ void Invariants::check_stranger(const Talk& talk, const native::Message& said) {
         chronicle_.count(Happening::surplus_refused);
         if (!agent.may_be_surplus) violated("refusal", cat(agent.name, " is refused: ", refused->why));
     }
+    if (refused != nullptr && refused->reason == native::RefusalReason::malformed)
+        violated("numbers", cat(agent.name, " is refused as malformed: ", refused->why));
     if (!agent.stranger || std::holds_alternative<native::Challenge>(said)) return;
     if (std::holds_alternative<native::Refused>(said)) return chronicle_.count(Happening::stranger_refused);
     violated("secret", cat(agent.name, " does not know the secret, and is told ", native::name(said)));
@@ -232,9 +234,12 @@ void Invariants::check_budget(const JobTruth& job, Round number, const RoundTrut
     const bool lossy = ended == job.rounds.end() || daemon_failed_ >= ended->second.sealed ||
                        member_trouble(ended->second, ended->second.sealed) ||
                        ended->second.delivered.size() < ended->second.told.begin()->second.group_world_size;
-    // What a new daemon was taught may be older than the last charge, and is then charged again.
-    const bool maybe = !job.last_end || (charged && lossy) || job.taught;
-    const bool right = maybe ? count == before || count == before + 1 : count == before + (charged ? 1 : 0);
+    const bool maybe = !job.last_end || (charged && lossy);
+    // What a new daemon was taught may be older than the last charge, and is then charged again. Where too few of the
+    // round's members agree, it does not believe their count.
+    const bool right = job.taught ? count <= before + 1
+                       : maybe    ? count == before || count == before + 1
+                                  : count == before + (charged ? 1 : 0);
     if (!right) {
         violated("budget", cat(job.name, ": round ", number, " is restart ", count, " after ", before,
                                charged ? ", a worker had failed" : ", no worker had failed"));

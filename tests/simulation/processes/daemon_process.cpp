@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "rendezvous/rounds/terms.h"
 #include "tests/simulation/job_secret.h"
 
 namespace muster::simulation {
@@ -194,7 +195,7 @@ void DaemonProcess::arm() {
 
 void DaemonProcess::give(const rendezvous::ServerEvent& event) {
     rendezvous::ServerStep step = server_->step(event, now());
-    for (const auto& line : step.why) {
+    for (const auto& [line, job, round] : step.why) {
         world_.chronicle.tell("daemon: ", line);
         // Its launcher is not told so: the job goes on, as another one.
         if (line.ends_with("starts it again")) world_.invariants.job_forgotten(line.substr(5, line.find('\'', 5) - 5));
@@ -247,6 +248,8 @@ void DaemonProcess::send(rendezvous::SendTo said) {
     }
     for (std::size_t i = 0; i < said.connections.size(); ++i) {
         rendezvous::SendTo one{{said.connections[i]}, said.message};
+        if (std::holds_alternative<native::Refused>(one.message) && boasters_.contains(said.connections[i]))
+            believes_ = world_.plant == Plant::believes_boasters;
         corrupt(one.message);
         if (const auto* asked = std::get_if<native::Challenge>(&one.message); asked && asked->proof.empty())
             nonces_[said.connections[i]] = asked->nonce;
@@ -286,6 +289,9 @@ void DaemonProcess::corrupt(native::Message& message) const {
             if (assigned->group_rank == 1) ++assigned->restart_count;
             break;
         case Plant::charges_lost_node: assigned->restart_count = static_cast<std::uint32_t>(assigned->round); break;
+        case Plant::believes_boasters:
+            if (believes_) assigned->round += rendezvous::round_max;
+            break;
         default: break;
     }
 }
@@ -336,6 +342,8 @@ void DaemonProcess::bytes(StreamId stream, const std::string& bytes) {
         if (auto* join = std::get_if<native::Join>(&message); join && world_.plant == Plant::seals_beyond_max) {
             ++join->terms.nodes_max;
         }
+        if (auto* join = std::get_if<native::Join>(&message); join && join->last_round > rendezvous::round_claimed_max)
+            boasters_.insert(stream);
         if (world_.plant == Plant::takes_any_proof) mend_proof(stream, message);
         if (auto* join = std::get_if<native::Join>(&message)) misread_budgets(join->terms);
         if (auto* resume = std::get_if<native::Resume>(&message)) misread_budgets(resume->as_joined.terms);

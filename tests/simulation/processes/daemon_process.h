@@ -92,6 +92,8 @@ class DaemonProcess final : public StreamHandler {
     std::map<StreamId, native::Hello> hellos_;  // this and the next for the plants only
     std::map<StreamId, std::string> nonces_;
     std::map<StreamId, StreamId> replaced_;  ///< newer to older, for the plants only
+    std::set<StreamId> boasters_;            // this and the next for the plants only
+    bool believes_ = false;
 };
 
 }  // namespace muster::simulation

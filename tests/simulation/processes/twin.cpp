@@ -1,9 +1,11 @@
 #include "tests/simulation/processes/twin.h"
 
+#include "rendezvous/rounds/terms.h"
+
 namespace muster::simulation {
 
 Twin::Twin(Surroundings& world, HostIndex host, Address daemon, const native::Hello& hello, const native::Join& join)
-    : world_(world), incarnation_(hello.node.incarnation) {
+    : world_(world), incarnation_(hello.node.incarnation), boasts_(join.last_round > rendezvous::round_claimed_max) {
     native::append_frame(words_, hello);
     native::append_frame(words_, join);
     world_.network.connect(host, daemon, 1s, this);
@@ -25,6 +27,10 @@ void Twin::stream_received(StreamId stream, std::string bytes) {
 }
 
 void Twin::judge(const native::Message& answer) {
+    if (boasts_) {
+        if (std::holds_alternative<native::Refused>(answer)) world_.chronicle.count(Happening::boaster_refused);
+        return;
+    }
     world_.chronicle.tell("the twin of ", world_.invariants.agent(incarnation_).name, " gets ", native::name(answer));
     if (std::holds_alternative<native::Refused>(answer)) return world_.chronicle.count(Happening::twin_refused);
     // The job may be over for the agent as well.

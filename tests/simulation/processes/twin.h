@@ -1,5 +1,6 @@
 // Somebody who says that it is an agent that is there already: a copy of its machine, or a start script that hands out
-// one incarnation twice. The daemon must turn it away, and the agent must not notice.
+// one incarnation twice. The daemon must turn it away, and the agent must not notice. A boaster has its own
+// incarnation, other terms and a round of an absurd number.
 #pragma once
 
 #include <string>
@@ -24,6 +25,7 @@ class Twin final : public StreamHandler {
 
     Surroundings& world_;
     Incarnation incarnation_;
+    bool boasts_;
     std::string words_;
     native::FrameReader reader_{native::Sender::daemon};
     bool answered_ = false;

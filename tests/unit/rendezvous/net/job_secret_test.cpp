@@ -47,14 +47,18 @@ TEST_CASE("a secret's file is read without its line end, and only if it is nobod
         REQUIRE(::chmod(path.c_str(), mode) == 0);
     };
     CHECK_FALSE(read_job_secret("").value());
-    write("secret\n", 0600);
+    write("a secret of 16 B\n", 0600);
     REQUIRE(read_job_secret(path).has_value());
-    CHECK(read_job_secret(path).value()("x") == keyed_hash("secret")("x"));
+    CHECK(read_job_secret(path).value()("x") == keyed_hash("a secret of 16 B")("x"));
     for (const mode_t mode : {0640, 0604, 0660, 0601}) {
-        write("secret\n", mode);
+        write("a secret of 16 B\n", mode);
         REQUIRE(read_job_secret(path).has_error());
         CHECK(read_job_secret(path).error().context.find("chmod 600") != std::string::npos);
     }
+    write("15 bytes, short\n", 0600);
+    REQUIRE(read_job_secret(path).has_error());
+    CHECK(read_job_secret(path).error().context.find("holds 15 bytes; a secret has at least 16") != std::string::npos);
+    CHECK(status_token(keyed_hash("Jefe")) == hex(keyed_hash("Jefe")("status")));
     write("\r\n", 0600);
     CHECK(read_job_secret(path).error().context.find("is empty") != std::string::npos);
     write(std::string(4097, 'x'), 0600);

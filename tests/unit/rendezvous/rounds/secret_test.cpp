@@ -124,7 +124,7 @@ TEST_CASE("a missing or wrong secret is refused with a reason and logged with it
     const auto none = talk.say(talk.connect("10.9.9.9"), hello_from(7, ""));
     CHECK(sent<native::Refused>(none)->why.find("gpu07 (pid 4711) has no secret") == 0);
     REQUIRE(none.why.size() == 1);
-    CHECK(none.why[0].find("refused from 10.9.9.9, job 'job'") == 0);
+    CHECK(none.why[0].text.find("refused from 10.9.9.9, job 'job'") == 0);
     const auto connection = talk.connect("10.9.9.9");
     const auto hello = hello_from(7);
     const auto wrong = talk.say(connection, proof_for(hash_with("other"), hello, talk.say(connection, hello)));
