@@ -1,11 +1,13 @@
 #include "rendezvous/secret/job_secret.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <sys/random.h>
 
 #include <array>
 #include <cerrno>
+#include <memory>
 
 #include "rendezvous/base/check.h"
 #include "rendezvous/base/system/private_file.h"
@@ -16,10 +18,21 @@ namespace {
 
 constexpr std::size_t hash_bytes = 32;
 
+/// Overwritten when it ends.
+struct Key {
+    std::string bytes;
+    explicit Key(std::string given) : bytes(std::move(given)) {}
+    ~Key() { ::OPENSSL_cleanse(bytes.data(), bytes.size()); }
+    Key(const Key&) = delete;
+    Key& operator=(const Key&) = delete;
+};
+
 }  // namespace
 
 native::KeyedHash keyed_hash(std::string key) {
-    return [key = std::move(key)](std::string_view text) {
+    // Copies of the function share the one key.
+    return [kept = std::make_shared<const Key>(std::move(key))](std::string_view text) {
+        const auto& key = kept->bytes;
         std::array<unsigned char, hash_bytes> out{};
         unsigned size = 0;
         const auto* bytes = reinterpret_cast<const unsigned char*>(text.data());
