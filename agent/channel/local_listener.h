@@ -1,4 +1,4 @@
-// Listening at an abstract Unix address, for seqpacket connections from this host.
+// Listens at an abstract Unix address for seqpacket connections from this host.
 #pragma once
 
 #include <string>

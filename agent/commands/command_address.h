@@ -1,5 +1,5 @@
-// Where an agent takes commands from people on its own host: an abstract Unix address that says whose it is and which
-// job it serves, so that whoever looks for it (muster drain) finds all of them in /proc/net/unix.
+// The abstract Unix address at which an agent takes commands from its own host. It has the user and the job, so that
+// muster drain finds all agents in /proc/net/unix.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct CommandAddress {
     std::uint32_t user = 0;
     std::int32_t pid = 0;
     std::string token;  ///< Random: the name cannot be bound by another process before the agent starts.
-    std::string job;    ///< one that is too long for an address is cut, and its hash put behind it
+    std::string job;    ///< A job id that is too long for an address is cut and followed by its hash.
     friend bool operator==(const CommandAddress&, const CommandAddress&) = default;
 };
 

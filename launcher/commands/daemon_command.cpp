@@ -25,9 +25,10 @@ constexpr Duration attempt_limit = 3s;
 constexpr Duration ask_again_after = 200ms;
 
 /// Messages over one connection. All waits share one deadline.
-class Talk {
+class DaemonConnection {
   public:
-    Talk(rendezvous::BlockingSocket socket, Instant deadline) : socket_(std::move(socket)), deadline_(deadline) {}
+    DaemonConnection(rendezvous::BlockingSocket socket, Instant deadline)
+        : socket_(std::move(socket)), deadline_(deadline) {}
 
     Result<void> say(const native::Message& message) {
         std::string bytes;
@@ -85,7 +86,7 @@ Result<rendezvous::BlockingSocket> connect_to(const Endpoint& endpoint, Instant 
     return last;
 }
 
-Result<native::CommandAnswer> converse(Talk& talk, const std::string& job, const native::Command& command,
+Result<native::CommandAnswer> converse(DaemonConnection& talk, const std::string& job, const native::Command& command,
                                        const native::KeyedHash& secret) {
     native::Hello hello;
     hello.job = job;
@@ -118,7 +119,7 @@ Attempt ask_one(const Endpoint& endpoint, const std::string& job, const native::
     };
     auto socket = connect_to(endpoint, deadline);
     if (!socket) return {named(socket.error()), {}, false};
-    Talk talk(std::move(*socket), deadline);
+    DaemonConnection talk(std::move(*socket), deadline);
     auto answer = converse(talk, job, command, secret);
     if (answer) return {std::move(answer), {}, true};
     // A standby daemon takes no command. A refusal is final.

@@ -14,7 +14,7 @@
 
 #include "agent/commands/command_address.h"
 #include "launcher/commands/daemon_command.h"
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "rendezvous/base/endpoint.h"
 #include "rendezvous/base/file_descriptor.h"
@@ -145,13 +145,13 @@ Result<native::CommandAnswer> ask(Agent& agent, const native::Command& command) 
 }
 
 int tell(std::string_view verb, const native::CommandAnswer& heard) {
-    if (!heard.done) return complain(verb, 1, heard.text);
+    if (!heard.done) return print_error(verb, 1, heard.text);
     return answer(verb, cat(printable(heard.text), "\n"));
 }
 
 int give_to_daemon(std::string_view verb, const JobAddress& address, const native::Command& command,
                    const std::string& secret_file) {
-    const auto wrong = [verb](std::string_view why) { return complain(verb, exit_codes::usage, why); };
+    const auto wrong = [verb](std::string_view why) { return print_error(verb, exit_codes::usage, why); };
     if (address.job.empty()) return wrong("--job is missing; write --job ID with --rdzv-endpoint");
     std::vector<Endpoint> daemons;
     for (const auto place : split(address.endpoint, ',')) {
@@ -166,12 +166,12 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
     const auto secret = rendezvous::read_job_secret(secret_file);
     if (!secret) return wrong(cat("MUSTER_SECRET_FILE: ", secret.error().context));
     const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
-    return heard ? tell(verb, *heard) : complain(verb, 1, heard.error().context);
+    return heard ? tell(verb, *heard) : print_error(verb, 1, heard.error().context);
 }
 
 int give_to_agent(std::string_view verb, const JobAddress& address, const native::Command& command) {
     auto agents = find_agents(address);
-    if (!agents) return complain(verb, 1, agents.error().context);
+    if (!agents) return print_error(verb, 1, agents.error().context);
     // Root reaches the agents of all users. Each user's job is its own: one user's answer is no answer for another's.
     struct Outcome {
         std::optional<native::CommandAnswer> done;
@@ -194,7 +194,7 @@ int give_to_agent(std::string_view verb, const JobAddress& address, const native
     for (const auto& [user, outcome] : outcomes) {
         const auto whose = outcomes.size() > 1 ? cat("user ", user, ": ") : std::string();
         const int own = outcome.done ? answer(verb, cat(printable(cat(whose, outcome.done->text)), "\n"))
-                                     : complain(verb, 1, cat(whose, join(outcome.troubles, "; ")));
+                                     : print_error(verb, 1, cat(whose, join(outcome.troubles, "; ")));
         code = std::max(code, own);
     }
     return code;

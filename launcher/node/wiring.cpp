@@ -26,7 +26,7 @@
 #include "launcher/node/service_unit.h"
 #include "launcher/options/entry.h"
 #include "launcher/options/options.h"
-#include "launcher/report/complaint.h"
+#include "launcher/report/command_output.h"
 #include "launcher/report/exit_code.h"
 #include "launcher/report/report_writer.h"
 #include "launcher/scheduler/kubernetes_pod.h"
@@ -46,12 +46,12 @@ namespace muster::launcher {
 namespace {
 
 /// Timeout for a slow reader of stderr at the launcher's end. The workers have exited by then.
-constexpr Duration last_words_max = 5s;
+constexpr Duration log_flush_timeout = 5s;
 
 void say_last(std::string_view text) {
     write_log_on_thread();  // also where a refusal comes first
     print_notice(text);
-    flush_log(last_words_max);
+    flush_log(log_flush_timeout);
 }
 
 int refuse(int code, std::string_view why, ExitCodeStyle style) {
@@ -90,7 +90,7 @@ std::string report_file_path(const LaunchConfig& config) {
     return absolute_path(path.value_or(config.report));
 }
 
-std::string report_trouble(const std::string& path) {
+std::string report_problem(const std::string& path) {
     if (path.empty()) return {};
     const auto checked = check_report_path(path);
     return checked ? std::string() : cat("--report: ", checked.error().context);
@@ -123,7 +123,7 @@ void leave_ignored_hang_up(LaunchConfig& config) {
     if (ignored && !asked_for) std::erase(config.handled_signals, SIGHUP);
 }
 
-void log_what_is_known(const Launch& launch, const Environment& environment) {
+void log_known_facts(const Launch& launch, const Environment& environment) {
     for (const auto& warning : launch.warnings) log(LogLevel::warning, warning);
     for (const auto& hint : absent_rank_hints(launch.config)) log(LogLevel::warning, hint);
     if (const auto hint = single_worker_hint(launch.config, environment); !hint.empty()) log(LogLevel::warning, hint);
@@ -156,7 +156,7 @@ int launch(Launch launch, Environment environment) {
     if (const auto trouble = log_dir_trouble(config); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
     const auto report_file = report_file_path(config);
-    if (const auto trouble = report_trouble(report_file); !trouble.empty())
+    if (const auto trouble = report_problem(report_file); !trouble.empty())
         return refuse(exit_codes::usage, trouble, style);
     if (auto secret = rendezvous::read_job_secret(config.secret_file))
         config.secret = std::move(*secret);
@@ -189,7 +189,7 @@ int launch(Launch launch, Environment environment) {
         return refuse(exit_codes::internal, enough.error().context, style);
     if (const auto trouble = checkpoint_trouble(config); !trouble.empty())
         return refuse(exit_codes::configuration, trouble, style);
-    log_what_is_known(launch, environment);
+    log_known_facts(launch, environment);
 
     NodeRun run(config, std::get<Entry>(entry), environment, unit);
     const auto result = run.run(std::move(*guardian));

@@ -32,9 +32,9 @@ std::string journal_fields_of(std::string_view line) {
 
 }  // namespace
 
-class AgentDialect::Talk final : public Session {
+class AgentDialect::AgentSession final : public Session {
   public:
-    Talk(AgentDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+    AgentSession(AgentDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
 
     void received(std::string_view bytes, Instant now) override {
         reader_.append(bytes);
@@ -155,7 +155,7 @@ std::unique_ptr<Session> AgentDialect::begin(Connection& connection, Instant now
     connection.limit_unsent(station_->limits().agent_unsent_bytes_max);
     tune_thin_stream(connection.fd());
     if (server_) introduce(connection, now);
-    return std::make_unique<Talk>(*this, connection);
+    return std::make_unique<AgentSession>(*this, connection);
 }
 
 std::string AgentDialect::refusal(std::string_view why) const {

@@ -45,8 +45,8 @@ class AgentDialect final : public Dialect {
     Instant turn(Instant now);
 
     /// The store has seen a torchrun agent.
-    void torchrun_came(const std::string& job, const std::string& peer, Instant now) {
-        if (server_) step(TorchrunCame{job, peer}, now);
+    void torchrun_connected(const std::string& job, const std::string& peer, Instant now) {
+        if (server_) step(TorchrunConnected{job, peer}, now);
     }
 
     [[nodiscard]] std::string status_json(Instant now) const;
@@ -59,7 +59,7 @@ class AgentDialect final : public Dialect {
     [[nodiscard]] std::vector<std::string> reached_at() const;
 
   private:
-    class Talk;
+    class AgentSession;
 
     void lead(KeptState kept, Instant now);
     void stand_by(std::string leader);

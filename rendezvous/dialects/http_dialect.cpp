@@ -7,9 +7,9 @@
 
 namespace muster::rendezvous {
 
-class HttpDialect::Talk final : public Session {
+class HttpDialect::HttpSession final : public Session {
   public:
-    Talk(const HttpDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
+    HttpSession(const HttpDialect& dialect, Connection& connection) : dialect_(dialect), connection_(connection) {}
 
     void received(std::string_view bytes, Instant now) override {
         const std::size_t bytes_max = dialect_.station_->limits().http_request_bytes_max;
@@ -30,7 +30,7 @@ class HttpDialect::Talk final : public Session {
 };
 
 std::unique_ptr<Session> HttpDialect::begin(Connection& connection, Instant) {
-    return std::make_unique<Talk>(*this, connection);
+    return std::make_unique<HttpSession>(*this, connection);
 }
 
 std::string HttpDialect::refusal(std::string_view why) const {

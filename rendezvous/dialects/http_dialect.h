@@ -25,7 +25,7 @@ class HttpDialect final : public Dialect {
     std::unique_ptr<Session> begin(Connection& connection, Instant now) override;
 
   private:
-    class Talk;
+    class HttpSession;
 
     [[nodiscard]] HttpPage page_for(const HttpRequest& request) const;
 

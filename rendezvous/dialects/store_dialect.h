@@ -27,7 +27,7 @@ class StoreDialect final : public Dialect {
     Instant turn(Instant now);
 
   private:
-    class Talk;
+    class StoreSession;
 
     StoreServer store_;
     const std::size_t output_bytes_pause_;

@@ -29,7 +29,7 @@ struct NetLimits {
     /// Steps that wait for the state store. Each is an answer to an agent that waits, so this many agents.
     std::size_t unpersisted_steps_max = 100'000;
     /// Lines about refused or broken connections in one second; a port scan must not fill a disk.
-    std::uint32_t complaints_per_second_max = 10;
+    std::uint32_t log_lines_per_second_max = 10;
 };
 
 }  // namespace muster::rendezvous

@@ -78,9 +78,9 @@ void Station::accepted(AcceptedSocket socket) {
     ++counts_.accepted;
     if (connections_.size() >= limits_.connections_max) {
         ++counts_.refused;
-        complain(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
-                     port(), ", which is the limit"),
-                 now);
+        log_limited(cat("connection from ", socket.address, " refused: ", connections_.size(), " are open on port ",
+                        port(), ", which is the limit"),
+                    now);
         ::close(socket.fd);
         return;
     }
@@ -88,7 +88,7 @@ void Station::accepted(AcceptedSocket socket) {
     auto owned = std::make_unique<Connection>(*this, id, std::move(socket));
     if (const auto watching = loop_.add(owned->fd(), Connection::read_events, *owned); !watching) {
         ++counts_.refused;
-        return complain(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
+        return log_limited(cat("connection from ", owned->describe_peer(), " closed: ", watching.error().context), now);
     }
     auto& connection = *connections_.emplace(id, std::move(owned)).first->second;
     handshakes_.push_back({.connection = id, .at = now + limits_.handshake_timeout});
@@ -124,7 +124,7 @@ void Station::choose_dialect(Connection& connection, unsigned char first_byte, I
 /// The refusal is an answer, so it comes after the first byte: only that tells the dialect.
 void Station::turn_away(Connection& connection, const Dialect& dialect, Instant now) {
     ++counts_.refused;
-    complain(cat("connection from ", connection.describe_peer(), " refused: ", connection.objection()), now);
+    log_limited(cat("connection from ", connection.describe_peer(), " refused: ", connection.objection()), now);
     connection.send(dialect.refusal(connection.objection()));
     connection.finish("its user is not served");
 }
@@ -132,19 +132,19 @@ void Station::turn_away(Connection& connection, const Dialect& dialect, Instant 
 void Station::refuse(Connection& connection, std::string_view why, Instant now) {
     if (connection.gone_) return;
     ++counts_.refused;
-    complain(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
+    log_limited(cat("connection from ", connection.describe_peer(), " closed: ", why), now);
     end(connection, why, now);
 }
 
-void Station::complain(std::string_view line, Instant now) {
-    if (now - complaints_since_ >= 1s) {
+void Station::log_limited(std::string_view line, Instant now) {
+    if (now - log_lines_since_ >= 1s) {
         if (swallowed_count_ > 0) {
             log(LogLevel::warning, "port ", port(), ": ", swallowed_count_, " more lines like these were left out");
         }
-        complaints_since_ = now;
-        complaint_count_ = swallowed_count_ = 0;
+        log_lines_since_ = now;
+        log_line_count_ = swallowed_count_ = 0;
     }
-    if (++complaint_count_ > limits_.complaints_per_second_max) {
+    if (++log_line_count_ > limits_.log_lines_per_second_max) {
         ++swallowed_count_;
         return;
     }

@@ -52,7 +52,7 @@ class Station final : public EventLoop::Ticker {
     /// Closes at once, with a log line: the peer broke a rule.
     void refuse(Connection& connection, std::string_view why, Instant now);
     /// A log line about a peer, dropped when there are too many of them.
-    void complain(std::string_view line, Instant now);
+    void log_limited(std::string_view line, Instant now);
     /// Writes what has been sent since the last time; at the latest when the turn ends.
     void flush_dirty(Instant now);
 
@@ -94,8 +94,8 @@ class Station final : public EventLoop::Ticker {
     std::deque<Deadline> lingering_;
     std::vector<char> read_buffer_;
     StationCounts counts_;
-    Instant complaints_since_{};
-    std::uint32_t complaint_count_ = 0;
+    Instant log_lines_since_{};
+    std::uint32_t log_line_count_ = 0;
     std::uint32_t swallowed_count_ = 0;
     bool started_ = false;
     bool flushing_ = false;

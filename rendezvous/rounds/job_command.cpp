@@ -77,12 +77,12 @@ native::CommandAnswer Job::drain_node(const native::Command& command, const Turn
         count(member, -1);
         member.leaving = true;
         count(member, +1);
-        member.leaves_because = command.why.empty() ? "requested with muster drain" : command.why;
+        member.leave_reason = command.why.empty() ? "requested with muster drain" : command.why;
         waiting_changed_ = true;
-        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " must leave: ", member.leaves_because));
+        turn.step.why.push_back(cat("job '", id_, "': ", label(member.node), " must leave: ", member.leave_reason));
     }
     if (round_.running() && in_running_round(member)) round_.drained = true;
-    turn.send(member.connection, native::Drain{member.leaves_because});
+    turn.send(member.connection, native::Drain{member.leave_reason});
     const auto left =
         std::count_if(members_.begin(), members_.end(), [](const auto& one) { return !one.second.leaving; });
     const bool enough = static_cast<std::uint32_t>(left) >= nodes_needed();

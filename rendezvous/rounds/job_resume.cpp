@@ -19,7 +19,7 @@ bool Job::on_resume(const Arrival& arrival, const native::Resume& resume, const 
     const auto found = members_.find(arrival.node.incarnation);
     if (found != members_.end()) {
         resume_known(found->second, resume, turn);
-    } else if (round_.number == no_round || turn.now < quiet_until_) {
+    } else if (round_.number == no_round || turn.now < no_seal_before_) {
         give_way_to(arrival, resume.as_joined, turn);
         if (is_refused(arrival, resume.as_joined, turn)) return false;
         adopt(arrival, resume, turn);
@@ -37,7 +37,7 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
         if (resume.succeeded && member.place == Place::running) set_place(member, Place::succeeded);
         pass_on_notice(member, turn);
         // It may have been away when one of them went.
-        if (!round_.through_gone.empty()) tell_peers({member.connection}, turn);
+        if (!round_.through_gone.empty()) send_peers({member.connection}, turn);
         return;
     }
     // It says that workers run here which it had said to be gone: they must go before the next seal.
@@ -49,7 +49,7 @@ void Job::resume_known(Member& member, const native::Resume& resume, const Turn&
     turn.send(member.connection, native::RoundEnded{resume.round, round_.reason, round_.final, round_.why});
 }
 
-void Job::tell_ended(const Member& member, const Turn& turn) const {
+void Job::send_ended(const Member& member, const Turn& turn) const {
     turn.send(member.connection, native::RoundEnded{round_.number, round_.reason, round_.final, round_.why});
 }
 
@@ -87,7 +87,7 @@ void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn
         round_.number = resume.round;
         round_.node_count = round_.unfinished = told.group_world_size;
         restarts_used_ = told.restart_count;
-        quiet_until_ = std::max(quiet_until_, turn.now + lease());  // its other members have as long to come back
+        no_seal_before_ = std::max(no_seal_before_, turn.now + lease());  // its other members have as long to come back
         turn.step.why.push_back(
             cat("job '", id_, "': round ", resume.round, " continues, as reported by ", label(arrival.node)));
     }
@@ -103,7 +103,7 @@ void Job::adopt(const Arrival& arrival, const native::Resume& resume, const Turn
         return;
     }
     set_place(member, Place::draining);
-    if (round_.ended && round_.number == resume.round) return tell_ended(member, turn);
+    if (round_.ended && round_.number == resume.round) return send_ended(member, turn);
     auto why = cat("after a restart of the daemon ", label(arrival.node), " and others ran different rounds");
     turn.send(arrival.connection, native::RoundEnded{resume.round, RoundEndReason::daemon_restarted, false, why});
     if (round_.running()) end_round(RoundEndReason::daemon_restarted, std::move(why), turn);

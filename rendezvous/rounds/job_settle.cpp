@@ -18,16 +18,16 @@ void Job::settle(const Turn& turn) {
     if (!settle_running(turn) && !settle_ended(turn)) settle_gathering(turn);
     if (!ending_) {
         refuse_others(turn);
-        tell_waiting(turn);
+        send_waiting(turn);
     }
-    tell_job_seen(turn);
+    send_job_seen(turn);
 }
 
 bool Job::settle_over(const Turn& turn) {
     if (!ending_ && !members_.empty()) return false;
     const bool lingered = ending_ && turn.now >= ended_at_ + config_.end_linger;
     // No member is left that another run under this name could disturb.
-    const bool anew = anybody_starts_anew();
+    const bool anew = any_new_start();
     const bool abandoned =
         !ending_ && (anew || round_.number == no_round || left_ || turn.now >= empty_since_ + lost_timeout());
     if (ending_ && !announced_ && (members_.empty() || lingered)) {
@@ -37,7 +37,7 @@ bool Job::settle_over(const Turn& turn) {
     // If a node was still expected, it may join late and receives JobEnded. Otherwise the next join under this name
     // starts a new job.
     const bool expected = ending_ && round_.node_count < terms_.nodes_max;
-    if (lingered && !anew) tell_held_of_end(turn);
+    if (lingered && !anew) send_end_to_held(turn);
     forgotten_ = lingered || abandoned || (announced_ && !expected) || (ending_ && anew && members_.empty());
     if (abandoned && !announced_ && !anew) {
         announced_ = true;
@@ -52,7 +52,7 @@ bool Job::settle_running(const Turn& turn) {
         finish(JobOutcome::succeeded, "all workers exited 0", turn);
         return true;
     }
-    if (taught_ && turn.now >= quiet_until_) {
+    if (taught_ && turn.now >= no_seal_before_) {
         taught_ = false;
         const auto missing = round_.unfinished - std::min(tally_.running, round_.unfinished);
         if (missing > 0)
@@ -67,7 +67,7 @@ bool Job::settle_running(const Turn& turn) {
 
 /// Late joiners below the maximum cause one restart together, after the last call.
 void Job::gather_joiners(const Turn& turn) {
-    const auto joiners = tally_.gathered - tally_.left_out;
+    const auto joiners = tally_.gathered - tally_.excluded;
     if (joiners == 0 || room() == 0) {
         call_open_ = false;
         call_ends_ = no_deadline;
@@ -111,8 +111,8 @@ bool Job::may_seal(const Turn& turn) {
         call_open_ = true;
         call_ends_ = turn.now + last_call();
     }
-    if (is_quiet(turn.now) || lacks_host()) return false;
-    const bool complete = tally_.gathered - tally_.left_out >= wanted();
+    if (is_holding_back(turn.now) || lacks_host()) return false;
+    const bool complete = tally_.gathered - tally_.excluded >= wanted();
     if (short_of_nodes_ && !complete && turn.now < call_ends_) return false;
     if (tally_.away > 0) return false;  // it reconnects or is dropped within the reconnect window
     return !terms_.fixed_world || chosen().size() == terms_.nodes_max;
@@ -120,9 +120,9 @@ bool Job::may_seal(const Turn& turn) {
 
 /// A restarted daemon may not know of a running round yet. A full set of new agents shows that there is none, unless
 /// they were started while the daemon was down.
-bool Job::is_quiet(Instant now) const {
-    const bool full = config_.quiet_start == QuietStart::until_full && tally_.fresh >= terms_.nodes_max;
-    return now < quiet_until_ && !full;
+bool Job::is_holding_back(Instant now) const {
+    const bool full = config_.start_hold == StartHold::until_full && tally_.fresh >= terms_.nodes_max;
+    return now < no_seal_before_ && !full;
 }
 
 /// An embedded daemon seals no round without its own node. So after the launcher's death its round never has all nodes
@@ -155,11 +155,11 @@ void Job::end_round(RoundEndReason reason, std::string why, const Turn& turn) {
     if (round_.final) round_.final_why = why_no_restart();
     round_.settled_budget = round_.final;
     taught_ = false;
-    deaf_ = false;
+    all_silent_ = false;
     call_open_ = false;
     call_ends_ = no_deadline;
     short_of_nodes_ = false;
-    look_again_at(turn.now);
+    check_again_at(turn.now);
     told.message = native::RoundEnded{round_.number, reason, round_.final, round_.why};
     if (!told.connections.empty()) turn.step.actions.push_back(std::move(told));
     turn.step.why.push_back(cat("job '", id_, "': round ", round_.number, " ended: ", round_.why));
@@ -169,7 +169,7 @@ Verdict Job::verdict() const {
     Verdict verdict;
     verdict.round = round_.number;
     verdict.stopped_count = round_.stopped_count;
-    verdict.whereabouts = round_.whereabouts.list();
+    verdict.activities = round_.activities.list();
     if (round_.failures.empty()) return verdict;
     verdict.first = round_.failures.first_cause(config_.victim_window);
     verdict.other_failure_count = static_cast<std::uint32_t>(round_.failures.count() - 1);
@@ -205,12 +205,12 @@ Instant Job::deadline() const {
         consider(empty_since_ + lost_timeout());
         return first;
     }
-    first = next_look_;
+    first = next_check_;
     consider(call_ends_);
-    consider(quiet_until_);
+    consider(no_seal_before_);
     if (round_.running()) consider(seen_.due());
     if (round_.ended && round_.final) consider(reports_awaited_since_ + lost_timeout());
-    if (waiting_changed_ && tally_.gathered > 0) consider(told_waiting_at_ + config_.gathering_interval);
+    if (waiting_changed_ && tally_.gathered > 0) consider(waiting_sent_at_ + config_.gathering_interval);
     return first;
 }
 

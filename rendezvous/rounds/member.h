@@ -39,7 +39,7 @@ struct Member {
     std::uint32_t connection_number = 0;
     ConnectionId connection = 0;  ///< 0: none at the moment
     Place place = Place::waiting;
-    Instant last_word;             ///< when it was last heard
+    Instant last_received;         ///< when it was last heard
     Instant judged_at;             ///< silent until then, it is lost; sooner after a close than after mere silence
     Round round = no_round;        ///< the last round it was assigned
     std::uint32_t group_rank = 0;  ///< in that round
@@ -50,12 +50,12 @@ struct Member {
     bool reported = false;      ///< its RoundReport has arrived
     std::uint32_t parked_at = 0;  ///< position among the spares, from 1; 0: not parked
     std::string record;           ///< as last written (job_record.h); empty: there is none
-    std::vector<Round>
-        first_cause_of;     ///< the rounds, of the last node_failures_of, that ended through its own failure
-    bool left_out = false;  ///< excluded from the next rounds, because these are too many
+    /// the rounds, of the last node_failures_of, that ended through its own failure
+    std::vector<Round> first_cause_of;
+    bool excluded = false;  ///< excluded from the next rounds, because these are too many
     bool noticed = false;   ///< it received the last notice to all workers
     bool leaving = false;   ///< it was ordered to leave (muster drain) and takes part in no further round
-    std::string leaves_because;
+    std::string leave_reason;
     std::string fault;  ///< muster fault was aimed at its agent: with what; it explains a loss until fault_until
     Instant fault_until;
 

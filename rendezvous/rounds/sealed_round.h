@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "rendezvous/base/time.h"
+#include "rendezvous/rounds/ledgers/activity_ledger.h"
 #include "rendezvous/rounds/ledgers/failure_ledger.h"
-#include "rendezvous/rounds/ledgers/whereabouts_ledger.h"
 #include "rendezvous/wire/native/messages.h"
 
 namespace muster::rendezvous {
@@ -31,8 +31,8 @@ struct SealedRound {
     bool settled_budget = false;  ///< whether it costs a restart has been decided
     std::string why;
     Instant ended_at;
-    FailureLedger failures;         ///< of workers and nodes, for the verdict
-    WhereaboutsLedger whereabouts;  ///< of workers that did nothing at its end
+    FailureLedger failures;     ///< of workers and nodes, for the verdict
+    ActivityLedger activities;  ///< of workers that did nothing at its end
     std::uint32_t stopped_count = 0;
     std::int64_t checkpoint_step = -1;  ///< the newest that its nodes told of at its end; -1: none
 

@@ -33,8 +33,8 @@ class Server::Implementation {
     struct Connection {
         std::string peer;
         std::optional<native::Hello> hello;
-        bool speaks_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
-        std::string nonce;              ///< its challenge, until it has proved to know the secret
+        bool may_act_for_agent = false;  ///< it is the connection that counts of the agent that Hello named
+        std::string nonce;               ///< its challenge, until it has proved to know the secret
         bool proven = false;
         bool closing = false;  ///< nothing that still arrives on it is read
     };
@@ -47,7 +47,7 @@ class Server::Implementation {
     void on(const ConnectionAccepted& event, const Turn& turn);
     void on(const ConnectionEnded& event, const Turn& turn);
     void on(const Received& event, const Turn& turn);
-    void on(const TorchrunCame& event, const Turn& turn);
+    void on(const TorchrunConnected& event, const Turn& turn);
     void on(const Elapsed& event, const Turn& turn);
     void on(const DecisionsHeld& event, const Turn& turn);
     void on(const DecisionsFreed& event, const Turn& turn);
@@ -68,7 +68,7 @@ class Server::Implementation {
     Entry* find_or_create(Connections::iterator from, const native::JobTerms& terms, const Turn& turn);
     void update(Entry& entry, const Turn& turn);
     void judge_released(const std::string& id, Round next_round, std::vector<HeldJoin> released, const Turn& turn);
-    [[nodiscard]] Instant quiet_until(const native::JobTerms& terms) const;
+    [[nodiscard]] Instant no_seal_before(const native::JobTerms& terms) const;
     void schedule(Entry& entry);
     void note_complete(const Turn& turn);
     void refuse(Connections::iterator from, RefusalReason reason, std::string why, const Turn& turn);
@@ -93,7 +93,7 @@ Server::Implementation::Implementation(ServerConfig config, Instant started, Kep
       started_(started),
       complete_(kept.complete || !config_.keep_records),
       gate_(config_.secret, config_.secret_seed) {
-    if (kept.complete) config_.quiet_start = QuietStart::none;
+    if (kept.complete) config_.start_hold = StartHold::none;
     for (auto& job : kept.jobs) {
         const auto id = job.facts.id;
         schedule(jobs_.try_emplace(id, Entry{Job(config_, std::move(job), started)}).first->second);
@@ -131,7 +131,7 @@ void Server::Implementation::on(const ConnectionEnded& event, const Turn& turn) 
     connections_.erase(found);
 }
 
-void Server::Implementation::on(const TorchrunCame& event, const Turn& turn) {
+void Server::Implementation::on(const TorchrunConnected& event, const Turn& turn) {
     const auto found = jobs_.find(event.job);
     if (found == jobs_.end()) return;
     found->second.job.on_torchrun(event.peer, turn);
@@ -249,9 +249,9 @@ void Server::Implementation::wrong_secret(Connections::iterator from, std::strin
 /// From an agent of the job; or from anybody who has proved to know the secret.
 void Server::Implementation::command(Connections::iterator from, const native::Command& command, const Turn& turn) {
     auto* entry = find(from->second);
-    const auto said_by = from->second.hello->node.incarnation;
-    const bool is_agent = entry != nullptr && from->second.speaks_for_agent && entry->job.knows(said_by);
-    if (is_agent && !from->second.proven && !entry->job.may_command(said_by, command)) {
+    const auto from_agent = from->second.hello->node.incarnation;
+    const bool is_agent = entry != nullptr && from->second.may_act_for_agent && entry->job.knows(from_agent);
+    if (is_agent && !from->second.proven && !entry->job.may_command(from_agent, command)) {
         turn.send(from->first,
                   native::CommandAnswer{
                       command.number, false,
@@ -284,8 +284,8 @@ void Server::Implementation::join(Connections::iterator from, const native::Join
         return refuse(from, RefusalReason::malformed, std::move(why), turn);
     auto* entry = find_or_create(from, join.terms, turn);
     if (entry == nullptr) return;
-    from->second.speaks_for_agent = entry->job.on_join(arrival(from), join, turn);
-    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    from->second.may_act_for_agent = entry->job.on_join(arrival(from), join, turn);
+    if (!from->second.may_act_for_agent) close(from, "refused", turn);
     update(*entry, turn);
 }
 
@@ -295,8 +295,8 @@ void Server::Implementation::resume(Connections::iterator from, const native::Re
     if (!why.empty()) return refuse(from, RefusalReason::malformed, std::move(why), turn);
     auto* entry = find_or_create(from, resume.as_joined.terms, turn);
     if (entry == nullptr) return;
-    from->second.speaks_for_agent = entry->job.on_resume(arrival(from), resume, turn);
-    if (!from->second.speaks_for_agent) close(from, "refused", turn);
+    from->second.may_act_for_agent = entry->job.on_resume(arrival(from), resume, turn);
+    if (!from->second.may_act_for_agent) close(from, "refused", turn);
     update(*entry, turn);
 }
 
@@ -304,7 +304,7 @@ void Server::Implementation::ping(Connections::iterator from, const native::Ping
     using std::chrono::nanoseconds;
     const auto now_ns = std::chrono::duration_cast<nanoseconds>(turn.now.time_since_epoch()).count();
     turn.send(from->first, native::Pong{ping.sequence, ping.sent_ns, now_ns});
-    if (!from->second.speaks_for_agent) return;
+    if (!from->second.may_act_for_agent) return;
     if (auto* entry = find(from->second)) {
         entry->job.on_heard(from->second.hello->node.incarnation, turn);
         update(*entry, turn);
@@ -322,32 +322,32 @@ void Server::Implementation::died(Connections::iterator from, const native::Agen
 /// A message that an agent sends once it is known: it counts only on that agent's newest connection.
 template <class Message>
 void Server::Implementation::report(Connections::iterator from, const Message& message, const Turn& turn) {
-    constexpr bool last_word =
+    constexpr bool is_final =
         std::is_same_v<Message, native::Leave> || std::is_same_v<Message, native::EndAcknowledged>;
     auto* entry = find(from->second);
-    const auto said_by = from->second.hello->node.incarnation;
-    if (entry != nullptr && entry->job.knows(said_by)) {
+    const auto from_agent = from->second.hello->node.incarnation;
+    if (entry != nullptr && entry->job.knows(from_agent)) {
         if (!entry->job.take_connection(arrival(from), turn)) return close(from, "refused", turn);
-        from->second.speaks_for_agent = true;
+        from->second.may_act_for_agent = true;
         if constexpr (std::is_same_v<Message, native::WorkersFailed>)
-            entry->job.on_workers_failed(said_by, message, turn);
+            entry->job.on_workers_failed(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::WorkersSucceeded>)
-            entry->job.on_workers_succeeded(said_by, message, turn);
+            entry->job.on_workers_succeeded(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::RoundReport>)
-            entry->job.on_round_report(said_by, message, turn);
+            entry->job.on_round_report(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::Leave>)
-            entry->job.on_leave(said_by, message, turn);
+            entry->job.on_leave(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::EndAcknowledged>)
-            entry->job.on_end_acknowledged(said_by, turn);
+            entry->job.on_end_acknowledged(from_agent, turn);
         else if constexpr (std::is_same_v<Message, native::WorkersSeen>)
-            entry->job.on_workers_seen(said_by, message, turn);
+            entry->job.on_workers_seen(from_agent, message, turn);
         else if constexpr (std::is_same_v<Message, native::FaultAnswer>)
-            entry->job.on_fault_answer(said_by, message, turn);
+            entry->job.on_fault_answer(from_agent, message, turn);
         else
             refuse(from, RefusalReason::malformed, "only a daemon may send this message", turn);
         update(*entry, turn);
     }
-    if (last_word) close(from, "its agent has finished", turn);
+    if (is_final) close(from, "its agent has finished", turn);
 }
 
 // ---- jobs and connections ----
@@ -366,11 +366,11 @@ Server::Implementation::Entry* Server::Implementation::find_or_create(Connection
         return nullptr;
     }
     const auto& id = from->second.hello->job;
-    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, quiet_until(terms))}).first->second;
+    return &jobs_.try_emplace(id, Entry{Job(id, config_, terms, no_seal_before(terms))}).first->second;
 }
 
-Instant Server::Implementation::quiet_until(const native::JobTerms& terms) const {
-    if (config_.quiet_start == QuietStart::none) return Instant::min();
+Instant Server::Implementation::no_seal_before(const native::JobTerms& terms) const {
+    if (config_.start_hold == StartHold::none) return Instant::min();
     return started_ + std::chrono::milliseconds(terms.lease_ms);
 }
 
@@ -396,8 +396,8 @@ void Server::Implementation::judge_released(const std::string& id, Round next_ro
                                         " starts it again"));
         auto& entry = *find_or_create(from, join.terms, turn);
         entry.job.number_rounds_from(next_round);
-        from->second.speaks_for_agent = entry.job.on_join(arrived, join, turn);
-        if (!from->second.speaks_for_agent) close(from, "refused", turn);
+        from->second.may_act_for_agent = entry.job.on_join(arrived, join, turn);
+        if (!from->second.may_act_for_agent) close(from, "refused", turn);
         entry.job.keep_records(turn);
         schedule(entry);
     }

@@ -20,7 +20,7 @@ namespace muster::rendezvous {
 using ConnectionId = std::uint64_t;
 
 /// Whether a started daemon waits one lease before it seals, so that the members of a running round can reconnect.
-enum class QuietStart {
+enum class StartHold {
     none,        ///< nothing can have run before
     until_full,  ///< wait, unless nodes_max new agents have joined
     always,      ///< for a daemon that may restart while its jobs run
@@ -32,7 +32,7 @@ struct ServerConfig {
     /// How long an embedded daemon waits for EndAcknowledged, and how long a finished job is remembered.
     Duration end_linger = 10s;
     Duration gathering_interval = 1s;  ///< at most one Gathering push per job in this time
-    QuietStart quiet_start = QuietStart::none;
+    StartHold start_hold = StartHold::none;
     /// The job of the node that embeds this daemon; empty in musterd. The daemon ends with that job, and every round of
     /// it includes that node. GET /status reports "embedded".
     std::string embedded_for;
@@ -61,7 +61,7 @@ struct Received {
     native::Message message;
 };
 /// A torchrun agent uses this port's store for a job of this name. Repeated while it waits.
-struct TorchrunCame {
+struct TorchrunConnected {
     std::string job;
     std::string peer;  ///< numeric address, for messages
 };
@@ -69,8 +69,8 @@ struct Elapsed {};
 /// The records cannot be written, so actions are held back: no deadline takes effect until DecisionsFreed.
 struct DecisionsHeld {};
 struct DecisionsFreed {};
-using ServerEvent =
-    std::variant<ConnectionAccepted, ConnectionEnded, Received, TorchrunCame, Elapsed, DecisionsHeld, DecisionsFreed>;
+using ServerEvent = std::variant<ConnectionAccepted, ConnectionEnded, Received, TorchrunConnected, Elapsed,
+                                 DecisionsHeld, DecisionsFreed>;
 
 // ---- actions ----
 struct SendTo {

@@ -75,7 +75,7 @@ class Daemon::Implementation final : EventLoop::Ticker {
     }
 
     Instant turn(Instant now) override {
-        for (const auto& [job, peer] : std::exchange(torchrun_, {})) agents_.torchrun_came(job, peer, now);
+        for (const auto& [job, peer] : std::exchange(torchrun_, {})) agents_.torchrun_connected(job, peer, now);
         return std::min(store_.turn(now), agents_.turn(now));
     }
 

@@ -4,7 +4,7 @@
 //
 //   terms min=1 max=2 spares=1 restarts=1 last_call=30s lease=5s lost=60s fixed   before the first join
 //         window=10s node_failures=2 of_rounds=4 restart_early   --max-restarts 1/10s, --node-failures 2/4, ...
-//         quiet quiet_always embedded           what the daemon is (QuietStart; part of the node that hosts it)
+//         quiet quiet_always embedded           what the daemon is (StartHold; part of the node that hosts it)
 //         kept                                  its records are kept
 //   join n0 [slots=2] [role=x] [rank=3] [hosts] [entry=a.py] [arguments=--lr=1] [version=1.0]
 //                                               Join; Hello first on a new connection

@@ -45,7 +45,7 @@ struct Place {
 
 struct Group {
     int size = 0;
-    std::map<int, Place> ranks;  ///< by rank in the group
+    std::map<int, Place> ranks;  ///< Keyed by rank in the group.
 };
 
 std::string who(int rank, const Place& place) {

@@ -82,7 +82,8 @@ Result<void> NodeReduction::reduce_scatter(const Operation& operation, const Run
 
 /// The ranks of this node.
 Result<void> NodeReduction::meet(const Operation& operation, const RunTerms& terms) {
-    return groups_.node == nullptr ? Result<void>() : groups_.tell_others(groups_.node->meet(operation, false, terms));
+    return groups_.node == nullptr ? Result<void>()
+                                   : groups_.fail_tcp_on_error(groups_.node->meet(operation, false, terms));
 }
 
 /// 16-bit types are carried as f32, so that they are rounded once, at the end.
@@ -99,7 +100,7 @@ Result<void> NodeReduction::reduce_part(const Operation& part, const Operation& 
 
 /// The sums of all ranks' `part`, in staging memory, which `part` then speaks of.
 Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whole, const RunTerms& terms) {
-    if (auto copied = groups_.tell_others(stage(part, terms)); !copied) return copied;
+    if (auto copied = groups_.fail_tcp_on_error(stage(part, terms)); !copied) return copied;
     auto memory = groups_.node != nullptr ? groups_.node->common_memory() : std::vector<void*>{part.output};
     MUSTER_CHECK(!memory.empty(), part.count);
     return chain_nodes(part, std::move(memory), whole, terms);
@@ -108,8 +109,8 @@ Result<void> NodeReduction::reduce_staged(Operation& part, const Operation& whol
 Result<void> NodeReduction::chain_nodes(const Operation& part, std::vector<void*> memory, const Operation& whole,
                                         const RunTerms& terms) {
     const auto place = place_in(part, std::move(memory));
-    auto done = groups_.tell_node(run_chain(groups_.lanes, part, place, whole, terms));
-    if (done && groups_.node != nullptr) done = groups_.tell_others(groups_.node->step(terms));
+    auto done = groups_.fail_node_on_error(run_chain(groups_.lanes, part, place, whole, terms));
+    if (done && groups_.node != nullptr) done = groups_.fail_tcp_on_error(groups_.node->step(terms));
     return done;
 }
 

@@ -34,8 +34,8 @@ class NodeReduction {
     [[nodiscard]] ChainPlace place_in(const Operation& operation, std::vector<void*> memory) const;
 
     const NodeGroups& groups_;
-    Memory staging_;                      ///< that the node's ranks share
-    std::vector<std::byte> own_staging_;  ///< the same, where this rank is alone on its node
+    Memory staging_;                      ///< Shared by the node's ranks.
+    std::vector<std::byte> own_staging_;  ///< Used instead if this rank is alone on its node.
 };
 
 }  // namespace muster::runtime

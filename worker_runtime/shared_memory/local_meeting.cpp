@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t trouble_bytes_max = 1024;
 
 /// The leader waits for all others until the deadline, and then says who did not come: so much later at most.
-constexpr Duration leaders_word_timeout = 1s;
+constexpr Duration leaders_message_timeout = 1s;
 
 std::string random_digits() {
     unsigned char bytes[16] = {};
@@ -262,7 +262,7 @@ Result<std::vector<FileDescriptor>> LocalMeeting::follow(const FileDescriptor& o
     // Where that fails, the leader may have said why before it left.
     const auto sent = send_datagram_before(wait, sockets_[0].get(), words_of(wrong), numbers);
     auto leaders = wait;
-    if (wait.deadline < no_deadline - leaders_word_timeout) leaders.deadline += leaders_word_timeout;
+    if (wait.deadline < no_deadline - leaders_message_timeout) leaders.deadline += leaders_message_timeout;
     auto parcel = receive_datagram_before(leaders, sockets_[0].get());
     if (auto stands = wait.check_alive(); !parcel && !stands) return stands.error();
     if (!parcel) return about(identities_[0], sent ? parcel.error() : sent.error());

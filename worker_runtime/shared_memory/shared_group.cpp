@@ -142,8 +142,8 @@ std::byte* SharedGroup::channel_slot(int from, int to, std::uint64_t number) con
     return segments_[0].data() + layout_.slots + (first + number % channel_slot_count) * channel_slot_bytes(size_);
 }
 
-Spin SharedGroup::spin(Patience patience) const {
-    if (patience == Patience::frugal) return {.pauses = 100, .yields = 1};
+Spin SharedGroup::spin(WaitMode patience) const {
+    if (patience == WaitMode::frugal) return {.pauses = 100, .yields = 1};
     return crowded_ ? Spin{.pauses = 20, .yields = 100} : Spin{.pauses = 4000, .yields = 50};
 }
 

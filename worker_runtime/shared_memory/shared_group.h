@@ -85,7 +85,7 @@ class SharedGroup {
     /// The ranks of `late`, or elsewhere, that keep the group waiting, as text; or the failure that ended it meanwhile.
     using Blame = std::function<Result<std::string>(const std::vector<int>& late, WaitIn what)>;
     /// Called at a deadline. Without it, the missing ranks are named.
-    void ask_whom_to_blame(Blame blame) { blame_ = std::move(blame); }
+    void set_failure_query(Blame blame) { blame_ = std::move(blame); }
 
   private:
     struct Region;
@@ -101,7 +101,7 @@ class SharedGroup {
     [[nodiscard]] GroupHeader& header() const;
     [[nodiscard]] const Signature& signature(int rank) const;
     void locate(const void* data, Signature& signature) const;
-    [[nodiscard]] Spin spin(Patience patience) const;
+    [[nodiscard]] Spin spin(WaitMode patience) const;
     /// True if this rank waits for that one, in a collective or for memory.
     [[nodiscard]] bool is_behind(int rank) const;
     /// Turns the end of a wait for `rank` (at a deadline: for `late`) into the group's failure.

@@ -33,13 +33,13 @@ ConfigText parse_config(std::string_view text) {
         ++number;
         const auto line = trim(raw);
         if (line.empty() || line.front() == '#' || line.front() == ';') continue;
-        const auto complain = [&](std::string why) { read.complaints.push_back({number, std::move(why)}); };
+        const auto add_error = [&](std::string why) { read.complaints.push_back({number, std::move(why)}); };
         const auto equals = line.find('=');
         if (has_control_character(line)) {
-            complain("the line has a control character in it");
+            add_error("the line has a control character in it");
         } else if (equals == std::string_view::npos || trim(line.substr(0, equals)).empty()) {
             constexpr std::size_t shown_max = 60;
-            complain(cat("got '", line.substr(0, shown_max), "'; accepted is KEY = VALUE, or # before a comment"));
+            add_error(cat("got '", line.substr(0, shown_max), "'; accepted is KEY = VALUE, or # before a comment"));
         } else {
             std::string key(trim(line.substr(0, equals)));
             std::replace(key.begin(), key.end(), '_', '-');

@@ -1,10 +1,10 @@
-// Messages to bytes and back. A frame is
+// Encodes and decodes messages. A frame is
 //
 //   u8 0xB5 | u8 type | u32 length | `length` bytes of payload          (all numbers little-endian)
 //
-// 0xB5 is above the store's request codes and no ASCII letter, so that a daemon tells its three dialects apart by the
-// first byte. PROTOCOL.md lists the types and their fields; fields.h is the same list as code, one function a message
-// for both directions.
+// 0xB5 is above the store's request codes and not an ASCII letter, so the first byte selects the daemon's dialect.
+// PROTOCOL.md lists the types and their fields; fields.h is the same list as code, one function per message for both
+// directions.
 #pragma once
 
 #include <cstddef>

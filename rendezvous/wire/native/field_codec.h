@@ -1,5 +1,5 @@
-// The two visitors of fields.h: one appends a struct's fields to a string, the other takes them from bytes and judges
-// each. For frames (codec.cpp) and for what a daemon keeps of its jobs (rounds/job_record.cpp); nobody else's business.
+// The two visitors of fields.h: one appends a struct's fields to a string, the other reads and validates them. Used for
+// frames (codec.cpp) and for a daemon's records of its jobs (rounds/job_record.cpp) only.
 #pragma once
 
 #include <algorithm>

@@ -100,17 +100,17 @@ void fields(auto& v, Is<FailureGroup> auto& m) {
     v.number(m.count);
 }
 
-void fields(auto& v, Is<Whereabouts> auto& m) {
+void fields(auto& v, Is<WorkerActivity> auto& m) {
     v.number(m.rank);
     v.number(m.pid);
     v.number(m.idle_ms);
-    v.text(m.state, whereabouts_words_max, Keep::front);
+    v.text(m.state, activity_text_max, Keep::front);
     v.flag(m.inside);
-    v.text(m.operation, whereabouts_words_max, Keep::front);
-    v.text(m.place, whereabouts_place_max, Keep::front);
+    v.text(m.operation, activity_text_max, Keep::front);
+    v.text(m.place, activity_place_max, Keep::front);
 }
 
-void fields(auto& v, Is<WhereaboutsGroup> auto& m) {
+void fields(auto& v, Is<ActivityGroup> auto& m) {
     v.name(m.host);
     v.part(m.first);
     v.text(m.ranks, ranks_bytes_max, Keep::front);
@@ -123,7 +123,7 @@ void fields(auto& v, Is<Verdict> auto& m) {
     v.number(m.other_failure_count);
     v.number(m.stopped_count);
     v.list(m.groups, groups_max);
-    v.list(m.whereabouts, groups_max);
+    v.list(m.activities, groups_max);
 }
 
 void fields(auto& v, Is<Peer> auto& m) {
@@ -199,7 +199,7 @@ void fields(auto& v, Is<RoundReport> auto& m) {
     v.list(m.failures, failures_max);
     v.number(m.stopped_count);
     v.number(m.checkpoint_step);
-    v.list(m.whereabouts, whereabouts_max);
+    v.list(m.activities, activities_max);
 }
 
 void fields(auto& v, Is<Leave> auto& m) {
@@ -235,7 +235,7 @@ void fields(auto& v, Is<SeenWorker> auto& m) {
 
 void fields(auto& v, Is<WorkersSeen> auto& m) {
     v.number(m.round);
-    v.list(m.workers, whereabouts_max);
+    v.list(m.workers, activities_max);
 }
 
 // ---- daemon -> agent ----
@@ -316,7 +316,7 @@ void fields(auto& v, Is<WaitingWorker> auto& m) {
     v.name(m.host);
     v.number(m.rank);
     v.number(m.pid);
-    v.text(m.operation, whereabouts_words_max, Keep::front);
+    v.text(m.operation, activity_text_max, Keep::front);
 }
 
 void fields(auto& v, Is<JobLine> auto& m) {

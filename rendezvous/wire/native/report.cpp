@@ -31,7 +31,7 @@ void fit_report(std::vector<Failure>& failures) {
     // Room for the shortest form of every failure is set aside first.
     constexpr auto shortest = fixed_bytes + short_message_bytes + short_cause_bytes;
     // What else a report says: its numbers, and where its idle workers stood.
-    constexpr auto others = 4096 + whereabouts_max * (64 + 2 * whereabouts_words_max + whereabouts_place_max);
+    constexpr auto others = 4096 + activities_max * (64 + 2 * activity_text_max + activity_place_max);
     static_assert(failures_max * shortest < agent_frame_bytes_max - others);
     std::size_t spare = agent_frame_bytes_max - others - failures.size() * shortest;
     for (auto& failure : failures) {

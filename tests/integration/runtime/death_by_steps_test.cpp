@@ -10,7 +10,7 @@
 
 #include "rendezvous/base/text/text.h"
 #include "tests/integration/runtime/shared_group.h"
-#include "tests/integration/runtime/tcp_ranks.h"
+#include "tests/integration/runtime/tcp/tcp_ranks.h"
 #include "tests/support/catch.h"
 #include "tests/support/ranks.h"
 #include "worker_runtime/shared_memory/local_meeting.h"

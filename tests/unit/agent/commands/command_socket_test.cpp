@@ -25,9 +25,9 @@ constexpr uid_t nobody = 65534;
 /// In the child: the exit code is what came of a command that `user` gave.
 enum Outcome { answered = 0, hung_up = 1, not_connected = 2, no_such_user = 3 };
 
-enum class Patience { waits, none };
+enum class WaitMode { waits, none };
 
-Outcome give_command(const std::string& address, uid_t user, Patience patience = Patience::waits) {
+Outcome give_command(const std::string& address, uid_t user, WaitMode patience = WaitMode::waits) {
     if (user != ::getuid() && ::setresuid(user, user, user) != 0) return no_such_user;
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
@@ -42,7 +42,7 @@ Outcome give_command(const std::string& address, uid_t user, Patience patience =
             .number = 5, .verb = native::CommandVerb::drain_node, .node = "gpu01", .why = "maintenance", .fault = {}});
     // Refused before a byte of it was read: the write itself may fail then.
     if (::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL) < 0) return hung_up;
-    if (patience == Patience::none) return ::close(socket) == 0 ? hung_up : not_connected;
+    if (patience == WaitMode::none) return ::close(socket) == 0 ? hung_up : not_connected;
     char answer[1024];
     return ::recv(socket, answer, sizeof answer, 0) > 0 ? answered : hung_up;
 }
@@ -98,7 +98,7 @@ TEST_CASE("the agent's socket takes commands of its own user who waits for them;
     REQUIRE(heard.size() == 1);
     CHECK(heard[0].node == "gpu01");
     // Its giver has gone before the agent, which stood still, comes to it.
-    CHECK(give_command(address, ::getuid(), Patience::none) == hung_up);
+    CHECK(give_command(address, ::getuid(), WaitMode::none) == hung_up);
     CHECK(command_as(::getuid(), address, loop) == answered);
     CHECK(heard.size() == 2);
     if (::geteuid() != 0) {

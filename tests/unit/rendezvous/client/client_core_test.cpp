@@ -397,7 +397,7 @@ TEST_CASE("a daemon that asks for a secret which this node has not is not served
 
 TEST_CASE("where etcd says who leads nobody else is asked, and who leads no more is left at once") {
     Dialogue talk;
-    talk.config.is_told_leader = true;
+    talk.config.leader_is_supplied = true;
     talk.core.emplace(talk.config);
     const auto leader_is = [&](std::optional<Endpoint> leader) {
         return talk.lines(talk.core->leader_is(leader, "nobody leads", talk.now));
@@ -432,7 +432,7 @@ TEST_CASE("a lost rendezvous is told with what would have saved the job") {
             talk.now = std::max(talk.now, talk.core->deadline());
             for (const auto& output : talk.core->step(TimePassed{}, talk.now)) {
                 if (std::holds_alternative<Connect>(output)) talk.core->step(ConnectionFailed{"refused"}, talk.now);
-                if (const auto* ask = std::get_if<AskPeer>(&output))
+                if (const auto* ask = std::get_if<QueryPeer>(&output))
                     talk.core->step(PeerAnswered{ask->peer.group_rank, native::PeerAnswer{0, true}}, talk.now);
                 if (const auto* said = std::get_if<RendezvousLost>(&output)) lost = said->why;
             }

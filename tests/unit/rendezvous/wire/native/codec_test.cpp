@@ -222,7 +222,8 @@ TEST_CASE("a report of any size is made to fit, and the first failure keeps the 
         CHECK(failures.size() == std::min(count, failures_max));
         CHECK(failures.front().stderr_tail.size() >= 16 * 1024);
         CHECK(failures.back().message.ends_with("!"));
-        const Whereabouts longest{1, 1, 1, std::string(500, 's'), true, std::string(500, 'o'), std::string(900, 'p')};
+        const WorkerActivity longest{
+            1, 1, 1, std::string(500, 's'), true, std::string(500, 'o'), std::string(900, 'p')};
         const auto bytes = frame(RoundReport{1, failures, 0, -1, std::vector(100, longest)});
         CHECK(bytes.size() <= agent_frame_bytes_max);
         CHECK(read(bytes, Sender::agent).has_value());
