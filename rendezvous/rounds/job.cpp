@@ -79,7 +79,7 @@ void Job::erase(Members::iterator gone, const Turn& turn) {
     if (was_through) round_.through_gone.insert(member.group_rank);
     if (member.round == round_.number && member.round != no_round)
         round_.gone.emplace(member.group_rank,
-                            GoneNode{label(member.node), member.sealed ? member.node.incarnation : 0});
+                            LostNode{label(member.node), member.sealed ? member.node.incarnation : 0});
     remember_node(member);
     if (!member.record.empty()) gone_.push_back(member.node.incarnation);
     members_.erase(gone);

@@ -55,7 +55,7 @@ struct Number {
 };
 struct GoneRow {
     std::uint32_t group_rank = 0;
-    GoneNode node;
+    LostNode node;
 };
 
 /// What of a round lies in `job/<name>`.

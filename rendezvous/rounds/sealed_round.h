@@ -15,7 +15,7 @@
 namespace muster::rendezvous {
 
 /// A member of a round that is no more.
-struct GoneNode {
+struct LostNode {
     std::string who;
     Incarnation incarnation = 0;  ///< 0 where only its own word had put it into the round.
 };
@@ -33,7 +33,7 @@ struct SealedRound {
     std::uint32_t node_count = 0;            ///< group world size
     std::uint32_t unfinished = 0;            ///< of them, nodes whose workers have not all exited 0
     std::vector<std::string> notes;          ///< part of every assignment, also of a repeated one
-    std::map<std::uint32_t, GoneNode> gone;  ///< group ranks whose nodes are no more, and who they were
+    std::map<std::uint32_t, LostNode> gone;  ///< group ranks whose nodes are no more, and who they were
     TaughtRound taught;
     std::set<std::uint32_t> through;  ///< group ranks of the others: one that is given up and comes back counts once
     std::set<std::uint32_t> through_gone;  ///< of them, those whose members are gone: the others' places tell

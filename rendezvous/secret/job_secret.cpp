@@ -1,5 +1,8 @@
 #include "rendezvous/secret/job_secret.h"
 
+#include <string.h>
+
+#include <memory>
 #include <utility>
 
 #include "rendezvous/base/hmac_sha256.h"
@@ -13,10 +16,22 @@ namespace {
 /// Of characters: 16 random ones of a keyboard's are beyond guessing.
 constexpr std::size_t secret_bytes_min = 16;
 
+/// Overwritten when it ends.
+struct Key {
+    std::string bytes;
+    explicit Key(std::string given) : bytes(std::move(given)) {}
+    ~Key() { ::explicit_bzero(bytes.data(), bytes.size()); }
+    Key(const Key&) = delete;
+    Key& operator=(const Key&) = delete;
+};
+
 }  // namespace
 
 native::KeyedHash keyed_hash(std::string key) {
-    return [key = std::move(key)](std::string_view text) { return hmac_sha256(key, text); };
+    // Copies of the function share the one key.
+    return [kept = std::make_shared<const Key>(std::move(key))](std::string_view text) {
+        return hmac_sha256(kept->bytes, text);
+    };
 }
 
 std::string random_nonce() {

@@ -34,7 +34,8 @@ struct ConfigText {
 ConfigText parse_config(std::string_view text);
 
 /// The file's text. A pipe may stand in its place; its writer has 10 s. Errors: it cannot be read, has more than 1 MiB,
-/// or does not end in time; the path is in the message.
+/// or does not end in time; for root (permission_denied) also: it is writable by group or others, or its owner is
+/// neither root nor the real user. The path is in the message.
 Result<std::string> read_config_file(const std::string& path);
 
 /// yes, no, true, false, on, off, 1 or 0, in any case; nothing for other words.

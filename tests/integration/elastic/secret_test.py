@@ -1,6 +1,7 @@
 """Who may take part, where the job has a secret."""
 import os
 import re
+import subprocess
 import unittest
 
 from drain_test import drain, node_name
@@ -58,6 +59,28 @@ class Secret(unittest.TestCase):
             job.finish()
             job.expect_exit(stays, 0)
             job.expect_gone(but=[daemon])
+
+    def test_workers_get_neither_the_secret_nor_its_path_nor_can_they_read_who_holds_it(self):
+        with Job(65534 if os.geteuid() == 0 else None) as job:
+            secret = secret_file(job, "secret", "a long and random text\n")
+            if job.user is not None:
+                os.chown(secret["MUSTER_SECRET_FILE"], job.user, job.user)
+            daemon = job.spawn("musterd", "--port", job.port, "--first-start", **secret)
+            wait_for("listening musterd", job.answers)
+            node = job.node(*FAST, nnodes="1:1", nproc=1, **secret)
+            worker = job.round(0, 1)[0]
+            guardian = int(open(f"/proc/{worker['pid']}/stat").read().rsplit(")", 1)[1].split()[1])
+
+            def environment(pid):
+                return subprocess.run([*job.as_user(), "cat", f"/proc/{pid}/environ"], capture_output=True)
+            for holder in (daemon.pid, node.pid, guardian):  # the test runs as nobody in root's place, who may read all
+                self.assertIn(b"Permission denied", environment(holder).stderr, holder)
+            own = environment(worker["pid"])
+            self.assertEqual(own.returncode, 0, own.stderr)  # its stacks can be captured, too
+            self.assertIn(b"LOCAL_RANK=0", own.stdout)
+            self.assertNotIn(b"MUSTER_SECRET_FILE", own.stdout)
+            job.finish()
+            job.expect_exit(node, 0)
 
     def test_an_embedded_daemon_asks_for_the_secret_too(self):
         with Job() as job:

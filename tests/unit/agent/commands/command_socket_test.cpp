@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "agent/commands/command_address.h"
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/time.h"
 #include "rendezvous/wire/native/codec.h"
 #include "tests/support/catch.h"
@@ -61,7 +62,24 @@ Outcome command_as(uid_t user, const std::string& address, boost::asio::io_conte
     return static_cast<Outcome>(WEXITSTATUS(status));
 }
 
+/// As a person's command finds them: in the kernel's list.
+std::vector<CommandAddress> addresses_of(const std::string& job) {
+    auto found = command_addresses(read_file("/proc/net/unix"));
+    std::erase_if(found, [&](const auto& one) { return one.job != job || one.pid != ::getpid(); });
+    return found;
+}
+
 }  // namespace
+
+TEST_CASE("no process can bind the name of an agent's socket before the agent does: it differs each time") {
+    boost::asio::io_context loop;
+    const std::string job = "command-name-test-" + std::to_string(::getpid());
+    const auto first = CommandSocket::open(loop, job, [](const native::Command&) {});
+    const auto second = CommandSocket::open(loop, job, [](const native::Command&) {});
+    REQUIRE(first.has_value());
+    REQUIRE(second.has_value());
+    CHECK(addresses_of(job).size() == 2);
+}
 
 TEST_CASE("the agent's socket takes commands of its own user who waits for them; another user's are refused unread") {
     boost::asio::io_context loop;
@@ -74,7 +92,8 @@ TEST_CASE("the agent's socket takes commands of its own user who waits for them;
     });
     REQUIRE(opened.has_value());
     commands = std::move(opened.value());
-    const auto address = write_command_address({.user = ::geteuid(), .pid = ::getpid(), .job = job});
+    REQUIRE(addresses_of(job).size() == 1);
+    const auto address = write_command_address(addresses_of(job).front());
     CHECK(command_as(::getuid(), address, loop) == answered);
     REQUIRE(heard.size() == 1);
     CHECK(heard[0].node == "gpu01");

@@ -1,9 +1,14 @@
 #include "rendezvous/secret/job_secret.h"
 
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
+#include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "tests/support/catch.h"
 #include "tests/support/scratch_folder.h"
@@ -23,7 +28,50 @@ std::string hex(std::string_view bytes) {
     return out;
 }
 
+constexpr char mask = 0x5a;
+
+/// Whether the heap of this process holds `masked` with each byte unmasked: the text that is looked for stands nowhere.
+bool heap_holds(const std::string& maps, const std::string& masked) {
+    for (const auto line : split(maps, '\n')) {
+        if (!line.ends_with("[heap]")) continue;
+        const auto dash = line.find('-');
+        const auto number = [](std::string_view text) { return std::stoull(std::string(text), nullptr, 16); };
+        const auto* at = reinterpret_cast<const char*>(number(line.substr(0, dash)));
+        const auto* end = reinterpret_cast<const char*>(number(line.substr(dash + 1, line.find(' ') - dash - 1)));
+        const auto same = [](char byte, char hidden) { return static_cast<char>(byte ^ mask) == hidden; };
+        return std::search(at, end, masked.begin(), masked.end(), same) != end;
+    }
+    return false;
+}
+
 }  // namespace
+
+TEST_CASE("a secret's memory is overwritten when its last copy ends") {
+    std::string masked;
+    for (int i = 0; i < 100; ++i) masked += static_cast<char>('A' + i * 7 % 26);
+    const auto maps = read_file("/proc/self/maps");
+    {
+        std::string key(masked.size(), '\0');
+        for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<char>(masked[i] ^ mask);
+        const auto hash = keyed_hash(std::move(key));
+        const auto copy = hash;  // NOLINT(performance-unnecessary-copy-initialization): the copy is the case
+        REQUIRE(copy("x") == hash("x"));
+    }
+    // The allocator keeps its own notes at the beginning of freed memory.
+    CHECK_FALSE(heap_holds(maps, masked.substr(40)));
+}
+
+TEST_CASE("a process that holds a secret cannot be read by others of its user") {
+    const test::ScratchFolder folder;
+    const auto path = folder / "secret";
+    std::ofstream(path) << std::string(32, 's');
+    REQUIRE(::chmod(path.c_str(), 0600) == 0);
+    const auto child = ::fork();
+    if (child == 0) ::_exit(read_job_secret(path).has_value() ? ::prctl(PR_GET_DUMPABLE) : 99);
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}
 
 TEST_CASE("the hash is HMAC-SHA256, as RFC 4231 has it") {
     CHECK(hex(keyed_hash("Jefe")("what do ya want for nothing?")) ==
