@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "rendezvous/base/file_descriptor.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/sockets/socket_address.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/codec.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "rendezvous/base/endpoint.h"
+#include "rendezvous/base/hmac_sha256.h"
 #include "rendezvous/base/text/printable.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/wire/native/secret.h"
