@@ -19,7 +19,7 @@
 #include "rendezvous/base/kernel/read_file.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/base/time.h"
-#include "rendezvous/secret/job_secret.h"
+#include "rendezvous/secret/find_secret.h"
 #include "rendezvous/wire/native/codec.h"
 
 namespace muster::launcher {
@@ -98,7 +98,7 @@ int tell(std::string_view verb, const native::CommandAnswer& heard) {
 }
 
 int give_to_daemon(std::string_view verb, const JobAddress& address, const native::Command& command,
-                   const std::string& secret_file) {
+                   const Environment& environment) {
     const auto wrong = [verb](std::string_view why) { return complain(verb, exit_codes::usage, why); };
     if (address.job.empty()) return wrong("--job is missing; write --job ID with --rdzv-endpoint");
     std::vector<Endpoint> daemons;
@@ -107,13 +107,13 @@ int give_to_daemon(std::string_view verb, const JobAddress& address, const nativ
         if (!endpoint) return wrong(cat("--rdzv-endpoint: ", endpoint.error().context));
         daemons.push_back(*endpoint);
     }
-    if (secret_file.empty())
+    const auto secret = rendezvous::find_secret(value_of(environment));
+    if (!secret) return wrong(secret.error().context);
+    if (secret->text.empty())
         return wrong(
-            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE, or run the command on a node of the job "
-            "without --rdzv-endpoint");
-    const auto secret = rendezvous::read_job_secret(secret_file);
-    if (!secret) return wrong(cat("MUSTER_SECRET_FILE: ", secret.error().context));
-    const auto heard = command_daemon(daemons, address.job, command, *secret, answer_limit);
+            "--rdzv-endpoint needs the job's secret: set MUSTER_SECRET_FILE or MUSTER_KEY (see muster key --help), or "
+            "run the command on a node of the job without --rdzv-endpoint");
+    const auto heard = command_daemon(daemons, address.job, command, rendezvous::hash_of(*secret), answer_limit);
     return heard ? tell(verb, *heard) : complain(verb, 1, heard.error().context);
 }
 
@@ -158,7 +158,7 @@ Result<bool> take_address(const std::vector<std::string>& words, std::size_t& at
 int give_command(std::string_view verb, const JobAddress& address, const native::Command& command,
                  const Environment& environment) {
     if (address.endpoint.empty()) return give_to_agent(verb, address, command);
-    return give_to_daemon(verb, address, command, std::string(value_or_empty(environment, "MUSTER_SECRET_FILE")));
+    return give_to_daemon(verb, address, command, environment);
 }
 
 }  // namespace muster::launcher

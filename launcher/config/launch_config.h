@@ -84,8 +84,8 @@ struct LaunchConfig {
     bool share_store = true;  ///< false: TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, worker rank 0 binds a probed port
 
     LocalUsers local_users = LocalUsers::own;  ///< --local-users, of each port of this node
-    std::string secret_file;  ///< MUSTER_SECRET_FILE; empty: everybody who reaches the rendezvous may join
-    std::function<std::string(std::string_view)> secret;  ///< the hash that is keyed with what is in it
+    /// The hash that is keyed with the job's secret; empty: everybody who reaches the rendezvous may join.
+    std::function<std::string(std::string_view)> secret;
 
     // -- what runs --
     EntryKind entry = EntryKind::by_content;

@@ -29,6 +29,7 @@
 #include "rendezvous/base/text/nearest.h"
 #include "rendezvous/base/text/text.h"
 #include "rendezvous/musterd/options.h"
+#include "rendezvous/secret/find_secret.h"
 #include "rendezvous/secret/job_secret.h"
 #include "rendezvous/servers/daemon.h"
 #include "rendezvous/servers/service.h"
@@ -207,10 +208,12 @@ int run(const options::variables_map& given, const rendezvous::OptionPlaces& pla
     set_log_name("musterd");
     const char* journal = std::getenv("JOURNAL_STREAM");
     if (journal != nullptr && given.count("check") == 0) open_journal("musterd", journal);
-    const char* secret_file = std::getenv("MUSTER_SECRET_FILE");
-    auto secret = rendezvous::read_job_secret(secret_file == nullptr ? "" : secret_file);
-    if (!secret) return complain(cat("MUSTER_SECRET_FILE: ", secret.error().context));
-    config.server.secret = std::move(*secret);
+    const auto secret = rendezvous::find_secret([](const char* name) {
+        const char* const value = std::getenv(name);
+        return std::string(value == nullptr ? "" : value);
+    });
+    if (!secret) return complain(secret.error().context);
+    config.server.secret = rendezvous::hash_of(*secret);
     const auto local_users = given.count("local-users") > 0 ? given["local-users"].as<std::string>() : "";
     if (!local_users.empty() && local_users != "own" && local_users != "all")
         return complain(cat(named("local-users"), ": got '", local_users, "'; accepted is own or all"));

@@ -8,7 +8,6 @@
 #include <cerrno>
 
 #include "rendezvous/base/check.h"
-#include "rendezvous/base/system/private_file.h"
 
 namespace muster::rendezvous {
 
@@ -34,14 +33,6 @@ std::string random_nonce() {
     std::string nonce(32, '\0');
     MUSTER_CHECK(::getrandom(nonce.data(), nonce.size(), 0) == static_cast<ssize_t>(nonce.size()), errno);
     return nonce;
-}
-
-Result<native::KeyedHash> read_job_secret(const std::string& path) {
-    if (path.empty()) return native::KeyedHash{};
-    auto secret =
-        read_private_file(path, "the secret's file", "write 32 random bytes into it: head -c 32 /dev/urandom | base64");
-    if (!secret) return secret.error();
-    return keyed_hash(*std::move(secret));
 }
 
 }  // namespace muster::rendezvous
